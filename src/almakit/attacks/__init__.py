@@ -1,0 +1,43 @@
+"""Attacks by name, each one file and one paper; ``get("alma(distance=l2, steps=100)")`` builds one from a line of text."""
+
+from __future__ import annotations
+
+import inspect
+
+from .. import registry
+from ..core import Attack
+from ..errors import BadInput
+from .expression import Call, Value, parse
+
+__all__ = ["get", "names"]
+
+
+def names() -> list[str]:
+    """The names ``get`` knows."""
+    return registry.names("attacks")
+
+
+def get(attack: str | Attack) -> Attack:
+    """An attack from its text, e.g. ``"alma"``, ``"ddn(steps=100)"`` or ``"search(attack=apgd(distance=l2, steps=50))"``."""
+    if isinstance(attack, Attack):
+        return attack
+    return _build(parse(attack))
+
+
+def _build(call: Call) -> Attack:
+    kind = registry.get("attacks", call.name)
+    known = [name for name in inspect.signature(kind).parameters]
+    for name in call.arguments:
+        if name not in known:
+            raise BadInput(f"{call.name} has no setting {name!r}; its settings are {', '.join(known)}.")
+    attack = kind(**{name: _value(value) for name, value in call.arguments.items()})
+    assert isinstance(attack, Attack)
+    return attack
+
+
+def _value(value: Value) -> object:
+    if isinstance(value, Call):
+        return _build(value)
+    if isinstance(value, tuple):
+        return tuple(_value(item) for item in value)
+    return value

@@ -1,0 +1,133 @@
+"""ALMA, the augmented Lagrangian method for adversarial attacks, faithful to the paper and to what the authors ran."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from .. import registry
+from ..core import Attack, Problem
+from ..core.attack import DistanceLike
+from ..core.steps import exponential_decay, first_step, per_image
+from ..errors import BadInput
+
+MU_MIN, MU_MAX = 1e-6, 1e12
+
+
+@dataclass(frozen=True)
+class ALMA(Attack):
+    """Minimises D(x + delta, x) subject to DLR+(f(x + delta), y) < 0 by a joint descent on delta and ascent on the multiplier mu.
+
+    Each step: mu <- clip(alpha mu + (1 - alpha) P'(d, rho, mu)); g = P'(d, rho, mu) grad d + grad D; RMSProp with momentum; rho <- gamma rho
+    every ``check_steps`` steps while nothing is found and d has not fallen below ``improvement`` times its last checked value.
+    Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021, Algorithm 2.
+
+    ``epsilon`` is the distance of the first step: a number, or ``"paper"`` / ``"scripts"`` for the published or the authors' value of the
+    distance (a distance without one takes the length of an l2 step of 0.1). ``alpha`` is 0.5 at 100 steps and 0.9 from 1000 on unless given.
+
+    As the authors' runs and unlike the paper's text: the first step follows the penalty alone, mu is first updated at the second step,
+    rho is checked before the step, and the first step is found on the raw gradient while the applied one is divided by the root
+    of the RMSProp average, so it is 1/sqrt(alpha) times epsilon. Unlike both: no backward pass after the last query, argmax decides, and a
+    vanished constraint gradient is replaced by a random direction.
+    """
+
+    title = "ALMA"
+    cost = "1 forward, 1 backward per step"
+    paper = "Rony et al., ICCV 2021"
+
+    distance: DistanceLike = "l2"
+    steps: int = 1000
+    epsilon: float | str = "paper"
+    alpha: float | None = None
+    penalty: str = "p2"
+    mu: float = 1.0
+    rho: float = 1.0
+    gamma: float = 1.2
+    improvement: float = 0.95
+    check_steps: int = 10
+    final_step: float = 0.01
+    ema: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        registry.get("penalties", self.penalty)
+        if isinstance(self.epsilon, str) and self.epsilon not in ("paper", "scripts"):
+            raise BadInput(f"epsilon={self.epsilon!r}: give a positive number, 'paper' or 'scripts'.")
+        if not isinstance(self.epsilon, str) and not self.epsilon > 0:
+            raise BadInput(f"epsilon={self.epsilon}: the first step needs a positive distance.")
+        if self.alpha is not None and not 0 <= self.alpha < 1:
+            raise BadInput(f"alpha={self.alpha}: the smoothing constant must be in [0, 1).")
+
+    @property
+    def smoothing(self) -> float:
+        """alpha: as given, else 0.5 at 100 steps or fewer, 0.9 at 1000 or more, linear in log(steps) between (appendix of the paper)."""
+        if self.alpha is not None:
+            return self.alpha
+        return 0.5 + 0.4 * min(max(math.log10(self.steps / 100), 0.0), 1.0)
+
+    def run(self, problem: Problem) -> None:
+        x, box, goal = problem.x, problem.box, problem.goal
+        penalty, alpha = registry.get("penalties", self.penalty)(), self.smoothing
+        size = len(x)
+        delta = torch.zeros_like(x)
+        square_average, momentum = torch.ones_like(x), torch.zeros_like(x)
+        mu, rho = x.new_full((size,), self.mu), x.new_full((size,), self.rho)
+        first_success = x.new_full((size,), float(self.steps))
+        last_checked = rate = x.new_zeros(size)
+
+        for step in range(self.steps):
+            final = step == self.steps - 1
+            query = problem.query(x + delta, grad=not final, distance_grad=not final) if step else problem.start()
+            if final:
+                break
+            constraint = goal.constraint(query.logits, query.tolerance)
+            d = torch.where(query.valid, constraint.detach(), torch.ones_like(query.margin))
+            first_success = torch.where(query.success & (first_success == self.steps), torch.full_like(rho, step), first_success)
+
+            if step == 0:
+                last_checked = d
+            elif (step + 1) % self.check_steps == 0:
+                stalled = ~problem.found & (d >= self.improvement * last_checked)
+                rho = torch.where(stalled, rho * self.gamma, rho)
+                last_checked = d
+            if step:
+                proposed = penalty.derivative(d, rho, mu)
+                mu = (alpha * mu + (1 - alpha) * proposed if self.ema else proposed).clamp(MU_MIN, MU_MAX)
+
+            slope = problem.escape(query.gradient(constraint), ~query.success)
+            gradient = per_image(penalty.derivative(d, rho, mu), x) * slope
+            if query.distance_gradient is not None:
+                gradient = gradient + query.distance_gradient
+            if step == 0:
+                rate = self._first_rate(problem, gradient)
+            problem.record(step, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=rate, success=query.success)
+
+            decay = exponential_decay(step, first_success, self.steps, self.final_step)
+            square_average = alpha * square_average + (1 - alpha) * gradient.square()
+            momentum = alpha * momentum + gradient / (square_average.sqrt() + 1e-8)
+            moved = box.project_continuous(x + delta - per_image(rate * decay, x) * momentum, x)
+            retreat = problem.midway(x + delta)
+            delta = torch.where(per_image(query.valid, x), moved, retreat) - x
+
+    def _first_rate(self, problem: Problem, gradient: torch.Tensor) -> torch.Tensor:
+        """(B,) the step sizes that take the clean images a distance epsilon against ``gradient`` (B, ...)."""
+        x, box = problem.x, problem.box
+
+        def distance_after(eta: torch.Tensor) -> torch.Tensor:
+            return problem.bound(box.project_continuous(x - per_image(eta, x) * gradient, x))
+
+        with torch.no_grad():
+            return first_step(distance_after, gradient, self._epsilon(problem), box.width)
+
+    def _epsilon(self, problem: Problem) -> torch.Tensor | float:
+        if not isinstance(self.epsilon, str):
+            return self.epsilon
+        published = problem.bound.distance.first_step
+        if published:
+            return published[self.epsilon]
+        # An unknown distance: what it says of a random step of l2 length 0.1, the paper's first step for l2.
+        noise = problem.random.normal()
+        length = torch.linalg.vector_norm(noise.flatten(1), dim=1)
+        return problem.bound(problem.box.project_continuous(problem.x + per_image(0.1 / length, noise) * noise, problem.x)).clamp_min(1e-12)

@@ -1,0 +1,109 @@
+"""The small language of attack texts: ``name(setting=value, ...)`` with numbers, words, lists in brackets and nested calls."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ..errors import BadInput
+
+
+@dataclass(frozen=True)
+class Call:
+    """A name with its settings, before anything is looked up."""
+
+    name: str
+    arguments: dict[str, Value] = field(default_factory=dict)
+
+
+Value = str | int | float | bool | None | tuple["Value", ...] | Call
+
+TOKEN = re.compile(r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<word>[A-Za-z0-9_.+/-][A-Za-z0-9_.+/:-]*)|(?P<mark>[()\[\],=]))""")
+WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
+
+
+def parse(text: str) -> Call:
+    """The call a text stands for; a bare name is a call with no settings."""
+    parser = _Parser(text)
+    value = parser.value()
+    if parser.peek() is not None:
+        parser.fail(f"nothing may follow, but {parser.peek()!r} does")
+    if isinstance(value, str):
+        return Call(value)
+    if not isinstance(value, Call):
+        parser.fail("it must start with the name of an attack")
+    return value
+
+
+class _Parser:
+    def __init__(self, text: str):
+        self.source, self.tokens, self.at = text, [], 0  # type: str, list[tuple[str, str]], int
+        position, stripped = 0, text.rstrip()
+        while position < len(stripped):
+            match = TOKEN.match(stripped, position)
+            if match is None:
+                self.fail(f"{stripped[position:].strip()[:1]!r} has no meaning here")
+            self.tokens.append((match.lastgroup or "", match.group(match.lastgroup or 0)))
+            position = match.end()
+
+    def fail(self, why: str) -> None:
+        raise BadInput(f"cannot read the attack {self.source!r}: {why}. Write it like alma(distance=l2, steps=100).")
+
+    def peek(self) -> str | None:
+        return self.tokens[self.at][1] if self.at < len(self.tokens) else None
+
+    def take(self, mark: str) -> bool:
+        if self.peek() == mark and self.tokens[self.at][0] == "mark":
+            self.at += 1
+            return True
+        return False
+
+    def need(self, mark: str) -> None:
+        if not self.take(mark):
+            self.fail(f"{mark!r} is missing" + (f" before {self.peek()!r}" if self.peek() else " at the end"))
+
+    def value(self) -> Value:
+        if self.take("["):
+            items: list[Value] = []
+            while not self.take("]"):
+                items.append(self.value())
+                if not self.take(","):
+                    self.need("]")
+                    break
+            return tuple(items)
+        if self.peek() is None:
+            self.fail("it ends too early")
+        kind, token = self.tokens[self.at]
+        self.at += 1
+        if kind == "text":
+            return token[1:-1]
+        if kind == "mark":
+            self.fail(f"{token!r} is out of place")
+        if self.take("("):
+            return Call(token, self.arguments())
+        return _plain(token)
+
+    def arguments(self) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        while not self.take(")"):
+            name = self.peek() or ""
+            self.at += 1
+            self.need("=")
+            if name in found:
+                self.fail(f"{name!r} is given twice")
+            found[name] = self.value()
+            if not self.take(","):
+                self.need(")")
+                break
+        return found
+
+
+def _plain(token: str) -> Value:
+    if token.lower() in WORDS:
+        return WORDS[token.lower()]
+    for number in (int, float):
+        try:
+            return number(token)
+        except ValueError:
+            continue
+    return token

@@ -1,0 +1,9 @@
+"""The core: problem, goals, penalties, domain and results. Attacks are written against it."""
+
+from .attack import Attack
+from .domain import Box
+from .goals import Goal
+from .problem import Exhausted, Problem, Query
+from .result import Result, Status
+
+__all__ = ["Attack", "Box", "Exhausted", "Goal", "Problem", "Query", "Result", "Status"]

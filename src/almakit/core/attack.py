@@ -1,0 +1,167 @@
+"""What every attack is: a frozen dataclass of settings with ``run(problem)``, and one way to call it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..distances.base import Distance, DistanceLike
+from ..distances.base import resolve as resolve_distance
+from ..errors import BadInput
+from . import validate
+from .domain import Box
+from .goals import Goal
+from .oracle import Model, Oracle, borrowed, check_deterministic, check_outputs
+from .problem import Exhausted, Problem, Trace
+from .result import Result, Status
+from .steps import ImageRandom, per_image
+
+__all__ = ["Attack", "DistanceLike"]
+
+@dataclass(frozen=True)
+class Attack:
+    """Base of all attacks; a subclass adds its settings and ``run``.
+
+    The class facts are what ``almakit ls attacks`` prints: ``does`` names the distances it can minimise (None: any), ``minimal`` tells
+    whether it looks for the smallest perturbation or works at a fixed ``epsilon``.
+    """
+
+    title: ClassVar[str] = ""
+    does: ClassVar[tuple[str, ...] | None] = None
+    can_target: ClassVar[bool] = True
+    minimal: ClassVar[bool] = True
+    cost: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+
+    def run(self, problem: Problem) -> None:
+        """Queries the problem until done; what was found is in the problem."""
+        raise NotImplementedError
+
+    @property
+    def measure(self) -> Distance:
+        """The distance this attack minimises and reports."""
+        return resolve_distance(getattr(self, "distance", "l2"))
+
+    def __post_init__(self) -> None:
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        if "steps" in settings:
+            validate.steps(settings["steps"])
+        if "distance" in settings:
+            distance = resolve_distance(settings["distance"])
+            if self.does is not None and repr(distance) not in self.does:
+                raise BadInput(
+                    f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: alma, alma-plus, cw."
+                )
+
+    def __call__(self, model: Model, x: Tensor, labels: Tensor | Sequence[int], targets: Tensor | Sequence[int] | None = None, *,
+                 box: Box | None = None, confidence: float = 0.0, batch_size: int | None = None, seed: int = 0, budget: int | None = None,
+                 autocast: torch.dtype | None = None, check: bool = True, trace: Trace | None = None) -> Result:
+        """Attacks the images ``x`` (B, ...) in the box, with ``labels`` (B,), towards ``targets`` (B,) where given.
+
+        ``batch_size`` images go through the model at a time. ``budget`` caps the forwards and the backwards of each image. ``autocast``
+        runs the model in that precision, the final decision in full precision. ``trace`` receives a dict of tensors per step.
+        """
+        box = box or Box()
+        x = validate.images(x, box)
+        labels = validate.classes(labels, "labels", len(x))
+        if targets is not None:
+            if not self.can_target:
+                raise BadInput(f"{type(self).__name__} has no targeted form; alma, alma-plus, cw, ddn, fmn and apgd have one.")
+            targets = validate.classes(targets, "targets", len(x))
+            validate.targets_differ(labels, targets)
+        if budget is not None and budget < 1:
+            raise BadInput(f"budget={budget}: each image needs at least one forward pass.")
+        self.measure.check(x)
+        if not len(x):
+            counts = torch.zeros(0, dtype=torch.long)
+            return Result(x, x.new_zeros(0), counts, counts, counts)
+        oracle = Oracle(model, x.dtype, autocast)
+        x, labels, box = oracle.place(x), oracle.place(labels), box.to(oracle.device or x.device)
+        targets = None if targets is None else oracle.place(targets)
+        size = batch_size or max(1, min(128, 2_400_000 // x[0].numel()))
+        parts = []
+        with borrowed(model):
+            for begin in range(0, len(x), size):
+                rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
+                goal = Goal(labels[rows], None if targets is None else targets[rows], confidence)
+                parts.append(self._attack_batch(oracle, x[rows], goal, box.take(rows, x.shape[1:]), seed, budget, trace,
+                                                rows, check and begin == 0))
+        return Result.concatenate(parts)
+
+    def _attack_batch(self, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
+                      rows: Tensor, check: bool) -> Result:
+        """One batch: the clean pass that settles what needs no attack, the attack on the rest, and the assembled result."""
+        leaf = x.clone().requires_grad_(True)
+        with torch.enable_grad():
+            logits = oracle(leaf)
+        values = logits.detach()
+        validate.class_range(goal.labels, "labels", values.shape[1])
+        if goal.targets is not None:
+            validate.class_range(goal.targets, "targets", values.shape[1])
+        if check:
+            check_outputs(values)
+            check_deterministic(oracle, x, values)
+        finite = torch.isfinite(values).all(1)
+        margin = goal.margin(torch.where(finite.unsqueeze(1), values, torch.zeros_like(values)))
+        wrong = finite & (margin < 0)
+        status = torch.full((len(x),), int(Status.FAILED), device=x.device)
+        status[wrong] = int(Status.ALREADY_WRONG)
+        status[~finite] = int(Status.INVALID)
+        adversarials, distances = x.clone(), torch.where(wrong, 0.0, float("inf")).to(x.dtype)
+        forwards, backwards = torch.ones_like(status), torch.zeros_like(status)
+        reasons: list[str | None] = [None] * len(x)
+        for row in (~finite).nonzero().flatten().tolist():
+            reasons[row] = "the model's logits are not finite on the clean image"
+        todo = (finite & ~wrong).nonzero().flatten()
+        if len(todo):
+            goal = Goal(goal.labels[todo], None if goal.targets is None else goal.targets[todo], goal.confidence, margin[todo].abs())
+            images = x[todo]
+            problem = Problem(oracle, images, goal, self.measure.bind(images), box.take(todo, x.shape[1:]),
+                              ImageRandom(seed, images, goal.classes), budget, trace, rows[todo].cpu())
+            problem.begin(leaf, logits, todo)
+            del leaf, logits
+            with suppress(Exhausted):
+                self.run(problem)
+            if oracle.autocast is not None:
+                confirm_in_full_precision(problem)
+            status[todo[problem.found]] = int(Status.SUCCESS)
+            adversarials[todo], distances[todo] = problem.best_point, problem.best_distance
+            forwards[todo], backwards[todo] = problem.forwards, problem.backwards
+            for index in (~problem.found).nonzero().flatten().tolist():
+                row = int(todo[index])
+                reasons[row] = _why(problem, index)
+                if bool(problem.broken[index]):
+                    status[row] = int(Status.INVALID)
+        return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check))
+
+    def describe(self) -> dict[str, Any]:
+        """The settings by name, distances as their names."""
+        return {f.name: repr(v) if isinstance(v := getattr(self, f.name), Distance) else v for f in fields(self)}
+
+
+def _why(problem: Problem, index: int) -> str:
+    """Why nothing was found for an image."""
+    if bool(problem.broken[index]):
+        return "the model's logits were not finite for some candidates and no adversarial point was found among the others"
+    if int(problem.backwards[index]) and not bool(problem.had_slope[index]):
+        return "the gradient was zero everywhere it was asked for, and random directions found nothing"
+    return "no adversarial point was found within the budget"
+
+
+def confirm_in_full_precision(problem: Problem) -> None:
+    """Judges points found under autocast again without it; one that fails is moved outwards up to four times, else given up."""
+    oracle, problem.oracle = problem.oracle, Oracle(problem.oracle.model, problem.oracle.working)
+    delta, had = problem.best_point - problem.x, problem.found
+    problem.release(~had)
+    problem.best_distance = torch.full_like(problem.best_distance, float("inf"))
+    with suppress(Exhausted):
+        for reach in (1.0, 1.02, 1.05, 1.1, 1.25):
+            problem.query(problem.x + reach * delta, grad=False)
+            problem.release(problem.found)
+    problem.oracle = oracle
+    problem.best_point = torch.where(per_image(problem.found, delta), problem.best_point, problem.x)

@@ -1,0 +1,92 @@
+"""What an attack wants of the logits: margins whose sign is the argmax decision, and the scale-free constraints of the paper.
+
+A margin is negative exactly when the goal is reached. A small tolerance, relative to the logits and their precision, is demanded on
+top in both kinds of goal, so that a success is still one when the model rounds differently in another batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+# Relative safety of a decision by the precision the model computes in: far above its rounding, far below any margin that matters.
+SAFETY = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+TINY = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """Leave the class ``labels`` (B,), or with ``targets`` (B,) be classified as those; ``confidence`` is the logit lead demanded.
+
+    ``reference`` (B,) is the margin's size on the clean images: the scale of the constraint where a model has too few classes for the
+    paper's (DLR+ needs three logits, tDLR+ four).
+    """
+
+    labels: Tensor
+    targets: Tensor | None = None
+    confidence: float = 0.0
+    reference: Tensor | None = None
+
+    @property
+    def targeted(self) -> bool:
+        return self.targets is not None
+
+    @property
+    def classes(self) -> Tensor:
+        """(B,) the class whose logit decides: the target where there is one, the label otherwise."""
+        return self.labels if self.targets is None else self.targets
+
+    def take(self, rows: Tensor) -> Goal:
+        """The goal of the images ``rows`` (R,)."""
+        return replace(
+            self,
+            labels=self.labels[rows],
+            targets=None if self.targets is None else self.targets[rows],
+            reference=None if self.reference is None else self.reference[rows],
+        )
+
+    def _own_and_best_other(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        index = self.classes.unsqueeze(1)
+        own = logits.gather(1, index).squeeze(1)
+        other = logits.scatter(1, index, float("-inf")).amax(1)
+        return own, other
+
+    def margin(self, logits: Tensor) -> Tensor:
+        """(B,) z_y - max_{i != y} z_i, or for targets max_{i != t} z_i - z_t, plus the confidence: negative when the goal is reached."""
+        own, other = self._own_and_best_other(logits)
+        return (other - own if self.targeted else own - other) + self.confidence
+
+    def tolerance(self, logits: Tensor, precision: torch.dtype) -> Tensor:
+        """(B,) how far below zero a margin must be to count, for a model that computes in ``precision``."""
+        values = logits.detach()
+        safety = SAFETY.get(precision, 1e-5)
+        spread = values.amax(1) - values.amin(1)
+        return safety * spread + 0.1 * safety * values.abs().amax(1)
+
+    def scale(self, logits: Tensor) -> Tensor:
+        """(B,) the denominator of DLR+ or tDLR+, positive."""
+        wanted = 4 if self.targeted else 3
+        if logits.shape[1] < wanted:
+            assert self.reference is not None, "the goal is bound to the clean images before its constraint is used"
+            return self.reference.clamp_min(TINY)
+        top = logits.topk(wanted, dim=1).values
+        lowest = (top[:, 2] + top[:, 3]) / 2 if self.targeted else top[:, 2]
+        return (top[:, 0] - lowest).clamp_min(TINY)
+
+    def constraint(self, logits: Tensor, tolerance: Tensor | float = 0.0) -> Tensor:
+        """(B,) DLR+ = (z_y - max_{i != y} z_i)/(z_p1 - z_p3), or tDLR+ = (max_{i != t} z_i - z_t)/(z_p1 - (z_p3 + z_p4)/2); eq. 4 and 15.
+
+        ``tolerance`` (B,) is added to the numerator. With too few classes the margin is divided by its size on the clean image.
+        """
+        return (self.margin(logits) + tolerance) / self.scale(logits)
+
+    def soft_margin(self, logits: Tensor, temperature: Tensor) -> Tensor:
+        """(B,) the margin with the other classes' maximum softened: T logsumexp(z_i / T); ``temperature`` (B,) > 0."""
+        index = self.classes.unsqueeze(1)
+        own = logits.gather(1, index).squeeze(1)
+        others = logits.scatter(1, index, float("-inf"))
+        best = others.detach().amax(1)
+        soft = temperature * torch.logsumexp((others - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
+        return (soft - own if self.targeted else own - soft) + self.confidence

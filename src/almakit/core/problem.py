@@ -1,0 +1,267 @@
+"""The problem an attack works on, and the only way to the model: it counts, projects, decides and remembers for every image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..distances.base import Bound
+from .domain import Box
+from .goals import Goal
+from .oracle import Oracle
+from .steps import ImageRandom, per_image
+
+Trace = Callable[[dict[str, Any]], None]
+
+
+class Exhausted(Exception):
+    """Every image is finished or has spent its budget; ends ``attack.run`` and is caught by the caller."""
+
+
+class Query:
+    """What the model said about a set of candidates: one row per candidate.
+
+    ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K) are attached to the graph when the query was made with
+    ``grad=True``; ``margin``, ``tolerance``, ``distance`` (R,), ``success`` and ``valid`` (R,) are detached. Rows of finished images hold
+    what was last seen of them and get zero gradients.
+    """
+
+    def __init__(self, problem: Problem, point: Tensor, logits: Tensor, leaf: Tensor | None, images: Tensor | None = None,
+                 sent: Tensor | None = None, from_leaf: Tensor | None = None):
+        # ``images``: the image of each row (None: row i is image i). ``sent``: the rows the leaf holds (None: all of them, in order).
+        # ``from_leaf``: where a leaf larger than this query holds its rows (the clean pass of a whole batch).
+        self._problem, self._leaf, self._images, self._sent, self._from_leaf = problem, leaf, images, sent, from_leaf
+        self.point, self.logits = point, logits
+        goal = problem.goal if images is None else problem.goal.take(images)
+        self.valid = torch.isfinite(logits.detach()).all(1)
+        values = torch.where(self.valid.unsqueeze(1), logits.detach(), torch.zeros_like(logits))
+        self.tolerance = goal.tolerance(values, problem.oracle.precision)
+        self.margin = torch.where(self.valid, goal.margin(values), torch.full_like(self.tolerance, float("inf")))
+        self.success = self.margin < -self.tolerance
+        self.distance = torch.zeros_like(self.margin)
+        self.distance_gradient: Tensor | None = None
+
+    @property
+    def _owners(self) -> Tensor | None:
+        """The images that were sent, one per row of the leaf; None: each image once."""
+        if self._sent is None:
+            return self._images
+        return self._sent if self._images is None else self._images[self._sent]
+
+    def gradient(self, value: Tensor, keep: bool = False) -> Tensor:
+        """Gradient (R, ...) of ``value`` (R,), a function of ``logits``, at ``point``; non-finite entries become zero.
+
+        One backward pass is counted for each image sent through. ``keep`` leaves the graph for another call.
+        """
+        return self._problem._gradient(self, value, keep)
+
+
+class Problem:
+    """Images still to be attacked, their goal, distance and domain, and the best verified point of each.
+
+    ``x`` (B, ...) are the clean images; the ones that reached the goal unattacked were taken out by the caller's clean pass.
+    """
+
+    def __init__(self, oracle: Oracle, x: Tensor, goal: Goal, bound: Bound, box: Box, random: ImageRandom, budget: int | None = None,
+                 trace: Trace | None = None, rows: Tensor | None = None):
+        self.oracle, self.x, self.goal, self.bound, self.box, self.random = oracle, x, goal, bound, box, random
+        self.budget, self.trace = budget, trace
+        self.rows = torch.arange(len(x)) if rows is None else rows
+        size, device = len(x), x.device
+        self.forwards = torch.zeros(size, dtype=torch.long, device=device)
+        self.backwards = torch.zeros(size, dtype=torch.long, device=device)
+        self.best_point = x.clone()
+        self.best_distance = torch.full((size,), float("inf"), dtype=x.dtype, device=device)
+        self.broken = torch.zeros(size, dtype=torch.bool, device=device)
+        self.had_slope = torch.zeros(size, dtype=torch.bool, device=device)
+        self._active = torch.ones(size, dtype=torch.bool, device=device)
+        self._all_active = True
+        # Upper bounds of the counts of any image, so that no tensor is read back in the loop until a budget may be reached.
+        self._forwards_at_most = self._backwards_at_most = 0
+        self._start: Query | None = None
+        self._last_logits: Tensor | None = None
+        self._sub_bound: tuple[Tensor, Bound] | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def found(self) -> Tensor:
+        """(B,) whether an adversarial point is known."""
+        return torch.isfinite(self.best_distance)
+
+    @property
+    def active(self) -> Tensor:
+        """(B,) which images still go through the model."""
+        return self._active
+
+    def release(self, finished: Tensor) -> None:
+        """Takes the images marked in ``finished`` (B,) out of all further model passes."""
+        self._active = self._active & ~finished
+        self._all_active = bool(self._active.all())
+        self._sub_bound = None
+
+    def start(self, distance_grad: bool = False) -> Query:
+        """The query at the clean images, from the pass that was already made and counted; its gradient is at hand once."""
+        if self._start is None:
+            return self.query(self.x, distance_grad=distance_grad)
+        query, self._start = self._start, None
+        if distance_grad:
+            query.distance_gradient = self.bound.value_and_grad(self.x)[1]
+        return query
+
+    def begin(self, leaf: Tensor, logits: Tensor, rows: Tensor) -> None:
+        """Takes over the clean pass of a whole batch: ``leaf`` (A, ...) and ``logits`` (A, K), of which ``rows`` (B,) are attacked here."""
+        self._start = Query(self, self.x, logits[rows], leaf, from_leaf=rows)
+        self._last_logits = self._start.logits.detach()
+        self.forwards += 1
+        self._forwards_at_most = 1
+
+    def query(self, candidate: Tensor, *, grad: bool = True, distance_grad: bool = False, images: Tensor | None = None) -> Query:
+        """Asks the model about ``candidate`` (B, ...), one per image, or (R, ...) for the images ``images`` (R,), which may repeat.
+
+        Finished images and those whose budget is spent are not sent. Raises ``Exhausted`` when none is left.
+        """
+        self._start = None
+        box = self.box if images is None else self.box.take(images, self.x.shape[1:])
+        point = box.project(candidate.detach(), self.x if images is None else self.x[images])
+        send = self._sendable(images, len(point))
+        leaf = point.clone() if send is None else point[send]
+        with torch.set_grad_enabled(grad):
+            answer = self.oracle(leaf.requires_grad_(grad))
+            logits = answer if send is None else self._complete(answer, send, images)
+        query = Query(self, point, logits, leaf if grad else None, images, send)
+        self._count(self.forwards, query._owners)
+        bound = self.bound if images is None else self._taken(images)
+        if distance_grad:
+            query.distance, query.distance_gradient = bound.value_and_grad(point)
+        else:
+            with torch.no_grad():
+                query.distance = bound(point)
+        self._remember(query)
+        return query
+
+    def midway(self, candidate: Tensor) -> Tensor:
+        """Halfway from ``candidate`` (B, ...) to the best point known (or the clean image): where to go on after non-finite logits."""
+        return (candidate + self.best_point) / 2
+
+    def escape(self, gradient: Tensor, stuck: Tensor | None = None) -> Tensor:
+        """``gradient`` (B, ...) with a random unit direction in rows that are zero (and, if given, marked in ``stuck`` (B,))."""
+        zero = (gradient.flatten(1) == 0).all(1) & self._active
+        zero = zero if stuck is None else zero & stuck
+        rows = zero.nonzero().flatten().tolist()
+        if not rows:
+            return gradient
+        noise = self.box.free(self.random.normal(rows))
+        norm = torch.linalg.vector_norm(noise.flatten(1), dim=1).clamp_min(1e-12)
+        return torch.where(per_image(zero, gradient), noise / per_image(norm, noise), gradient)
+
+    def record(self, step: int, **values: Tensor) -> None:
+        """Hands per-image values (B,) of a step to the caller's trace, with the rows of the caller's batch they belong to."""
+        if self.trace is not None:
+            self.trace({"step": step, "image": self.rows, **{name: value.detach().clone() for name, value in values.items()}})
+
+    # How the promises are kept.
+
+    def _sendable(self, images: Tensor | None, rows: int) -> Tensor | None:
+        """Indices of the rows that may go to the model; None when all may."""
+        within_budget = self.budget is None or self._forwards_at_most < self.budget
+        if images is None:
+            self._forwards_at_most += 1
+            if self._all_active and within_budget:
+                return None
+            allowed = self._active if self.budget is None else self._active & (self.forwards < self.budget)
+            send = allowed.nonzero().flatten()
+        else:
+            self._forwards_at_most += int(torch.bincount(images, minlength=1).max()) if rows else 0
+            if self._all_active and (self.budget is None or self._forwards_at_most <= self.budget):
+                return None
+            allowed = self._active[images]
+            if self.budget is not None:
+                allowed = allowed & (self.forwards[images] + _occurrence(images) < self.budget)
+            send = allowed.nonzero().flatten()
+        if not len(send):
+            raise Exhausted
+        return None if len(send) == rows else send
+
+    def _complete(self, answer: Tensor, send: Tensor, images: Tensor | None) -> Tensor:
+        """Logits of all rows: the new ones where they were sent, the last seen ones elsewhere."""
+        if self._last_logits is None:
+            self._last_logits = torch.zeros(len(self.x), answer.shape[1], dtype=answer.dtype, device=answer.device)
+        old = self._last_logits if images is None else self._last_logits[images]
+        return old.index_copy(0, send, answer)
+
+    def _count(self, counter: Tensor, owners: Tensor | None) -> None:
+        if owners is None:
+            counter += 1
+        else:
+            counter.index_add_(0, owners, torch.ones_like(owners))
+
+    def _taken(self, images: Tensor) -> Bound:
+        """The bound distance of the images ``images`` (R,), kept while the same ones are asked about."""
+        if self._sub_bound is None or self._sub_bound[0].shape != images.shape or not torch.equal(self._sub_bound[0], images):
+            self._sub_bound = (images, self.bound.take(images))
+        return self._sub_bound[1]
+
+    def _remember(self, query: Query) -> None:
+        """Updates the best verified points from a query."""
+        images, send = query._images, query._sent
+        success = query.success & torch.isfinite(query.distance)
+        if send is not None:
+            sent = torch.zeros_like(success).index_fill(0, send, True)
+            query.success = query.success & sent
+            success = success & sent
+        if images is None:
+            self._last_logits = query.logits.detach()
+            self.broken |= ~query.valid
+            better = success & (query.distance < self.best_distance)
+            self.best_distance = torch.where(better, query.distance, self.best_distance)
+            self.best_point = torch.where(per_image(better, query.point), query.point, self.best_point)
+            return
+        self.broken[images[~query.valid]] = True
+        distance = torch.where(success, query.distance, torch.full_like(query.distance, float("inf")))
+        smallest = self.best_distance.scatter_reduce(0, images, distance, "amin")
+        # Of several candidates of one image with the same distance the first is kept, whatever the device's scatter order.
+        order = torch.arange(len(images), device=images.device)
+        wins = success & (distance == smallest[images]) & (distance < self.best_distance[images])
+        first = torch.full_like(self.forwards, len(images)).scatter_reduce(0, images, torch.where(wins, order, len(images)), "amin")
+        improved = (first < len(images)).nonzero().flatten()
+        self.best_distance[improved] = smallest[improved]
+        self.best_point[improved] = query.point[first[improved]]
+
+    def _gradient(self, query: Query, value: Tensor, keep: bool) -> Tensor:
+        assert query._leaf is not None, "the query was made with grad=False"
+        owners = query._owners
+        counted = torch.ones_like(self.backwards if owners is None else owners)
+        if self.budget is not None and self._backwards_at_most >= self.budget:
+            # An image past its budget learns nothing more: its gradient is withheld.
+            counted = ((self.backwards if owners is None else self.backwards[owners]) < self.budget).long()
+            if not bool(counted.any()):
+                raise Exhausted
+        self._backwards_at_most += 1
+        (gradient,) = torch.autograd.grad(value.sum(), query._leaf, retain_graph=keep, allow_unused=True)
+        gradient = torch.zeros_like(query._leaf) if gradient is None else gradient
+        gradient = gradient if query._from_leaf is None else gradient[query._from_leaf]
+        gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0) * per_image(counted, gradient)
+        if query._sent is not None:
+            gradient = torch.zeros_like(query.point).index_copy(0, query._sent, gradient)
+        self.backwards = self.backwards + counted if owners is None else self.backwards.index_add(0, owners, counted)
+        images = query._images
+        gradient = (self.box if images is None else self.box.take(images, self.x.shape[1:])).free(gradient)
+        slope = (gradient.flatten(1) != 0).any(1)
+        self.had_slope = self.had_slope | slope if images is None else self.had_slope.index_put((images[slope],), slope.new_tensor(True))
+        return gradient
+
+
+def _occurrence(images: Tensor) -> Tensor:
+    """(R,) how often each entry's image occurred before it in ``images`` (R,)."""
+    order = torch.argsort(images, stable=True)
+    grouped = images[order]
+    position = torch.arange(len(images), device=images.device)
+    starts = torch.ones_like(grouped, dtype=torch.bool)
+    starts[1:] = grouped[1:] != grouped[:-1]
+    first = torch.cummax(torch.where(starts, position, torch.zeros_like(position)), 0).values
+    return torch.empty_like(images).index_copy(0, order, position - first)

@@ -1,0 +1,90 @@
+"""Pieces of step rules that several attacks share: bounded first-step search, decays, randomness of one's own for each image."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def per_image(values: Tensor, like: Tensor) -> Tensor:
+    """(B,) -> (B, 1, ..., 1), to multiply images shaped like ``like`` (B, ...)."""
+    return values.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def first_step(distance_after: Callable[[Tensor], Tensor], gradient: Tensor, epsilon: float | Tensor, width: float) -> Tensor:
+    """(B,) step sizes eta with ``distance_after(eta)`` = epsilon, by doubling and 20 bisections; always ends.
+
+    ``distance_after`` maps eta (B,) to the distance (B,) of the image moved by eta against ``gradient`` (B, ...) inside the box. Where epsilon
+    is out of reach, the step that moves the largest gradient entry a thousand box widths is taken: everything that can move has moved.
+    """
+    largest = gradient.flatten(1).abs().amax(1)
+    unit = width / torch.where(largest > 0, largest, torch.ones_like(largest))
+    low, high = torch.zeros_like(unit), unit * 2.0**-20
+    growing = torch.ones_like(unit, dtype=torch.bool)
+    for _ in range(30):
+        # A NaN distance counts as far enough: the comparison is false.
+        growing = growing & (distance_after(high) < epsilon)
+        if not bool(growing.any()):
+            break
+        low, high = torch.where(growing, high, low), torch.where(growing, high * 2, high)
+    for _ in range(20):
+        middle = (low + high) / 2
+        short = distance_after(middle) < epsilon
+        low, high = torch.where(short, middle, low), torch.where(short, high, middle)
+    return high
+
+
+def exponential_decay(step: Tensor | int, start: Tensor, total: int, floor: float = 0.01) -> Tensor:
+    """(B,) 1 until ``start`` (B,), then ``floor`` ** ((step - start)/(total - start))."""
+    progress = ((step - start) / (total - start).clamp_min(1)).clamp(0, 1)
+    return torch.pow(torch.full_like(progress, floor), progress)
+
+
+def cosine_decay(step: int, total: int, first: float = 1.0, last: float = 0.01) -> float:
+    """From ``first`` at step 0 to ``last`` at step ``total``, along half a cosine."""
+    return last + (first - last) * (1 + math.cos(math.pi * min(step, total) / max(total, 1))) / 2
+
+
+class ImageRandom:
+    """Random numbers that belong to an image: seeded from (seed, pixels, label), so neither batch nor order nor shard matters."""
+
+    def __init__(self, seed: int, x: Tensor, labels: Tensor):
+        """``x`` (B, ...) the clean images, ``labels`` (B,)."""
+        self.seed, self.x, self.labels = seed, x, labels
+        self._generators: list[torch.Generator] | None = None
+
+    @property
+    def generators(self) -> list[torch.Generator]:
+        """One CPU generator per image, made when first needed."""
+        if self._generators is None:
+            pixels, labels = self.x.detach().cpu().contiguous(), self.labels.tolist()
+            self._generators = []
+            for image, label in zip(pixels, labels, strict=True):
+                digest = hashlib.sha256(f"{self.seed}:{label}:".encode() + image.numpy().tobytes()).digest()
+                self._generators.append(torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1))
+        return self._generators
+
+    def take(self, rows: Tensor) -> ImageRandom:
+        """The generators of the images ``rows`` (R,), shared with this one."""
+        part = ImageRandom(self.seed, self.x[rows], self.labels[rows])
+        if self._generators is not None:
+            part._generators = [self._generators[row] for row in rows.tolist()]
+        return part
+
+    def normal(self, rows: list[int] | None = None) -> Tensor:
+        """Standard normal images (B, ...); with ``rows`` only those draw, the others are zero."""
+        return self._draw(lambda shape, g: torch.randn(shape, generator=g, dtype=self.x.dtype), rows)
+
+    def uniform(self, rows: list[int] | None = None) -> Tensor:
+        """Images uniform in [0, 1) (B, ...); with ``rows`` only those draw, the others are zero."""
+        return self._draw(lambda shape, g: torch.rand(shape, generator=g, dtype=self.x.dtype), rows)
+
+    def _draw(self, draw: Callable[[torch.Size, torch.Generator], Tensor], rows: list[int] | None) -> Tensor:
+        out = torch.zeros(self.x.shape, dtype=self.x.dtype)
+        for row in range(len(self.x)) if rows is None else rows:
+            out[row] = draw(self.x.shape[1:], self.generators[row])
+        return out.to(self.x.device)

@@ -1,0 +1,76 @@
+"""Checks of what the caller gives, before the model is called: each failure is a sentence that says what to do."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from .domain import Box
+
+
+def images(x: object, box: Box) -> Tensor:
+    """``x`` as a float32 or float64 tensor (B, ...) inside the box."""
+    if not isinstance(x, Tensor):
+        raise BadInput(f"images must be a torch tensor of shape (batch, ...), not {type(x).__name__}; use torch.as_tensor(...).")
+    if not x.is_floating_point():
+        raise BadInput(f"images are {x.dtype}; convert to floats in [{box.lo:g}, {box.hi:g}], e.g. x.float() / 255 for 8-bit images.")
+    if x.ndim < 2:
+        raise BadInput(f"images must have a batch dimension: shape (batch, ...), not {tuple(x.shape)}; use x.unsqueeze(0) for one image.")
+    x = x.detach()
+    x = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    flat = x.reshape(len(x), -1)
+    if flat.shape[1] == 0:
+        raise BadInput(f"images of shape {tuple(x.shape)} have no pixels.")
+    bad = ~torch.isfinite(flat).all(1)
+    if bool(bad.any()):
+        raise BadInput(f"image {int(bad.nonzero()[0])} contains NaN or infinite values; remove or repair it.")
+    outside = (flat.amin(1) < box.lo) | (flat.amax(1) > box.hi)
+    if bool(outside.any()):
+        row = int(outside.nonzero()[0])
+        low, high = float(flat[row].min()), float(flat[row].max())
+        looks = "0-255 data: divide by 255" if high > 2.5 * max(abs(box.hi), 1) and low >= 0 else (
+            "normalised data: give images in the box and put the normalisation inside the model"
+        )
+        raise BadInput(
+            f"image {row} has values in [{low:.4g}, {high:.4g}], outside the box [{box.lo:g}, {box.hi:g}]; this looks like {looks}."
+        )
+    if box.mask is not None and box.mask.shape not in (x.shape, x.shape[1:]):
+        raise BadInput(f"the mask has shape {tuple(box.mask.shape)}; it must be {tuple(x.shape)} or {tuple(x.shape[1:])}.")
+    return x
+
+
+def classes(values: object, what: str, batch: int) -> Tensor:
+    """Labels or targets as int64 (B,)."""
+    if not isinstance(values, Tensor):
+        try:
+            values = torch.as_tensor(values)
+        except (TypeError, ValueError, RuntimeError):
+            raise BadInput(f"{what} must be a tensor of {batch} class indices, not {type(values).__name__}.") from None
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise BadInput(f"{what} are {values.dtype}; they must be integer class indices (use .long(), or .argmax(1) for one-hot rows).")
+    if values.shape != (batch,):
+        raise BadInput(f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch},).")
+    return values.detach().long()
+
+
+def class_range(values: Tensor, what: str, count: int) -> None:
+    """Raises where a class index in ``values`` (B,) is not below the model's number of classes."""
+    wrong = (values < 0) | (values >= count)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise BadInput(f"{what[:-1]} {int(values[row])} of image {row} is not a class of this model, which has {count} (0 to {count - 1}).")
+
+
+def targets_differ(labels: Tensor, targets: Tensor) -> None:
+    """Raises where a target equals its label; both (B,)."""
+    same = labels == targets
+    if bool(same.any()):
+        row = int(same.nonzero()[0])
+        raise BadInput(f"the target of image {row} equals its label ({int(labels[row])}); choose another class, or leave targets out.")
+
+
+def steps(count: object) -> None:
+    """Raises where a number of steps is not a positive integer."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise BadInput(f"steps={count!r}: an attack needs a whole number of steps, at least 1.")

@@ -1,0 +1,110 @@
+"""What a distance is: a name, a few facts, and ``bind(x)``, which does once what depends on the reference alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .. import registry
+from ..errors import BadInput
+
+
+class Bound:
+    """A distance to fixed references ``x`` (B, ...): call it with ``y`` (B, ...) and get (B,).
+
+    A subclass keeps whatever it computed from ``x``. Where it has a closed-form gradient it overrides ``value_and_grad``; where it can
+    slice what it kept it overrides ``take``.
+    """
+
+    def __init__(self, distance: Distance, x: Tensor):
+        self.distance, self.x = distance, x
+
+    def __call__(self, y: Tensor) -> Tensor:
+        """D(x, y) of shape (B,), differentiable in ``y`` with a finite gradient everywhere, also at ``y = x``."""
+        raise NotImplementedError
+
+    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """D(x, y) (B,) and its gradient in ``y`` (B, ...), both detached."""
+        with torch.enable_grad():
+            leaf = y.detach().requires_grad_(True)
+            value = self(leaf)
+            (gradient,) = torch.autograd.grad(value.sum(), leaf)
+        return value.detach(), gradient
+
+    def take(self, rows: Tensor) -> Bound:
+        """The same distance to the references ``x[rows]``; ``rows`` (R,) may repeat."""
+        return self.distance.bind(self.x[rows])
+
+
+class Distance:
+    """A function D(x, y) >= 0 of image pairs in [0, 1], zero at y = x, one number per image.
+
+    ``norm`` is p for the lp norms and None otherwise. ``degree`` is how D grows near zero: D(x, x + t d) ~ t**degree.
+    ``first_step`` holds the paper's starting distance epsilon for ALMA and the one of the authors' scripts.
+    """
+
+    name: ClassVar[str] = ""
+    norm: ClassVar[float | None] = None
+    degree: ClassVar[int | None] = None
+    first_step: ClassVar[dict[str, float]] = {}
+    about: ClassVar[str] = ""
+
+    def check(self, x: Tensor) -> None:
+        """Raises ``BadInput`` with a sentence where the distance is not defined for images shaped like ``x`` (B, ...)."""
+
+    def bind(self, x: Tensor) -> Bound:
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """D(x, y) of shape (B,) for x and y of the same shape (B, ...)."""
+        if x.shape != y.shape:
+            raise BadInput(f"a distance compares images of one shape, not {tuple(x.shape)} with {tuple(y.shape)}.")
+        self.check(x)
+        return self.bind(x)(y)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class FunctionDistance(Distance):
+    """Any user function ``f(x, y) -> (B,)`` as a distance."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], name: str | None = None):
+        self.function = function
+        self.label: str = name or str(getattr(function, "__name__", type(function).__name__))
+
+    def bind(self, x: Tensor) -> Bound:
+        return _FunctionBound(self, x)
+
+    def __repr__(self) -> str:
+        return self.label
+
+
+class _FunctionBound(Bound):
+    distance: FunctionDistance
+
+    def __call__(self, y: Tensor) -> Tensor:
+        value = self.distance.function(self.x, y)
+        if not isinstance(value, Tensor) or value.shape != y.shape[:1]:
+            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise BadInput(
+                f"the distance {self.distance.label!r} returned {shape} for a batch of {len(y)}; it must return one number per image, "
+                "a tensor of shape (B,): sum or average over all dimensions but the first."
+            )
+        return value
+
+
+DistanceLike = str | Distance | Callable[[Tensor, Tensor], Tensor]
+
+
+def resolve(distance: DistanceLike) -> Distance:
+    """A distance from its name, itself, or a function ``f(x, y) -> (B,)``."""
+    if isinstance(distance, Distance):
+        return distance
+    if isinstance(distance, str):
+        found = registry.get("distances", distance)
+        return found() if isinstance(found, type) else resolve(found)
+    return FunctionDistance(distance)

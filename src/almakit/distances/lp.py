@@ -1,0 +1,102 @@
+"""The lp distances, with closed-form (sub)gradients; the subgradient at zero difference is zero."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .base import Bound, Distance
+
+
+def _per_image(values: Tensor, like: Tensor) -> Tensor:
+    """(B,) -> (B, 1, ..., 1), to multiply images shaped like ``like``."""
+    return values.reshape(-1, *[1] * (like.ndim - 1))
+
+
+class _L1Bound(Bound):
+    def __call__(self, y: Tensor) -> Tensor:
+        return (y - self.x).abs().flatten(1).sum(1)
+
+    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        delta = y.detach() - self.x
+        return delta.abs().flatten(1).sum(1), delta.sign()
+
+
+class L1(Distance):
+    """Sum of absolute differences."""
+
+    name, norm, degree, about = "l1", 1.0, 1, "sum of absolute differences"
+    first_step = {"paper": 0.5, "scripts": 0.5}
+
+    def bind(self, x: Tensor) -> Bound:
+        return _L1Bound(self, x)
+
+
+class _L2Bound(Bound):
+    def __call__(self, y: Tensor) -> Tensor:
+        # Scaling by the largest entry keeps the squares of tiny differences from underflowing.
+        delta = (y - self.x).flatten(1)
+        largest = delta.detach().abs().amax(1, keepdim=True)
+        scale = torch.where(largest > 0, largest, torch.ones_like(largest))
+        squares = (delta / scale).square().sum(1)
+        # Where all is zero, the square root is taken of one instead and switched off: gradient zero, not NaN.
+        zero = squares == 0
+        return torch.where(zero, squares, torch.where(zero, torch.ones_like(squares), squares).sqrt()) * scale[:, 0]
+
+    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        delta = y.detach() - self.x
+        value = torch.linalg.vector_norm(delta.flatten(1), dim=1)
+        safe = torch.where(value > 0, value, torch.ones_like(value))
+        return value, delta / _per_image(safe, delta)
+
+
+class L2(Distance):
+    """Euclidean norm of the difference."""
+
+    name, norm, degree, about = "l2", 2.0, 1, "Euclidean norm of the difference"
+    first_step = {"paper": 0.1, "scripts": 0.1}
+
+    def bind(self, x: Tensor) -> Bound:
+        return _L2Bound(self, x)
+
+
+class _LinfBound(Bound):
+    def __call__(self, y: Tensor) -> Tensor:
+        return (y - self.x).abs().flatten(1).amax(1)
+
+    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        delta = y.detach() - self.x
+        size = delta.abs()
+        value = size.flatten(1).amax(1)
+        at_top = (size == _per_image(value, delta)) & (size > 0)
+        ties = at_top.flatten(1).sum(1).clamp_min(1)
+        return value, delta.sign() * at_top / _per_image(ties, delta)
+
+
+class Linf(Distance):
+    """Largest absolute difference."""
+
+    name, norm, degree, about = "linf", float("inf"), 1, "largest absolute difference"
+    first_step = {"paper": 0.005, "scripts": 0.005}
+
+    def bind(self, x: Tensor) -> Bound:
+        return _LinfBound(self, x)
+
+
+class _L0Bound(Bound):
+    def __call__(self, y: Tensor) -> Tensor:
+        delta = (y - self.x).flatten(1)
+        # The product with zero keeps the result in the graph: the gradient exists and is zero.
+        return (delta != 0).sum(1).to(y.dtype) + 0 * delta.sum(1)
+
+    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return (y.detach() != self.x).flatten(1).sum(1).to(y.dtype), torch.zeros_like(y)
+
+
+class L0(Distance):
+    """Number of values that differ (each channel counts)."""
+
+    name, norm, degree, about = "l0", 0.0, 0, "number of values that differ, each channel counted"
+
+    def bind(self, x: Tensor) -> Bound:
+        return _L0Bound(self, x)

@@ -1,0 +1,65 @@
+"""Names for everything a user can choose: ``kind`` and ``name`` -> an object, imported only when asked for.
+
+Third-party packages add names through entry points in the groups ``almakit.attacks`` and ``almakit.distances``
+(and the other kinds below); a name given there wins over nothing: built-in names cannot be replaced.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from .errors import UnknownName
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    "attacks": {
+        "alma": "almakit.attacks.alma:ALMA",
+    },
+    "distances": {
+        "l0": "almakit.distances.lp:L0",
+        "l1": "almakit.distances.lp:L1",
+        "l2": "almakit.distances.lp:L2",
+        "linf": "almakit.distances.lp:Linf",
+        "ciede2000": "almakit.distances.ciede2000:CIEDE2000",
+        "ciede2000-paper": "almakit.distances.ciede2000:CIEDE2000Paper",
+        "ssim": "almakit.distances.ssim:SSIM",
+        "ms-ssim": "almakit.distances.ssim:MSSSIM",
+        "lpips": "almakit.distances.lpips:LPIPS",
+        "lpips-learned": "almakit.distances.lpips:LPIPSLearned",
+    },
+    "penalties": {
+        "phr": "almakit.core.penalties:PHR",
+        "p1": "almakit.core.penalties:P1",
+        "p2": "almakit.core.penalties:P2",
+        "p3": "almakit.core.penalties:P3",
+    },
+}
+
+SINGULAR = {"attacks": "attack", "distances": "distance", "penalties": "penalty"}
+
+
+@cache
+def _plugins(kind: str) -> dict[str, Any]:
+    return {point.name: point for point in entry_points(group=f"almakit.{kind}")}
+
+
+def names(kind: str) -> list[str]:
+    """All names of a kind: built-in ones in their order, then plug-ins by name."""
+    built_in = BUILT_IN[kind]
+    return [*built_in, *sorted(set(_plugins(kind)) - set(built_in))]
+
+
+def get(kind: str, name: str) -> Any:
+    """The object behind a name; an unknown name is answered with the nearest known ones."""
+    if name in BUILT_IN[kind]:
+        module, attribute = BUILT_IN[kind][name].split(":")
+        return getattr(import_module(module), attribute)
+    if name in _plugins(kind):
+        return _plugins(kind)[name].load()
+    known = names(kind)
+    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}."
+    raise UnknownName(f"there is no {SINGULAR[kind]} called {name!r}; {hint}")
