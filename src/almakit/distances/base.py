@@ -96,6 +96,11 @@ class _FunctionBound(Bound):
             )
         return value
 
+    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = super().value_and_grad(y)
+        # Many a function takes a root, whose gradient at 0 is NaN. A distance is smallest there, so that zero is a subgradient.
+        return value, torch.where((value == 0).view(-1, *[1] * (y.ndim - 1)), torch.zeros_like(gradient), gradient)
+
 
 DistanceLike = str | Distance | Callable[[Tensor, Tensor], Tensor]
 

@@ -32,12 +32,16 @@ class L1(Distance):
         return _L1Bound(self, x)
 
 
+def _largest(delta: Tensor) -> Tensor:
+    """The largest |entry| of each row of (B, N), or 1 where all are zero: (B, 1). Divided by it, squares of tiny entries do not underflow."""
+    largest = delta.detach().abs().amax(1, keepdim=True)
+    return torch.where(largest > 0, largest, torch.ones_like(largest))
+
+
 class _L2Bound(Bound):
     def __call__(self, y: Tensor) -> Tensor:
-        # Scaling by the largest entry keeps the squares of tiny differences from underflowing.
         delta = (y - self.x).flatten(1)
-        largest = delta.detach().abs().amax(1, keepdim=True)
-        scale = torch.where(largest > 0, largest, torch.ones_like(largest))
+        scale = _largest(delta)
         squares = (delta / scale).square().sum(1)
         # Where all is zero, the square root is taken of one instead and switched off: gradient zero, not NaN.
         zero = squares == 0
@@ -45,9 +49,11 @@ class _L2Bound(Bound):
 
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
         delta = y.detach() - self.x
-        value = torch.linalg.vector_norm(delta.flatten(1), dim=1)
-        safe = torch.where(value > 0, value, torch.ones_like(value))
-        return value, delta / _per_image(safe, delta)
+        scale = _largest(delta.flatten(1))
+        unit = delta.flatten(1) / scale
+        length = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
+        # length is at least 1 unless all is zero; then so is the gradient
+        return (length * scale)[:, 0], (unit / length.clamp(min=1)).view_as(delta)
 
 
 class L2(Distance):
