@@ -1,0 +1,160 @@
+"""Data sets that lie in one array: the built-in ones, ``npz:`` files, and what a user's function returns."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from ..errors import BadInput, Unavailable
+from . import hub
+from .dataset import Dataset
+from .user_file import call
+
+DIGITS = tuple("0123456789")
+CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+FEW_CIFAR = 1000
+
+
+def from_arrays(
+    name: str,
+    images: Any,
+    labels: Any,
+    *,
+    targets: Any = None,
+    ids: Sequence[str] | None = None,
+    class_names: tuple[str, ...] | None = None,
+    size: int | None = None,
+) -> Dataset:
+    """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels (N,)."""
+    stored = _channels_first(name, torch.as_tensor(images))
+    if stored.dtype != torch.uint8:
+        stored = _in_unit_range(name, stored)
+    wanted = _integers(name, "labels", labels)
+    if len(wanted) != len(stored):
+        raise BadInput(f"{name} has {len(stored)} images and {len(wanted)} labels; each image needs one label.")
+
+    def read(indices: Sequence[int]) -> Tensor:
+        chosen = stored[torch.as_tensor(list(indices), dtype=torch.long)]
+        x = chosen.to(torch.float32) / 255 if chosen.dtype == torch.uint8 else chosen.to(torch.float32)
+        if size is not None and x.shape[-2:] != (size, size):
+            x = interpolate(x, size=(size, size), mode="bilinear", antialias=True).clamp_(0, 1)
+        return x.contiguous()
+
+    aims = None if targets is None else _integers(name, "targets", targets)
+    return Dataset(name, tuple(ids) if ids is not None else tuple(map(str, range(len(stored)))), wanted, read, aims, class_names)
+
+
+def digits(name: str, split: str, size: int | None) -> Dataset:
+    """MNIST or Fashion-MNIST: 10 000 test or 60 000 training images, 1 x 28 x 28."""
+    part = {"test": "t10k", "train": "train"}[split]
+    images = _idx(hub.path(f"{name}/{part}-images-idx3-ubyte.gz"))
+    labels = _idx(hub.path(f"{name}/{part}-labels-idx1-ubyte.gz"))
+    return from_arrays(name, images, labels, class_names=DIGITS if name == "mnist" else CLOTHES, size=size)
+
+
+def demo(size: int | None) -> Dataset:
+    """The 256 MNIST test digits inside the package: no file and no network needed."""
+    with (files("almakit.data") / "demo" / "mnist-demo.npz").open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+        ids = [str(index) for index in arrays["index"]]
+        return from_arrays("mnist-demo", arrays["x"], arrays["y"], ids=ids, class_names=DIGITS, size=size)
+
+
+def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
+    """CIFAR-10: 10 000 test or 50 000 training images, 3 x 32 x 32.
+
+    Where no image past the first 1000 (``last``) is asked for and only the small file with those is at hand, that file will do.
+    """
+    few = "cifar10/cifar10_test_first1000.npz"
+    if split == "test" and last is not None and last <= FEW_CIFAR and hub.local("cifar10/test_batch.bin") is None and hub.local(few):
+        with np.load(hub.path(few), allow_pickle=False) as arrays:
+            return from_arrays("cifar10", arrays["x"], arrays["y"], class_names=CIFAR_CLASSES, size=size)
+    batches = ["test_batch"] if split == "test" else [f"data_batch_{number}" for number in range(1, 6)]
+    try:
+        rows = np.concatenate([np.fromfile(hub.path(f"cifar10/{batch}.bin"), dtype=np.uint8) for batch in batches]).reshape(-1, 3073)
+    except Unavailable as error:
+        if split == "test" and hub.local(few):
+            raise Unavailable(f"{error}\nThe first 1000 test images are at hand: ask for limit={FEW_CIFAR} or less.") from error
+        raise
+    return from_arrays("cifar10", rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0], class_names=CIFAR_CLASSES, size=size)
+
+
+def npz(path: str, size: int | None) -> Dataset:
+    """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``), and perhaps ``targets`` and ``ids``."""
+    name = f"npz:{path}"
+    try:
+        with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
+            if not hasattr(arrays, "files"):
+                raise BadInput(f"{path} holds one array; an npz data set holds x and y (numpy.savez('{path}', x=images, y=labels)).")
+            held = {key: arrays[key] for key in arrays.files}
+    except FileNotFoundError as error:
+        raise Unavailable(f"there is no file {path}; give the path of an npz archive with x and y.") from error
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{path} cannot be read as an npz archive of plain arrays ({error}).") from error
+    images, labels = held.get("x", held.get("images")), held.get("y", held.get("labels"))
+    if images is None or labels is None:
+        raise BadInput(f"{path} holds {', '.join(held) or 'nothing'}; it must hold x (or images) and y (or labels).")
+    ids = [str(value) for value in held["ids"]] if "ids" in held else None
+    return from_arrays(name, images, labels, targets=held.get("targets"), ids=ids, size=size)
+
+
+def user_function(uri: str, size: int | None) -> Dataset:
+    """What ``file.py:function`` returns: a ``Dataset``, or images, labels and perhaps targets."""
+    made = call(uri)
+    if isinstance(made, Dataset):
+        return made
+    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3):
+        raise BadInput(f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or an almakit Dataset.")
+    return from_arrays(uri, made[0], made[1], targets=made[2] if len(made) == 3 else None, size=size)
+
+
+def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """An idx file of unsigned bytes: two zero bytes, type 8, the number of dimensions, the dimensions as big-endian int32, the values."""
+    content = gzip.decompress(path.read_bytes())
+    if content[:3] != b"\0\0\x08":
+        raise BadInput(f"{path} is not an idx file of bytes.")
+    shape = np.frombuffer(content, dtype=">i4", count=content[3], offset=4)
+    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
+
+
+def _channels_first(name: str, images: Tensor) -> Tensor:
+    if images.ndim == 3:
+        images = images[:, None]
+    if images.ndim != 4 or len(images) == 0:
+        raise BadInput(f"the images of {name} have shape {tuple(images.shape)}; they must be (N, H, W), (N, C, H, W) or (N, H, W, C), N at least 1.")
+    if images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+        images = images.permute(0, 3, 1, 2)
+    return images
+
+
+def _in_unit_range(name: str, images: Tensor) -> Tensor:
+    if not images.is_floating_point():
+        raise BadInput(f"the images of {name} are {images.dtype}; give uint8 (0 to 255) or floats in [0, 1].")
+    low, high = float(images.min()), float(images.max())
+    if not (low >= 0 and high <= 1):
+        raise BadInput(
+            f"the images of {name} range from {low:.4g} to {high:.4g}; they must lie in [0, 1]: divide by 255, or undo a normalisation "
+            "(almakit's models normalise inside)."
+        )
+    return images
+
+
+def _integers(name: str, what: str, values: Any) -> Tensor:
+    tensor = torch.as_tensor(values)
+    if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise BadInput(f"the {what} of {name} have shape {tuple(tensor.shape)} and type {tensor.dtype}; they must be integers of shape (N,).")
+    tensor = tensor.to(torch.int64).clone()
+    if len(tensor) and int(tensor.min()) < 0:
+        raise BadInput(f"the {what} of {name} go down to {int(tensor.min())}; classes are counted from 0.")
+    return tensor

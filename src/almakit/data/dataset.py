@@ -1,0 +1,110 @@
+"""What a data set is: ids, labels and a way to read images, so that ten thousand photos need not be in memory at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+
+
+def image_sha256(image: Tensor) -> str:
+    """The sha256 of an image's values as float32 in memory order (C, H, W), little-endian: what was attacked, however it was stored."""
+    values = image.detach().to(device="cpu", dtype=torch.float32).contiguous()
+    return hashlib.sha256(values.numpy().astype("<f4", copy=False).tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One image (C, H, W) in [0, 1] with its label; ``target`` is the class a targeted attack aims at, where the data set names one."""
+
+    id: str
+    image: Tensor
+    label: int
+    sha256: str
+    target: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some samples together: ``x`` float32 (B, C, H, W) in [0, 1], ``labels`` int64 (B,), ``targets`` int64 (B,) or None."""
+
+    ids: tuple[str, ...]
+    x: Tensor
+    labels: Tensor
+    sha256: tuple[str, ...]
+    targets: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Labelled images. ``read(indices)`` returns them as float32 (B, C, H, W) in [0, 1]; everything else is at hand without reading."""
+
+    name: str
+    ids: tuple[str, ...]
+    labels: Tensor
+    read: Callable[[Sequence[int]], Tensor]
+    targets: Tensor | None = None
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.labels) or (self.targets is not None and len(self.targets) != len(self.ids)):
+            raise BadInput(f"{self.name} has {len(self.ids)} images and {len(self.labels)} labels; each image needs one label.")
+        if len(set(self.ids)) != len(self.ids):
+            raise BadInput(f"{self.name} lists an image twice; every id may occur once.")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, {len(self)} images)"
+
+    def __iter__(self) -> Iterator[Sample]:
+        for index in range(len(self)):
+            one = self.chunk([index])
+            target = None if one.targets is None else int(one.targets[0])
+            yield Sample(one.ids[0], one.x[0], int(one.labels[0]), one.sha256[0], target)
+
+    def chunk(self, indices: Sequence[int]) -> Chunk:
+        """The samples at these positions."""
+        chosen = [int(index) for index in indices]
+        if any(not -len(self) <= index < len(self) for index in chosen):
+            raise BadInput(f"{self.name} has {len(self)} images; positions must lie below that.")
+        chosen = [index % len(self) for index in chosen]
+        x = self.read(chosen)
+        if x.ndim != 4 or len(x) != len(chosen) or x.dtype != torch.float32:
+            raise BadInput(f"{self.name} was read as {x.dtype} of shape {tuple(x.shape)}; it must be float32 of shape ({len(chosen)}, C, H, W).")
+        rows = torch.tensor(chosen, dtype=torch.long)
+        targets = None if self.targets is None else self.targets[rows]
+        return Chunk(tuple(self.ids[index] for index in chosen), x, self.labels[rows], tuple(image_sha256(image) for image in x), targets)
+
+    def chunks(self, size: int) -> Iterator[Chunk]:
+        """All samples in order, at most ``size`` at a time."""
+        if size < 1:
+            raise BadInput(f"a chunk holds at least one image, not {size}.")
+        for first in range(0, len(self), size):
+            yield self.chunk(range(first, min(first + size, len(self))))
+
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """All images float32 (N, C, H, W) in [0, 1] and their labels int64 (N,)."""
+        return self.read(range(len(self))), self.labels.clone()
+
+    def select(self, indices: Sequence[int]) -> Dataset:
+        """The same data set restricted to these positions; the images keep their ids."""
+        chosen = [range(len(self))[index] for index in indices]
+        rows = torch.tensor(chosen, dtype=torch.long)
+        outer = self.read
+        return replace(
+            self,
+            ids=tuple(self.ids[index] for index in chosen),
+            labels=self.labels[rows],
+            targets=None if self.targets is None else self.targets[rows],
+            read=lambda wanted: outer([chosen[index] for index in wanted]),
+        )

@@ -1,0 +1,229 @@
+"""Image files in folders: class sub-folders, or a csv that names files and labels."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import BadInput, Unavailable
+from . import hub
+from .dataset import Dataset
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
+IMAGENET_SIZE = 224
+_WNID = re.compile(r"n\d{8}\Z")
+_FILE, _LABEL, _TARGET = ("file", "filename", "path", "image"), ("label", "class", "true_label"), ("target", "target_label")
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """Files with ids, labels and perhaps targets and class names, before any image is read."""
+
+    paths: list[Path]
+    ids: list[str]
+    labels: list[int]
+    targets: list[int] | None = None
+    class_names: tuple[str, ...] | None = None
+
+
+def folder(name: str, path: str, size: int | None, channels: int | None = None) -> Dataset:
+    """Images of a folder: a csv in it (or given itself) says which, else every sub-folder is a class, counted in alphabetical order.
+
+    The csv has columns ``file`` and ``label``, perhaps ``target``; or ``ImageId``, ``TrueLabel``, ``TargetClass`` counted from 1 as in the
+    NIPS 2017 competition. From sub-folders the classes take turns, so that the first images are of all classes.
+    """
+    place = _existing(path)
+    table = _table(place)
+    return _dataset(name, _from_csv(table) if table else _from_classes(place, _classes(place)), size, channels)
+
+
+def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
+    """ImageNet photos, labels 0 to 999, from a csv or from sub-folders named by WordNet id (some or all of the thousand).
+
+    ``size`` s: the shorter side is resized to 256 s / 224 and the centre s x s is cut out; without it, the images of a csv stay as they
+    are and those of sub-folders are brought to 224.
+    """
+    place = _existing(path) if path else _default_imagenet()
+    inner = place / {"test": "val", "train": "train"}[split]
+    place = inner if place.is_dir() and inner.is_dir() else place
+    table = _table(place)
+    name = f"imagenet:{path}" if path else "imagenet"
+    names = tuple(_wnids().values())
+    if table:
+        listing = _from_csv(table)
+        return _dataset(name, _Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3)
+    found = _classes(place)
+    strange = [entry for entry in found if not _WNID.match(entry) or entry not in _wnids()]
+    if strange:
+        raise BadInput(
+            f"{place} has a sub-folder {strange[0]!r} that is none of ImageNet's thousand WordNet ids (such as n01440764); rename it, "
+            f"write a csv with file and label, or use folder:{path or place} for classes of your own."
+        )
+    index = {wnid: number for number, wnid in enumerate(_wnids())}
+    listing = _from_classes(place, found)
+    labels = [index[found[label]] for label in listing.labels]
+    return _dataset(name, _Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3)
+
+
+def _default_imagenet() -> Path:
+    for candidate in [*hub.folders(), hub.home()]:
+        if (candidate / "imagenet").is_dir():
+            return candidate / "imagenet"
+    raise Unavailable("ImageNet is not at hand: give its folder as imagenet:<folder>, or put a folder imagenet into one of ALMAKIT_DATA.")
+
+
+def _existing(path: str) -> Path:
+    place = Path(path).expanduser()
+    if not place.exists():
+        raise Unavailable(f"there is no folder {path}; give a folder with class sub-folders or a csv.")
+    return place
+
+
+def _table(place: Path) -> Path | None:
+    if place.is_file():
+        return place
+    tables = sorted(place.glob("*.csv"))
+    if len(tables) > 1:
+        raise BadInput(f"{place} has {len(tables)} csv files; give the one to use, e.g. folder:{tables[0]}.")
+    return tables[0] if tables else None
+
+
+def _from_csv(table: Path) -> _Listing:
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as opened:
+            rows = [{(key or "").strip(): (value or "").strip() for key, value in row.items() if key} for row in csv.DictReader(opened)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{table} cannot be read as a csv file ({error}).") from error
+    if not rows:
+        raise BadInput(f"{table} lists no images.")
+    columns = list(rows[0])
+    if {"ImageId", "TrueLabel"} <= set(columns):
+        return _from_competition(table, rows)
+    file, label, target = (next((c for c in columns if c.lower() in known), None) for known in (_FILE, _LABEL, _TARGET))
+    if file is None or label is None:
+        raise BadInput(f"{table} has the columns {', '.join(columns)}; it needs file and label.")
+    paths = [table.parent / row[file] for row in rows]
+    names: tuple[str, ...] | None = None
+    if all(re.fullmatch(r"\d+", row[label]) for row in rows):
+        labels = [int(row[label]) for row in rows]
+    else:
+        names = tuple(sorted({row[label] for row in rows}))
+        labels = [names.index(row[label]) for row in rows]
+    targets = [_class_number(table, row[target], names) for row in rows] if target else None
+    return _Listing(_all_there(table, paths), [row[file] for row in rows], labels, targets, names)
+
+
+def _from_competition(table: Path, rows: list[dict[str, str]]) -> _Listing:
+    root = table.parent / "images" if (table.parent / "images").is_dir() else table.parent
+    paths = [root / f"{row['ImageId']}.png" for row in rows]
+    labels = [_class_number(table, row["TrueLabel"], None) - 1 for row in rows]
+    targets = [_class_number(table, row["TargetClass"], None) - 1 for row in rows] if "TargetClass" in rows[0] else None
+    return _Listing(_all_there(table, paths), [row["ImageId"] for row in rows], labels, targets)
+
+
+def _class_number(table: Path, text: str, names: tuple[str, ...] | None) -> int:
+    if names is not None and text in names:
+        return names.index(text)
+    if names is None and text.isascii() and text.isdigit():
+        return int(text)
+    raise BadInput(f"{table} names a class {text!r} that is none of its labels.")
+
+
+def _all_there(table: Path, paths: list[Path]) -> list[Path]:
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise Unavailable(f"{table} lists {len(missing)} files that do not exist, the first is {missing[0]}.")
+    return paths
+
+
+def _classes(place: Path) -> list[str]:
+    names = sorted(entry.name for entry in place.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not names:
+        raise BadInput(f"{place} has neither sub-folders (one for each class) nor a csv with the columns file and label.")
+    return names
+
+
+def _from_classes(place: Path, names: list[str]) -> _Listing:
+    entries = []
+    for label, name in enumerate(names):
+        images = sorted(path for path in (place / name).rglob("*") if path.suffix.lower() in SUFFIXES)
+        entries += [(turn, label, path) for turn, path in enumerate(images)]
+    if not entries:
+        raise BadInput(f"the sub-folders of {place} hold no images ({', '.join(sorted(SUFFIXES))}).")
+    entries.sort(key=lambda entry: entry[:2])
+    paths = [path for _, _, path in entries]
+    return _Listing(paths, [path.relative_to(place).as_posix() for path in paths], [label for _, label, _ in entries], None, tuple(names))
+
+
+@lru_cache(maxsize=1)
+def _wnids() -> dict[str, str]:
+    """WordNet id -> name, in the order of ImageNet's labels."""
+    lines = (files("almakit.data") / "imagenet_classes.csv").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(",") for line in lines)
+
+
+def _dataset(name: str, listing: _Listing, size: int | None, channels: int | None) -> Dataset:
+    pillow = _pillow()
+    modes = {1: "L", 3: "RGB"}
+    if channels is not None and channels not in modes:
+        raise BadInput(f"images are read with 1 or 3 channels, not {channels}.")
+
+    def read(indices: Sequence[int]) -> Tensor:
+        images = [_image(pillow, listing.paths[index], size, mode) for index in indices]
+        shapes = {tuple(image.shape) for image in images}
+        if len(shapes) > 1:
+            sizes = ", ".join(map(str, sorted(shapes)[:3]))
+            raise BadInput(f"the images of {name} have different sizes, such as {sizes}; give a size, e.g. size={IMAGENET_SIZE}.")
+        return torch.stack(images) if images else torch.empty(0)
+
+    # Without a word from the user the first image decides whether all are read in grey or in colour.
+    mode = modes[channels] if channels else _mode(pillow, listing.paths[0])
+    targets = None if listing.targets is None else torch.tensor(listing.targets, dtype=torch.int64)
+    return Dataset(name, tuple(listing.ids), torch.tensor(listing.labels, dtype=torch.int64), read, targets, listing.class_names)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise Unavailable("reading image files needs Pillow: pip install 'almakit[vision]'.") from error
+    return Image
+
+
+def _mode(pillow: Any, path: Path) -> str:
+    with _opened(pillow, path) as image:
+        return "L" if image.mode in ("L", "1", "LA", "I;16") else "RGB"
+
+
+def _opened(pillow: Any, path: Path) -> Any:
+    try:
+        return pillow.open(path)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read as an image ({error}).") from error
+
+
+def _image(pillow: Any, path: Path, size: int | None, mode: str) -> Tensor:
+    """One image float32 (C, H, W) in [0, 1]."""
+    with _opened(pillow, path) as opened:
+        try:
+            image = opened.convert(mode)
+        except OSError as error:
+            raise BadInput(f"{path} cannot be read as an image ({error}).") from error
+    if size is not None and image.size != (size, size):
+        shorter = round(size * 256 / 224)
+        scale = shorter / min(image.size)
+        wide, high = max(size, round(image.width * scale)), max(size, round(image.height * scale))
+        left, top = (wide - size) // 2, (high - size) // 2
+        image = image.resize((wide, high), pillow.Resampling.BILINEAR).crop((left, top, left + size, top + size))
+    values = np.array(image, dtype=np.uint8)
+    return torch.from_numpy(values.reshape(image.height, image.width, -1)).permute(2, 0, 1).to(torch.float32).div_(255).contiguous()

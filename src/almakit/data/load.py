@@ -1,0 +1,69 @@
+"""Data sets by URI."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from ..errors import BadInput, UnknownName
+from .user_file import is_user_file
+
+if TYPE_CHECKING:
+    from .dataset import Dataset
+
+NAMES = ("mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet")
+FORMS = ("imagenet:<folder>", "folder:<folder or csv>", "npz:<file>", "file.py:function")
+
+
+def names() -> list[str]:
+    """The data sets known by name."""
+    return list(NAMES)
+
+
+def forms() -> list[str]:
+    """The other forms of URI that ``load`` understands."""
+    return list(FORMS)
+
+
+def load(
+    uri: str, limit: int | None = None, offset: int = 0, split: str = "test", size: int | None = None, channels: int | None = None
+) -> Dataset:
+    """A data set from its URI: a name, ``imagenet:<folder>``, ``folder:<folder or csv>``, ``npz:<file>`` or ``file.py:function``.
+
+    At most ``limit`` images from position ``offset`` on, of the ``test`` or the ``train`` split; ``size`` makes them square with that side;
+    ``channels`` (1 or 3) says how image files of ``folder:`` are read. Nothing is read before it is asked for, except where the whole
+    data set is one array.
+    """
+    if split not in ("test", "train"):
+        raise BadInput(f"there are the splits test and train, not {split!r}.")
+    if offset < 0 or (limit is not None and limit < 1) or (size is not None and size < 1):
+        raise BadInput(f"offset must be 0 or more, limit and size 1 or more; got offset={offset}, limit={limit}, size={size}.")
+    whole = _whole(uri, split, size, channels, None if limit is None else offset + limit)
+    if offset >= len(whole):
+        raise BadInput(f"{uri} has {len(whole)} images; offset {offset} lies beyond the last.")
+    last = len(whole) if limit is None else min(len(whole), offset + limit)
+    return whole if (offset, last) == (0, len(whole)) else whole.select(range(offset, last))
+
+
+def _whole(uri: str, split: str, size: int | None, channels: int | None, last: int | None) -> Dataset:
+    # torch comes in here and not with the module: `almakit fetch` and `almakit ls` do without it.
+    from . import arrays, folder
+
+    kind, _, rest = uri.partition(":")
+    if is_user_file(uri):
+        return arrays.user_function(uri, size)
+    if uri in ("mnist", "fashion-mnist"):
+        return arrays.digits(uri, split, size)
+    if uri == "mnist-demo":
+        return arrays.demo(size)
+    if uri == "cifar10":
+        return arrays.cifar10(split, size, last)
+    if kind == "imagenet":
+        return folder.imagenet(rest or None, split, size)
+    if kind == "folder" and rest:
+        return folder.folder(uri, rest, size, channels)
+    if kind == "npz" and rest:
+        return arrays.npz(rest, size)
+    near = difflib.get_close_matches(uri.lower(), NAMES, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(NAMES + FORMS)}."
+    raise UnknownName(f"there is no data set called {uri!r}; {hint}")

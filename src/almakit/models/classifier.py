@@ -1,0 +1,122 @@
+"""A classifier as attacks want it: images in [0, 1] in, logits out, normalisation inside, evaluation mode, frozen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadModel
+
+
+class Classifier(nn.Module):
+    """Wraps a network: logits = network((x - mean) / std), for images ``x`` (B, C, H, W) in [0, 1]; the logits are (B, classes).
+
+    The network is put into evaluation mode and its parameters are frozen. Images are cast to the network's floating type; the logits of
+    a half-precision network come back as float32, so that margins are not rounded a second time. ``dataset``, ``shape`` (C, H, W) and
+    ``classes`` are facts where they are known and None otherwise.
+    """
+
+    mean: Tensor | None
+    std: Tensor | None
+
+    def __init__(
+        self,
+        network: nn.Module | Callable[[Tensor], Tensor],
+        *,
+        name: str,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        dataset: str | None = None,
+        shape: tuple[int, int, int] | None = None,
+        classes: int | None = None,
+    ):
+        super().__init__()
+        if not callable(network):
+            raise BadModel(f"{name} is a {type(network).__name__}; a model is a torch module or a function from images to logits.")
+        self.network = network if isinstance(network, nn.Module) else _Function(network)
+        self.name, self.dataset, self.shape, self.classes = name, dataset, shape, classes
+        # Not part of the weights: two networks that differ in nothing but the normalisation have the same weights.
+        self.register_buffer("mean", _per_channel(name, mean, "mean"), persistent=False)
+        self.register_buffer("std", _per_channel(name, std, "standard deviation"), persistent=False)
+        if self.std is not None and not bool((self.std > 0).all()):
+            raise BadModel(f"the standard deviations of {name} must be positive.")
+        self.eval()
+        self.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (B, classes) of the images ``x`` (B, C, H, W) in [0, 1]."""
+        x = x.to(self.dtype)
+        if self.mean is not None:
+            x = x - self.mean.to(x.dtype)
+        if self.std is not None:
+            x = x / self.std.to(x.dtype)
+        logits = self.network(x)
+        if not isinstance(logits, Tensor):
+            logits = _only_tensor(self.name, logits)
+        return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating type the network computes in: that of its first floating parameter or buffer, float32 where it has none."""
+        tensors = (*self.network.parameters(), *self.network.buffers())
+        return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network's weights lie."""
+        return next((tensor.device for tensor in (*self.network.parameters(), *self.network.buffers())), torch.device("cpu"))
+
+    @property
+    def weights_sha256(self) -> str | None:
+        """The sha256 over the names, types, shapes and values of all parameters and buffers; None where there are none to see."""
+        return state_sha256(self.network.state_dict())
+
+    def extra_repr(self) -> str:
+        facts = (f"{key}={value!r}" for key in ("dataset", "shape", "classes") if (value := getattr(self, key)) is not None)
+        return ", ".join([repr(self.name), *facts])
+
+
+def state_sha256(state: dict[str, Any]) -> str | None:
+    """The sha256 over the entries of a state dict in the order of their names; None for an empty one."""
+    digest = hashlib.sha256()
+    tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+    for key in sorted(tensors):
+        value = tensors[key].detach().cpu().contiguous()
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest() if tensors else None
+
+
+class _Function(nn.Module):
+    """A plain function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def _per_channel(name: str, values: Sequence[float] | None, what: str) -> Tensor | None:
+    if values is None:
+        return None
+    tensor = torch.as_tensor(values, dtype=torch.float32)
+    if tensor.ndim != 1 or not bool(tensor.isfinite().all()):
+        raise BadModel(f"the {what} of {name} must be one finite number per channel, not {values!r}.")
+    return tensor.reshape(1, -1, 1, 1)
+
+
+def _only_tensor(name: str, output: Any) -> Tensor:
+    """The logits of a network that wraps them: ``.logits`` as transformers do, or the only tensor of a tuple, list or dict."""
+    if isinstance(logits := getattr(output, "logits", None), Tensor):
+        return logits
+    items = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else ()
+    tensors = [item for item in items if isinstance(item, Tensor)]
+    if len(tensors) == 1:
+        return tensors[0]
+    raise BadModel(f"{name} returned {type(output).__name__} with {len(tensors)} tensors; it must return the logits, one tensor (B, classes).")

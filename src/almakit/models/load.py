@@ -1,0 +1,132 @@
+"""Models by URI."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..data import hub
+from ..data.user_file import call, is_user_file
+from ..errors import BadInput, BadModel, Unavailable, UnknownName
+from .zoo import ZOO, Entry, build
+
+if TYPE_CHECKING:
+    import torch
+
+    from .classifier import Classifier
+
+FORMS = (
+    "<zoo name>@<weights file>",
+    "file.py:function",
+    "<file>.pt2",
+    "<file>.onnx",
+    "torchvision:<model>",
+    "timm:<model>",
+    "hf:<owner>/<model>",
+    "robustbench:<data set>/<threat model>/<model>",
+)
+FOREIGN = ("torchvision", "timm", "hf", "robustbench")
+
+Normalisation = tuple[Sequence[float], Sequence[float]]
+
+
+def names() -> list[str]:
+    """The networks known by name; ``zoo.ZOO[name].at_hand`` says whether almakit can also get the weights."""
+    return list(ZOO)
+
+
+def forms() -> list[str]:
+    """The other forms of URI that ``load`` understands."""
+    return list(FORMS)
+
+
+def load(
+    uri: str, *, trust: bool = False, device: str | torch.device = "cpu", dtype: torch.dtype | None = None, normalisation: Normalisation | None = None
+) -> Classifier:
+    """A classifier from its URI: images in [0, 1] -> logits, in evaluation mode, frozen, on ``device``.
+
+    A zoo name (perhaps with ``@<weights file>``), ``file.py:function`` (a function that returns a torch module or a function of images),
+    a ``.pt2`` file of ``torch.export``, an ``.onnx`` file, or ``torchvision:``, ``timm:``, ``hf:`` and ``robustbench:`` with a model's
+    name. ``normalisation`` is (means, standard deviations) per channel for models that expect it and do not bring it; ``trust`` allows
+    what would run the code of a file's author (full unpickling, a repository's own classes). Weights are otherwise read as safetensors
+    or with ``weights_only=True``.
+    """
+    model = _from(uri, trust, normalisation)
+    model.to(device=device, dtype=dtype)
+    return model
+
+
+def _from(uri: str, trust: bool, normalisation: Normalisation | None) -> Classifier:
+    from .classifier import Classifier
+
+    kind, _, rest = uri.partition(":")
+    name, _, file = uri.partition("@")
+    network: Any
+    if name in ZOO:
+        return _from_zoo(ZOO[name], file, trust, normalisation)
+    if is_user_file(uri):
+        network = call(uri)
+        if isinstance(network, Classifier):
+            return network
+    elif uri.endswith(".pt2"):
+        from .exported import exported
+
+        network = exported(_file(uri), trust)
+    elif uri.endswith(".onnx"):
+        from .onnx import onnx_network
+
+        network = onnx_network(_file(uri))
+    elif kind in FOREIGN and rest:
+        from . import foreign
+
+        found: Classifier = getattr(foreign, kind)(rest, trust)
+        if normalisation is not None:
+            return Classifier(found.network, name=uri, mean=normalisation[0], std=normalisation[1], shape=found.shape, classes=found.classes)
+        return found
+    else:
+        raise _unknown(uri)
+    mean, std = normalisation or (None, None)
+    shape, classes = getattr(network, "image_shape", None), getattr(network, "classes", None)
+    return Classifier(network, name=uri, mean=mean, std=std, shape=shape, classes=classes if isinstance(classes, int) else None)
+
+
+def _from_zoo(entry: Entry, file: str, trust: bool, normalisation: Normalisation | None) -> Classifier:
+    from .classifier import Classifier, state_sha256
+    from .weights import fit, read
+
+    if file:
+        state = read(Path(file).expanduser(), trust=trust)
+    elif entry.shipped:
+        with as_file(files("almakit.models.zoo") / "weights" / entry.shipped) as path:
+            state = read(path)
+    elif entry.file:
+        state = read(hub.path(entry.file))
+    else:
+        raise Unavailable(
+            f"almakit cannot fetch the weights of {entry.name} ({entry.about}); get {entry.whence} and name the file: {entry.name}@<file>."
+        )
+    network = build(entry)
+    fit(network, state, entry.name)
+    if not file and entry.sha256 and (found := state_sha256(state)) != entry.sha256:
+        raise BadModel(f"the weights of {entry.name} inside the package were altered: sha256 {found}; install almakit again.")
+    mean, std = normalisation or entry.normalisation or (None, None)
+    name = f"{entry.name}@{file}" if file else entry.name
+    return Classifier(network, name=name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes)
+
+
+def _file(uri: str) -> Path:
+    path = Path(uri).expanduser()
+    if not path.is_file():
+        raise Unavailable(f"there is no file {uri}.")
+    return path
+
+
+def _unknown(uri: str) -> Exception:
+    if not uri:
+        return BadInput("a model's URI is empty; see almakit.models.names().")
+    near = difflib.get_close_matches(uri.partition("@")[0].lower(), ZOO, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join([*ZOO, *FORMS])}."
+    return UnknownName(f"there is no model called {uri!r}; {hint}")

@@ -1,0 +1,123 @@
+"""ONNX files as torch modules that can be differentiated: the graph is read with the ``onnx`` package and run op by op in torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadModel, Unavailable
+from .exported import in_fixed_batches
+from .onnx_layers import Node
+from .onnx_ops import OPS
+
+
+class OnnxNetwork(nn.Module):
+    """An ONNX graph with one image input and one output of logits.
+
+    Initialisers are the parameters. A graph with a fixed batch size n is run n images at a time unless it proves to give the same logits
+    for a larger batch. A graph that wants channels last gets them last.
+    """
+
+    def __init__(self, graph: Any, opset: int):
+        super().__init__()
+        import onnx
+
+        self.names: dict[str, str] = {}
+        self.constants: dict[str, Tensor] = {}
+        for initial in graph.initializer:
+            self._keep(initial.name, torch.from_numpy(onnx.numpy_helper.to_array(initial).copy()))
+        nodes = [_node(node, opset) for node in graph.node]
+        for node in nodes:
+            if node.op == "Constant":
+                self._keep(node.outputs[0], OPS["Constant"](node))
+        self.nodes = [node for node in nodes if node.op != "Constant"]
+        inputs = [entry for entry in graph.input if entry.name not in {initial.name for initial in graph.initializer}]
+        if len(inputs) != 1 or len(graph.output) != 1:
+            raise BadModel(f"the ONNX graph has {len(inputs)} inputs and {len(graph.output)} outputs; a classifier has one of each.")
+        self.input, self.output = inputs[0].name, graph.output[0].name
+        shape = [side.dim_value if side.HasField("dim_value") else None for side in inputs[0].type.tensor_type.shape.dim]
+        self.channels_last = len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3)
+        sides = [shape[3], shape[1], shape[2]] if self.channels_last else shape[1:]
+        self.image_shape: tuple[int, ...] | None = tuple(int(side) for side in sides if side) if len(sides) == 3 and all(sides) else None
+        self.batch = shape[0] or None if shape else None
+        if self.batch is not None and self.image_shape is not None and self._takes_any_batch():
+            self.batch = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.permute(0, 2, 3, 1) if self.channels_last else x
+        return self._run(x) if self.batch is None else in_fixed_batches(self._run, x, self.batch)
+
+    def _keep(self, name: str, value: Tensor) -> None:
+        """Floating values are parameters, so that they follow the network's device and type; whole numbers are shapes and indices."""
+        if value.is_floating_point():
+            self.names[name] = f"weight_{len(self.names)}"
+            self.register_parameter(self.names[name], nn.Parameter(value, requires_grad=False))
+        else:
+            self.constants[name] = value
+
+    def _run(self, x: Tensor) -> Tensor:
+        values: dict[str, Tensor] = {self.input: x}
+        values.update({name: value.to(x.device) for name, value in self.constants.items()})
+        values.update({name: self.get_parameter(own) for name, own in self.names.items()})
+        for node in self.nodes:
+            inputs = [values[name] if name else None for name in node.inputs]
+            outputs = OPS[node.op](node, *inputs)
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            values.update(zip(node.outputs, outputs, strict=False))
+        return values[self.output]
+
+    def _takes_any_batch(self) -> bool:
+        """Whether two images together give what each gives alone, on a graph written for a fixed batch."""
+        channels, high, wide = self.image_shape or (0, 0, 0)
+        size = self.batch or 1
+        generator = torch.Generator().manual_seed(0)
+        x = torch.rand(2 * size, channels, high, wide, generator=generator)
+        x = x.permute(0, 2, 3, 1) if self.channels_last else x
+        try:
+            with torch.no_grad():
+                together, apart = self._run(x), in_fixed_batches(self._run, x, size)
+        except (RuntimeError, ValueError, IndexError):
+            return False
+        return together.shape == apart.shape and torch.allclose(together, apart, rtol=1e-4, atol=1e-5)
+
+
+def onnx_network(path: Path) -> OnnxNetwork:
+    """The network in an ONNX file."""
+    try:
+        import onnx
+        from onnx import numpy_helper  # noqa: F401 (the attribute onnx.numpy_helper exists after this)
+    except ImportError as error:
+        raise Unavailable("reading ONNX files needs the onnx package: pip install 'almakit[vision]'.") from error
+    try:
+        model = onnx.load(str(path))
+    except Exception as error:
+        raise BadModel(f"{path} is not a valid ONNX file ({str(error).strip()[:300]}).") from error
+    if not model.graph.node:
+        raise BadModel(f"{path} is not a valid ONNX file (its graph is empty).")
+    own = ("", "ai.onnx")
+    opset = next((entry.version for entry in model.opset_import if entry.domain in own), 1)
+    used = {node.op_type if node.domain in own else f"{node.domain}.{node.op_type}" for node in model.graph.node}
+    foreign = sorted(used - set(OPS))
+    if foreign:
+        raise BadModel(
+            f"{path} uses {', '.join(foreign)}, which almakit cannot run in torch; export the model again as plain layers, or give it as "
+            "file.py:function or .pt2."
+        )
+    return OnnxNetwork(model.graph, opset)
+
+
+def _node(node: Any, opset: int) -> Node:
+    import onnx
+
+    attributes: dict[str, Any] = {}
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, onnx.TensorProto):
+            value = torch.from_numpy(onnx.numpy_helper.to_array(value).copy())
+        elif isinstance(value, bytes):
+            value = value.decode()
+        attributes[attribute.name] = value
+    return Node(node.op_type, tuple(node.input), tuple(node.output), attributes, opset)

@@ -1,0 +1,233 @@
+"""ONNX operators in torch: each takes its node and the input tensors (None where an optional one is left out)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import BadModel
+from .onnx_layers import Node, average_pool, batch_norm, conv, gemm, ints, layer_norm, max_pool, torch_pads
+
+Op = Callable[..., Any]
+
+
+def _axes(node: Node, given: Tensor | None) -> list[int] | None:
+    """Axes as an input (newer opsets) or as an attribute (older ones)."""
+    value = given if given is not None else node.get("axes")
+    return None if value is None else ints(value)
+
+
+def _softmax(function: Op) -> Op:
+    def run(node: Node, x: Tensor) -> Tensor:
+        if node.opset >= 13:
+            return function(x, node.get("axis", -1))
+        axis = node.get("axis", 1) % x.ndim
+        # Before opset 13 all axes from this one on are taken together.
+        return function(x.flatten(axis), axis).reshape(x.shape)
+
+    return run
+
+
+def _reduce(function: Op) -> Op:
+    def run(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
+        chosen, keep = _axes(node, axes), bool(node.get("keepdims", 1))
+        if not chosen and node.get("noop_with_empty_axes", 0):
+            return x
+        return function(x, chosen or list(range(x.ndim)), keep)
+
+    return run
+
+
+def _clip(node: Node, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    low = low if low is not None else node.get("min")
+    high = high if high is not None else node.get("max")
+    x = x if low is None else torch.maximum(x, torch.as_tensor(low, dtype=x.dtype, device=x.device))
+    return x if high is None else torch.minimum(x, torch.as_tensor(high, dtype=x.dtype, device=x.device))
+
+
+def _pad(node: Node, x: Tensor, pads: Tensor | None = None, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
+    given = ints(pads if pads is not None else node.get("pads"))
+    chosen = [axis % x.ndim for axis in ints(axes)] if axes is not None else list(range(x.ndim))
+    full = [0] * (2 * x.ndim)
+    for position, axis in enumerate(chosen):
+        full[axis], full[axis + x.ndim] = given[position], given[position + len(chosen)]
+    fill = float(value) if value is not None else float(node.get("value", 0.0))
+    mode = node.get("mode", "constant")
+    if mode == "constant":
+        return F.pad(x, torch_pads(full), value=fill)
+    if mode not in ("reflect", "edge") or any(full[:2]) or any(full[x.ndim : x.ndim + 2]):
+        raise BadModel(f"the ONNX graph pads with mode {mode!r} in a way torch cannot.")
+    spatial = full[2 : x.ndim] + full[x.ndim + 2 :]
+    return F.pad(x, torch_pads(spatial), mode="replicate" if mode == "edge" else "reflect")
+
+
+def _slice(node: Node, x: Tensor, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None) -> Tensor:
+    first, last = ints(node.get("starts") if starts is None else starts), ints(node.get("ends") if ends is None else ends)
+    axes = node.get("axes") if axes is None else axes
+    chosen = ints(axes) if axes is not None else list(range(len(first)))
+    strides = ints(steps) if steps is not None else [1] * len(first)
+    for axis, start, end, step in zip(chosen, first, last, strides, strict=True):
+        side = x.shape[axis]
+        # Python's own rules, with the largest integers meaning "to the end" in either direction.
+        span = range(side)[slice(start, None if step < 0 and end < -side else end, step)]
+        x = x.index_select(axis, torch.tensor(list(span), dtype=torch.long, device=x.device))
+    return x
+
+
+def _reshape(node: Node, x: Tensor, shape: Tensor | None = None) -> Tensor:
+    wanted = ints(node.get("shape") if shape is None else shape)
+    if not node.get("allowzero", 0):
+        wanted = [x.shape[axis] if side == 0 else side for axis, side in enumerate(wanted)]
+    return x.reshape(wanted)
+
+
+def _gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    axis = node.get("axis", 0) % x.ndim
+    rows = torch.where(indices < 0, indices + x.shape[axis], indices).reshape(-1).long()
+    return x.index_select(axis, rows).reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+
+
+def _unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    chosen = _axes(node, axes) or []
+    rank = x.ndim + len(chosen)
+    for axis in sorted(axis % rank for axis in chosen):
+        x = x.unsqueeze(axis)
+    return x
+
+
+def _squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    chosen = _axes(node, axes)
+    return x.squeeze() if chosen is None else x.squeeze(tuple(chosen))
+
+
+def _split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
+    axis, parts = node.get("axis", 0), node.get("split") if sizes is None else sizes
+    if parts is not None:
+        return torch.split(x, ints(parts), axis)
+    return torch.split(x, math.ceil(x.shape[axis] / len(node.outputs)), axis)
+
+
+def _constant(node: Node) -> Tensor:
+    if "value" in node.attributes:
+        return torch.as_tensor(node.get("value"))
+    for key, dtype in (("value_float", torch.float32), ("value_int", torch.int64)):
+        for form in (key, f"{key}s"):
+            if form in node.attributes:
+                return torch.tensor(node.get(form), dtype=dtype)
+    raise BadModel("the ONNX graph has a Constant that is neither a tensor nor numbers.")
+
+
+def _constant_of_shape(node: Node, shape: Tensor) -> Tensor:
+    value = node.get("value", torch.zeros(1))
+    return torch.full(ints(shape), value.item(), dtype=value.dtype, device=shape.device)
+
+
+def _cast(node: Node, x: Tensor) -> Tensor:
+    types = {1: torch.float32, 6: torch.int32, 7: torch.int64, 9: torch.bool, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16}
+    if node.get("to") not in types:
+        raise BadModel(f"the ONNX graph casts to data type {node.get('to')}, which almakit does not know.")
+    return x.to(types[node.get("to")])
+
+
+def _shape(node: Node, x: Tensor) -> Tensor:
+    return torch.tensor(list(x.shape)[node.get("start", 0) : node.get("end")], dtype=torch.int64, device=x.device)
+
+
+def _div(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
+
+
+def _expand(node: Node, x: Tensor, shape: Tensor) -> Tensor:
+    return x.expand(torch.broadcast_shapes(x.shape, tuple(ints(shape))))
+
+
+def _prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
+    return torch.where(x < 0, slope * x, x)
+
+
+def _plain(function: Op) -> Op:
+    """An operator that is a torch function of its inputs and has no attributes."""
+    return lambda node, *inputs: function(*inputs)
+
+
+def _fold(function: Op) -> Op:
+    """An operator of any number of inputs, taken two by two."""
+
+    def run(node: Node, first: Tensor, *others: Tensor) -> Tensor:
+        for other in others:
+            first = function(first, other)
+        return first
+
+    return run
+
+
+OPS: dict[str, Op] = {
+    "Abs": _plain(torch.abs),
+    "Add": _plain(torch.add),
+    "AveragePool": average_pool,
+    "BatchNormalization": batch_norm,
+    "Cast": _cast,
+    "Ceil": _plain(torch.ceil),
+    "Clip": _clip,
+    "Concat": lambda node, *parts: torch.cat(parts, node.get("axis")),
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Conv": conv,
+    "Div": _div,
+    "Dropout": lambda node, x, *_: x,
+    "Elu": lambda node, x: F.elu(x, node.get("alpha", 1.0)),
+    "Equal": _plain(torch.eq),
+    "Erf": _plain(torch.erf),
+    "Exp": _plain(torch.exp),
+    "Expand": _expand,
+    "Flatten": lambda node, x: x.reshape(math.prod(x.shape[: node.get("axis", 1)]), -1) if node.get("axis", 1) else x.reshape(1, -1),
+    "Floor": _plain(torch.floor),
+    "Gather": _gather,
+    "Gelu": lambda node, x: F.gelu(x, approximate=node.get("approximate", "none")),
+    "Gemm": gemm,
+    "GlobalAveragePool": lambda node, x: x.mean(tuple(range(2, x.ndim)), keepdim=True),
+    "GlobalMaxPool": lambda node, x: x.amax(tuple(range(2, x.ndim)), keepdim=True),
+    "HardSigmoid": lambda node, x: (node.get("alpha", 0.2) * x + node.get("beta", 0.5)).clamp(0, 1),
+    "HardSwish": lambda node, x: x * (x / 6 + 0.5).clamp(0, 1),
+    "Identity": _plain(lambda x: x),
+    "LayerNormalization": layer_norm,
+    "LeakyRelu": lambda node, x: F.leaky_relu(x, node.get("alpha", 0.01)),
+    "Log": _plain(torch.log),
+    "LogSoftmax": _softmax(torch.log_softmax),
+    "MatMul": _plain(torch.matmul),
+    "Max": _fold(torch.maximum),
+    "MaxPool": max_pool,
+    "Min": _fold(torch.minimum),
+    "Mul": _plain(torch.mul),
+    "Neg": _plain(torch.neg),
+    "PRelu": _prelu,
+    "Pad": _pad,
+    "Pow": lambda node, x, power: torch.pow(x, power.to(x.dtype)),
+    "Reciprocal": _plain(torch.reciprocal),
+    "ReduceMax": _reduce(torch.amax),
+    "ReduceMean": _reduce(torch.mean),
+    "ReduceMin": _reduce(torch.amin),
+    "ReduceSum": _reduce(torch.sum),
+    "Relu": _plain(torch.relu),
+    "Reshape": _reshape,
+    "Selu": lambda node, x: torch.where(x > 0, x, node.get("alpha", 1.6732632) * x.clamp(max=0).expm1()) * node.get("gamma", 1.050701),
+    "Shape": _shape,
+    "Sigmoid": _plain(torch.sigmoid),
+    "Slice": _slice,
+    "Softmax": _softmax(torch.softmax),
+    "Softplus": _plain(F.softplus),
+    "Split": _split,
+    "Sqrt": _plain(torch.sqrt),
+    "Squeeze": _squeeze,
+    "Sub": _plain(torch.sub),
+    "Sum": _fold(torch.add),
+    "Tanh": _plain(torch.tanh),
+    "Transpose": lambda node, x: x.permute(node.get("perm", list(reversed(range(x.ndim))))),
+    "Unsqueeze": _unsqueeze,
+    "Where": _plain(torch.where),
+}

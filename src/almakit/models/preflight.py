@@ -1,0 +1,255 @@
+"""What is checked before every run: does the model classify these images at all, and can an attack learn anything from its gradients?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from math import exp, lgamma, log
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import BadInput, UnknownName
+from .findings import WAYS_OUT, Finding, Preflight, Severity
+
+__all__ = ["WAYS_OUT", "Finding", "Preflight", "preflight"]
+
+_TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.05}
+_ENOUGH = 10
+_GRAVEST_FIRST = {"refuse": 0, "warn": 1, "note": 2}
+
+
+def preflight(
+    model: Callable[[Tensor], Tensor], x: Tensor, labels: Tensor, *, allow: Collection[str] = (), batch_size: int = 64, measure: bool = True
+) -> Preflight:
+    """Looks at a model from images in [0, 1] to logits with the help of images ``x`` (N, C, H, W) and their ``labels`` (N,).
+
+    Clean accuracy is measured on all images, the rest on the first ``batch_size``. The model leaves as it came: mode, ``requires_grad``,
+    gradients, buffers, the random generators' state. ``allow`` names findings that shall not refuse; ``measure=False`` leaves out the
+    timing.
+    """
+    unknown = sorted(set(allow) - set(WAYS_OUT))
+    if unknown:
+        raise UnknownName(f"there is no finding called {unknown[0]!r} to allow; known: {', '.join(WAYS_OUT)}.")
+    if x.ndim < 2 or labels.shape != x.shape[:1] or len(x) == 0 or labels.is_floating_point():
+        got = f"images {tuple(x.shape)} and labels {tuple(labels.shape)} of type {labels.dtype}"
+        raise BadInput(f"{got} do not belong together; give one integer label per image.")
+    if not x.is_floating_point():
+        raise BadInput(f"the images are {x.dtype}; give floats in [0, 1], e.g. x.float() / 255.")
+    look = _Look(model, batch_size)
+    look.at_training_mode()
+    # Whatever randomness the model uses comes from a copy of the generators' state.
+    devices = sorted({tensor.get_device() for tensor in (x, *look.weights) if tensor.is_cuda})
+    with torch.random.fork_rng(devices=devices), _borrowed(model):
+        look.at_precision()
+        look.at_images(x)
+        look.at_logits(look.place(x), labels)
+        if look.classes is not None:
+            sample = look.place(x[:batch_size])
+            look.at_randomness(sample)
+            look.at_gradients(sample, labels[:batch_size].to(sample.device))
+            if measure and look.differentiable:
+                look.at_cost(sample)
+    return Preflight(
+        findings=tuple(sorted(look.findings, key=lambda finding: _GRAVEST_FIRST[finding.severity])),
+        allowed=frozenset(allow),
+        images=len(x),
+        classes=look.classes,
+        clean_accuracy=look.accuracy,
+        batch_size=min(batch_size, len(x)),
+        seconds=look.seconds,
+        bytes_per_image=look.bytes_per_image,
+        bytes_of_weights=sum(tensor.numel() * tensor.element_size() for tensor in look.weights),
+    )
+
+
+@contextmanager
+def _borrowed(model: object) -> Iterator[None]:
+    """A module in evaluation mode with frozen parameters; every flag is put back, also where modes were mixed."""
+    modes = [(module, module.training) for module in model.modules()] if isinstance(model, nn.Module) else []
+    free = [parameter for parameter in model.parameters() if parameter.requires_grad] if isinstance(model, nn.Module) else []
+    try:
+        for module, _ in modes:
+            module.training = False
+        for parameter in free:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter in free:
+            parameter.requires_grad_(True)
+
+
+class _Look:
+    """The checks, in their order, and what they found."""
+
+    def __init__(self, model: Callable[[Tensor], Tensor], batch_size: int):
+        self.model, self.batch_size = model, batch_size
+        self.findings: list[Finding] = []
+        self.classes: int | None = None
+        self.accuracy: float | None = None
+        self.seconds: float | None = None
+        self.bytes_per_image: int | None = None
+        self.differentiable = False
+        self.weights = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
+        self.floats = [tensor for tensor in self.weights if tensor.is_floating_point()]
+
+    def found(self, name: str, severity: Severity, sentence: str) -> None:
+        self.findings.append(Finding(name, severity, sentence, WAYS_OUT[name]))
+
+    def place(self, x: Tensor) -> Tensor:
+        """Images on the model's device and in its floating type."""
+        return x.to(device=self.floats[0].device, dtype=self.floats[0].dtype) if self.floats else x
+
+    def logits(self, batches: list[Tensor]) -> list[Tensor] | None:
+        """What the model returns for each of the batches; None, and a finding, where it fails."""
+        outputs = []
+        for batch in batches:
+            try:
+                with torch.no_grad():
+                    outputs.append(self.model(batch))
+            except Exception as error:
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                self.found("forward-fails", "refuse", f"The model failed on images of shape {tuple(batch.shape)} with {reason}.")
+                return None
+        return outputs
+
+    def at_training_mode(self) -> None:
+        if isinstance(self.model, nn.Module) and any(module.training for module in self.model.modules()):
+            self.found("train-mode", "note", "The model was given in training mode; it is evaluated in evaluation mode and put back afterwards.")
+
+    def at_precision(self) -> None:
+        kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in self.floats if tensor.dtype in _TOLERANCE})
+        if kinds:
+            how = f"The model computes in {', '.join(kinds)}"
+            self.found("low-precision", "warn", f"{how}: near the boundary its rounding decides, and gradients may vanish.")
+
+    def at_images(self, x: Tensor) -> None:
+        low, high = float(x.min()), float(x.max())
+        if not (low >= 0 and high <= 1):
+            cause = "they look normalised" if low < 0 else "they look like bytes from 0 to 255" if high > 2 else "some are no numbers in it"
+            self.found("data-range", "refuse", f"The images range from {low:.4g} to {high:.4g}, not within [0, 1]; {cause}.")
+        elif high <= 1.5 / 255:
+            self.found("data-range", "refuse", f"The largest value in the images is {high:.2g}: they seem to have been divided by 255 twice.")
+
+    def at_logits(self, x: Tensor, labels: Tensor) -> None:
+        parts = self.logits(list(x.split(self.batch_size)))
+        if parts is None:
+            return
+        given = len(x[: self.batch_size])
+        first = parts[0]
+        if not isinstance(first, Tensor) or first.ndim != 2 or len(first) != given or first.shape[1] < 2 or not first.is_floating_point():
+            what = f"a tensor of shape {tuple(first.shape)} and type {first.dtype}" if isinstance(first, Tensor) else f"a {type(first).__name__}"
+            self.found("bad-output", "refuse", f"The model returned {what} for {given} images.")
+            return
+        logits = torch.cat(parts).float()
+        labels = labels.to(logits.device)
+        classes = self.classes = logits.shape[1]
+        broken = ~logits.isfinite().all(1)
+        if bool(broken.any()):
+            self.found("nan-logits", "refuse", f"The model returned NaN or infinite logits for {int(broken.sum())} of {len(x)} images.")
+        if bool(((labels < 0) | (labels >= classes)).any()):
+            span = f"from {int(labels.min())} to {int(labels.max())}"
+            self.found("labels-outside", "refuse", f"There are labels {span}, but the model has {classes} classes.")
+        right = int((logits.argmax(1) == labels).sum())
+        self.accuracy = right / len(x)
+        self._judge_accuracy(right, len(x), classes)
+        rows = logits[~broken].double()
+        if len(rows) and bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-3).all()):
+            self.found("probabilities", "warn", "The outputs are probabilities (between 0 and 1, summing to 1): gradients vanish where it is sure.")
+
+    def _judge_accuracy(self, right: int, images: int, classes: int) -> None:
+        said = f"{right} of {images} clean images are classified as labelled ({100 * right / images:.1f} %)"
+        if images < _ENOUGH:
+            self.found("few-images", "note", f"{said}; {images} images are too few to judge clean accuracy.")
+        elif _by_luck(right, images, classes) > 0.01:
+            self.found("wrong-labels-or-range", "refuse", f"{said}, which guessing among {classes} classes would reach as well.")
+        elif right < 0.5 * images:
+            self.found("low-clean-accuracy", "warn", f"{said}; an image that is already wrong counts as distance 0.")
+
+    def at_randomness(self, x: Tensor) -> None:
+        passes = self.logits([x, x, x[:1]])
+        if passes is None:
+            return
+        first, again, alone = passes
+        kind = self.floats[0].dtype if self.floats else first.dtype
+        allowed = _TOLERANCE.get(kind, 1e-3) * float(first.double().abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6))
+        if (gap := _apart(first, again)) > allowed:
+            self.found("not-deterministic", "refuse", f"The same images got logits that differ by up to {gap:.3g} when asked twice.")
+        elif alone.shape != first[:1].shape:
+            self.found("batch-dependent", "refuse", f"An image alone gets logits of shape {tuple(alone.shape)}, not {tuple(first[:1].shape)}.")
+        elif len(x) > 1 and (gap := _apart(first[:1], alone)) > allowed:
+            self.found("batch-dependent", "refuse", f"An image's logits differ by up to {gap:.3g} between a batch of {len(x)} and alone.")
+
+    def at_gradients(self, x: Tensor, labels: Tensor) -> None:
+        try:
+            with torch.enable_grad():
+                leaf = x.detach().clone().requires_grad_(True)
+                logits = self.model(leaf).float()
+                top = logits.topk(2, 1).values
+                (margin,) = torch.autograd.grad((top[:, 0] - top[:, 1]).sum(), leaf, retain_graph=True)
+                inside = labels.clamp(0, logits.shape[1] - 1)
+                (entropy,) = torch.autograd.grad(F.cross_entropy(logits, inside, reduction="sum"), leaf)
+        except RuntimeError as error:
+            self.found("non-differentiable", "refuse", f"No gradient reaches the images ({str(error).splitlines()[0][:160]}).")
+            return
+        self.differentiable = True
+        flat, share = margin.flatten(1), f"of {len(x)} images"
+        broken, zero = ~flat.isfinite().all(1), (flat == 0).all(1)
+        blind = (entropy.flatten(1) == 0).all(1) & ~zero
+        if bool(broken.any()):
+            what = f"The gradient is NaN or infinite for {int(broken.sum())} {share}."
+            self.found("nan-gradient", "refuse" if bool(broken.all()) else "warn", what)
+        if bool(zero.any()):
+            what = f"The gradient of the logits' margin is exactly zero for {int(zero.sum())} {share}: robustness may only seem high."
+            self.found("zero-gradient", "refuse" if bool(zero.all()) else "warn", what)
+        if bool(blind.any()):
+            self.found("saturated", "note", f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not.")
+
+    def at_cost(self, x: Tensor) -> None:
+        """Counts what autograd keeps between a forward and a backward pass, then times two rounds and takes the faster."""
+        kept: dict[int, int] = {}
+        own = {tensor.untyped_storage().data_ptr() for tensor in self.weights}
+
+        def keep(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in own:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        def passes() -> None:
+            leaf = x.detach().clone().requires_grad_(True)
+            torch.autograd.grad(self.model(leaf).float().sum(), leaf)
+
+        with torch.enable_grad():
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+                passes()
+            times = []
+            for _ in range(2):
+                _wait(x)
+                started = time.perf_counter()
+                passes()
+                _wait(x)
+                times.append(time.perf_counter() - started)
+        self.seconds = min(times) / len(x)
+        self.bytes_per_image = max(sum(kept.values()) // len(x), x[0].numel() * x.element_size())
+
+
+def _by_luck(right: int, images: int, classes: int) -> float:
+    """The probability that guessing among the classes gets that many images or more right: a binomial tail, its terms as logarithms."""
+    ways = (lgamma(images + 1) - lgamma(k + 1) - lgamma(images - k + 1) for k in range(right, images + 1))
+    return sum(exp(way - k * log(classes) + (images - k) * log(1 - 1 / classes)) for k, way in enumerate(ways, right))
+
+
+def _apart(a: Tensor, b: Tensor) -> float:
+    """The largest difference between two sets of logits where both are numbers."""
+    difference = (a.double() - b.double()).abs()
+    return float(difference[difference.isfinite()].max()) if bool(difference.isfinite().any()) else 0.0
+
+
+def _wait(x: Tensor) -> None:
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)

@@ -1,0 +1,177 @@
+"""Residual networks: ResNet-20 and resnet4b for CIFAR-10, WideResNet-28-10, and ResNet-50 for CIFAR-10 and ImageNet."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def _conv3(inputs: int, outputs: int, stride: int = 1, bias: bool = False) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=bias)
+
+
+class _PaddedShortcut(nn.Module):
+    """Option A of He et al. (2016): every second pixel, the new channels filled with zeros on both sides; no weights."""
+
+    def __init__(self, extra: int):
+        super().__init__()
+        self.extra = extra
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.extra // 2, self.extra - self.extra // 2))
+
+
+class _BasicBlock(nn.Module):
+    """Two 3 x 3 convolutions with batch norm and a shortcut without weights."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.conv1, self.bn1 = _conv3(inputs, outputs, stride), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = _conv3(outputs, outputs), nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Identity() if inputs == outputs and stride == 1 else _PaddedShortcut(outputs - inputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.shortcut(x))
+
+
+class ResNet20(nn.Module):
+    """The CIFAR ResNet with 6 n + 2 layers, n = ``blocks`` = 3 (He et al. 2016, section 4.2). Images (B, 3, 32, 32) -> logits (B, 10)."""
+
+    def __init__(self, blocks: int = 3, classes: int = 10):
+        super().__init__()
+        self.conv1, self.bn1 = _conv3(3, 16), nn.BatchNorm2d(16)
+        self.layer1 = nn.Sequential(*(_BasicBlock(16, 16, 1) for _ in range(blocks)))
+        self.layer2 = nn.Sequential(_BasicBlock(16, 32, 2), *(_BasicBlock(32, 32, 1) for _ in range(blocks - 1)))
+        self.layer3 = nn.Sequential(_BasicBlock(32, 64, 2), *(_BasicBlock(64, 64, 1) for _ in range(blocks - 1)))
+        self.linear = nn.Linear(64, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer3(self.layer2(self.layer1(F.relu(self.bn1(self.conv1(x))))))
+        return self.linear(x.mean((2, 3)))
+
+
+class _PlainBlock(nn.Module):
+    """Two 3 x 3 convolutions with bias and no batch norm; a 1 x 1 convolution as the shortcut where the stride is 2."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.conv1, self.conv2 = _conv3(inputs, outputs, stride, bias=True), _conv3(outputs, outputs, bias=True)
+        self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride)) if stride != 1 or inputs != outputs else nn.Sequential()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.conv2(F.relu(self.conv1(x))) + self.shortcut(x))
+
+
+class ResNet4b(nn.Module):
+    """The resnet4b of the verification literature (Wang et al., beta-CROWN, 2021). Images (B, 3, 32, 32) -> logits (B, 10)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = _conv3(3, 16, 2, bias=True)
+        self.layer1 = nn.Sequential(_PlainBlock(16, 32, 2), _PlainBlock(32, 32, 1))
+        self.layer2 = nn.Sequential(_PlainBlock(32, 32, 2), _PlainBlock(32, 32, 1))
+        self.linear1, self.linear2 = nn.Linear(512, 100), nn.Linear(100, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer2(self.layer1(F.relu(self.conv1(x))))
+        return self.linear2(F.relu(self.linear1(x.flatten(1))))
+
+
+class _WideBlock(nn.Module):
+    """Pre-activation block; where the width changes, the shortcut starts from the activated input."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.bn1, self.conv1 = nn.BatchNorm2d(inputs), _conv3(inputs, outputs, stride)
+        self.bn2, self.conv2 = nn.BatchNorm2d(outputs), _conv3(outputs, outputs)
+        self.convShortcut = None if inputs == outputs else nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = F.relu(self.bn1(x))
+        shortcut = x if self.convShortcut is None else self.convShortcut(active)
+        return shortcut + self.conv2(F.relu(self.bn2(self.conv1(active))))
+
+
+class _WideStage(nn.Module):
+    def __init__(self, count: int, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.layer = nn.Sequential(_WideBlock(inputs, outputs, stride), *(_WideBlock(outputs, outputs, 1) for _ in range(count - 1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+class WideResNet(nn.Module):
+    """WideResNet-depth-widen (Zagoruyko & Komodakis 2016), keys as in TRADES and RobustBench. Images (B, 3, 32, 32) -> logits (B, 10)."""
+
+    def __init__(self, depth: int = 28, widen: int = 10, classes: int = 10):
+        super().__init__()
+        count, last = (depth - 4) // 6, 64 * widen
+        self.conv1 = _conv3(3, 16)
+        self.block1 = _WideStage(count, 16, 16 * widen, 1)
+        self.block2 = _WideStage(count, 16 * widen, 32 * widen, 2)
+        self.block3 = _WideStage(count, 32 * widen, last, 2)
+        self.bn1, self.fc = nn.BatchNorm2d(last), nn.Linear(last, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(self.block3(self.block2(self.block1(self.conv1(x))))))
+        return self.fc(x.mean((2, 3)))
+
+
+class _Bottleneck(nn.Module):
+    """1 x 1, 3 x 3 (with the stride), 1 x 1; ``shortcut`` is the name the projection's weights go by."""
+
+    def __init__(self, inputs: int, width: int, stride: int, shortcut: str):
+        super().__init__()
+        outputs = 4 * width
+        self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = _conv3(width, width, stride), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+        same = stride == 1 and inputs == outputs
+        project = nn.Sequential() if same else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+        self.add_module(shortcut, project)
+        self.project_name = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        branch = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+        return F.relu(self.bn3(self.conv3(branch)) + self.get_submodule(self.project_name)(x))
+
+
+def _bottleneck_stages(counts: tuple[int, ...], shortcut: str) -> list[nn.Sequential]:
+    stages, inputs = [], 64
+    for number, count in enumerate(counts):
+        width, blocks = 64 * 2**number, []
+        for index in range(count):
+            blocks.append(_Bottleneck(inputs, width, 2 if index == 0 and number > 0 else 1, shortcut))
+            inputs = 4 * width
+        stages.append(nn.Sequential(*blocks))
+    return stages
+
+
+class ResNet50(nn.Module):
+    """ResNet-50 (He et al. 2016) with torchvision's keys. Images (B, 3, H, W), usually 224 x 224 -> logits (B, 1000)."""
+
+    def __init__(self, counts: tuple[int, ...] = (3, 4, 6, 3), classes: int = 1000):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(64)
+        self.layer1, self.layer2, self.layer3, self.layer4 = _bottleneck_stages(counts, "downsample")
+        self.fc = nn.Linear(2048, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, stride=2, padding=1)
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+class CifarResNet50(nn.Module):
+    """ResNet-50 for small images: a 3 x 3 first convolution, no first pooling; keys as in RobustBench. (B, 3, 32, 32) -> (B, 10)."""
+
+    def __init__(self, counts: tuple[int, ...] = (3, 4, 6, 3), classes: int = 10):
+        super().__init__()
+        self.conv1, self.bn1 = _conv3(3, 64), nn.BatchNorm2d(64)
+        self.layer1, self.layer2, self.layer3, self.layer4 = _bottleneck_stages(counts, "shortcut")
+        self.linear = nn.Linear(2048, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer4(self.layer3(self.layer2(self.layer1(F.relu(self.bn1(self.conv1(x)))))))
+        return self.linear(x.mean((2, 3)))

@@ -1,0 +1,72 @@
+"""Small convolutional networks: the paper's MNIST networks, a narrow one of the same shape, and cnn-a for CIFAR-10."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+
+class SmallCNN(nn.Module):
+    """Four 3 x 3 convolutions without padding, two poolings and three linear layers (Carlini & Wagner 2017; Zhang et al., TRADES, 2019).
+
+    ``channels`` are those of the two pairs of convolutions, ``hidden`` the two hidden layers. Images (B, 1, 28, 28) -> logits (B, 10).
+    """
+
+    def __init__(self, channels: tuple[int, int] = (32, 64), hidden: int = 200, dropout: float = 0.5, classes: int = 10):
+        super().__init__()
+        first, second = channels
+        self.feature_extractor = nn.Sequential(
+            OrderedDict[str, nn.Module](
+                conv1=nn.Conv2d(1, first, 3),
+                relu1=nn.ReLU(),
+                conv2=nn.Conv2d(first, first, 3),
+                relu2=nn.ReLU(),
+                maxpool1=nn.MaxPool2d(2),
+                conv3=nn.Conv2d(first, second, 3),
+                relu3=nn.ReLU(),
+                conv4=nn.Conv2d(second, second, 3),
+                relu4=nn.ReLU(),
+                maxpool2=nn.MaxPool2d(2),
+            )
+        )
+        self.classifier = nn.Sequential(
+            OrderedDict[str, nn.Module](
+                fc1=nn.Linear(second * 4 * 4, hidden),
+                relu1=nn.ReLU(),
+                drop=nn.Dropout(dropout),
+                fc2=nn.Linear(hidden, hidden),
+                relu2=nn.ReLU(),
+                fc3=nn.Linear(hidden, classes),
+            )
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.feature_extractor(x).flatten(1))
+
+
+def small_cnn_tiny() -> SmallCNN:
+    """The shape of SmallCNN with half the channels and a third of the hidden units: 54 000 weights."""
+    return SmallCNN(channels=(16, 32), hidden=64)
+
+
+def crown_ibp_large() -> nn.Sequential:
+    """The large MNIST network of IBP and CROWN-IBP (Gowal et al. 2018; Zhang et al. 2020). Images (B, 1, 28, 28) -> logits (B, 10)."""
+    layers: list[nn.Module] = []
+    for inputs, outputs, stride in ((1, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 128, 1)):
+        layers += [nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 14 * 14, 512), nn.ReLU(), nn.Linear(512, 10))
+
+
+def cnn_a() -> nn.Sequential:
+    """Two strided 4 x 4 convolutions and two linear layers (Dathathri et al. 2020). Images (B, 3, 32, 32) -> logits (B, 10)."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 4, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 4, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(2048, 100),
+        nn.ReLU(),
+        nn.Linear(100, 10),
+    )

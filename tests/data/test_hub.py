@@ -1,0 +1,202 @@
+"""The hub: local folders first, then the cache, then sources in turn; nothing is used whose contents are not as pinned."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from almakit.data import convert, hub
+from almakit.data.archives import unpack
+from almakit.data.catalogue import COLLECTIONS, Collection, File, Make, Recipe
+from almakit.data.sources import Address, Debian, Installed, Npm, PyPI
+from almakit.errors import Unavailable, UnknownName
+
+WORDS = b"forty-two bytes of the greatest importance"
+PIN = hashlib.sha256(WORDS).hexdigest()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No data folders, an empty cache."""
+    monkeypatch.delenv("ALMAKIT_DATA", raising=False)
+    monkeypatch.delenv("ALMAKIT_OFFLINE", raising=False)
+    monkeypatch.setenv("ALMAKIT_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, *recipes: Recipe, pin: str = PIN, name: str = "words/words.txt", size: int = len(WORDS)) -> None:
+    monkeypatch.setitem(COLLECTIONS, "words", Collection("words", (File(name, pin, size),), recipes))
+
+
+def tar_of(path: Path, members: dict[str, bytes], link: tuple[str, str] | None = None) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        if link:
+            info = tarfile.TarInfo(link[0])
+            info.type, info.linkname = tarfile.SYMTYPE, link[1]
+            archive.addfile(info)
+    return path
+
+
+def from_file(path: Path, member: str = "words.txt", limit: int = 10_000, sha256: str | None = None, name: str = "words/words.txt") -> Recipe:
+    """A recipe whose source is a file on this machine, read through urllib as any address."""
+    return Recipe(Address(path.as_uri(), limit, sha256, single=not path.name.endswith((".tgz", ".zip"))), {name: Make((member,))})
+
+
+def test_the_first_folder_of_almakit_data_wins(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch)
+    for folder in ("one", "two"):
+        (elsewhere / folder / "words").mkdir(parents=True)
+        (elsewhere / folder / "words" / "words.txt").write_bytes(WORDS)
+    monkeypatch.setenv("ALMAKIT_DATA", f"{elsewhere / 'none'}{hub.os.pathsep}{elsewhere / 'two'}{hub.os.pathsep}{elsewhere / 'one'}")
+    assert hub.path("words/words.txt") == elsewhere / "two" / "words" / "words.txt"
+    # An altered file is passed over for the next good one.
+    (elsewhere / "two" / "words" / "words.txt").write_bytes(WORDS[::-1])
+    assert hub.path("words/words.txt") == elsewhere / "one" / "words" / "words.txt"
+
+
+def test_a_fetched_file_is_kept_and_not_fetched_again(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tar_of(elsewhere / "words.tgz", {"words.txt": WORDS, "other.txt": b"?"})
+    seen: list[tuple[str, int, int | None]] = []
+    offer(monkeypatch, from_file(source))
+    assert hub.local("words/words.txt") is None
+    (kept,) = hub.fetch("words", lambda *step: seen.append(step))
+    assert kept == elsewhere / "home" / "words" / "words.txt"
+    assert kept.read_bytes() == WORDS
+    assert seen[-1] == (source.as_uri(), source.stat().st_size, source.stat().st_size)
+    source.unlink()
+    assert hub.path("words/words.txt") == hub.local("words/words.txt") == kept
+    # Nothing but the file itself is left in the cache.
+    assert [path for path in (elsewhere / "home").rglob("*") if path.is_file()] == [kept]
+
+
+def test_sources_are_tried_in_turn_and_every_reason_is_told(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    altered = elsewhere / "altered.txt"
+    altered.write_bytes(WORDS[:-1] + b"!")
+    long = elsewhere / "long.txt"
+    long.write_bytes(WORDS * 500)
+    good = elsewhere / "good.txt"
+    bad = [from_file(elsewhere / "missing.txt"), from_file(altered), from_file(long), from_file(good, sha256="0" * 64)]
+    offer(monkeypatch, *bad)
+    good.write_bytes(WORDS)
+    with pytest.raises(Unavailable) as caught:
+        hub.path("words/words.txt")
+    told = str(caught.value)
+    reasons = ("no such file", "not reachable", f"not {PIN}", "more than the 10000 bytes", f"not {'0' * 64}", "ALMAKIT_DATA", "almakit fetch words")
+    for reason in reasons:
+        assert reason in told
+    assert not [path for path in (elsewhere / "home").rglob("*") if path.is_file()]
+    offer(monkeypatch, *bad, from_file(good))
+    assert hub.path("words/words.txt").read_bytes() == WORDS
+
+
+def test_a_torn_download_does_not_keep_the_next_source_from_being_tried(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tar_of(elsewhere / "words.tgz", {"words.txt": WORDS, "filler": bytes(range(256)) * 400})
+    torn = elsewhere / "torn.tgz"
+    torn.write_bytes(whole.read_bytes()[:60])
+    with zipfile.ZipFile(elsewhere / "torn.zip", "w") as archive:
+        archive.writestr("words.txt", WORDS)
+    content = bytearray((elsewhere / "torn.zip").read_bytes())
+    content[45] ^= 255
+    (elsewhere / "torn.zip").write_bytes(content)
+    evil = Recipe(Address(whole.as_uri(), single=True), {"words/words.txt": Make(("",), convert.checkpoint)})
+    offer(monkeypatch, from_file(torn), from_file(elsewhere / "torn.zip"), evil)
+    with pytest.raises(Unavailable) as caught:
+        hub.path("words/words.txt")
+    for reason in ("EOFError", "BadZipFile: Bad CRC", "UnpicklingError"):
+        assert reason in str(caught.value)
+    offer(monkeypatch, from_file(torn), from_file(elsewhere / "torn.zip"), evil, from_file(whole))
+    assert hub.path("words/words.txt").read_bytes() == WORDS
+
+
+def test_offline_asks_nobody(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = elsewhere / "good.txt"
+    good.write_bytes(WORDS)
+    offer(monkeypatch, from_file(good))
+    monkeypatch.setenv("ALMAKIT_OFFLINE", "1")
+    with pytest.raises(Unavailable, match="ALMAKIT_OFFLINE is set"):
+        hub.path("words/words.txt")
+
+
+def test_missing_clients_are_named(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    makes = {"words/words.txt": Make(("words.txt",))}
+    offer(monkeypatch, Recipe(Npm("words@1.0.0"), makes), Recipe(Debian("words"), makes), Recipe(Installed(str(elsewhere / "usr")), makes))
+    monkeypatch.setenv("PATH", str(elsewhere))
+    with pytest.raises(Unavailable) as caught:
+        hub.path("words/words.txt")
+    for reason in ("npm package words@1.0.0: the program npm is not installed", "the program apt-get is not installed", "there is no such folder"):
+        assert reason in str(caught.value)
+
+
+def test_a_client_that_fails_is_quoted(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # pip itself refuses: the name is not one a package can have, so no index is asked.
+    offer(monkeypatch, Recipe(PyPI("-no-name-==1", sha256="0" * 64), {"words/words.txt": Make(("words.txt",))}))
+    with pytest.raises(Unavailable, match=r"Python package -no-name-==1: python\S* failed with code \d"):
+        hub.path("words/words.txt")
+
+
+def test_compression_does_not_matter_but_contents_do(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, name="words/words.gz")
+    monkeypatch.setenv("ALMAKIT_DATA", str(elsewhere))
+    (elsewhere / "words").mkdir()
+    file = elsewhere / "words" / "words.gz"
+    for level in (1, 9):
+        file.write_bytes(gzip.compress(WORDS, level, mtime=level))
+        assert hub.path("words/words.gz") == file
+    # A bomb is given up after the bytes it should have, a torn file is told apart.
+    for content, reason in ((gzip.compress(bytes(10**7)), "more than 42 bytes"), (gzip.compress(WORDS)[:-9], "cannot be read")):
+        file.write_bytes(content)
+        with pytest.raises(Unavailable, match=reason):
+            hub.path("words/words.gz")
+
+
+def test_unknown_names_are_answered_with_near_ones() -> None:
+    with pytest.raises(UnknownName, match=r"did you mean mnist/t10k-images-idx3-ubyte\.gz"):
+        hub.path("mnist/t10k-images.gz")
+    with pytest.raises(UnknownName, match="did you mean mnist"):
+        hub.fetch("minst")
+
+
+@pytest.mark.parametrize("name", ["../evil.txt", "/evil.txt", "a/../../evil.txt", "C:/evil.txt", "..\\evil.txt"])
+def test_an_archive_that_points_outside_is_refused_whole(tmp_path: Path, name: str) -> None:
+    inside = tmp_path / "deep" / "inside"
+    inside.mkdir(parents=True)
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.writestr("words.txt", WORDS)
+        info = zipfile.ZipInfo("x")
+        info.filename = name
+        archive.writestr(info, b"evil")
+    for archive_path in (tmp_path / "evil.zip", tar_of(tmp_path / "evil.tgz", {name: b"evil", "words.txt": WORDS})):
+        with pytest.raises(Unavailable, match="points outside"):
+            unpack(archive_path, inside, {"words.txt", name}, 1000)
+    assert not list(tmp_path.rglob("evil.txt"))
+
+
+def test_links_bombs_and_missing_members_are_refused(tmp_path: Path) -> None:
+    linked = tar_of(tmp_path / "linked.tgz", {}, link=("words.txt", "/etc/hostname"))
+    with pytest.raises(Unavailable, match="as a link or a device"):
+        unpack(linked, tmp_path, {"words.txt"}, 1000)
+    bomb = tar_of(tmp_path / "bomb.tgz", {"words.txt": bytes(10**6)})
+    with pytest.raises(Unavailable, match="more than the 1000 bytes"):
+        unpack(bomb, tmp_path, {"words.txt"}, 1000)
+    with pytest.raises(Unavailable, match=r"does not hold words\.md"):
+        unpack(bomb, tmp_path, {"words.md"}, 10**7)
+    (tmp_path / "none.tgz").write_bytes(b"no archive")
+    with pytest.raises(Unavailable, match="neither a tar nor a zip"):
+        unpack(tmp_path / "none.tgz", tmp_path, {"words.txt"}, 1000)
+
+
+def test_every_file_of_the_catalogue_can_be_made() -> None:
+    for collection in COLLECTIONS.values():
+        made = {name for recipe in collection.recipes for name in recipe.makes}
+        assert made == {file.name for file in collection.files}
+        assert all(len(file.sha256) == 64 for file in collection.files)

@@ -1,0 +1,217 @@
+"""The zoo: published accuracies on real images, architectures with their authors' keys, weights that fit or are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from almakit import data, models
+from almakit.errors import BadModel, Unavailable, UnknownName
+from almakit.models.weights import fit, read
+from almakit.models.zoo import ZOO, build
+from almakit.models.zoo.residual import CifarResNet50, ResNet50, WideResNet
+
+# Correct answers among the first 1000 test images of each network's data set: measured for MNIST and ResNet-20, whose published figures are
+# of all 10 000 (below); published for the other two.
+FIRST_1000 = {
+    "mnist/smallcnn": 992,
+    "mnist/smallcnn-ddn": 990,
+    "mnist/smallcnn-trades": 994,
+    "cifar10/resnet20": 915,
+    "cifar10/resnet4b-adv": 771,
+    "cifar10/cnn-a-adv": 703,
+}
+
+
+@pytest.mark.parametrize("name", FIRST_1000)
+def test_clean_accuracy_on_the_first_thousand(name: str) -> None:
+    model = models.load(name)
+    assert model.dataset is not None
+    x, labels = data.load(model.dataset, limit=1000).tensors()
+    assert x.shape[1:] == model.shape
+    with torch.no_grad():
+        right = sum(int((model(part).argmax(1) == wanted).sum()) for part, wanted in zip(x.split(250), labels.split(250), strict=True))
+    assert right == FIRST_1000[name]
+    # The README's figures for the two adversarially trained CIFAR networks are of these very images.
+    entry = ZOO[name]
+    if entry.measured_on == "the first 1000 test images":
+        assert entry.accuracy == right / 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades"])
+def test_published_accuracy_on_the_whole_test_set(name: str) -> None:
+    model = models.load(name)
+    x, labels = data.load("mnist").tensors()
+    with torch.no_grad():
+        right = sum(int((model(part).argmax(1) == wanted).sum()) for part, wanted in zip(x.split(250), labels.split(250), strict=True))
+    assert right / 100 == ZOO[name].accuracy
+
+
+def test_the_shipped_network_is_as_its_log_says() -> None:
+    folder = files("almakit.models.zoo") / "weights"
+    log = json.loads((folder / "mnist-smallcnn-tiny.json").read_text())
+    model = models.load("mnist/smallcnn-tiny")
+    assert model.weights_sha256 == log["weights_sha256"] == ZOO["mnist/smallcnn-tiny"].sha256
+    assert (folder / "mnist-smallcnn-tiny.safetensors").stat().st_size < 300_000  # type: ignore[attr-defined]
+    x, labels = data.load("mnist").tensors()
+    with torch.no_grad():
+        right = sum(int((model(part).argmax(1) == wanted).sum()) for part, wanted in zip(x.split(500), labels.split(500), strict=True))
+    assert right / 100 == pytest.approx(log["clean_accuracy"], abs=0.011)
+    assert right >= 9850
+    assert ZOO["mnist/smallcnn-tiny"].accuracy == log["clean_accuracy"]
+
+
+def test_models_come_frozen_in_evaluation_mode_and_differentiable() -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    assert not any(module.training for module in model.modules())
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    x = torch.rand(2, 1, 28, 28, requires_grad=True)
+    model(x).sum().backward()
+    assert x.grad is not None and float(x.grad.abs().max()) > 0
+    assert (model.name, model.dataset, model.shape, model.classes) == ("mnist/smallcnn-tiny", "mnist", (1, 28, 28), 10)
+
+
+def test_normalisation_is_inside() -> None:
+    model = models.load("cifar10/resnet20")
+    x = torch.rand(3, 3, 32, 32)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]).reshape(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).reshape(3, 1, 1)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), model.network((x - mean) / std))
+        other = models.load("cifar10/resnet20", normalisation=((0, 0, 0), (1, 1, 1)))
+        torch.testing.assert_close(other(x), model.network(x))
+    assert other.weights_sha256 == model.weights_sha256
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_every_floating_type_works_and_half_precision_logits_come_back_whole(dtype: torch.dtype) -> None:
+    model = models.load("cifar10/cnn-a-adv", dtype=dtype)
+    logits = model(torch.rand(2, 3, 32, 32))
+    assert logits.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert model.dtype == dtype
+
+
+# The number of weights (without batch counters) that the papers and libraries give for these architectures.
+SIZES = {
+    "mnist/smallcnn": 312_202,
+    "cifar10/resnet20": 269_722,
+    "cifar10/wrn-28-10": 36_479_194,
+    "cifar10/resnet50-augustin": 23_520_842,
+    "imagenet/resnet50": 25_557_032,
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_architectures_have_the_known_number_of_parameters(name: str) -> None:
+    with torch.device("meta"):
+        network = build(ZOO[name])
+    assert sum(parameter.numel() for parameter in network.parameters()) == SIZES[name]
+
+
+@pytest.mark.parametrize("name", list(ZOO))
+def test_every_architecture_maps_its_images_to_its_classes(name: str) -> None:
+    entry = ZOO[name]
+    with torch.device("meta"):
+        network = build(entry).eval()
+        assert network(torch.empty(2, *entry.shape)).shape == (2, entry.classes)
+
+
+def keys(network: nn.Module) -> set[str]:
+    return {key for key in network.state_dict() if not key.endswith("num_batches_tracked")}
+
+
+def test_keys_are_those_of_the_checkpoints_in_the_world() -> None:
+    with torch.device("meta"):
+        wide, cifar, imagenet = WideResNet(), CifarResNet50(), ResNet50()
+    assert {"conv1.weight", "block1.layer.0.convShortcut.weight", "block3.layer.3.bn2.running_var", "bn1.bias", "fc.weight"} <= keys(wide)
+    assert {"layer1.0.shortcut.0.weight", "layer4.0.shortcut.1.running_mean", "layer3.5.conv3.weight", "linear.bias"} <= keys(cifar)
+    assert {"layer1.0.downsample.0.weight", "layer4.2.bn3.weight", "fc.bias"} <= keys(imagenet)
+    assert "block1.layer.1.convShortcut.weight" not in keys(wide) and "layer1.1.downsample.0.weight" not in keys(imagenet)
+
+
+def small_wide(**options: int) -> WideResNet:
+    torch.manual_seed(0)
+    return WideResNet(depth=10, widen=1, **options)
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "model.", "module.model."])
+def test_checkpoints_of_every_prefix_fit(tmp_path: Path, prefix: str) -> None:
+    original = small_wide().eval()
+    state = {f"{prefix}{key}": value for key, value in original.state_dict().items()}
+    # What the checkpoints of Carmon et al. and of the robustness library hold besides the network.
+    state |= {f"{prefix}sub_block1.layer.0.bn1.weight": torch.ones(3), "module.attacker.model.conv1.weight": torch.ones(2)}
+    state |= {"module.normalizer.new_mean": torch.zeros(3)}
+    torch.save({"state_dict": state, "epoch": 200, "args": {"lr": 0.1}}, tmp_path / "net.pt")
+    torch.manual_seed(1)
+    copy = WideResNet(depth=10, widen=1).eval()
+    fit(copy, read(tmp_path / "net.pt"), "a net")
+    x = torch.rand(2, 3, 32, 32)
+    assert torch.equal(copy(x), original(x))
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    state = dict(small_wide().state_dict())
+    with pytest.raises(BadModel, match=r"lack 1 of \d+ tensors, such as fc.weight"):
+        fit(small_wide(), {key: value for key, value in state.items() if key != "fc.weight"}, "a net")
+    with pytest.raises(BadModel, match=r"hold 1 tensors the architecture lacks, such as extra.weight"):
+        fit(small_wide(), state | {"extra.weight": torch.ones(1)}, "a net")
+    with pytest.raises(BadModel, match=r"fc.bias of shape \(10,\); the architecture has \(7,\)|fc.weight of shape"):
+        fit(small_wide(classes=7), state, "a net")
+
+
+def test_a_users_own_weights_file(tmp_path: Path) -> None:
+    network = build(ZOO["mnist/smallcnn-tiny"]).eval()
+    torch.save({"state_dict": {f"module.{key}": value for key, value in network.state_dict().items()}}, tmp_path / "mine.pt")
+    model = models.load(f"mnist/smallcnn-tiny@{tmp_path}/mine.pt")
+    x = torch.rand(2, 1, 28, 28)
+    assert torch.equal(model(x), network(x)) and model.name.endswith("mine.pt")
+    assert model.weights_sha256 != models.load("mnist/smallcnn-tiny").weights_sha256
+
+
+class Harmless:
+    """Something a training script may leave in its checkpoint."""
+
+
+def test_nothing_is_unpickled_without_the_users_word(tmp_path: Path) -> None:
+    network = build(ZOO["mnist/smallcnn-tiny"])
+    torch.save({"state_dict": network.state_dict(), "args": Harmless()}, tmp_path / "more.pt")
+    uri = f"mnist/smallcnn-tiny@{tmp_path}/more.pt"
+    with pytest.raises(BadModel, match="trust=True"):
+        models.load(uri)
+    assert models.load(uri, trust=True).classes == 10
+
+
+def test_torn_and_missing_files_are_sentences(tmp_path: Path) -> None:
+    (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 torn")
+    (tmp_path / "torn.safetensors").write_bytes(b"torn")
+    with pytest.raises(BadModel, match="cannot be read as a torch checkpoint"):
+        models.load(f"mnist/smallcnn@{tmp_path}/torn.pt")
+    with pytest.raises(BadModel, match="not a whole safetensors file"):
+        models.load(f"mnist/smallcnn@{tmp_path}/torn.safetensors")
+    with pytest.raises(Unavailable, match="no weights file"):
+        models.load(f"mnist/smallcnn@{tmp_path}/none.pt")
+    with pytest.raises(Unavailable, match="get RobustBench's Carmon2019Unlabeled and name the file: cifar10/wrn-28-10-carmon@<file>"):
+        models.load("cifar10/wrn-28-10-carmon")
+
+
+def test_names_are_known_and_near_ones_offered() -> None:
+    assert models.names()[:4] == ["mnist/smallcnn-tiny", "mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades"]
+    with pytest.raises(UnknownName, match="did you mean mnist/smallcnn-trades"):
+        models.load("mnist/smallcnn-trade")
+    with pytest.raises(UnknownName, match="torchvision:<model>"):
+        models.load("???")
+
+
+def test_the_weights_hash_sees_every_change() -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    before = model.weights_sha256
+    assert before is not None and len(before) == 64 == len(hashlib.sha256().hexdigest())
+    with torch.no_grad():
+        model.network.get_parameter("classifier.fc3.bias")[0] += 1e-3
+    assert model.weights_sha256 != before
