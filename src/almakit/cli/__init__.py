@@ -1,0 +1,1 @@
+"""The command line: ``main.py`` finds the verb, one file per verb does it."""

@@ -1,0 +1,74 @@
+"""Compares two runs image by image: the attacks both hold, over the images both attacked (matched by their contents).
+
+Prints the ratio of the medians with its 95 % interval, on how many images the second run found a smaller, larger or equal change, and
+which images changed most. With --fail-if-worse the exit code is 5 where an attack's median grew, or its success rate fell, by more.
+
+  almakit compare runs/before runs/after --fail-if-worse 2%
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from .main import DONE, WORSE, Usage
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("first", type=Path, metavar="BEFORE", help="a run folder")
+    parser.add_argument("second", type=Path, metavar="AFTER", help="the run folder to compare with it")
+    parser.add_argument(
+        "--pair",
+        action="append",
+        default=[],
+        metavar="A=>B",
+        help='compare attack A of the first run with attack B of the second, e.g. "ddn(steps=100)=>alma(distance=l2, steps=100)"',
+    )
+    parser.add_argument(
+        "--fail-if-worse", type=share, metavar="2%", help="exit with 5 where the second run is worse by more than this"
+    )
+    parser.add_argument(
+        "--show",
+        type=int,
+        default=10,
+        metavar="N",
+        help="name at most this many changed images per attack (default 10)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def share(text: str) -> float:
+    """``2%`` or ``0.02``."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = float("nan")
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no share; write for example 2% or 0.02")
+    return value
+
+
+def main(args: argparse.Namespace) -> int:
+    from ..report.compare import compare, table
+
+    if args.show < 0:
+        raise Usage("--show must not be negative.")
+    found = compare(args.first, args.second, [_pair(text) for text in args.pair])
+    allowed = args.fail_if_worse
+    worse = [] if allowed is None else [one for one in found if not one.worse_by() <= allowed]
+    if args.json:
+        answer = {"comparisons": [one.to_dict(args.show) for one in found], "worse": [one.attack for one in worse]}
+        print(json.dumps(answer, allow_nan=False, indent=1))
+    else:
+        print(table(found, args.show))
+        for one in worse:
+            print(f"\nWorse than {100 * (allowed or 0):g} % allows: {one.attack}, by {100 * one.worse_by():.3g} %.")
+    return WORSE if worse else DONE
+
+
+def _pair(text: str) -> tuple[str, str]:
+    before, arrow, after = text.partition("=>")
+    if not arrow or not before.strip() or not after.strip():
+        raise Usage(f"--pair {text!r}: write the attack of the first run, =>, the attack of the second.")
+    return before.strip(), after.strip()

@@ -1,0 +1,37 @@
+"""Attacks 64 MNIST digits on a small network, both inside the package, and prints the table. Takes well under a minute."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .run import exit_code
+
+ATTACKS = ("alma(distance=l2, steps=100)", "alma(distance=l1, steps=100)", "alma(distance=linf, steps=100)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the run folder here (default: a temporary one)")
+    parser.add_argument(
+        "--attack", dest="attacks", action="append", metavar="ATTACK", help="attacks to show instead of the usual ones"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    from ..eval.progress import for_terminal
+    from ..eval.run import evaluate
+
+    run = evaluate(
+        "mnist/smallcnn-tiny",
+        "mnist-demo",
+        args.attacks or ATTACKS,
+        args.out,
+        limit=64,
+        batch_size=64,
+        device="cpu",
+        progress=for_terminal(),
+    )
+    print(run.table())
+    if args.out:
+        print(f"\nrecords, images, summary.json: {args.out}")
+    return exit_code(run.summary)

@@ -1,0 +1,126 @@
+"""``almakit VERB ...``: finds the verb, turns errors into sentences and outcomes into exit codes. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+from ..errors import AlmakitError, UnknownName
+
+# A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line here.
+VERBS = {
+    "run": "attack a model's images: recorded, judged, resumable",
+    "demo": "attack 64 digits with a shipped network and print a table, under a minute",
+    "doctor": "look at a model and its data before a run: accuracy, ranges, gradients, time, memory",
+    "report": "make a page, figures and tables of one run or several",
+    "compare": "compare two runs image by image, with an exit code for CI",
+    "watch": "serve the report of a run that goes on, to this machine only",
+    "verify": "judge a run's stored images, or a folder of images, again",
+    "merge": "join the shards of a run",
+    "export": "write a run's records as csv or parquet, its images as PNG",
+    "fetch": "download data sets and weights ahead of time",
+    "ls": "list attacks, distances, models or data",
+}
+
+DONE, ERROR, USAGE, REFUSED, FAILED_IMAGES, WORSE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+EXIT_CODES = """exit codes:
+  0 done    1 error    2 wrong usage    3 refused by preflight    4 done, but some images failed
+  5 worse than allowed (compare)    130 interrupted, resumable"""
+
+
+class Usage(AlmakitError):
+    """The command line itself is wrong."""
+
+
+def overview() -> str:
+    """What ``almakit --help`` prints."""
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name.ljust(width)}  {text}" for name, text in VERBS.items())
+    return f"""almakit finds the smallest change that makes an image classifier wrong, in any distance, and proves what it found.
+
+usage: almakit VERB ...      almakit VERB --help tells all about a verb
+
+verbs:
+{verbs}
+
+example:
+  almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "alma(distance=l2, steps=100)" --out runs/a
+
+{EXIT_CODES}
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(given)
+    except SystemExit as leaving:  # argparse: 0 after --help, 2 after a usage error
+        return leaving.code if isinstance(leaving.code, int) else USAGE
+    except AlmakitError as error:
+        _say(str(error))
+        return _code(error)
+    except KeyboardInterrupt as stop:
+        _say(f"stopped{f' by {stop}' if str(stop) else ''}. {_how_to_resume(given)}")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has left, as `almakit ls attacks | head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as error:
+        if os.environ.get("ALMAKIT_DEBUG"):
+            traceback.print_exc()
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        _say(
+            f"unexpected {type(error).__name__}: {error} ({os.path.basename(where.filename)}, line {where.lineno}). "
+            "Set ALMAKIT_DEBUG=1 to see all of it. What a run had finished is kept."
+        )
+        return ERROR
+
+
+def _dispatch(given: list[str]) -> int:
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(overview(), end="")
+        return DONE if given else USAGE
+    if given[0] == "--version":
+        from .. import __version__
+
+        print(f"almakit {__version__}")
+        return DONE
+    verb = given[0]
+    if verb not in VERBS:
+        near = difflib.get_close_matches(verb, VERBS, n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"verbs: {', '.join(VERBS)}."
+        raise Usage(f"there is no verb {verb!r}; {hint}")
+    module = import_module(f".{verb}", __package__)
+    parser = argparse.ArgumentParser(
+        prog=f"almakit {verb}",
+        description=(module.__doc__ or "").strip(),
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    return int(module.main(parser.parse_args(given[1:])))
+
+
+def _code(error: AlmakitError) -> int:
+    from ..eval.failures import Refused
+
+    if isinstance(error, (Usage, UnknownName)):
+        return USAGE
+    return REFUSED if isinstance(error, Refused) else ERROR
+
+
+def _how_to_resume(given: Sequence[str]) -> str:
+    if given[:1] in (["run"], ["demo"]):
+        return "Everything finished is stored; the same command goes on where it stopped."
+    return "Nothing was changed."
+
+
+def _say(sentence: str) -> None:
+    print(f"almakit: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,31 @@
+"""Joins the shards of a run into one, bit for bit what one process would have made.
+
+almakit merge runs/a                          shards that ran with the same --out
+almakit merge runs/a0 runs/a1 --out runs/a    shards that ran in folders of their own
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .run import exit_code
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", type=Path, nargs="+", help="run folders that hold shards")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="the joined run's folder (default: the only folder given)"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    from ..eval.folder import finish
+    from ..eval.merge import merge
+
+    out, missing = merge(args.folders, args.out)
+    run = finish(out)
+    print(run.table())
+    if missing:
+        print(f"\n{missing} chunks are missing; run `almakit run --config {out / 'run.toml'}` to do them.")
+    return exit_code(run.summary)

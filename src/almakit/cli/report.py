@@ -1,0 +1,66 @@
+"""Makes a report of one run folder or several: one self-contained page, tables, figures, numbers.
+
+index.html opens without a network and loads nothing. Beside it: tables.md, tables.csv, tables.tex (booktabs), curves.svg, curves.pdf,
+curves.png, gallery.png and summary.json. Runs of the same weights on the same images are shown as one model. A run that is not finished
+is reported as far as it went, and the report says so.
+
+  almakit report runs/a
+  almakit report runs/smallcnn runs/smallcnn-ddn --out report
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .main import DONE, Usage
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", type=Path, nargs="+", metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="where to write (default: report in the run folder; for several runs: report)",
+    )
+    add_limits(parser)
+    parser.add_argument("--no-figures", action="store_true", help="leave out the figures made with matplotlib")
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """How much of the images goes into the page; shared with ``watch``."""
+    parser.add_argument(
+        "--images",
+        type=int,
+        default=60,
+        metavar="N",
+        help="pictures of at most this many images per model (default 60)",
+    )
+    parser.add_argument(
+        "--megabytes",
+        type=float,
+        default=12.0,
+        metavar="MB",
+        help="at most about so much for all pictures (default 12)",
+    )
+
+
+def limits(args: argparse.Namespace):  # type: ignore[no-untyped-def]
+    """The limits the flags say."""
+    from ..report.payload import Limits
+
+    if args.images < 0 or not 0 <= args.megabytes < 1e6:
+        raise Usage("--images and --megabytes must not be negative.")
+    return Limits(args.images, args.megabytes)
+
+
+def main(args: argparse.Namespace) -> int:
+    from ..report.write import write_report
+
+    out = args.out or (args.folders[0] / "report" if len(args.folders) == 1 else Path("report"))
+    written = write_report(args.folders, out, limits(args), not args.no_figures)
+    print(
+        f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB), and beside it {', '.join(path.name for path in written[1:])}."
+    )
+    return DONE

@@ -1,0 +1,162 @@
+"""Attacks a model's images with one attack or several and leaves a run folder: records, images, summary.json.
+
+The same command goes on where it was stopped, and does nothing when all is done. run.toml in the folder is the run's
+specification and itself a config: almakit run --config runs/a/run.toml.
+
+  almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "alma(distance=l2, steps=100)" --out runs/a
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..eval.spec import AUTO, RunSpec, parse_shard
+from .main import DONE, FAILED_IMAGES, Usage
+
+FLAGS = {"attacks": "attack"}  # fields whose flag has another name
+MANY = ("attacks", "allow")
+CHOICES = {"dtype": ("float32", "float64", "bfloat16", "float16"), "split": ("test", "train")}
+
+
+def add_spec_arguments(parser: argparse.ArgumentParser, leave_out: tuple[str, ...] = ()) -> None:
+    """A flag for each field of ``RunSpec``."""
+    for field in fields(RunSpec):
+        if field.name in leave_out:
+            continue
+        flag = f"--{FLAGS.get(field.name, field.name).replace('_', '-')}"
+        text = field.metadata["help"].replace("%", "%%")
+        if field.default not in (None, "", (), False):
+            text += f" (default {field.default})"
+        if field.name in MANY:
+            parser.add_argument(
+                flag, dest=field.name, action="append", metavar="NAME" if field.name == "allow" else "ATTACK", help=text
+            )
+        elif field.name in ("mean", "std"):
+            parser.add_argument(flag, dest=field.name, type=_numbers, metavar="A,B,C", help=text)
+        elif field.default is False:
+            parser.add_argument(flag, dest=field.name, action="store_const", const=True, help=text)
+        elif field.name in CHOICES:
+            parser.add_argument(flag, dest=field.name, choices=CHOICES[field.name], help=text)
+        elif field.name == "batch_size":
+            parser.add_argument(flag, dest=field.name, type=_size, metavar="N|auto", help=text)
+        elif "int" in str(field.type):
+            parser.add_argument(flag, dest=field.name, type=int, metavar="N", help=text)
+        else:
+            parser.add_argument(flag, dest=field.name, metavar=field.name.upper(), help=text)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a TOML file with these settings; flags given beside it win"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="the run folder (default: the config's folder, or runs/<model>-<data>-<hash>)",
+    )
+    add_spec_arguments(parser)
+    parser.add_argument(
+        "--shard", metavar="I/N", help="do every N-th chunk only, from I = 0 to N - 1; join the shards with `almakit merge`"
+    )
+    parser.add_argument(
+        "--epsilon",
+        type=float,
+        action="append",
+        default=[],
+        metavar="E",
+        help="also give robust accuracy within E; may be repeated",
+    )
+    parser.add_argument(
+        "--no-preflight", action="store_true", help="do not look at the model first (it is wiser to --allow a finding)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no notes")
+
+
+def spec_of(args: argparse.Namespace) -> RunSpec:
+    """The specification of a command line: the config's, with the flags that were given."""
+    given = {f.name: value for f in fields(RunSpec) if (value := getattr(args, f.name, None)) is not None}
+    try:
+        base = RunSpec.from_toml(args.config) if getattr(args, "config", None) else RunSpec()
+        return replace(base, **given)
+    except BadInput as error:
+        raise Usage(str(error)) from error
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        spec, shard = spec_of(args).require_complete(), parse_shard(args.shard)
+        if any(epsilon < 0 for epsilon in args.epsilon):
+            raise BadInput("--epsilon is a radius, 0 or more.")
+        if shard is not None and spec.batch_size == AUTO and not (args.out and (args.out / "run.toml").is_file()):
+            raise BadInput("shards must share one chunk grid: give --batch-size a number, the same for all shards.")
+    except BadInput as error:
+        raise Usage(str(error)) from error
+    out = args.out or _default_folder(spec, args.config)
+
+    from ..eval.attacktext import build_all
+    from ..eval.progress import Silent, for_terminal
+    from ..eval.run import execute
+
+    try:
+        attacks = build_all(spec.attacks)
+    except BadInput as error:
+        raise Usage(str(error)) from error
+    show = Silent() if args.quiet else for_terminal()
+    run = execute(
+        spec, out, attacks=attacks, shard=shard, preflight=not args.no_preflight, progress=show, epsilons=args.epsilon
+    )
+    if shard is not None:
+        print(f"Shard {args.shard} is done: {len(run.records)} records in {out}. When all shards are: almakit merge {out}")
+        return DONE
+    print(
+        json.dumps(run.summary, indent=1)
+        if args.json
+        else f"{run.table()}\n\n{robustness(run.summary, args.epsilon)}records, images, summary.json: {out}"
+    )
+    return exit_code(run.summary)
+
+
+def robustness(summary: dict[str, Any], epsilons: list[float]) -> str:
+    """Robust accuracy at the radii that were asked for, as text."""
+    lines = []
+    for part in summary["attacks"]:
+        for row in part["robust_accuracy"]:
+            if row["epsilon"] in epsilons:
+                interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+                lines.append(
+                    f"{part['attack']}: robust accuracy within {part['distance']} {row['epsilon']:g} is {100 * row['value']:.1f} % ({interval})\n"
+                )
+    return "".join([*lines, "\n"]) if lines else ""
+
+
+def exit_code(summary: dict[str, Any]) -> int:
+    """4 where an image failed: no finite logits, a claim the verdict refutes, or nothing found by an attack that looks for the smallest change.
+
+    An attack at a fixed epsilon that finds nothing has not failed: the image is robust there.
+    """
+    failed = sum(
+        part["status"]["invalid"] + part["refuted"] + part["status"]["failed"] * part["minimal"]
+        for part in summary["attacks"]
+    )
+    return FAILED_IMAGES if failed else DONE
+
+
+def _default_folder(spec: RunSpec, config: Path | None) -> Path:
+    if config is not None and config.name == "run.toml":
+        return config.parent
+    return Path("runs") / spec.folder_name()
+
+
+def _size(text: str) -> int | str:
+    return AUTO if text == AUTO else int(text)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))

@@ -1,0 +1,111 @@
+"""Judges stored images again, with the model loaded afresh: another batch size, full precision, and after rounding to 8 bits.
+
+almakit verify runs/a                                  every image a run stored, files checked by hash
+almakit verify some/folder --model mnist/smallcnn      any folder of images with labels (class sub-folders or a csv)
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..eval.spec import RunSpec
+from .main import DONE, ERROR, FAILED_IMAGES, Usage
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="a run folder, or a folder of images")
+    parser.add_argument("--model", metavar="MODEL", help="the model (default: the run's own)")
+    parser.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda, ...")
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="images at a time (default: another number than the run's)"
+    )
+    parser.add_argument(
+        "--trust", action="store_true", help="allow the model file to be unpickled, which can run code in it"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    if not args.folder.is_dir():
+        raise Usage(f"there is no folder {args.folder}.")
+    if (args.folder / "run.toml").is_file():
+        return _run(args)
+    if not args.model:
+        raise Usage(f"{args.folder} is no run folder (it has no run.toml); to judge a folder of images give --model.")
+    return _images(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from ..eval.folder import Run
+    from ..eval.subject import open_model
+    from ..eval.verify import damaged_files, verify_run
+    from ..report.tables import percent, text_table
+
+    run = Run(args.folder)
+    if damaged := damaged_files(run):
+        for sentence in damaged:
+            print(f"damaged: {sentence}.")
+        print(
+            f"{len(damaged)} files are damaged; run `almakit run --config {args.folder / 'run.toml'}` to compute those chunks again."
+        )
+        return ERROR
+    spec = replace(run.spec, device=args.device, trust=args.trust or run.spec.trust)
+    subject = open_model(args.model or spec.model, spec)
+    if not args.model and subject.weights_sha256 != run.meta.get("weights_sha256"):
+        print(
+            f"The weights of {spec.model} are not those of the run (sha256 {subject.weights_sha256}, then {run.meta.get('weights_sha256')})."
+        )
+    found = verify_run(run, subject, args.batch_size)
+    header = (
+        "attack",
+        "records",
+        "claimed",
+        "confirmed",
+        "confirmed %",
+        "after 8 bits",
+        "judged otherwise",
+        "wrong distance",
+    )
+    rows = [
+        (
+            v.attack,
+            v.records,
+            v.claimed,
+            v.confirmed,
+            percent(v.confirmed / v.claimed if v.claimed else None),
+            v.confirmed_8bit,
+            v.changed,
+            v.misreported,
+        )
+        for v in found
+    ]
+    print(f"{args.folder}: {len(run.chunks)} files whole; judged by {subject.name}.\n")
+    print(text_table(header, rows))
+    good = all(v.confirmed == v.claimed and not v.misreported for v in found)
+    print(
+        "\nEvery claimed success fools the model."
+        if good
+        else "\nNot every claim holds: see the columns confirmed and wrong distance."
+    )
+    return DONE if good else FAILED_IMAGES
+
+
+def _images(args: argparse.Namespace) -> int:
+    from ..data import load
+    from ..eval.subject import open_model
+    from ..eval.verify import verify_images
+
+    spec = RunSpec(model=args.model, device=args.device, trust=args.trust)
+    dataset = load(f"folder:{args.folder}")
+    found = verify_images(dataset, open_model(args.model, spec), args.batch_size or 64)
+    goal = "classified as their target" if dataset.targets is not None else "not classified as their label"
+    print(
+        f"{args.folder}: {found.fooled} of {found.images} images ({100 * found.fooled / max(found.images, 1):.1f} %) are {goal} by {args.model}."
+    )
+    for name, wanted, prediction in found.wrong[:20]:
+        print(f"  {name}: {'target' if dataset.targets is not None else 'label'} {wanted}, classified as {prediction}")
+    if len(found.wrong) > 20:
+        print(f"  ... and {len(found.wrong) - 20} more")
+    return FAILED_IMAGES if found.wrong else DONE

@@ -1,0 +1,130 @@
+"""An attack's canonical text: the same attack has the same text however it was written, and the text builds it again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from types import CodeType
+from typing import Any
+
+from .. import registry
+from ..attacks import get
+from ..core import Attack
+from ..distances.base import Distance, FunctionDistance
+from ..errors import BadInput
+from .records import AttackInfo
+
+_WORD = re.compile(r"[A-Za-z0-9_.+/-][A-Za-z0-9_.+/:-]*\Z")
+_RESERVED = ("true", "false", "none")
+
+
+def text_of(attack: Attack) -> str:
+    """``name(setting=value, ...)`` with the settings that differ from their defaults, in the order of the attack's fields.
+
+    Distance and steps are always there: they are what one looks for in a table.
+    """
+    settings = []
+    for f in fields(attack):
+        value = getattr(attack, f.name)
+        default = (
+            f.default if f.default is not MISSING else f.default_factory() if f.default_factory is not MISSING else MISSING
+        )
+        if f.name in ("distance", "steps") or default is MISSING or _value(value) != _value(default):
+            settings.append(f"{f.name}={_value(value)}")
+    name = _name(type(attack))
+    return f"{name}({', '.join(settings)})" if settings else name
+
+
+def describe(attack: Attack, index: int, targeted: bool) -> AttackInfo:
+    """The facts that are stored with an attack's results."""
+    settings = {name: _plain(value) for name, value in attack.describe().items()}
+    return AttackInfo(
+        index,
+        text_of(attack),
+        attack.title or type(attack).__name__,
+        repr(attack.measure),
+        attack.minimal,
+        targeted,
+        attack.paper,
+        attack.cost,
+        settings,
+    )
+
+
+def build_all(attacks: str | Attack | Sequence[str | Attack]) -> list[Attack]:
+    """The attacks, built; an attack given twice is an error."""
+    given = [attacks] if isinstance(attacks, (str, Attack)) else list(attacks)
+    built = [get(attack) for attack in given]
+    texts = [text_of(attack) for attack in built]
+    for text in texts:
+        if texts.count(text) > 1:
+            raise BadInput(f"the attack {text} is given twice; once is enough, results do not depend on chance.")
+    return built
+
+
+def fingerprint(function: Callable[..., Any]) -> str:
+    """A name for a function that changes with its code: ``name#1a2b3c4d``. What the function refers to outside itself is not seen."""
+    name = getattr(function, "__name__", type(function).__name__).strip("<>")
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return str(name)
+    digest, pending = hashlib.sha256(), [code]
+    while pending:
+        part = pending.pop()
+        inner = [constant for constant in part.co_consts if isinstance(constant, CodeType)]
+        plain = [constant for constant in part.co_consts if not isinstance(constant, CodeType)]
+        digest.update(part.co_code + repr((part.co_names, part.co_varnames, plain)).encode())
+        pending += inner
+    return f"{name}#{digest.hexdigest()[:8]}"
+
+
+def _name(kind: type[Attack]) -> str:
+    home = f"{kind.__module__}:{kind.__qualname__}"
+    for name, target in registry.BUILT_IN["attacks"].items():
+        if target == home:
+            return name
+    for name in registry.names("attacks"):
+        if registry.get("attacks", name) is kind:
+            return name
+    return f"python:{kind.__qualname__}"
+
+
+def _value(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Attack):
+        return text_of(value)
+    if isinstance(value, FunctionDistance):
+        return f"<{fingerprint(value.function)}>"
+    if isinstance(value, Distance):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, str):
+        plain = _WORD.match(value) and value.lower() not in _RESERVED and not _number(value)
+        return value if plain else json.dumps(value) if '"' not in value else f"'{value}'"
+    if callable(value):
+        return f"<{fingerprint(value)}>"
+    return f"<{value!r}>"
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(value: object) -> Any:
+    """``value`` for JSON."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else repr(value)
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else _value(value)

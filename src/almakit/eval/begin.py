@@ -1,0 +1,123 @@
+"""Before a run begins or goes on: is the folder this run's, may the model be attacked, what is open, what is left to do?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from . import chunkfiles, folder
+from .failures import Refused, SpecChanged
+from .memory import measured_batch_size
+from .progress import Silent
+from .spec import AUTO, RunSpec
+from .store import ChunkKey, Store
+from .work import Bench
+
+LOOKED_AT = 256  # images preflight looks at
+
+
+def continue_in(spec: RunSpec, out: Path) -> tuple[RunSpec, bool]:
+    """The spec with the folder's recorded choices, and whether the folder was begun before; refuses a folder of another spec."""
+    if not (out / folder.SPEC).is_file():
+        return spec, False
+    recorded = RunSpec.from_toml(out / folder.SPEC)
+    spec = spec.fill(recorded)
+    if differences := spec.differences(recorded):
+        listed = "; ".join(
+            f"{name} is {_shown(here)} now and was {_shown(there)} when it began" for name, here, there in differences
+        )
+        raise SpecChanged(
+            f"{out} holds another run: {listed}. Choose another folder (--out), or give the settings it began with "
+            f"(almakit run --config {out / folder.SPEC})."
+        )
+    return spec, True
+
+
+def _shown(value: object) -> str:
+    return "not given" if value in (None, []) else json.dumps(value, ensure_ascii=False)
+
+
+def settle(bench: Bench, show: Silent) -> RunSpec:
+    """Decides what the user left open: from here on it is part of the run."""
+    spec = bench.spec
+    if spec.batch_size == AUTO:
+        sample = bench.dataset.chunk(range(min(LOOKED_AT, len(bench.dataset)))).x
+        spec = replace(spec, batch_size=min(measured_batch_size(bench.subject, sample), len(bench.dataset)))
+        show.note(f"Batch size {spec.batch_size} (measured).")
+    return spec
+
+
+def check(bench: Bench, wanted: bool, show: Silent) -> list[tuple[str, str, str, str]]:
+    """Preflight's findings, shown; a refusal that is not allowed ends the run before it begins."""
+    if not wanted:
+        return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
+    from ..models.preflight import preflight
+
+    sample = bench.dataset.chunk(range(min(LOOKED_AT, len(bench.dataset))))
+    report = preflight(
+        bench.subject.model, sample.x.to(bench.subject.device), sample.labels, allow=bench.spec.allow, measure=False
+    )
+    for finding in report.findings:
+        allowed = " (allowed)" if finding.name in bench.spec.allow else ""
+        show.note(f"{finding.severity}{allowed}: {finding.name}: {finding.sentence} {finding.way_out}")
+    if report.refusals:
+        names = " ".join(f"--allow {finding.name}" for finding in report.refusals)
+        listed = "".join(f"\n  - {finding.name}: {finding.sentence} {finding.way_out}" for finding in report.refusals)
+        raise Refused(f"preflight refuses this run:{listed}\nTo run it all the same: {names}.")
+    return [(finding.name, finding.severity, finding.sentence, finding.way_out) for finding in report.findings]
+
+
+def agree(store: Store, bench: Bench, facts: dict[str, str | None]) -> None:
+    """Makes sure the database belongs to this spec, these weights and these data; a new one is told so."""
+    spec = bench.spec
+    if store.meta("spec_sha256") is None:
+        store.set_attacks(bench.infos)
+        store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml(), model=spec.model, data=spec.data, **facts)
+        return
+    if store.meta("spec_sha256") != spec.sha256:
+        raise SpecChanged(f"{store.path} belongs to another run than the run.toml beside it; choose another folder (--out).")
+    for key, what in (
+        ("weights_sha256", f"the weights of {spec.model}"),
+        ("code_sha256", f"the contents of {spec.model}"),
+        ("data_sha256", f"the images, labels or targets of {spec.data}{_first_change(store, bench)}"),
+    ):
+        if (then := store.meta(key)) != (now := facts[key]):
+            raise SpecChanged(
+                f"{what} have changed since this run began ({key} was {then}, is {now}). Bring the old file back, "
+                "or choose another folder (--out) for a new run."
+            )
+    for then_info, now_info in zip(store.attacks(), bench.infos, strict=True):
+        for name in sorted({*then_info.settings, *now_info.settings}):
+            was, now_value = then_info.settings.get(name), now_info.settings.get(name)
+            if was != now_value:
+                raise SpecChanged(
+                    f"the attack {now_info.text} now runs with {name}={now_value} and ran with {name}={was} when this run began "
+                    f"(another version of almakit?). Write {name}={was} into the attack of a new run, or choose another folder (--out)."
+                )
+
+
+def _first_change(store: Store, bench: Bench) -> str:
+    """Which image is not what it was, where one of those already recorded is."""
+    for info in store.images():
+        if info.index >= len(bench.hashes):
+            return f" (there were more than {len(bench.hashes)})"
+        if info.sha256 != bench.hashes[info.index] or info.label != int(bench.dataset.labels[info.index]):
+            return f" (the first that differs is {info.id})"
+    return ""
+
+
+def remaining(store: Store, bench: Bench, shard: tuple[int, int] | None, out: Path, show: Silent) -> list[ChunkKey]:
+    """What is left to do; chunks whose file is damaged or gone are taken back first."""
+    for row in store.chunks():
+        if row.file is not None and (fault := chunkfiles.fault_of(out / row.file, str(row.sha256))):
+            show.note(f"{out / row.file} {fault}; chunk {row.key.chunk} is computed again.")
+            store.discard(row.key)
+    rows = store.chunks()
+    done = {row.key for row in rows}
+    bench.known = {info.index: info for info in store.images()}
+    bench.classes = int(store.meta("classes") or 0)
+    # What an earlier session learnt about memory holds on: the same chunks must go through the model in the same pieces.
+    shrunk = [row.batch for row in rows if row.batch < row.images]
+    bench.batch = min([bench.batch, *shrunk])
+    return [key for key in bench.keys(shard) if key not in done]

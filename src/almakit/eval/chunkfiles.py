@@ -1,0 +1,105 @@
+"""Images on disk: safetensors files that appear whole or not at all, and are checked by hash before they are believed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from .failures import Corrupt, explained
+
+Array = NDArray[np.generic]
+
+
+def pack(images: Array) -> Array:
+    """``images`` (B, ...) in [0, 1] as uint8 where they lie exactly on the 8-bit grid (then ``unpack`` gives the very same floats)."""
+    if images.dtype == np.float32 and images.size:
+        levels = np.rint(images.astype(np.float32) * np.float32(255))
+        if np.array_equal(levels / np.float32(255), images):
+            return levels.astype(np.uint8)
+    return np.ascontiguousarray(images)
+
+
+def unpack(stored: Array) -> Array:
+    """What ``pack`` was given: float32 (or float64) images (B, ...)."""
+    return stored.astype(np.float32) / np.float32(255) if stored.dtype == np.uint8 else stored
+
+
+def write(path: Path, tensors: dict[str, Array]) -> str:
+    """Writes a file atomically (temporary file, fsync, rename, fsync of the folder) and returns its sha256.
+
+    No metadata goes in: its order in the file is not fixed, and equal images must make equal files.
+    """
+    content = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+    write_bytes(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Puts ``content`` in place of ``path`` whole, or leaves what was there."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def read(path: Path, sha256: str) -> dict[str, Array]:
+    """The tensors of a file that has this sha256; ``Corrupt`` with a sentence otherwise."""
+    if fault := fault_of(path, sha256):
+        raise Corrupt(
+            f"{path} {fault}. Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."
+        )
+    try:
+        return dict(load(path.read_bytes()))
+    except SafetensorError as error:  # pragma: no cover (a file with the right hash was written by us)
+        raise Corrupt(f"{path} cannot be read: {error}.") from error
+
+
+def fault_of(path: Path, sha256: str) -> str | None:
+    """Why the file is not what was recorded, or None."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    found = hashlib.sha256(content).hexdigest()
+    return (
+        None
+        if found == sha256
+        else f"does not have its recorded contents ({len(content)} bytes, sha256 {found[:12]}..., recorded {sha256[:12]}...)"
+    )
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the rename durable, where folders can be opened (not on Windows)."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # pragma: no cover
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,14 @@
+"""The engine of one process: one piece of work after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..store import ChunkKey
+from ..work import Bench, Outcome
+
+
+def outcomes(bench: Bench, keys: Iterable[ChunkKey]) -> Iterator[Outcome]:
+    """The outcome of each piece of work, in order; each is stored by the caller before the next begins."""
+    for key in keys:
+        yield bench.compute(key)

@@ -1,0 +1,93 @@
+"""Where a run happened: versions, the source's commit, hardware. Recorded beside the numbers, not part of a run's identity."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "numpy", "safetensors", "torchvision", "timm", "onnx", "robustbench", "transformers")
+MATTERS = ("almakit", "python", "torch", "numpy", "machine", "processor", "device", "threads")
+"""What can change the last bits of a result: a resume that differs in one of these says so."""
+
+
+def environment(device: str = "cpu") -> dict[str, Any]:
+    """The facts, ready for JSON."""
+    import torch
+
+    from .. import __version__
+
+    facts: dict[str, Any] = {
+        "almakit": __version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "release": platform.release(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": _memory(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+    if device.startswith("cuda"):
+        facts["device"] = torch.cuda.get_device_name(device)
+        facts["cuda"] = torch.version.cuda
+    facts["torch"], facts["numpy"] = torch.__version__, _version("numpy")
+    return facts
+
+
+def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Sentences' halves for what matters and differs, e.g. ``torch was 2.4.0, is 2.5.0``."""
+    return [f"{name} was {before.get(name)}, is {now.get(name)}" for name in MATTERS if before.get(name) != now.get(name)]
+
+
+def commit() -> str | None:
+    """The git commit of almakit's own source, with ``+changes`` where files differ; None where it was installed as a package."""
+    here = Path(__file__).resolve().parent
+    if "site-packages" in here.parts:
+        return None
+    try:
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no", "--", "."],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{head}+changes" if dirty else head
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or sys.platform
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None

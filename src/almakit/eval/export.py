@@ -1,0 +1,137 @@
+"""A run's records as one flat table (csv, parquet), and its adversarial images as PNG files. No torch here."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, Unavailable
+from .chunkfiles import write_bytes
+from .failures import explained
+from .folder import Run
+from .records import MEASURED
+
+FORMATS = ("csv", "parquet", "png")
+
+
+def flat_rows(run: Run) -> list[dict[str, Any]]:
+    """One dict per record with everything that belongs to it; an infinite distance is None."""
+    names, infos = run.class_names, {info.index: info for info in run.attacks}
+    rows = []
+    for record in run.records:
+        image, info = run.images[record.image], infos[record.attack]
+        rows.append({
+            "model": run.meta.get("model"), "data": run.meta.get("data"), "attack": info.text, "distance_name": info.distance,
+            "image": record.image, "id": image.id, "sha256": image.sha256, "label": image.label,
+            "label_name": names[image.label] if names and image.label < len(names) else None, "target": record.target,
+            "clean_prediction": image.prediction, "status": record.status, "reason": record.reason, "distance": _finite(record.distance),
+            "forwards": record.forwards, "backwards": record.backwards, "seconds": record.seconds, "prediction": record.prediction,
+            "fooled": record.fooled, "measured": _finite(record.measured), **{name: _finite(record.measures.get(name)) for name in MEASURED},
+            "fooled_8bit": record.fooled_8bit, "measured_8bit": _finite(record.measured_8bit), "clean_top": json.dumps(image.top),
+            "top": json.dumps(record.top), "file": record.file, "slot": record.slot,
+        })  # fmt: skip
+    return rows
+
+
+def export_csv(run: Run, path: Path) -> int:
+    """Writes the records as csv (None as an empty field) and returns how many."""
+    rows = _some(run)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_bytes(path, text.getvalue().encode())
+    return len(rows)
+
+
+def export_parquet(run: Run, path: Path) -> int:
+    """Writes the records as parquet and returns how many."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise Unavailable("parquet needs pyarrow: pip install 'almakit[export]', or use --format csv.") from error
+    rows = _some(run)
+    integers, truths = (
+        {"image", "label", "target", "clean_prediction", "forwards", "backwards", "prediction", "slot"},
+        {"fooled", "fooled_8bit"},
+    )
+    numbers = {"distance", "seconds", "measured", "measured_8bit", *MEASURED}
+    kinds = {True: pyarrow.string()}
+    schema = pyarrow.schema([
+        (name, pyarrow.int64() if name in integers else pyarrow.bool_() if name in truths else pyarrow.float64() if name in numbers else kinds[True])
+        for name in rows[0]
+    ])  # fmt: skip
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer)
+    write_bytes(path, buffer.getvalue())
+    return len(rows)
+
+
+def export_png(run: Run, folder: Path, attack: str | None = None) -> tuple[int, int]:
+    """Writes the images that still fool the model after rounding to 8 bits; returns (written, left out).
+
+    The folder gets one sub-folder per attack and an ``images.csv`` with file, label, target and what was measured, so that it is
+    itself data: ``folder:<folder>``.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise Unavailable("writing PNG files needs Pillow: pip install 'almakit[vision]'.") from error
+    chosen = [info for info in run.attacks if attack is None or info.text == attack]
+    if not chosen:
+        raise BadInput(f"this run has no attack {attack!r}; it has {', '.join(info.text for info in run.attacks)}.")
+    if len({info.targeted for info in chosen}) > 1 or (folder / "images.csv").exists():
+        raise BadInput(f"{folder} holds exported images already; choose a new folder.")
+    listed, left_out = [], 0
+    for info in chosen:
+        found = [record for record in run.records_of(info.index) if record.slot is not None]
+        good = [record for record in found if record.fooled_8bit]
+        left_out += len(found) - len(good)
+        for begin in range(0, len(good), 256):
+            part = good[begin : begin + 256]
+            for record, image in zip(
+                part, np.rint(np.asarray(run.adversarials(part), dtype=np.float64) * 255).astype(np.uint8), strict=True
+            ):
+                target = "" if record.target is None else f"-to-{record.target}"
+                file = f"{info.index:02d}-{info.text.partition('(')[0]}-{info.distance}/{record.image:06d}{target}.png"
+                _write_png(Image, folder / file, image)
+                row: dict[str, Any] = {"file": file, "label": run.images[record.image].label}
+                row |= {} if record.target is None else {"target": record.target}
+                listed.append(
+                    row | {"id": run.images[record.image].id, "attack": info.text, "distance_8bit": record.measured_8bit}
+                )
+    if not listed:
+        raise BadInput("no stored image fools the model after rounding to 8 bits; run the attack with --bits 8.")
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(listed)
+    write_bytes(folder / "images.csv", text.getvalue().encode())
+    return len(listed), left_out
+
+
+def _write_png(pillow: Any, path: Path, image: np.ndarray[Any, Any]) -> None:
+    """``image`` uint8 (1 or 3, H, W)."""
+    if image.ndim != 3 or image.shape[0] not in (1, 3):
+        raise BadInput(f"images of shape {image.shape} cannot be PNG files; they need one or three channels.")
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pillow.fromarray(image[0] if image.shape[0] == 1 else np.moveaxis(image, 0, 2)).save(path)
+
+
+def _some(run: Run) -> list[dict[str, Any]]:
+    rows = flat_rows(run)
+    if not rows:
+        raise BadInput(f"{run.folder} has no finished records yet.")
+    return rows
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value

@@ -1,0 +1,72 @@
+"""What can go wrong around a run, each with a sentence that says what to do; none of it loses what was finished."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import AlmakitError
+
+
+class SpecChanged(AlmakitError):
+    """The run folder was begun with other settings, weights or data."""
+
+
+class StoreError(AlmakitError):
+    """The run folder cannot be read or written."""
+
+
+class Corrupt(StoreError):
+    """A file of the run folder does not have the contents that were recorded."""
+
+
+class Refused(AlmakitError):
+    """Preflight found something that would make the numbers meaningless."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was stopped by a signal; everything finished is stored and the same command goes on."""
+
+
+_DISK = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "your disk quota is used up; free some space",
+    errno.EFBIG: "the file would grow larger than is allowed here; raise the limit",
+    errno.EROFS: "the file system is read-only; choose a folder you may write (--out)",
+    errno.EACCES: "you may not write there; choose a folder you may write (--out)",
+    errno.EPERM: "you may not write there; choose a folder you may write (--out)",
+    errno.ENOTDIR: "part of the path is a file, not a folder; choose another folder (--out)",
+    errno.EEXIST: "a file of that name is in the way; choose another folder (--out)",
+}
+_SAFE = "Everything finished so far is kept; the same command resumes."
+
+
+@contextmanager
+def explained(what: Path) -> Iterator[None]:
+    """Turns errors of the file system and of SQLite about ``what`` into sentences."""
+    try:
+        yield
+    except OSError as error:
+        why = _DISK.get(error.errno or 0, f"{error.strerror or error}; see to the disk")
+        raise StoreError(f"cannot write {error.filename or what}: {why}. {_SAFE}") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError(_database_sentence(what, str(error))) from error
+
+
+def _database_sentence(database: Path, message: str) -> str:
+    lowered = message.lower()
+    if "locked" in lowered or "busy" in lowered:
+        return f"{database} is locked by another process; wait until it has finished, or stop it. {_SAFE}"
+    if "full" in lowered:
+        return f"cannot write {database}: the disk is full; free some space. {_SAFE}"
+    if "readonly" in lowered or "unable to open" in lowered:
+        return f"cannot write {database}: {message}; choose a folder you may write (--out). {_SAFE}"
+    if "malformed" in lowered or "not a database" in lowered:
+        return (
+            f"{database} is damaged ({message}); restore it from a copy, or move it away to begin this run's records anew "
+            "(the images' files beside it are not touched)."
+        )
+    return f"the database {database} reports: {message}. {_SAFE}"

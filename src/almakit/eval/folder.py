@@ -1,0 +1,152 @@
+"""A run folder as it lies on disk, opened for reading: specification, records, images, summary. No torch here."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import chunkfiles
+from .chunkfiles import Array
+from .failures import StoreError
+from .records import AttackInfo, ImageInfo, Record, Trace
+from .spec import RunSpec
+from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, open_folder
+
+SPEC, SUMMARY = "run.toml", "summary.json"
+
+
+def original_file(chunk: int) -> str:
+    """Where a chunk's clean images lie, relative to the run folder."""
+    return f"originals/{chunk:05d}.safetensors"
+
+
+def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
+    """Where the adversarial images of an attack on a chunk lie, relative to the run folder."""
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{info.text.partition('(')[0]}-{info.distance}".lower()).strip("-")
+    turn = f"-{key.round:03d}" if key.round else ""
+    return f"adversarials/{info.index:02d}-{slug}/{key.chunk:05d}{turn}.safetensors"
+
+
+class Run:
+    """What a run left behind. ``Run(folder)`` opens any run folder, finished or not; what has been read once is kept."""
+
+    def __init__(
+        self, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Sequence[float] = ()
+    ):
+        self.folder, self.epsilons = Path(folder), tuple(epsilons)
+        self._keep = keep  # a temporary folder lives as long as the object
+        with self._store() as store:
+            self.meta = store.all_meta()
+            self.attacks: list[AttackInfo] = store.attacks()
+
+    def _store(self) -> Store:
+        return open_folder(self.folder)
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        return RunSpec.from_toml(self.folder / SPEC)
+
+    @cached_property
+    def images(self) -> list[ImageInfo]:
+        """The clean images, in order."""
+        with self._store() as store:
+            return store.images()
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """One record per attack, image and target."""
+        with self._store() as store:
+            return store.records()
+
+    @cached_property
+    def chunks(self) -> list[ChunkRow]:
+        with self._store() as store:
+            return store.chunks()
+
+    @cached_property
+    def traces(self) -> list[Trace]:
+        with self._store() as store:
+            return store.traces()
+
+    @cached_property
+    def sessions(self) -> list[dict[str, Any]]:
+        with self._store() as store:
+            return store.sessions()
+
+    @cached_property
+    def findings(self) -> list[dict[str, str]]:
+        """What preflight said: name, severity, sentence, way_out."""
+        with self._store() as store:
+            return [dict(zip(("name", "severity", "sentence", "way_out"), row, strict=True)) for row in store.findings()]
+
+    @property
+    def class_names(self) -> list[str] | None:
+        found = self.meta.get("class_names")
+        return None if found is None else [str(name) for name in json.loads(found)]
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The run's numbers, as in ``summary.json``."""
+        from ..report.summary import summarise
+
+        return summarise(self, self.epsilons)
+
+    def table(self) -> str:
+        """The numbers as text."""
+        from ..report.tables import run_table
+
+        return run_table(self.summary)
+
+    def records_of(self, attack: int) -> list[Record]:
+        return [record for record in self.records if record.attack == attack]
+
+    def originals(self, images: list[int] | None = None) -> Array:
+        """The clean images (B, ...) at these positions (all of them by default), as floats in [0, 1], checked against their hash."""
+        places: dict[int, int] = {}
+        first: dict[int, int] = {}
+        for info in self.images:
+            places[info.index] = info.chunk
+            first.setdefault(info.chunk, info.index)
+        wanted = sorted(places) if images is None else images
+        loaded = {
+            chunk: self._tensors(ChunkKey(CLEAN, -1, chunk))["images"] for chunk in {places[image] for image in wanted}
+        }
+        return np.stack([chunkfiles.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
+
+    def adversarials(self, records: list[Record]) -> Array:
+        """The stored images (B, ...) of these records, which must have one each (``slot`` is not None)."""
+        if any(record.slot is None for record in records):
+            raise StoreError("only successes have a stored image; choose records whose slot is not None.")
+        hashes = {row.file: row.sha256 for row in self.chunks if row.key.kind == ATTACK}
+        loaded: dict[str, Array] = {}
+        out = []
+        for record in records:
+            file = str(record.file)
+            if file not in loaded:
+                loaded[file] = chunkfiles.read(self.folder / file, str(hashes[file]))["images"]
+            out.append(chunkfiles.unpack(loaded[file][int(record.slot or 0)]))
+        return np.stack(out)
+
+    def _tensors(self, key: ChunkKey) -> dict[str, Array]:
+        row = next((row for row in self.chunks if row.key == key), None)
+        if row is None or row.file is None:
+            raise StoreError(f"{self.folder} has not stored chunk {key.chunk} yet; resume the run first.")
+        return chunkfiles.read(self.folder / row.file, str(row.sha256))
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"
+
+
+def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Sequence[float] = ()) -> Run:
+    """Writes ``summary.json``, with robust accuracy also at ``epsilons``, and opens the run."""
+    run = Run(out, keep, epsilons)
+    text = json.dumps(run.summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    chunkfiles.write_bytes(out / SUMMARY, text.encode())
+    return run

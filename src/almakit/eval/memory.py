@@ -1,0 +1,113 @@
+"""Batch sizes: measured where the user leaves them open, halved where memory runs out."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ..core.oracle import borrowed
+from ..errors import BadModel
+from .subject import Subject
+
+SIZES = (16, 32, 64, 128, 256)
+T = TypeVar("T")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(
+        word in str(error) for word in ("out of memory", "can't allocate memory", "not enough memory")
+    )
+
+
+def within_memory(work: Callable[[int], T], size: int) -> tuple[T, int]:
+    """``work(size)``, with the size halved as often as memory runs out; also the size that did it."""
+    while True:
+        try:
+            return work(size), size
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if size == 1:
+                raise BadModel(
+                    "memory runs out even with one image at a time; use smaller images, a smaller model, or another device."
+                ) from error
+        size = max(1, size // 2)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def measured_batch_size(subject: Subject, x: Tensor) -> int:
+    """The smallest batch size within 5 % of the best rate of forward and backward passes on ``x`` (B, ...); a few seconds at most.
+
+    Growing stops where memory runs out or a quarter of it would be taken, where a pass takes seconds, and where the rate falls.
+    """
+    rates: dict[int, float] = {}
+    before, began = _peak_memory(), time.perf_counter()
+    with borrowed(subject.model):
+        for size in SIZES:
+            if size > max(len(x), SIZES[0]) and rates:
+                break
+            batch = x[torch.arange(size) % len(x)].to(subject.device, subject.working)
+            try:
+                seconds = _best_seconds(subject, batch)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                break
+            rates[size] = size / seconds
+            grown = _peak_memory() - before
+            if (
+                seconds > 1.5
+                or 2 * grown > _physical_memory() / 4
+                or rates[size] < 0.8 * max(rates.values())
+                or time.perf_counter() - began > 8
+            ):
+                break
+    if not rates:
+        return 1
+    best = max(rates.values())
+    return min(size for size, rate in rates.items() if rate >= 0.95 * best)
+
+
+def _best_seconds(subject: Subject, batch: Tensor) -> float:
+    """The fastest of two passes or more, as many as fit in half a second: other programs must not choose the size."""
+    times = [_pass_seconds(subject, batch), _pass_seconds(subject, batch)]
+    while sum(times) < 0.5 and len(times) < 8:
+        times.append(_pass_seconds(subject, batch))
+    return min(times)
+
+
+def _pass_seconds(subject: Subject, batch: Tensor) -> float:
+    begin = time.perf_counter()
+    leaf = batch.clone().requires_grad_(True)
+    with torch.enable_grad():
+        logits = subject.model(leaf)
+        if isinstance(logits, Tensor) and logits.requires_grad:
+            float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])  # reading a number waits for the device
+    return max(time.perf_counter() - begin, 1e-9)
+
+
+def _peak_memory() -> int:
+    try:
+        import resource
+    except ImportError:  # pragma: no cover (Windows)
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _physical_memory() -> float:
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):  # pragma: no cover
+        return float("inf")

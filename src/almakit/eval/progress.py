@@ -1,0 +1,119 @@
+"""How a run shows where it is: a live bar with rate and time left on a terminal, plain lines elsewhere, nothing from Python by default."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, TextIO
+
+
+class Silent:
+    """Says nothing; also the interface."""
+
+    def note(self, sentence: str) -> None:
+        """A sentence for the user."""
+
+    def begin(self, what: str, done: int, total: int) -> None:
+        """A stage begins: ``done`` of its ``total`` images were there already."""
+
+    def advance(self, images: int, detail: str = "") -> None:
+        """So many images of the stage are finished and stored."""
+
+    def end(self) -> None:
+        """The stage, or the whole run, is over."""
+
+
+class Lines(Silent):
+    """Plain lines, at most one every ``pause`` seconds within a stage."""
+
+    def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
+        self.stream, self.pause = stream or sys.stderr, pause
+        self.what, self.done, self.total, self.before = "", 0, 0, 0
+        self.began = self.shown = 0.0
+        self.detail, self.silent_since = "", 0
+
+    def note(self, sentence: str) -> None:
+        print(sentence, file=self.stream, flush=True)
+
+    def begin(self, what: str, done: int, total: int) -> None:
+        self.what, self.done, self.before, self.total = what, done, done, total
+        self.began, self.shown = time.monotonic(), time.monotonic()
+
+    def advance(self, images: int, detail: str = "") -> None:
+        self.done, self.detail = self.done + images, detail
+        now = time.monotonic()
+        if now - self.shown < self.pause and self.done < self.total:
+            return
+        self.shown = now
+        rate = (self.done - self.before) / max(now - self.began, 1e-9)
+        left = f", {duration((self.total - self.done) / rate)} left" if self.done < self.total and rate > 0 else ""
+        print(
+            f"{self.what}: {self.done}/{self.total} images, {rate:.3g} images/s{left}{'; ' + detail if detail else ''}",
+            file=self.stream,
+            flush=True,
+        )
+
+
+class Bars(Silent):
+    """A live bar made with rich."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        self.console = Console(stderr=True)
+        self.bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}", markup=False),
+            console=self.console,
+        )
+        self.task: Any = None
+        self.began, self.count = 0.0, 0
+
+    def note(self, sentence: str) -> None:
+        self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    def begin(self, what: str, done: int, total: int) -> None:
+        self.bar.start()
+        self.began, self.count = time.monotonic(), 0
+        self.task = self.bar.add_task(what, total=total, completed=done, rate="", detail="")
+
+    def advance(self, images: int, detail: str = "") -> None:
+        self.count += images
+        rate = self.count / max(time.monotonic() - self.began, 1e-9)
+        self.bar.update(self.task, advance=images, rate=f"{rate:.3g} images/s", detail=detail)
+
+    def end(self) -> None:
+        self.bar.stop()
+
+
+def for_terminal() -> Silent:
+    """Bars where a person watches and rich is installed, lines otherwise."""
+    if sys.stderr.isatty():
+        try:
+            return Bars()
+        except ImportError:
+            pass
+    return Lines()
+
+
+def duration(seconds: float) -> str:
+    """``75`` -> ``1:15``."""
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

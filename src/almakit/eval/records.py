@@ -1,0 +1,116 @@
+"""The rows a run leaves behind, typed, with a comment per field; no torch here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+ALREADY_WRONG, SUCCESS, FAILED, INVALID = "already-wrong", "success", "failed", "invalid"
+STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
+"""How an image ended, in the order of ``almakit.core.Status``; their sentences are there."""
+
+MEASURED = ("l0", "l1", "l2", "linf", "ssim", "ciede2000")
+"""The distances every stored image is measured in, where they are defined for it."""
+
+Top = tuple[tuple[int, float], ...]
+"""Classes with their softmax probabilities, the largest first."""
+
+
+@dataclass(frozen=True)
+class AttackInfo:
+    """One attack of a run."""
+
+    index: int  # its place in the run's list, from 0; the key of its rows
+    text: str  # the canonical text, e.g. "alma(distance=l2, steps=100)"; settings at their defaults are left out
+    title: str  # the method's name for people, e.g. "ALMA"
+    distance: str  # the distance it minimises or bounds, e.g. "l2"
+    minimal: bool  # true: looks for the smallest perturbation; false: works at a fixed epsilon
+    targeted: bool  # true: towards a class; false: away from the label
+    paper: str  # where the method is from
+    cost: str  # what a step costs, in words
+    settings: dict[str, Any]  # every setting with its value, defaults included
+
+
+@dataclass(frozen=True)
+class ImageInfo:
+    """One clean image of a run."""
+
+    index: int  # its place in the run, from 0
+    id: str  # the data set's name for it
+    sha256: str  # of its float32 values: what was attacked
+    label: int  # the true class
+    target: int | None  # the class that targeted attacks aim at; None: untargeted, or all others in turn
+    chunk: int  # the chunk of the grid it belongs to
+    prediction: int  # the class the model gives the clean image, -1 where its logits are not finite
+    top: Top  # the model's leading classes for the clean image
+
+    @property
+    def correct(self) -> bool:
+        return self.prediction == self.label
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one attack did to one image, and what the verdict said of the image it left."""
+
+    attack: int  # AttackInfo.index
+    image: int  # ImageInfo.index
+    target: int | None  # the class aimed at, None for untargeted attacks
+    status: str  # one of STATUSES, as the attack says
+    reason: str | None  # why nothing was found, a sentence; None for successes
+    distance: float  # in the attack's distance, as the attack says: 0 where already wrong, inf where nothing was found
+    forwards: int  # model passes this image took
+    backwards: int  # gradient passes this image took
+    # From here on the verdict's: measured again on the stored image, which for an already wrong image is the clean one.
+    prediction: int | None = None  # the class of the stored image, None where nothing was found
+    top: Top = ()  # the leading classes of the stored image
+    fooled: bool = False  # the stored image reaches the goal: fresh forward, other batch size, full precision
+    measured: float | None = None  # the attack's distance, measured on the stored image
+    measures: dict[str, float | None] = field(
+        default_factory=dict
+    )  # MEASURED -> distance of the stored image, None: not defined
+    fooled_8bit: bool = False  # the stored image still reaches the goal after rounding to 8 bits
+    measured_8bit: float | None = None  # the attack's distance after rounding, from the clean image as it is
+    slot: int | None = None  # its row in the chunk's file of adversarial images, None where none is stored
+    file: str | None = None  # that file, relative to the run folder
+    seconds: float = 0.0  # wall time of its chunk divided by the images in it
+
+    @property
+    def attacked(self) -> bool:
+        """Whether there was anything to do: the goal was not already reached on the clean image."""
+        return self.status != ALREADY_WRONG
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the attack says the goal is reached."""
+        return self.status in (ALREADY_WRONG, SUCCESS)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the verdict contradicts the attack's claim."""
+        return self.claimed and not self.fooled
+
+    @property
+    def proven(self) -> float:
+        """The distance that counts: the stored image's where the verdict confirms it, 0 where it was wrong from the start, inf otherwise."""
+        if not (self.claimed and self.fooled):
+            return math.inf
+        return 0.0 if self.status == ALREADY_WRONG or self.measured is None else self.measured
+
+    @property
+    def proven_8bit(self) -> float:
+        """The same after rounding to 8 bits; 0 for an image that was wrong from the start and still is."""
+        if not (self.claimed and self.fooled_8bit):
+            return math.inf
+        return 0.0 if self.status == ALREADY_WRONG or self.measured_8bit is None else self.measured_8bit
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The course of one attack on one image: equally long lists by name (step, distance, and what the attack records)."""
+
+    attack: int
+    image: int
+    target: int | None
+    values: dict[str, list[Any]]

@@ -1,0 +1,159 @@
+"""The engine: from a specification to a folder of judged records, resumable at every chunk."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..core import Attack
+from ..core.oracle import Model, borrowed
+from ..data.dataset import Dataset
+from ..errors import BadInput
+from . import chunkfiles, folder
+from .attacktext import build_all, describe, text_of
+from .begin import agree, check, continue_in, remaining, settle
+from .engines import local
+from .folder import Run, finish
+from .interrupt import Stop
+from .lock import only_writer
+from .loop import Engine, Loop
+from .progress import Silent
+from .spec import AUTO, RunSpec
+from .store import Store, database_name
+from .subject import data_sha256, model_name, open_data, open_model
+from .targets import given_targets
+from .work import Bench
+
+
+def evaluate(
+    model: str | Model,
+    data: str | Dataset | tuple[Any, Any],
+    attacks: str | Attack | Sequence[str | Attack],
+    out: str | Path | None = None,
+    *,
+    targets: str | Tensor | Sequence[int] | None = None,
+    shard: tuple[int, int] | None = None,
+    preflight: bool = True,
+    progress: Silent | None = None,
+    engine: Engine = local.outcomes,
+    epsilons: Sequence[float] = (),
+    **settings: Any,
+) -> Run:
+    """Attacks images of ``data`` on ``model`` and leaves a folder of judged, resumable records: what ``almakit run`` does.
+
+    ``model`` is a URI, a torch module or a function from images to logits; ``data`` a URI, a data set or a pair (images (N, C, H, W) in [0, 1],
+    labels (N,)); ``attacks`` are texts or attack objects. ``out`` is the run folder (a temporary one by default, gone with the returned ``Run``).
+    ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
+    an interrupted run and does nothing for a finished one. ``epsilons`` are radii the summary gives robust accuracy at.
+    """
+    built = build_all(attacks)
+    name = model if isinstance(model, str) else model_name(model)
+    source = data if isinstance(data, str) else data.name if isinstance(data, Dataset) else "python:arrays"
+    rule = targets if targets is None or isinstance(targets, str) else "python:targets"
+    spec = RunSpec.from_dict(
+        {"model": name, "data": source, "attacks": [text_of(attack) for attack in built], "targets": rule, **settings}
+    )
+    keep = None
+    if out is None:
+        keep = tempfile.TemporaryDirectory(prefix="almakit-")
+        out = keep.name
+    given = targets if rule == "python:targets" else None
+    return execute(
+        spec.require_complete(),
+        Path(out),
+        model=model,
+        data=data,
+        attacks=built,
+        targets=given,
+        shard=shard,
+        preflight=preflight,
+        progress=progress,
+        engine=engine,
+        keep=keep,
+        epsilons=epsilons,
+    )
+
+
+def execute(
+    spec: RunSpec,
+    out: Path,
+    *,
+    model: str | Model | None = None,
+    data: str | Dataset | tuple[Any, Any] | None = None,
+    attacks: list[Attack] | None = None,
+    targets: Tensor | Sequence[int] | str | None = None,
+    shard: tuple[int, int] | None = None,
+    preflight: bool = True,
+    progress: Silent | None = None,
+    engine: Engine = local.outcomes,
+    keep: tempfile.TemporaryDirectory[str] | None = None,
+    epsilons: Sequence[float] = (),
+) -> Run:
+    """Carries a specification out in the folder ``out``; ``model``, ``data``, ``attacks`` and ``targets`` stand in for what only Python has."""
+    show = progress or Silent()
+    built = build_all(spec.attacks) if attacks is None else attacks
+    spec = replace(spec, attacks=tuple(text_of(attack) for attack in built))
+    spec, begun = continue_in(spec, out)
+    if shard is not None and spec.batch_size == AUTO:
+        raise BadInput("shards must share one chunk grid: give --batch-size a number (all shards the same).")
+    subject = open_model(spec.model if model is None else model, spec)
+    spec = replace(spec, device=str(subject.device)) if spec.device == AUTO else spec
+    dataset = open_data(spec.data if data is None else data, spec)
+    chosen = given_targets(spec.targets if targets is None else targets, dataset)
+    hashes = [sha256 for chunk in dataset.chunks(256) for sha256 in chunk.sha256]
+    infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(built)]
+    bench = Bench(spec, subject, dataset, hashes, chosen, built, infos, 0, 0)
+    facts = {
+        "weights_sha256": subject.weights_sha256,
+        "code_sha256": subject.code_sha256,
+        "data_sha256": data_sha256(dataset.ids, hashes, dataset.labels.tolist(), chosen),
+        "images": str(len(dataset)),
+        "class_names": json.dumps(dataset.class_names) if dataset.class_names else None,
+        "shard": f"{shard[0]}/{shard[1]}" if shard else None,
+    }
+    database = out / database_name(shard)
+    stop = Stop()
+    with stop.watching(), borrowed(subject.model):
+        findings = None
+        if not begun:
+            findings = check(bench, preflight, show)
+            spec = settle(bench, show)
+        bench.spec, bench.chunk_size = spec, int(spec.batch_size)
+        bench.batch = bench.chunk_size
+        with only_writer(database), _opened(spec, out, database) as store:
+            agree(store, bench, facts)
+            todo = remaining(store, bench, shard, out, show)
+            if todo or not bench.classes:
+                if begun:
+                    findings = check(bench, preflight, show)
+                store.set_findings(findings or [])
+                Loop(store, bench, out, shard, stop, show, engine).run()
+            else:
+                show.note("Nothing is left to do: every chunk of this run is stored.")
+    if shard is None:
+        return finish(out, keep, epsilons)
+    return Run(out, keep) if (out / database_name()).is_file() else _ShardRun(out, shard)
+
+
+def _opened(spec: RunSpec, out: Path, database: Path) -> Store:
+    """The database of the run, after its spec is on disk: a run that is killed in between goes on with the same grid."""
+    if not continue_in(spec, out)[1]:
+        chunkfiles.write_bytes(out / folder.SPEC, spec.to_toml().encode())
+    return Store(database)
+
+
+class _ShardRun(Run):
+    """A shard's own records, before the shards are joined."""
+
+    def __init__(self, place: Path, shard: tuple[int, int]):
+        self.shard = shard
+        super().__init__(place)
+
+    def _store(self) -> Store:
+        return Store(self.folder / database_name(self.shard), read_only=True)

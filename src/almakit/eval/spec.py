@@ -1,0 +1,215 @@
+"""What a run is: a frozen value that is the same thing as a TOML file, as command-line flags and as Python, with a canonical hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+FORMAT = 1
+AUTO = "auto"
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+TARGETS = ("random", "least-likely", "next", "all", "data")
+
+
+def _knob(default: Any, text: str, *, relevant: bool = True, free: bool = False) -> Any:
+    """A field with its one-line help. ``relevant``: part of the hash. ``free``: ``auto`` takes what the folder has recorded."""
+    return field(default=default, metadata={"help": text, "relevant": relevant, "free": free})
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that decides a run's numbers, and the few things that only decide how it is carried out (not part of the hash)."""
+
+    model: str = _knob(
+        "",
+        "the model: a zoo name, file.py:function, a .pt2 or .onnx file, torchvision:..., timm:..., hf:..., robustbench:...",
+    )
+    data: str = _knob(
+        "",
+        "the images: mnist, fashion-mnist, cifar10, imagenet:<folder>, folder:<folder or csv>, npz:<file>, file.py:function",
+    )
+    attacks: tuple[str, ...] = _knob(
+        (), 'an attack such as "alma(distance=l2, steps=100)"; give it several times for several attacks'
+    )
+    limit: int | None = _knob(None, "use at most this many images")
+    offset: int = _knob(0, "begin with the image at this position")
+    split: str = _knob("test", "which part of the data set: test or train")
+    size: int | None = _knob(None, "make the images square with this side")
+    channels: int | None = _knob(None, "read image files with 1 or 3 channels")
+    mean: tuple[float, ...] = _knob(
+        (), "per-channel means a model expects its images normalised with, e.g. 0.485,0.456,0.406"
+    )
+    std: tuple[float, ...] = _knob((), "per-channel standard deviations likewise")
+    seed: int = _knob(0, "seed of everything random; each image draws from its own generator")
+    bits: int | None = _knob(None, "let the attacks work on the grid of this bit depth (8: what image files hold)")
+    targets: str | None = _knob(
+        None, "targeted attacks: random, least-likely, next, all, data (the data set's own), or a csv with id and target"
+    )
+    budget: int | None = _knob(None, "at most this many forward and this many backward passes per image")
+    dtype: str = _knob(
+        "float32", "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision)"
+    )
+    batch_size: int | str = _knob(
+        AUTO, "images per chunk, the unit of work that is stored and resumed; auto measures it", free=True
+    )
+    device: str = _knob(AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one", free=True)
+    traces: int = _knob(1, "keep the step-by-step course of each attack for this many images")
+    trust: bool = _knob(False, "allow the model file to be unpickled, which can run code in it", relevant=False)
+    allow: tuple[str, ...] = _knob(
+        (), "go on although preflight refused this finding; may be given several times", relevant=False
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("attacks", "allow"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        for name in ("mean", "std"):
+            try:
+                object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
+            except (TypeError, ValueError):
+                raise BadInput(f"{name}={getattr(self, name)!r}: give one number per channel.") from None
+        if len(self.mean) != len(self.std):
+            raise BadInput(f"mean has {len(self.mean)} numbers and std {len(self.std)}; both need one per channel.")
+        for name, at_least in (("limit", 1), ("offset", 0), ("size", 1), ("bits", 1), ("budget", 1), ("traces", 0)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < at_least):
+                raise BadInput(f"{name}={value!r}: give a whole number, at least {at_least}.")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise BadInput(f"seed={self.seed!r}: give a whole number.")
+        if self.bits is not None and self.bits > 16:
+            raise BadInput(f"bits={self.bits}: bit depths go up to 16.")
+        if self.dtype not in DTYPES:
+            raise BadInput(f"dtype={self.dtype!r}: choose {', '.join(DTYPES)}.")
+        if self.split not in ("test", "train"):
+            raise BadInput(f"split={self.split!r}: choose test or train.")
+        size = self.batch_size
+        if size != AUTO and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise BadInput(f"batch_size={size!r}: give a whole number, at least 1, or auto.")
+        if (
+            self.targets is not None
+            and self.targets not in TARGETS
+            and not self.targets.startswith("python:")
+            and not self.targets.endswith(".csv")
+        ):
+            raise BadInput(
+                f"targets={self.targets!r}: choose {', '.join(TARGETS)}, or name a csv file with the columns id and target."
+            )
+
+    def require_complete(self) -> RunSpec:
+        """Itself, or an error that names what is missing."""
+        for name, example in (("model", "mnist/smallcnn"), ("data", "mnist"), ("attacks", '"alma(distance=l2, steps=100)"')):
+            if not getattr(self, name):
+                flag = "attack" if name == "attacks" else name
+                raise BadInput(f"a run needs a {flag}: give --{flag}, for example --{flag} {example}.")
+        return self
+
+    # The same value as a mapping and as TOML.
+
+    def to_dict(self) -> dict[str, Any]:
+        return {f.name: list(value) if isinstance(value := getattr(self, f.name), tuple) else value for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RunSpec:
+        known = {f.name for f in fields(cls)}
+        values = {key.replace("-", "_"): value for key, value in values.items()}
+        for name in values:
+            if name not in known:
+                raise BadInput(f"a run has no setting {name!r}; its settings are {', '.join(sorted(known))}.")
+        return cls(**values)
+
+    def to_toml(self) -> str:
+        """A config file: every setting that has a value, with its meaning."""
+        lines = [
+            "# An almakit run. Repeat it with `almakit run --config <this file> --out <folder>`;",
+            "# without --out it goes on in the folder this file lies in.",
+            f"format = {FORMAT}",
+            "",
+        ]
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is None or value == () or value is False:
+                continue
+            lines += [f"# {f.metadata['help']}", f"{f.name} = {_toml(value)}"]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> RunSpec:
+        place = Path(path)
+        try:
+            values = tomllib.loads(place.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise BadInput(f"there is no config file {place}.") from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise BadInput(f"{place} cannot be read as TOML: {error}.") from error
+        found = values.pop("format", FORMAT)
+        if found != FORMAT:
+            raise BadInput(f"{place} is a config of format {found}; this almakit reads format {FORMAT}.")
+        return cls.from_dict(values)
+
+    # Identity.
+
+    def canonical(self) -> dict[str, Any]:
+        """The settings that decide the numbers; of the device only its kind, for one GPU of a machine is like the next."""
+        relevant = {f.name for f in fields(self) if f.metadata["relevant"]}
+        values = {name: value for name, value in self.to_dict().items() if name in relevant}
+        values["device"] = str(values["device"]).partition(":")[0]
+        return {"format": FORMAT, **values}
+
+    @property
+    def sha256(self) -> str:
+        """The canonical hash: equal for equal settings, whatever order or file they came from."""
+        return hashlib.sha256(json.dumps(self.canonical(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def fill(self, recorded: RunSpec) -> RunSpec:
+        """This spec with what it leaves to ``auto`` taken from a recorded one."""
+        free = [f.name for f in fields(self) if f.metadata["free"] and getattr(self, f.name) == AUTO]
+        return replace(self, **{name: getattr(recorded, name) for name in free})
+
+    def differences(self, recorded: RunSpec) -> list[tuple[str, Any, Any]]:
+        """(field, here, recorded) for every relevant setting that differs."""
+        here, there = self.canonical(), recorded.canonical()
+        return [(name, here[name], there[name]) for name in here if here[name] != there[name]]
+
+    def folder_name(self) -> str:
+        """Where a run goes when nobody says where: the same settings give the same folder."""
+        undecided = replace(self, batch_size=AUTO, device=AUTO)
+        slug = re.sub(
+            r"[^A-Za-z0-9]+",
+            "-",
+            f"{Path(self.model.partition(':')[0]).stem if '.py:' in self.model else self.model}-{self.data}",
+        ).strip("-")
+        return f"{slug[:60]}-{undecided.sha256[:8]}"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        inner = ", ".join(_toml(item) for item in value)
+        return f"[{inner}]" if len(inner) < 100 else "[\n" + "".join(f"    {_toml(item)},\n" for item in value) + "]"
+    # JSON strings are TOML basic strings, except that TOML wants DEL escaped too.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """``"i/n"`` -> (i, n) with 0 <= i < n."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if match is None or not int(match[1]) < int(match[2]):
+        raise BadInput(f"shard {text!r}: write i/n with i from 0 to n - 1, for example 0/4 to 3/4.")
+    return int(match[1]), int(match[2])

@@ -1,0 +1,152 @@
+"""What is evaluated: the model and the images behind the many forms a user may give them in, each with its hash."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.oracle import Model
+from ..data.dataset import Dataset
+from ..errors import BadInput, BadModel, Unavailable
+from .attacktext import fingerprint
+from .spec import AUTO, RunSpec
+
+PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """The model as the run uses it. ``weights_sha256`` names its weights (for a plain function: its code); None where neither can be seen."""
+
+    name: str
+    model: Model
+    weights_sha256: str | None
+    code_sha256: str | None  # of the file a model was loaded from (.py, .pt2, .onnx), which holds more than weights
+    device: torch.device
+    working: torch.dtype  # what images and logits are in
+    autocast: torch.dtype | None
+
+    @torch.no_grad()
+    def logits(self, x: Tensor, size: int) -> Tensor:
+        """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision."""
+        parts = []
+        for part in x.split(size):
+            answer = self.model(part.to(self.device, self.working))
+            if not isinstance(answer, Tensor) or answer.ndim != 2 or len(answer) != len(part):
+                got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
+                raise BadModel(
+                    f"the model must return logits of shape (batch, classes); for {len(part)} images it returned {got}."
+                )
+            parts.append(answer.to("cpu", torch.float64))
+        return torch.cat(parts)
+
+
+def pick_device(wanted: str) -> str:
+    """The device a word stands for; ``auto``: a GPU where there is one."""
+    if wanted == AUTO:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(1, device=wanted)
+    except (RuntimeError, AssertionError) as error:
+        raise Unavailable(
+            f"the device {wanted!r} cannot be used here ({str(error).splitlines()[0]}); choose --device cpu."
+        ) from error
+    return wanted
+
+
+def model_name(model: object) -> str:
+    """How a model given from Python is called in records."""
+    name = getattr(model, "name", None)
+    if isinstance(name, str) and name:
+        return name
+    return f"python:{type(model).__qualname__}" if isinstance(model, nn.Module) else f"python:{fingerprint(model)}"  # type: ignore[arg-type]
+
+
+def open_model(model: str | Model, spec: RunSpec) -> Subject:
+    """The model of a URI, or the one given, in the run's precision; the given one is not changed."""
+    device = pick_device(spec.device)
+    if isinstance(model, str):
+        from ..models import load
+
+        if model.startswith("python:"):
+            raise BadInput(f"the model {model} was given from Python; go on with almakit.evaluate(...), which has it.")
+        normalisation = (spec.mean, spec.std) if spec.mean else None
+        loaded: Model = load(model, trust=spec.trust, device=device, normalisation=normalisation)
+    elif callable(model):
+        if spec.mean:
+            raise BadInput(
+                "mean and std are for models that are loaded by name; put the normalisation inside the model you give."
+            )
+        loaded = model
+    else:
+        raise BadInput(
+            f"a model is a name, a torch module or a function from images to logits, not a {type(model).__name__}."
+        )
+    name, weights = model if isinstance(model, str) else model_name(loaded), weights_sha256(loaded)
+    working = torch.float64 if spec.dtype == "float64" else torch.float32
+    if isinstance(loaded, nn.Module) and working == torch.float64:
+        loaded = copy.deepcopy(loaded).double()
+    first = next(iter(loaded.parameters()), None) if isinstance(loaded, nn.Module) else None
+    autocast = PRECISION[spec.dtype] if spec.dtype in ("bfloat16", "float16") else None
+    place = torch.device(device) if first is None else first.device
+    return Subject(name, loaded, weights, _file_sha256(model), place, working, autocast)
+
+
+def _file_sha256(uri: object) -> str | None:
+    file = Path(re.sub(r"(\.py):\w+\Z", r"\1", uri)).expanduser() if isinstance(uri, str) else None
+    if file is None or file.suffix not in (".py", ".pt2", ".onnx") or not file.is_file():
+        return None
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def weights_sha256(model: Model) -> str | None:
+    """The sha256 of a model's weights, or of a function's code."""
+    known = getattr(model, "weights_sha256", None)
+    if isinstance(known, str):
+        return known
+    if isinstance(model, nn.Module):
+        from ..models.classifier import state_sha256
+
+        return state_sha256(model.state_dict())
+    mark = fingerprint(model)
+    return f"code:{mark}" if "#" in mark else None
+
+
+def open_data(data: str | Dataset | tuple[Any, Any], spec: RunSpec) -> Dataset:
+    """The images of a URI, of a data set, or of a pair (images, labels); the run's part of them."""
+    if isinstance(data, str):
+        from ..data import load
+
+        if data.startswith("python:"):
+            raise BadInput(f"the data {data} were given from Python; go on with almakit.evaluate(...), which has them.")
+        return load(data, limit=spec.limit, offset=spec.offset, split=spec.split, size=spec.size, channels=spec.channels)
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        from ..data.arrays import from_arrays
+
+        if spec.size is not None or spec.channels is not None:
+            raise BadInput("size and channels are for data that are loaded by name; resize the images you give.")
+        whole = from_arrays("python:arrays", data[0], data[1])
+    elif isinstance(data, Dataset):
+        whole = data
+    else:
+        raise BadInput(f"data are a name, a data set, or a pair (images, labels), not a {type(data).__name__}.")
+    if spec.offset >= len(whole):
+        raise BadInput(f"there are {len(whole)} images; offset {spec.offset} lies beyond the last.")
+    last = len(whole) if spec.limit is None else min(len(whole), spec.offset + spec.limit)
+    return whole if (spec.offset, last) == (0, len(whole)) else whole.select(range(spec.offset, last))
+
+
+def data_sha256(ids: Sequence[str], hashes: Sequence[str], labels: Sequence[int], targets: Sequence[int] | None) -> str:
+    """The sha256 over every image's id, contents, label and (where the user names one) target."""
+    digest = hashlib.sha256()
+    for row, (name, image, label) in enumerate(zip(ids, hashes, labels, strict=True)):
+        digest.update(f"{name}\t{image}\t{label}\t{'' if targets is None else targets[row]}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,268 @@
+"""The command line: sentences and exit codes, flags and configs that mean the same, models and data of the user's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from eval.small_runs import ATTACKS, Net, contents, images, source_file
+
+import almakit
+from almakit.cli.main import VERBS, main
+from almakit.eval.folder import Run
+
+ONE = ["--attack", ATTACKS[0]]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return source_file(tmp_path_factory.mktemp("mine"))
+
+
+@pytest.fixture(scope="module")
+def folder(source, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "a"
+    two = [*ONE, "--attack", ATTACKS[1]]
+    assert main(["run", "--model", f"{source}:model", "--data", f"{source}:data", *two, "--batch-size", "8", "--out", str(out)]) == 0
+    return out
+
+
+def test_help_is_quick_and_imports_no_torch():
+    # Interpreter start-up apart, for a loaded machine: the best of five.
+    code = (
+        "import sys, time; t = time.perf_counter(); from almakit.cli.main import main; main(['--help']); "
+        "print(time.perf_counter() - t, file=sys.stderr); assert 'torch' not in sys.modules"
+    )
+    best = min(float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr) for _ in range(5))
+    assert best < 0.5
+    begin = time.perf_counter()
+    shown = subprocess.run([sys.executable, "-m", "almakit", "run", "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--attack" in shown and "exit codes" in shown and time.perf_counter() - begin < 30
+    for verb in VERBS:
+        code = f"import sys; from almakit.cli.main import main; assert main(['{verb}', '--help']) == 0; assert 'torch' not in sys.modules, '{verb}'"
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_a_run_prints_its_table_and_a_second_does_nothing(folder, source, capsys, tmp_path, monkeypatch):
+    passes = tmp_path / "passes"
+    monkeypatch.setenv("PASSES", str(passes))
+    assert main(["run", "--config", str(folder / "run.toml")]) == 0
+    assert not passes.exists(), "the second run asked the model"
+    out = capsys.readouterr()
+    assert ATTACKS[0] in out.out and "clean accuracy 97.5" in out.out and "Nothing is left to do" in out.err
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["complete"] and len(summary["attacks"]) == 2
+
+
+def test_flags_config_and_python_are_the_same_run(folder, source, tmp_path):
+    config = tmp_path / "my.toml"
+    config.write_text(f'model = "{source}:model"\ndata = "{source}:data"\nbatch_size = 8\nattacks = {json.dumps(ATTACKS)}\n')
+    assert main(["run", "--config", str(config), "--out", str(tmp_path / "b"), "--quiet"]) == 0
+    assert contents(tmp_path / "b") == contents(folder)
+    run = almakit.evaluate(f"{source}:model", f"{source}:data", ATTACKS, out=tmp_path / "c", batch_size=8)
+    assert contents(tmp_path / "c") == contents(folder)
+    assert run.spec == Run(folder).spec
+
+
+def test_without_out_the_folder_is_named_after_the_run(source, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["run", "--model", f"{source}:model", "--data", f"{source}:data", *ONE, "--limit", "4", "--json", "--quiet"]) == 0
+        assert json.loads(capsys.readouterr().out)["images"] == 4
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run"], 2, "give --model"),
+        (["run", "--model", "mnist/smallcnn", "--data", "mnist"], 2, "give --attack"),
+        (["run", "--model", "x", "--data", "mnist", "--attack", "alma(stps=3)"], 2, "has no setting 'stps'"),
+        (["run", "--model", "x", "--data", "mnist", "--attack", "alna"], 2, "did you mean alma"),
+        (["run", "--model", "mnist/smalcnn", "--data", "mnist-demo", *ONE], 2, "did you mean mnist/smallcnn"),
+        (["run", "--model", "mnist/smallcnn-tiny", "--data", "mnits", *ONE], 2, "did you mean mnist"),
+        (["run", "--model", "gone.onnx", "--data", "mnist-demo", *ONE], 1, "no file gone.onnx"),
+        (["run", "--model", "m", "--data", "d", *ONE, "--limit", "0"], 2, "limit=0"),
+        (["run", "--model", "m", "--data", "d", *ONE, "--limit", "x"], 2, "invalid int"),
+        (["run", "--model", "m", "--data", "d", *ONE, "--shard", "3/2"], 2, "0/4 to 3/4"),
+        (["run", "--model", "m", "--data", "d", *ONE, "--shard", "0/2"], 2, "same for all shards"),
+        (["run", "--config", "gone.toml"], 2, "no config file"),
+        (["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", *ONE, "--device", "cuda:7"], 1, "choose --device cpu"),
+        (["verify", "nowhere"], 2, "no folder"),
+        (["merge", "nowhere"], 1, "no run folder"),
+        (["export", "nowhere"], 1, "no run folder"),
+        (["fetch"], 2, "say what to fetch"),
+        (["fetch", "mnits"], 2, "did you mean mnist"),
+        (["ls", "things"], 2, "invalid choice"),
+        (["rum"], 2, "did you mean run"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_sentences_with_an_exit_code(arguments, code, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == code
+    said = capsys.readouterr().err
+    assert words in said and "Traceback" not in said
+    assert not list(tmp_path.iterdir()), "a mistake leaves nothing behind"
+
+
+def test_an_unexpected_error_is_short_unless_asked(source, tmp_path, capsys, monkeypatch):
+    file = tmp_path / "odd.py"
+    file.write_text("import torch\n\n\ndef model():\n    def f(x):\n        raise RuntimeError('the wheels came off')\n    return f\n")
+    arguments = ["run", "--model", f"{file}:model", "--data", f"{source}:data", *ONE, "--out", str(tmp_path / "a"), "--no-preflight"]
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert "the wheels came off" in said and "ALMAKIT_DEBUG" in said and "Traceback" not in said
+
+
+def test_preflight_refuses_with_its_own_code(source, tmp_path, capsys):
+    file = tmp_path / "bad.py"
+    file.write_text(
+        "import torch\n\n\ndef data():\n    x = torch.rand(40, 1, 8, 8)\n    return x, torch.arange(40) % 5\n\n\n"
+        "def model():\n    return lambda x: (x.flatten(1)[:, :5] > 0.5).float()\n"
+    )
+    arguments = ["--model", f"{file}:model", "--data", f"{file}:data", "--attack", "alma(distance=l2, steps=3)"]
+    assert main(["run", *arguments, "--out", str(tmp_path / "a")]) == 3
+    assert "--allow" in capsys.readouterr().err and not (tmp_path / "a").exists()
+    assert main(["doctor", *arguments]) == 3
+    assert "refuse: non-differentiable" in capsys.readouterr().out
+
+
+def test_failed_images_have_their_own_code(source, tmp_path, capsys):
+    arguments = ["run", "--model", f"{source}:model", "--data", f"{source}:data", *ONE, "--budget", "1", "--out", str(tmp_path / "a"), "--quiet"]
+    assert main(arguments) == 4
+    assert "nothing found for 39 of 40" in capsys.readouterr().out
+
+
+def test_a_changed_setting_is_refused_and_named(folder, capsys):
+    assert main(["run", "--config", str(folder / "run.toml"), "--seed", "3"]) == 1
+    assert "seed is 3 now and was 0" in capsys.readouterr().err
+
+
+def test_shards_and_merge(folder, source, tmp_path, capsys):
+    flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", *ONE, "--attack", ATTACKS[1], "--batch-size", "8", "--quiet"]
+    for number in range(3):
+        assert main([*flags, "--out", str(tmp_path / "a"), "--shard", f"{number}/3"]) == 0
+    assert "almakit merge" in capsys.readouterr().out
+    assert main(["merge", str(tmp_path / "a")]) == 0
+    assert ATTACKS[1] in capsys.readouterr().out
+    assert contents(tmp_path / "a") == contents(folder)
+
+
+def test_robust_accuracy_at_any_radius(folder, capsys):
+    assert main(["run", "--config", str(folder / "run.toml"), "--epsilon", "0.125"]) == 0
+    distances = [record.proven for record in Run(folder).records_of(0)]
+    expected = 100 * np.mean(np.array(distances) > 0.125)
+    assert f"robust accuracy within l2 0.125 is {expected:.1f} %" in capsys.readouterr().out
+
+
+def test_verify_a_run_and_a_damaged_one(folder, source, tmp_path, capsys):
+    assert main(["verify", str(folder)]) == 0
+    assert "Every claimed success fools the model." in capsys.readouterr().out
+    import shutil
+
+    shutil.copytree(folder, tmp_path / "copy")
+    file = next((tmp_path / "copy").glob("adversarials/*/*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-3])
+    assert main(["verify", str(tmp_path / "copy")]) == 1
+    assert "damaged" in (said := capsys.readouterr().out) and "almakit run --config" in said
+
+
+def test_export_and_verify_images(source, tmp_path, capsys):
+    out = tmp_path / "a"
+    flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", *ONE, "--batch-size", "8", "--out", str(out), "--quiet"]
+    assert main(flags) == 0
+    run = Run(out)
+    assert main(["export", str(out)]) == 0 and main(["export", str(out), "--format", "parquet"]) == 0
+    with (out / "records.csv").open() as opened:
+        rows = list(csv.DictReader(opened))
+    assert [float(row["distance"]) for row in rows] == [record.distance for record in run.records]
+    from pyarrow import parquet
+
+    table = parquet.read_table(out / "records.parquet").to_pydict()
+    assert table["measured"] == [record.measured for record in run.records] and table["id"] == [row["id"] for row in rows]
+    assert main(["export", str(out), "--format", "png", "--out", str(tmp_path / "png")]) == 0
+    survivors = sum(record.fooled_8bit and record.slot is not None for record in run.records)
+    said = capsys.readouterr().out
+    assert f"{survivors} images" in said and len(list((tmp_path / "png").glob("*/*.png"))) == survivors > 10
+    assert f"{sum(record.slot is not None for record in run.records) - survivors} were left out" in said
+    assert main(["verify", str(tmp_path / "png"), "--model", f"{source}:model"]) == 0
+    assert f"{survivors} of {survivors} images" in capsys.readouterr().out
+    assert main(["verify", str(tmp_path / "png")]) == 2
+    assert main(["export", str(out), "--format", "png", "--out", str(tmp_path / "png")]) == 1
+
+
+def test_lists(capsys):
+    for what, words in (("attacks", "minimal"), ("distances", "ciede2000"), ("models", "mnist/smallcnn-trades"), ("data", "cifar10")):
+        assert main(["ls", what]) == 0
+        assert words in capsys.readouterr().out
+    assert main([]) == 2 and main(["--help"]) == 0 and main(["--version"]) == 0
+
+
+def test_fetch_says_what_is_at_hand(capsys):
+    assert main(["fetch", "--list"]) == 0
+    assert "mnist: 4 of 4 files at hand" in capsys.readouterr().out
+    assert main(["fetch", "mnist"]) == 0
+
+
+def test_an_onnx_file_and_an_exported_program_are_evaluated_like_the_network(tmp_path):
+    net, (x, labels) = Net().eval(), images(16)
+    np.savez(tmp_path / "images.npz", x=x.numpy(), y=labels.numpy())
+    program = torch.export.export(net, (x[:2],), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.export.save(program, tmp_path / "net.pt2")
+    _write_onnx(net, tmp_path / "net.onnx")
+    direct = almakit.evaluate(net, (x, labels), ATTACKS[0], batch_size=8)
+    for file in ("net.pt2", "net.onnx"):
+        out = tmp_path / file.replace(".", "-")
+        data = f"npz:{tmp_path / 'images.npz'}"
+        flags = ["run", "--model", str(tmp_path / file), "--data", data, *ONE, "--batch-size", "8", "--out", str(out), "--quiet"]
+        assert main(flags) == 0
+        run = Run(out)
+        assert run.meta["code_sha256"] and [r.status for r in run.records] == [r.status for r in direct.records]
+        assert [r.distance for r in run.records] == pytest.approx([r.distance for r in direct.records], rel=0.02)
+        assert main(["verify", str(out)]) == 0
+        (tmp_path / file).write_bytes((tmp_path / file).read_bytes() + b" ")
+        assert main(flags) == 1, "a changed model file is refused"
+
+
+def _write_onnx(net: Net, path) -> None:
+    """The network as an ONNX graph, written with onnx's own helpers."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = {name: value.detach().numpy() for name, value in net.named_parameters()}
+    constants = {"two": np.array(2, dtype=np.float32), "one": np.array(1, dtype=np.float32)}
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["flat"], axis=1), helper.make_node("Mul", ["flat", "two"], ["twice"]),
+        helper.make_node("Sub", ["twice", "one"], ["centred"]),
+        helper.make_node("Gemm", ["centred", "first.weight", "first.bias"], ["hidden"], transB=1), helper.make_node("Relu", ["hidden"], ["positive"]),
+        helper.make_node("Gemm", ["positive", "second.weight", "second.bias"], ["logits"], transB=1),
+    ]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, 8, 8])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 5])],
+        [numpy_helper.from_array(value, name) for name, value in {**weights, **constants}.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
+def test_a_model_that_is_only_in_python_says_so(tmp_path, capsys):
+    almakit.evaluate(Net(), images(8), ATTACKS[0], out=tmp_path, batch_size=8)
+    assert main(["run", "--config", str(tmp_path / "run.toml")]) == 1
+    assert "almakit.evaluate" in capsys.readouterr().err
+
+
+def test_the_demo_runs_without_any_data_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("ALMAKIT_DATA", raising=False)
+    monkeypatch.setenv("ALMAKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ALMAKIT_OFFLINE", "1")
+    assert main(["demo", "--attack", "alma(distance=l2, steps=30)", "--out", str(tmp_path / "demo")]) == 0
+    assert "64 images" in capsys.readouterr().out
+    assert len(Run(tmp_path / "demo").records) == 64
+    assert os.listdir(tmp_path / "demo")
