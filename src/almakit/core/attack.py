@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -49,6 +49,8 @@ class Attack:
 
     def __post_init__(self) -> None:
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        for setting in fields(self):
+            validate.setting(type(self).__name__, setting.name, settings[setting.name], setting.type)
         if "steps" in settings:
             validate.steps(settings["steps"])
         if "distance" in settings:
@@ -74,8 +76,7 @@ class Attack:
                 raise BadInput(f"{type(self).__name__} has no targeted form; alma, alma-plus, cw, ddn, fmn and apgd have one.")
             targets = validate.classes(targets, "targets", len(x))
             validate.targets_differ(labels, targets)
-        if budget is not None and budget < 1:
-            raise BadInput(f"budget={budget}: each image needs at least one forward pass.")
+        validate.call(model, confidence, batch_size, budget)
         self.measure.check(x)
         if not len(x):
             counts = torch.zeros(0, dtype=torch.long)
@@ -85,7 +86,8 @@ class Attack:
         targets = None if targets is None else oracle.place(targets)
         size = batch_size or max(1, min(128, 2_400_000 // x[0].numel()))
         parts = []
-        with borrowed(model):
+        # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
+        with borrowed(model), torch.inference_mode(False), torch.enable_grad():
             for begin in range(0, len(x), size):
                 rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
                 goal = Goal(labels[rows], None if targets is None else targets[rows], confidence)
@@ -97,17 +99,16 @@ class Attack:
                       rows: Tensor, check: bool) -> Result:
         """One batch: the clean pass that settles what needs no attack, the attack on the rest, and the assembled result."""
         leaf = x.clone().requires_grad_(True)
-        with torch.enable_grad():
-            logits = oracle(leaf)
+        logits = oracle(leaf)
         values = logits.detach()
         validate.class_range(goal.labels, "labels", values.shape[1])
         if goal.targets is not None:
             validate.class_range(goal.targets, "targets", values.shape[1])
         if check:
-            check_outputs(values)
+            check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
             check_deterministic(oracle, x, values)
-        finite = torch.isfinite(values).all(1)
-        margin = goal.margin(torch.where(finite.unsqueeze(1), values, torch.zeros_like(values)))
+        finite = torch.isfinite(values).flatten(1).all(1)
+        margin = goal.margin(torch.where(per_image(finite, values), values, torch.zeros_like(values)))
         wrong = finite & (margin < 0)
         status = torch.full((len(x),), int(Status.FAILED), device=x.device)
         status[wrong] = int(Status.ALREADY_WRONG)
@@ -119,16 +120,18 @@ class Attack:
             reasons[row] = "the model's logits are not finite on the clean image"
         todo = (finite & ~wrong).nonzero().flatten()
         if len(todo):
-            goal = Goal(goal.labels[todo], None if goal.targets is None else goal.targets[todo], goal.confidence, margin[todo].abs())
+            goal = replace(goal.take(todo), reference=margin[todo].abs())
             images = x[todo]
             problem = Problem(oracle, images, goal, self.measure.bind(images), box.take(todo, x.shape[1:]),
                               ImageRandom(seed, images, goal.classes), budget, trace, rows[todo].cpu())
+            if oracle.autocast is not None and budget is not None:
+                problem.budget = max(budget - 1, 1)  # one forward is kept for the judgement in full precision
             problem.begin(leaf, logits, todo)
             del leaf, logits
             with suppress(Exhausted):
                 self.run(problem)
             if oracle.autocast is not None:
-                confirm_in_full_precision(problem)
+                confirm_in_full_precision(problem, budget)
             status[todo[problem.found]] = int(Status.SUCCESS)
             adversarials[todo], distances[todo] = problem.best_point, problem.best_distance
             forwards[todo], backwards[todo] = problem.forwards, problem.backwards
@@ -153,11 +156,12 @@ def _why(problem: Problem, index: int) -> str:
     return "no adversarial point was found within the budget"
 
 
-def confirm_in_full_precision(problem: Problem) -> None:
-    """Judges points found under autocast again without it; one that fails is moved outwards up to four times, else given up."""
+def confirm_in_full_precision(problem: Problem, budget: int | None) -> None:
+    """Judges points found under autocast again without it, within ``budget``; one that fails is moved outwards up to four times."""
     oracle, problem.oracle = problem.oracle, Oracle(problem.oracle.model, problem.oracle.working)
-    delta, had = problem.best_point - problem.x, problem.found
-    problem.release(~had)
+    problem.budget = budget
+    delta = problem.best_point - problem.x
+    problem.recall(problem.found)
     problem.best_distance = torch.full_like(problem.best_distance, float("inf"))
     with suppress(Exhausted):
         for reach in (1.0, 1.02, 1.05, 1.1, 1.25):

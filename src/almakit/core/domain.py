@@ -43,7 +43,8 @@ class Box:
             # Dividing by the integer number of levels gives the very floats that image files decode to.
             point = ((point - self.lo) * (levels / self.width)).round() / levels
             point = point if self.width == 1.0 else point * self.width
-            point = point if self.lo == 0.0 else point + self.lo
+            # Scaling back may round past the upper end, hence the clamp.
+            point = point if self.lo == 0.0 else (point + self.lo).clamp(self.lo, self.hi)
             point = point if self.mask is None else torch.where(self.mask, point, x)
         return point
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,9 @@ def borrowed(model: Model) -> Iterator[None]:
 class Oracle:
     """Calls the model on (R, ...) images in the working precision and returns logits (R, K) in the same precision."""
 
+    rank: ClassVar[int] = 2
+    shape: ClassVar[str] = "(batch, classes)"
+
     def __init__(self, model: Model, working: torch.dtype, autocast: torch.dtype | None = None):
         self.model, self.working, self.autocast = model, working, autocast
         self.native, self.device = _precision_and_device(model)
@@ -54,10 +58,10 @@ class Oracle:
         low = self.autocast is not None and not exact
         with torch.autocast(images.device.type, dtype=self.autocast) if low else nullcontext():
             logits = self.model(inputs)
-        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
+        if not isinstance(logits, Tensor) or logits.ndim != self.rank or len(logits) != len(images):
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise BadModel(
-                f"the model must return logits of shape (batch, classes); for {len(images)} images it returned {got}. "
+                f"the model must return logits of shape {self.shape}; for {len(images)} images it returned {got}. "
                 "Wrap it in a function that returns the logits alone."
             )
         if logits.shape[1] < 2:

@@ -28,7 +28,9 @@ class PHR:
     name = "phr"
 
     def value(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
-        return ((mu + rho * y).clamp_min(0).square() - mu.square()) / (2 * rho)
+        # The same as the formula, without the difference of two large squares; flat below -mu/rho.
+        inside = y.clamp_min(-mu / rho)
+        return mu * inside + rho * inside.square() / 2
 
     def derivative(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
         return (mu + rho * y).clamp_min(0)

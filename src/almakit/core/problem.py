@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..distances.base import Bound
+from ..errors import BadModel
 from .domain import Box
 from .goals import Goal
 from .oracle import Oracle
@@ -24,8 +26,8 @@ class Exhausted(Exception):
 class Query:
     """What the model said about a set of candidates: one row per candidate.
 
-    ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K) are attached to the graph when the query was made with
-    ``grad=True``; ``margin``, ``tolerance``, ``distance`` (R,), ``success`` and ``valid`` (R,) are detached. Rows of finished images hold
+    ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K), or (R, K, H, W) with a goal on pixels, are attached to the
+    graph when the query was made with ``grad=True``; ``margin``, ``tolerance``, ``distance`` (R,), ``success`` and ``valid`` (R,) are detached. Rows of finished images hold
     what was last seen of them and get zero gradients.
     """
 
@@ -36,8 +38,8 @@ class Query:
         self._problem, self._leaf, self._images, self._sent, self._from_leaf = problem, leaf, images, sent, from_leaf
         self.point, self.logits = point, logits
         goal = problem.goal if images is None else problem.goal.take(images)
-        self.valid = torch.isfinite(logits.detach()).all(1)
-        values = torch.where(self.valid.unsqueeze(1), logits.detach(), torch.zeros_like(logits))
+        self.valid = torch.isfinite(logits.detach()).flatten(1).all(1)
+        values = torch.where(per_image(self.valid, logits), logits.detach(), torch.zeros_like(logits))
         self.tolerance = goal.tolerance(values, problem.oracle.precision)
         self.margin = torch.where(self.valid, goal.margin(values), torch.full_like(self.tolerance, float("inf")))
         self.success = self.margin < -self.tolerance
@@ -79,9 +81,11 @@ class Problem:
         self.had_slope = torch.zeros(size, dtype=torch.bool, device=device)
         self._active = torch.ones(size, dtype=torch.bool, device=device)
         self._all_active = True
+        self._spent, self._any_spent = torch.zeros_like(self._active), False
         # Upper bounds of the counts of any image, so that no tensor is read back in the loop until a budget may be reached.
         self._forwards_at_most = self._backwards_at_most = 0
         self._start: Query | None = None
+        self.clean_logits: Tensor | None = None
         self._last_logits: Tensor | None = None
         self._sub_bound: tuple[Tensor, Bound] | None = None
 
@@ -104,6 +108,25 @@ class Problem:
         self._all_active = bool(self._active.all())
         self._sub_bound = None
 
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """One round of an attack with several: it ends early when all are finished, and images released inside it take part in the next."""
+        before = self._active
+        try:
+            yield
+        except Exhausted:
+            spent = torch.zeros_like(before) if self.budget is None else self.forwards >= self.budget
+            if not bool((before & ~spent).any()):
+                raise
+        finally:
+            self._active, self._all_active, self._sub_bound = before, bool(before.all()), None
+
+    def recall(self, images: Tensor) -> None:
+        """Makes exactly the images marked in ``images`` (B,) go through the model again, as far as the budget allows."""
+        self._active, self._sub_bound = images.clone(), None
+        self._all_active = bool(images.all())
+        self._spent, self._any_spent = torch.zeros_like(self._active), False
+
     def start(self, distance_grad: bool = False) -> Query:
         """The query at the clean images, from the pass that was already made and counted; its gradient is at hand once."""
         if self._start is None:
@@ -116,7 +139,7 @@ class Problem:
     def begin(self, leaf: Tensor, logits: Tensor, rows: Tensor) -> None:
         """Takes over the clean pass of a whole batch: ``leaf`` (A, ...) and ``logits`` (A, K), of which ``rows`` (B,) are attacked here."""
         self._start = Query(self, self.x, logits[rows], leaf, from_leaf=rows)
-        self._last_logits = self._start.logits.detach()
+        self.clean_logits = self._last_logits = self._start.logits.detach()
         self.forwards += 1
         self._forwards_at_most = 1
 
@@ -128,11 +151,11 @@ class Problem:
         self._start = None
         box = self.box if images is None else self.box.take(images, self.x.shape[1:])
         point = box.project(candidate.detach(), self.x if images is None else self.x[images])
-        send = self._sendable(images, len(point))
+        send = self._sendable(images)
         leaf = point.clone() if send is None else point[send]
         with torch.set_grad_enabled(grad):
-            answer = self.oracle(leaf.requires_grad_(grad))
-            logits = answer if send is None else self._complete(answer, send, images)
+            answer = self.oracle(leaf.requires_grad_(grad)) if len(leaf) else None
+            logits = answer if send is None and answer is not None else self._complete(answer, send, images)
         query = Query(self, point, logits, leaf if grad else None, images, send)
         self._count(self.forwards, query._owners)
         bound = self.bound if images is None else self._taken(images)
@@ -166,33 +189,43 @@ class Problem:
 
     # How the promises are kept.
 
-    def _sendable(self, images: Tensor | None, rows: int) -> Tensor | None:
+    def _sendable(self, images: Tensor | None) -> Tensor | None:
         """Indices of the rows that may go to the model; None when all may."""
-        within_budget = self.budget is None or self._forwards_at_most < self.budget
-        if images is None:
-            self._forwards_at_most += 1
-            if self._all_active and within_budget:
-                return None
-            allowed = self._active if self.budget is None else self._active & (self.forwards < self.budget)
-            send = allowed.nonzero().flatten()
-        else:
-            self._forwards_at_most += int(torch.bincount(images, minlength=1).max()) if rows else 0
-            if self._all_active and (self.budget is None or self._forwards_at_most <= self.budget):
-                return None
-            allowed = self._active[images]
-            if self.budget is not None:
-                allowed = allowed & (self.forwards[images] + _occurrence(images) < self.budget)
-            send = allowed.nonzero().flatten()
-        if not len(send):
+        self._forwards_at_most += 0 if self.budget is None else _most(images)
+        allowed = self._within_budget(self.forwards, self._forwards_at_most, images)
+        if not self._all_active:
+            active = self._active if images is None else self._active[images]
+            allowed = active if allowed is None else allowed & active
+        if allowed is None:
+            return None
+        if not bool((self._active & ~self._spent).any()):
             raise Exhausted
-        return None if len(send) == rows else send
+        return None if bool(allowed.all()) else allowed.nonzero().flatten()
 
-    def _complete(self, answer: Tensor, send: Tensor, images: Tensor | None) -> Tensor:
+    def _within_budget(self, counts: Tensor, at_most: int, owners: Tensor | None) -> Tensor | None:
+        """(R,) which rows, of the images ``owners``, may take one more pass of the kind counted in ``counts`` (B,); None when all may.
+
+        An image that asks for more than its budget is spent, alone or in company: so its result does not depend on the others.
+        """
+        if self.budget is None or (at_most <= self.budget and not self._any_spent):
+            return None
+        over = counts >= self.budget
+        self._spent = self._spent | (over if owners is None else over & torch.zeros_like(over).index_fill(0, owners, True))
+        self._any_spent = bool(self._spent.any())
+        if bool(self._spent.all()):
+            raise Exhausted
+        if owners is None:
+            return ~self._spent if self._any_spent else None
+        allowed = ~self._spent[owners] & (counts[owners] + _occurrence(owners) < self.budget)
+        return None if bool(allowed.all()) else allowed
+
+    def _complete(self, answer: Tensor | None, send: Tensor | None, images: Tensor | None) -> Tensor:
         """Logits of all rows: the new ones where they were sent, the last seen ones elsewhere."""
         if self._last_logits is None:
+            assert answer is not None, "the first query asks about at least one image"
             self._last_logits = torch.zeros(len(self.x), answer.shape[1], dtype=answer.dtype, device=answer.device)
         old = self._last_logits if images is None else self._last_logits[images]
-        return old.index_copy(0, send, answer)
+        return old if answer is None or send is None else old.index_copy(0, send, answer)
 
     def _count(self, counter: Tensor, owners: Tensor | None) -> None:
         if owners is None:
@@ -203,7 +236,7 @@ class Problem:
     def _taken(self, images: Tensor) -> Bound:
         """The bound distance of the images ``images`` (R,), kept while the same ones are asked about."""
         if self._sub_bound is None or self._sub_bound[0].shape != images.shape or not torch.equal(self._sub_bound[0], images):
-            self._sub_bound = (images, self.bound.take(images))
+            self._sub_bound = (images.clone(), self.bound.take(images))
         return self._sub_bound[1]
 
     def _remember(self, query: Query) -> None:
@@ -235,13 +268,20 @@ class Problem:
     def _gradient(self, query: Query, value: Tensor, keep: bool) -> Tensor:
         assert query._leaf is not None, "the query was made with grad=False"
         owners = query._owners
-        counted = torch.ones_like(self.backwards if owners is None else owners)
-        if self.budget is not None and self._backwards_at_most >= self.budget:
-            # An image past its budget learns nothing more: its gradient is withheld.
-            counted = ((self.backwards if owners is None else self.backwards[owners]) < self.budget).long()
-            if not bool(counted.any()):
-                raise Exhausted
-        self._backwards_at_most += 1
+        self._backwards_at_most += 0 if self.budget is None else _most(owners)
+        allowed = self._within_budget(self.backwards, self._backwards_at_most, owners)
+        if not len(query._leaf):
+            return torch.zeros_like(query.point)
+        if not value.requires_grad:
+            raise BadModel(
+                "the model's logits carry no gradient, and this attack needs one: leave out torch.no_grad(), detach() and conversions "
+                "to numpy inside the model."
+            )
+        counted = torch.ones_like(self.backwards if owners is None else owners) if allowed is None else allowed.long()
+        if allowed is not None:
+            # An image past its budget learns nothing more: its row is kept out of the pass.
+            weight = counted if query._sent is None else torch.ones_like(value, dtype=torch.long).index_copy(0, query._sent, counted)
+            value = torch.where(weight > 0, value, torch.zeros_like(value))
         (gradient,) = torch.autograd.grad(value.sum(), query._leaf, retain_graph=keep, allow_unused=True)
         gradient = torch.zeros_like(query._leaf) if gradient is None else gradient
         gradient = gradient if query._from_leaf is None else gradient[query._from_leaf]
@@ -254,6 +294,13 @@ class Problem:
         slope = (gradient.flatten(1) != 0).any(1)
         self.had_slope = self.had_slope | slope if images is None else self.had_slope.index_put((images[slope],), slope.new_tensor(True))
         return gradient
+
+
+def _most(owners: Tensor | None) -> int:
+    """How many rows one image has at most in ``owners`` (R,); None: each image has one."""
+    if owners is None:
+        return 1
+    return int(torch.bincount(owners).max()) if len(owners) else 0
 
 
 def _occurrence(images: Tensor) -> Tensor:

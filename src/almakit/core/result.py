@@ -56,7 +56,11 @@ class Result:
     @property
     def median(self) -> float:
         """Median distance over all images: already wrong counts 0, failed infinity."""
-        return float(self.distances.double().quantile(0.5)) if len(self) else float("nan")
+        if not len(self):
+            return float("nan")
+        # Not by quantile(): between two infinities it interpolates to NaN.
+        ordered = self.distances.double().sort().values
+        return float(ordered[(len(self) - 1) // 2] + ordered[len(self) // 2]) / 2
 
     def __len__(self) -> int:
         return len(self.status)

@@ -15,6 +15,12 @@ def per_image(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def unit(direction: Tensor) -> Tensor:
+    """``direction`` (B, ...) with l2 length 1 per image, zero where it is zero."""
+    length = torch.linalg.vector_norm(direction.flatten(1), dim=1)
+    return direction / per_image(torch.where(length > 0, length, torch.ones_like(length)), direction)
+
+
 def first_step(distance_after: Callable[[Tensor], Tensor], gradient: Tensor, epsilon: float | Tensor, width: float) -> Tensor:
     """(B,) step sizes eta with ``distance_after(eta)`` = epsilon, by doubling and 20 bisections; always ends.
 
@@ -41,7 +47,8 @@ def first_step(distance_after: Callable[[Tensor], Tensor], gradient: Tensor, eps
 def exponential_decay(step: Tensor | int, start: Tensor, total: int, floor: float = 0.01) -> Tensor:
     """(B,) 1 until ``start`` (B,), then ``floor`` ** ((step - start)/(total - start))."""
     progress = ((step - start) / (total - start).clamp_min(1)).clamp(0, 1)
-    return torch.pow(torch.full_like(progress, floor), progress)
+    # Not torch.pow: its last bit depends on where in the batch an image stands.
+    return torch.exp(progress * math.log(floor))
 
 
 def cosine_decay(step: int, total: int, first: float = 1.0, last: float = 0.01) -> float:
@@ -71,8 +78,7 @@ class ImageRandom:
     def take(self, rows: Tensor) -> ImageRandom:
         """The generators of the images ``rows`` (R,), shared with this one."""
         part = ImageRandom(self.seed, self.x[rows], self.labels[rows])
-        if self._generators is not None:
-            part._generators = [self._generators[row] for row in rows.tolist()]
+        part._generators = [self.generators[row] for row in rows.tolist()]
         return part
 
     def normal(self, rows: list[int] | None = None) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import BadInput
+from ..errors import BadInput, BadModel
 from .domain import Box
 
 
@@ -19,7 +19,7 @@ def images(x: object, box: Box) -> Tensor:
         raise BadInput(f"images must have a batch dimension: shape (batch, ...), not {tuple(x.shape)}; use x.unsqueeze(0) for one image.")
     x = x.detach()
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
-    flat = x.reshape(len(x), -1)
+    flat = x.flatten(1)
     if flat.shape[1] == 0:
         raise BadInput(f"images of shape {tuple(x.shape)} have no pixels.")
     bad = ~torch.isfinite(flat).all(1)
@@ -47,10 +47,14 @@ def classes(values: object, what: str, batch: int) -> Tensor:
             values = torch.as_tensor(values)
         except (TypeError, ValueError, RuntimeError):
             raise BadInput(f"{what} must be a tensor of {batch} class indices, not {type(values).__name__}.") from None
+    values = values if values.numel() else values.long()
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise BadInput(f"{what} are {values.dtype}; they must be integer class indices (use .long(), or .argmax(1) for one-hot rows).")
     if values.shape != (batch,):
         raise BadInput(f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch},).")
+    if bool((values < 0).any()):
+        row = int((values < 0).nonzero()[0])
+        raise BadInput(f"{what[:-1]} {int(values[row])} of image {row} is not a class; classes are counted from 0.")
     return values.detach().long()
 
 
@@ -74,3 +78,27 @@ def steps(count: object) -> None:
     """Raises where a number of steps is not a positive integer."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise BadInput(f"steps={count!r}: an attack needs a whole number of steps, at least 1.")
+
+
+def call(model: object, confidence: float, batch_size: int | None, budget: int | None) -> None:
+    """Raises where the model or an option of an attack's call cannot be used."""
+    if not callable(model):
+        raise BadModel(f"the model is a {type(model).__name__}; give a torch module or a function from images to logits.")
+    if not confidence >= 0:
+        raise BadInput(f"confidence={confidence}: the logit lead demanded must be 0 or more.")
+    for name, value in (("batch_size", batch_size), ("budget", budget)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise BadInput(f"{name}={value!r}: give a whole number, at least 1, or None.")
+
+
+PLAIN = {"int": int, "float": (int, float), "bool": bool, "str": str, "None": type(None)}
+
+
+def setting(owner: str, name: str, value: object, annotation: object) -> None:
+    """Raises where the value of a setting is not of its plain annotated kind, e.g. ``"float | None"``; other annotations are let be."""
+    kinds = [kind.strip() for kind in str(annotation).split("|")]
+    if not all(kind in PLAIN for kind in kinds):
+        return
+    fits = any(isinstance(value, PLAIN[kind]) and (kind == "bool" or not isinstance(value, bool)) for kind in kinds)
+    if name != "steps" and not fits:
+        raise BadInput(f"{owner} cannot take {name}={value!r}; it must be {' or '.join(kinds)}.")

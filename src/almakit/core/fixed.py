@@ -1,0 +1,87 @@
+"""Attacks inside a ball of given radius: what they share, and how their successes are held to the radius."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from .attack import Attack
+from .problem import Problem
+from .result import Result
+from .steps import per_image
+
+# A distance may exceed the radius by this much: the rounding of its own evaluation.
+SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class FixedEpsilon(Attack):
+    """An attack that looks for any adversarial point within distance ``epsilon``; a subclass adds its settings and ``run_at``.
+
+    ``run_at(problem, epsilon)`` works with a radius per image; ``search`` calls it with ever smaller ones. A point counts as a success
+    only where its distance is at most epsilon (1 + 1e-6): what was found farther away is dropped at the end.
+    """
+
+    minimal = False
+
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epsilon is not None and (isinstance(self.epsilon, str) or not 0 < self.epsilon < float("inf")):
+            raise BadInput(f"epsilon={self.epsilon!r}: the radius must be a positive number.")
+
+    def run_at(self, problem: Problem, epsilon: Tensor) -> None:
+        """Looks for adversarial points within ``epsilon`` (B,) and releases each image that has one."""
+        raise NotImplementedError
+
+    def run(self, problem: Problem) -> None:
+        epsilon = problem.x.new_full((len(problem),), self.radius())
+        point, distance = problem.best_point, problem.best_distance
+        try:
+            self.run_at(problem, epsilon)
+        finally:
+            inside = reached(problem, epsilon)
+            problem.best_point = torch.where(per_image(inside, point), problem.best_point, point)
+            problem.best_distance = torch.where(inside, problem.best_distance, distance)
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Result:
+        """As every attack; refuses before the model is called where no radius was given."""
+        self.radius()
+        return super().__call__(*arguments, **settings)
+
+    def radius(self) -> float:
+        """The radius given; a sentence where there is none."""
+        if self.epsilon is None:
+            name = type(self).__name__.lower()
+            raise BadInput(
+                f"{type(self).__name__} works at a fixed radius: give epsilon=..., or find the smallest one with search(attack={name}(...))."
+            )
+        return self.epsilon
+
+
+def reached(problem: Problem, epsilon: Tensor) -> Tensor:
+    """(B,) whether an adversarial point within ``epsilon`` (B,) is known."""
+    return problem.best_distance <= epsilon * (1 + SLACK)
+
+
+def safe_radius(problem: Problem, epsilon: Tensor, norm: float) -> Tensor:
+    """(B,) a radius slightly below ``epsilon`` (B,): a point projected onto it stays inside epsilon after x + delta is rounded."""
+    pixels = problem.x[0].numel()
+    rounding = torch.finfo(problem.x.dtype).eps / 2 * max(abs(problem.box.lo), abs(problem.box.hi))
+    grown = rounding * (1.0 if norm == float("inf") else pixels if norm == 1 else pixels**0.5)
+    return torch.maximum(epsilon * (1 - SLACK / 2) - grown, epsilon / 2)
+
+
+def random_start(problem: Problem, norm: float) -> Tensor:
+    """(B, ...) a random direction of unit norm for every image that still takes part, zero for the others."""
+    rows = problem.active.nonzero().flatten().tolist()
+    noise = problem.box.free(2 * problem.random.uniform(rows) - 1 if norm == float("inf") else problem.random.normal(rows))
+    size = torch.linalg.vector_norm(noise.flatten(1), ord=norm, dim=1)
+    # Images that drew nothing have zero noise, not minus one.
+    noise = torch.where(per_image(problem.active, noise), noise, torch.zeros_like(noise))
+    return noise / per_image(torch.where(size > 0, size, torch.ones_like(size)), noise)

@@ -1,0 +1,204 @@
+"""Geometry that several attacks share, exact with the box: projections onto balls, shortest ways to a half-space, proximal maps of norms.
+
+A change d of an image lives between ``low`` <= 0 and ``high`` >= 0 (both (B, ...)), which ``room`` reads off the box and its mask. All
+functions work image by image, return the shape they were given and need no search over the model; each solves its problem by sorting the
+points where a piecewise function of one multiplier changes its form.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .domain import Box
+
+TINY = 1e-30
+
+
+def room(box: Box, x: Tensor) -> tuple[Tensor, Tensor]:
+    """How far each value of ``x`` (B, ...) may fall (``low`` <= 0) and rise (``high`` >= 0) in the box; nothing where the mask forbids change."""
+    return box.free(box.lo - x), box.free(box.hi - x)
+
+
+def length(d: Tensor, norm: float) -> Tensor:
+    """(B,) the l0, l1, l2 or linf length of ``d`` (B, ...)."""
+    return torch.linalg.vector_norm(d.flatten(1), ord=norm, dim=1)
+
+
+def dual_length(w: Tensor, norm: float) -> Tensor:
+    """(B,) the length of the gradient ``w`` (B, ...) in the norm dual to ``norm``: linf for l1, l2 for l2, l1 for linf."""
+    return length(w, {1.0: float("inf"), 2.0: 2.0, float("inf"): 1.0}[norm])
+
+
+def _cap(z: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """How far the box lets each value go in the direction of ``z``."""
+    return torch.where(z > 0, high, -low)
+
+
+def clip(d: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """``d`` between ``low`` and ``high``, all (B, ...)."""
+    return torch.minimum(torch.maximum(d, low), high)
+
+
+def to_halfspace(w: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
+    """The shortest d (B, ...) in l1, l2 or linf with w.d >= need and low <= d <= high; as far as the box allows where that is not enough.
+
+    ``w`` (B, ...) and ``need`` (B,). l1 fills the steepest values first; l2 is d = min(nu |w|, room), linf d = min(tau, room), with the
+    multiplier where the gain, which is piecewise linear in it, meets the need. A need <= 0 gives d = 0.
+    """
+    shape, flat = w.shape, w.flatten(1)
+    scale = flat.abs().amax(1).clamp_min(TINY)
+    gain = flat.abs() / scale.unsqueeze(1)
+    span = torch.where(gain > 0, _cap(flat, low.flatten(1), high.flatten(1)), torch.zeros_like(gain))
+    wanted = (need / scale).clamp_min(0).double().unsqueeze(1)
+    move = _fill_steepest(gain, span, wanted) if norm == 1 else _raise_together(gain, span, wanted, norm)
+    move = torch.where(wanted > 0, move, torch.zeros_like(move))
+    return (move * flat.sign()).reshape(shape)
+
+
+def _fill_steepest(gain: Tensor, span: Tensor, wanted: Tensor) -> Tensor:
+    order = gain.argsort(dim=1, descending=True)
+    reached = (gain * span).gather(1, order).double().cumsum(1)
+    last = (reached < wanted).sum(1, keepdim=True)
+    rank = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
+    at = last.clamp_max(order.shape[1] - 1)
+    before = torch.where(at > 0, reached.gather(1, (at - 1).clamp_min(0)), torch.zeros_like(wanted))
+    part = ((wanted - before) / gain.gather(1, order).gather(1, at).clamp_min(TINY)).clamp_min(0).to(span.dtype)
+    return torch.where(rank < last, span, torch.where(rank == last, torch.minimum(part.expand_as(span), span), torch.zeros_like(span)))
+
+
+def _raise_together(gain: Tensor, span: Tensor, wanted: Tensor, norm: float) -> Tensor:
+    rate = (gain > 0).to(gain.dtype) if norm == float("inf") else gain
+    stops = (span / rate.clamp_min(TINY)).clamp_max(1 / TINY)
+    order = stops.argsort(dim=1)
+    stopped = (gain * span).gather(1, order).double()
+    moving = (gain * rate).gather(1, order).double()
+    fixed = stopped.cumsum(1) - stopped
+    slope = moving.flip(1).cumsum(1).flip(1)
+    reached = fixed + stops.gather(1, order).double() * slope
+    last = (reached < wanted).sum(1, keepdim=True)
+    at = last.clamp_max(order.shape[1] - 1)
+    level = (wanted - fixed.gather(1, at)) / slope.gather(1, at).clamp_min(TINY)
+    level = torch.where(last < order.shape[1], level, torch.full_like(level, 1 / TINY)).clamp(0, 1 / TINY).to(span.dtype)
+    return torch.minimum(level * rate, span)
+
+
+def onto_ball(z: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
+    """The point of the box (``low``, ``high``) and the ball |d| <= ``radius`` (B,) nearest in l2 to ``z`` (B, ...); norm is l0, l1, l2 or linf.
+
+    l1: clip(soft(z, lambda)); l2: clip(s z); linf: clip(z, -r, r); l0: the ``radius`` values whose change from zero brings most.
+    """
+    shape, z, low, high = z.shape, z.flatten(1), low.flatten(1), high.flatten(1)
+    radius = radius.unsqueeze(1)
+    if norm == float("inf"):
+        d = clip(z, torch.maximum(low, -radius), torch.minimum(high, radius))
+    elif norm == 0:
+        inside = clip(z, low, high)
+        d = _keep_largest(inside, z.square() - (z - inside).square(), radius)
+    elif norm == 1:
+        d = _onto_l1(z, radius, low, high)
+    else:
+        d = _onto_l2(z, radius, low, high)
+    return d.reshape(shape)
+
+
+def _keep_largest(d: Tensor, worth: Tensor, count: Tensor) -> Tensor:
+    order = worth.argsort(dim=1, descending=True)
+    rank = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
+    return torch.where(rank < count, d, torch.zeros_like(d))
+
+
+def _onto_l1(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    size, cap = z.abs(), _cap(z, low, high)
+    inside = torch.minimum(size, cap)
+    # |d|_1 as lambda falls: slope -1 from |z| on, back to 0 from |z| - cap on.
+    breaks = torch.cat([size, size - cap], 1)
+    turns = torch.cat([torch.ones_like(size), -torch.ones_like(size)], 1)
+    breaks, order = breaks.sort(dim=1, descending=True)
+    slope = turns.gather(1, order).cumsum(1)
+    grown = ((breaks[:, :-1] - breaks[:, 1:]).double() * slope[:, :-1].double()).cumsum(1)
+    grown = torch.cat([torch.zeros_like(grown[:, :1]), grown], 1)
+    at = (grown < radius).sum(1, keepdim=True).sub_(1).clamp_(0, breaks.shape[1] - 1)
+    short = (radius - grown.gather(1, at)) / slope.gather(1, at).clamp_min(1)
+    level = (breaks.gather(1, at) - short.clamp_min(0)).clamp_min(0).to(z.dtype)
+    shrunk = torch.minimum((size - level).clamp_min(0), cap) * z.sign()
+    return torch.where(inside.sum(1, keepdim=True) <= radius, inside * z.sign(), shrunk)
+
+
+def _onto_l2(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    size, cap = z.abs(), _cap(z, low, high)
+    inside = torch.minimum(size, cap)
+    stops = (cap / size.clamp_min(TINY)).clamp_max(1 / TINY)
+    stops, order = stops.sort(dim=1)
+    capped, free = cap.gather(1, order).double().square(), size.gather(1, order).double().square()
+    fixed, moving = capped.cumsum(1) - capped, free.flip(1).cumsum(1).flip(1)
+    reached = fixed + stops.double().square() * moving
+    at = (reached < radius.double().square()).sum(1, keepdim=True).clamp_max(order.shape[1] - 1)
+    square = (radius.double().square() - fixed.gather(1, at)) / moving.gather(1, at).clamp_min(TINY)
+    level = square.clamp(0, 1).sqrt().to(z.dtype)
+    fits = torch.linalg.vector_norm(inside, dim=1, keepdim=True) <= radius
+    return torch.where(fits, inside, torch.minimum(level * size, cap)) * z.sign()
+
+
+def proximal(z: Tensor, weight: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
+    """argmin over low <= d <= high of weight |d|_norm + sum metric (d - z)^2 / 2, for l0, l2/3 (given as 2/3), l1, l2 and linf.
+
+    ``z`` (B, ...) may lie outside the box, ``weight`` (B,) >= 0, ``metric`` (B, ...) > 0. In l2 and linf the multiplier is found by bisection.
+    """
+    shape = z.shape
+    z, metric, low, high = z.flatten(1), metric.flatten(1), low.flatten(1), high.flatten(1)
+    size, cap, weight = z.abs(), _cap(z, low, high), weight.unsqueeze(1)
+    inside = torch.minimum(size, cap)
+    if norm == 1:
+        d = torch.minimum((size - weight / metric).clamp_min(0), cap)
+    elif norm == 2:
+        d = _proximal_l2(size, cap, inside, weight, metric)
+    elif norm == float("inf"):
+        d = _proximal_linf(size, inside, weight, metric)
+    else:
+        candidate = inside if norm == 0 else torch.minimum(_stationary_two_thirds(size, weight / metric), cap)
+        cost = weight * (candidate > 0 if norm == 0 else candidate.pow(norm)) + metric * (candidate - size).square() / 2
+        d = torch.where(cost < metric * size.square() / 2, candidate, torch.zeros_like(candidate))
+    return (d * z.sign()).reshape(shape)
+
+
+def _proximal_l2(size: Tensor, cap: Tensor, inside: Tensor, weight: Tensor, metric: Tensor) -> Tensor:
+    """d(t) = min(h z / (h + t), cap) with t |d(t)| = weight, which grows with t; zero where weight >= |h z|."""
+    longest = torch.linalg.vector_norm(inside, dim=1, keepdim=True).clamp_min(TINY)
+    limit = torch.linalg.vector_norm(metric * size, dim=1, keepdim=True)
+    below = weight / longest
+    # t d(t) >= weight once every value has d(t) >= weight z / |h z| or so; doubling ends because the limit exceeds the weight.
+    above = below.clamp_min(TINY)
+    for _ in range(60):
+        reached = above * torch.linalg.vector_norm(torch.minimum(metric * size / (metric + above), cap), dim=1, keepdim=True) >= weight
+        if bool((reached | (limit <= weight)).all()):
+            break
+        above = torch.where(reached, above, 2 * above)
+    for _ in range(30):
+        middle = (below + above) / 2
+        short = middle * torch.linalg.vector_norm(torch.minimum(metric * size / (metric + middle), cap), dim=1, keepdim=True) < weight
+        below, above = torch.where(short, middle, below), torch.where(short, above, middle)
+    return torch.where(limit > weight, torch.minimum(metric * size / (metric + below), cap), torch.zeros_like(size))
+
+
+def _proximal_linf(size: Tensor, inside: Tensor, weight: Tensor, metric: Tensor) -> Tensor:
+    """d(tau) = min(inside, tau): the pull sum of h (z - tau) over the values that tau holds back balances the weight."""
+    below, above = torch.zeros_like(weight), inside.amax(1, keepdim=True)
+    for _ in range(30):
+        middle = (below + above) / 2
+        held = inside > middle
+        strong = (torch.where(held, metric * (size - middle), torch.zeros_like(size))).sum(1, keepdim=True) > weight
+        below, above = torch.where(strong, middle, below), torch.where(strong, above, middle)
+    return torch.minimum(inside, above)
+
+
+def _stationary_two_thirds(size: Tensor, weight: Tensor) -> Tensor:
+    """The larger root u of u + (2/3) weight u^(-1/3) = size, by Newton steps from ``size`` downwards; 0 where there is none."""
+    lowest = (2 / 9 * weight).clamp_min(TINY).pow(0.75)
+    has_root = lowest + 2 / 3 * weight * lowest.pow(-1 / 3) <= size
+    u = torch.maximum(size, lowest)
+    for _ in range(8):
+        value = u + 2 / 3 * weight * u.pow(-1 / 3) - size
+        slope = 1 - 2 / 9 * weight * u.pow(-4 / 3)
+        u = torch.where(slope > 1e-6, torch.maximum(u - value / slope.clamp_min(1e-6), lowest), u)
+    return torch.where(has_root, u, torch.zeros_like(u))

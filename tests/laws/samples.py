@@ -1,0 +1,64 @@
+"""Texts of every registered attack to hold the laws against; a new name is picked up by itself where its settings have defaults."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+
+import torch
+from laws.models import RowWise
+from torch import Tensor
+
+from almakit import attacks, registry
+from almakit.core import Attack
+
+# Settings a law test needs where the fallback's are not enough: names with required settings, or slow with their defaults.
+TEXTS: dict[str, list[str]] = {}
+# Distances that are defined on colour images of a certain size only.
+COLOUR = {"ciede2000", "ciede2000-paper", "ssim", "lpips", "lpips-learned"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An attack as text and the shape of the images it is tried on."""
+
+    text: str
+    shape: tuple[int, ...] = (3, 5, 5)
+
+    @property
+    def attack(self) -> Attack:
+        return attacks.get(self.text)
+
+    def problem(self, batch: int = 6, seed: int = 0, bits: int | None = None) -> tuple[RowWise, Tensor, Tensor]:
+        """A model, images (B, ...) and labels (B,), all of them the model's own."""
+        model = RowWise(self.shape)
+        generator = torch.Generator().manual_seed(100 + seed)
+        x = torch.rand(batch, *self.shape, generator=generator)
+        x = x if bits is None else (x * (2**bits - 1)).round() / (2**bits - 1)
+        with torch.no_grad():
+            return model, x, model.eval()(x).argmax(1)
+
+
+def fallback(name: str) -> list[str]:
+    """One text for each distance the attack claims (l2 and l1 where it takes any), with 20 steps where it has steps."""
+    kind = registry.get("attacks", name)
+    settings = {field.name: field for field in fields(kind)}
+    needed = [f.name for f in settings.values() if f.default is MISSING and f.default_factory is MISSING]
+    if needed:
+        raise AssertionError(f"the attack {name} needs {', '.join(needed)}: give it a text in tests/laws/samples.py")
+    steps = "steps=20" if "steps" in settings else ""
+    if "distance" not in settings:
+        return [f"{name}({steps})"]
+    return [f"{name}({', '.join(filter(None, [f'distance={distance}', steps]))})" for distance in kind.does or ("l2", "l1")]
+
+
+def samples(name: str) -> list[Sample]:
+    """The samples of a registered attack; one that cannot be built stays a bare name, and fails in each law by itself."""
+    try:
+        texts = TEXTS.get(name) or fallback(name)
+        colour = [repr(attacks.get(text).measure) in COLOUR for text in texts]
+    except Exception:
+        return [Sample(name)]
+    return [Sample(text, (3, 32, 32) if large else (3, 5, 5)) for text, large in zip(texts, colour, strict=True)]
+
+
+SAMPLES = [sample for name in registry.names("attacks") for sample in samples(name)]
