@@ -17,6 +17,18 @@ from .errors import UnknownName
 BUILT_IN: dict[str, dict[str, str]] = {
     "attacks": {
         "alma": "almakit.attacks.alma:ALMA",
+        "ead": "almakit.attacks.ead:EAD",
+        "cw": "almakit.attacks.cw:CW",
+        "apgd": "almakit.attacks.apgd:APGD",
+        "pgd": "almakit.attacks.pgd:PGD",
+        "search": "almakit.attacks.search:Search",
+        "perc-al": "almakit.attacks.perc_al:PerCAL",
+        "lpa": "almakit.attacks.lpa:LPA",
+        "bb": "almakit.attacks.bb:BB",
+        "strattack": "almakit.attacks.strattack:StrAttack",
+        "alm": "almakit.attacks.alm:ALM",
+        "alma-prox": "almakit.attacks.alma_prox:ALMAProx",
+        "ensemble": "almakit.attacks.ensemble:Ensemble",
     },
     "distances": {
         "l0": "almakit.distances.lp:L0",

@@ -1,0 +1,125 @@
+"""ALMA-prox: the smallest linf change that makes a segmentation model wrong on nearly all pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core import Attack, Problem, Result
+from ..core.attack import DistanceLike
+from ..core.oracle import Model
+from ..core.penalties import P2
+from ..core.pixels import PixelGoal, attack_pixels, check_share
+from ..core.projections import proximal, room
+from ..core.steps import per_image
+from ..errors import BadInput
+
+MU_MIN, MU_MAX, RHO_MAX = 1e-12, 1.0, 1e9
+
+
+@dataclass(frozen=True)
+class ALMAProx(Attack):
+    """Minimises |delta|_inf + sum over pixels j of P(w d_j, rho_j, mu_j), d_j the DLR+ of pixel j, by proximal steps in a variable metric.
+
+    Each step: mu_j <- clip(a mu_j + (1 - a) P'); delta <- prox of lambda |.|_inf and the box, in the metric H, at delta - lambda H^-1 g; g the penalties'
+    gradient, H the root of its running mean square. rho_j doubles every 10 steps for pixels that were never wrong in them and did not improve; the
+    common scale w shrinks while the goal is reached and grows while it is not; a growing part, up to 1 - share, of the most violated
+    constraints is left out; lambda falls hyperbolically to a tenth once the goal is reached (at the latest from half of the steps on).
+    Rony, Pesquet and Ben Ayed, *Proximal Splitting Adversarial Attack for Semantic Segmentation*, CVPR 2023, Algorithm 1 and 2.
+
+    Call it with ``labels`` (B, H, W), optionally ``targets`` and a boolean ``mask`` (B, H, W), for a model that returns (B, K, H, W); labels that are no class do not
+    count. With labels (B,) it attacks a classifier, which is one pixel. A success has at least ``share`` of the pixels wrong.
+    Unlike the original: the prox is exact to rounding, P' has the paper's form for violated constraints, and no
+    backward pass follows the last query.
+    """
+
+    title = "ALMA-prox"
+    does = ("linf",)
+    cost = "1 forward, 1 backward per step"
+    paper = "Rony, Pesquet and Ben Ayed, CVPR 2023"
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 500}}
+
+    distance: DistanceLike = "linf"
+    steps: int = 500
+    share: float = 0.99
+    rate: float = 0.001
+    final_rate: float = 0.1
+    mu: float = 1.0
+    rho: float = 0.01
+    gamma: float = 2.0
+    improvement: float = 0.95
+    check_steps: int = 10
+    alpha: float = 0.8
+    smallest_scale: float = 0.1
+    scale_rate: float = 0.02
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share(self.share)
+        if not (0 < self.final_rate <= 1 and self.rate > 0 and 0 <= self.alpha < 1 and self.gamma > 1):
+            raise BadInput(
+                f"rate={self.rate} must be positive, final_rate={self.final_rate} in (0, 1], alpha={self.alpha} in [0, 1), gamma={self.gamma} above 1."
+            )
+
+    def __call__(self, model: Model, x: Tensor, labels: Any, targets: Any = None, *, mask: Tensor | None = None, **settings: Any) -> Result:
+        """Attacks a segmentation model where ``labels`` are (B, H, W), else as every attack; ``settings`` are the same in both."""
+        if getattr(labels, "ndim", 1) == 1:
+            if mask is not None:
+                raise BadInput("a pixel mask goes with labels of shape (B, H, W); for a classifier restrict the pixels that may change by box=Box(mask=...).")
+            return super().__call__(model, x, labels, targets, **settings)
+        return attack_pixels(self, model, x, labels, targets, mask, self.share, **settings)
+
+    def run(self, problem: Problem) -> None:
+        x, goal, penalty = problem.x, problem.goal, P2()
+        size, half = len(x), self.steps // 2
+        low, high = room(problem.box, x)
+        counted = goal.mask.flatten(1) if isinstance(goal, PixelGoal) and goal.mask is not None else torch.ones(size, 1, dtype=torch.bool, device=x.device)
+        delta, squares = torch.zeros_like(x), torch.zeros_like(x)
+        mu, rho = x.new_full(counted.shape, self.mu), x.new_full(counted.shape, self.rho)
+        scale, first_success = x.new_ones(size), x.new_full((size,), float(half))
+        was_wrong = torch.zeros_like(counted)
+        last_checked = torch.zeros_like(mu)
+
+        for step in range(self.steps):
+            final = step == self.steps - 1
+            query = problem.query(x + delta, grad=not final) if step else problem.start()
+            if final:
+                break
+            each = goal.constraint(query.logits, query.tolerance).reshape(size, -1)
+            values = torch.where(query.valid.unsqueeze(1), each.detach(), torch.ones_like(each))
+            was_wrong |= values < 0
+            first_success = torch.where(query.success & (first_success > step), torch.full_like(scale, step), first_success)
+            scale = (scale / torch.where(query.success, 1 + self.scale_rate, 1 - self.scale_rate)).clamp(self.smallest_scale, 1.0)
+            d = scale.unsqueeze(1) * values
+            kept = counted & ~self._most_violated(d, counted, step)
+
+            if step == 0:
+                last_checked = d
+            elif (step + 1) % self.check_steps == 0:
+                improved = d * kept <= self.improvement * last_checked
+                rho = torch.where(was_wrong | improved, rho, (self.gamma * rho).clamp_max(RHO_MAX))
+                last_checked, was_wrong = d, torch.zeros_like(counted)
+            # Below zero the penalty is at least as curved as with rho = 1, so that small rho does not reward what is satisfied.
+            curvature = torch.where(d < 0, rho.clamp_min(1.0), rho)
+            if step:
+                mu = (self.alpha * mu + (1 - self.alpha) * penalty.derivative(d, curvature, mu) * kept).clamp(MU_MIN, MU_MAX)
+            weight = penalty.derivative(d, curvature, mu) * kept * scale.unsqueeze(1)
+            gradient = problem.escape(query.gradient((weight * each).sum(1)), ~query.success)
+            problem.record(step, scale=scale, distance=query.distance, success=query.success)
+
+            tangent = self.final_rate / (1 - self.final_rate + 1e-12) * (self.steps - first_success).clamp_min(1)
+            rate = self.rate * problem.box.width * tangent / ((step - first_success).clamp_min(0) + tangent)
+            squares = self.alpha * squares + (1 - self.alpha) * gradient.square()
+            metric = (squares / (1 - self.alpha ** (step + 1))).sqrt().clamp_min(1e-8)
+            moved = proximal(delta - per_image(rate, x) * gradient / metric, rate, metric, low, high, float("inf"))
+            delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+
+    def _most_violated(self, d: Tensor, counted: Tensor, step: int) -> Tensor:
+        """(B, P) the pixels left out in this step: a part of 1 - share, growing with the steps, with the largest constraints ``d`` (B, P)."""
+        spare = ((1 - self.share) * counted.sum(1) * step / max(self.steps - 1, 1) + 1e-9).long()
+        ranked = torch.where(counted, d, torch.full_like(d, float("-inf"))).argsort(dim=1, descending=True)
+        rank = torch.empty_like(ranked).scatter_(1, ranked, torch.arange(d.shape[1], device=d.device).expand_as(ranked))
+        return rank < spare.unsqueeze(1)

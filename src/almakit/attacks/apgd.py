@@ -1,0 +1,190 @@
+"""APGD: projected gradient ascent whose step size adapts itself, in l1, l2 and linf balls of fixed radius, and its multi-class form APGD-T."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core import Problem
+from ..core.attack import DistanceLike
+from ..core.fixed import FixedEpsilon, random_start, reached, safe_radius
+from ..core.losses import ascent_loss, check_loss, likeliest_rivals
+from ..core.projections import onto_ball, room
+from ..core.steps import per_image
+from ..errors import BadInput
+
+MOMENTUM = 0.75
+# l1: how much sparser a step is than the best point so far, the factor and the floor of its step sizes.
+SPARSER, SMALLER, SMALLEST = 1.5, 1.5, 10.0
+
+
+@dataclass(frozen=True)
+class APGD(FixedEpsilon):
+    """Climbs a loss inside |x' - x| <= epsilon; the step, first 2 epsilon, is halved and the best point taken up again when it stops paying.
+
+    z = P(x_k + eta g/|g|), x_k+1 = P(x_k + a (z - x_k) + (1 - a)(x_k - x_k-1)), a = 0.75, P the exact projection onto ball and box; at
+    checkpoints after 22 %, then ever shorter parts of the steps, eta is halved where fewer than ``rho`` of the steps
+    increased the loss, or where neither eta nor the best loss has changed since the last one. Croce and Hein, *Reliable evaluation of
+    adversarial robustness with an ensemble of diverse parameter-free attacks*, ICML 2020, Algorithm 1. In l1 the steps go along the
+    sign of the largest gradient entries, 1.5 times sparser than the best perturbation, without momentum, and with ``widen`` the first 30 % and next
+    30 % of the steps use 3 and 2 epsilon: Croce and Hein, *Mind the box*, ICML 2021.
+
+    ``loss``: "ce", "dlr", "margin", or "targeted-dlr", which is APGD-T: one run towards each of the ``rivals`` likeliest other classes. Every image
+    leaves as soon as a point inside epsilon is found; with ``stop=False`` only when the run it was found in ends, as in the
+    original. All iterates are projected onto a radius below epsilon by the rounding of x + delta, so a success holds
+    the radius. No backward pass after the last query of a run.
+    """
+
+    title = "APGD"
+    does = ("l1", "l2", "linf")
+    cost = "steps + 1 forwards, steps backwards per run; targeted-dlr makes up to 9 runs"
+    paper = "Croce and Hein, ICML 2020; ICML 2021 (l1)"
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "l2", "steps": 100, "loss": "targeted-dlr", "rivals": 9}}
+
+    distance: DistanceLike = "l2"
+    steps: int = 100
+    loss: str = "dlr"
+    restarts: int = 1
+    rivals: int = 9
+    rho: float = 0.75
+    widen: bool | None = None
+    stop: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_loss(self.loss)
+        if self.restarts < 1 or self.rivals < 1:
+            raise BadInput(f"restarts={self.restarts} and rivals={self.rivals}: at least one of each is needed.")
+
+    def run_at(self, problem: Problem, epsilon: Tensor) -> None:
+        wide = self.widen if self.widen is not None else self.measure.norm == 1
+        classes: list[Tensor | None] = [None]
+        if self.loss == "targeted-dlr" and not problem.goal.targeted:
+            assert problem.clean_logits is not None
+            classes = list(likeliest_rivals(problem.goal, problem.clean_logits, self.rivals).unbind(1))
+        for rival in classes:
+            for _ in range(self.restarts):
+                start: Tensor | None = None
+                for widening, steps in self._phases(wide):
+                    start = self._climb(problem, epsilon, widening, rival, steps, start)
+                problem.release(reached(problem, epsilon))
+
+    def _phases(self, wide: bool) -> list[tuple[float, int]]:
+        """Radius factors and numbers of steps; one run is one phase unless it starts in wider balls."""
+        early = math.ceil(0.3 * self.steps)
+        if not wide or self.steps - 2 * early < 1:
+            return [(1.0, self.steps)]
+        return [(3.0, early), (2.0, early), (1.0, self.steps - 2 * early)]
+
+    def _climb(self, problem: Problem, epsilon: Tensor, widening: float, rival: Tensor | None, steps: int, start: Tensor | None) -> Tensor:
+        """One run from ``start`` (B, ...) or a random point, in balls of ``widening`` times ``epsilon`` (B,); the point of largest loss (B, ...)."""
+        x, norm = problem.x, self.measure.norm
+        assert norm is not None
+        radius = safe_radius(problem, widening * epsilon, norm)
+        low, high = room(problem.box, x)
+        climber = _SparseSteps(x, radius, steps, start) if norm == 1 else _HalvedSteps(x, radius, steps, norm, self.rho)
+
+        def project(point: Tensor) -> Tensor:
+            return x + onto_ball(point - x, radius, low, high, norm)
+
+        point = project(x + per_image(radius, x) * random_start(problem, norm) if start is None else start)
+        last = point
+        best_point, best_slope = point, torch.zeros_like(x)
+        best_loss = x.new_full((len(x),), float("-inf"))
+        for step in range(steps + 1):
+            final = step == steps
+            query = problem.query(point, grad=not final)
+            if self.stop:
+                problem.release(reached(problem, epsilon))
+            value = ascent_loss(self.loss, problem.goal, query.logits, rival)
+            loss = torch.where(query.valid, value.detach(), torch.full_like(best_loss, float("-inf")))
+            better = loss > best_loss
+            slope = x if final else problem.escape(query.gradient(value))
+            best_point, best_slope = _where(better, point, best_point), _where(better, slope, best_slope)
+            best_loss = torch.where(better, loss, best_loss)
+            if final:
+                break
+            problem.record(step, loss=loss, epsilon=epsilon, distance=query.distance, success=query.success)
+            back = climber.check(step, loss, best_loss, best_point) | ~query.valid
+            point, slope = _where(back, best_point, point), _where(back, best_slope, slope)
+            moved = project(point + climber.move(slope))
+            if norm != 1 and step:
+                moved = project(point + MOMENTUM * (moved - point) + (1 - MOMENTUM) * (point - last))
+            last, point = point, moved
+        return best_point
+
+
+def _where(rows: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    return torch.where(per_image(rows, yes), yes, no)
+
+
+class _HalvedSteps:
+    """Step sizes in l2 and linf: halved at checkpoints where the loss oscillates or stands still."""
+
+    def __init__(self, x: Tensor, radius: Tensor, steps: int, norm: float, rho: float):
+        self.size, self.norm, self.rho = 2 * radius, norm, rho
+        self.window, self.shortest, self.shrinking = (max(int(part * steps), 1) for part in (0.22, 0.06, 0.03))
+        self.since = 0
+        self.rises = torch.zeros_like(radius)
+        self.last_loss = self.best_at_check = torch.full_like(radius, float("-inf"))
+        self.halved = torch.zeros_like(radius, dtype=torch.bool)
+
+    def check(self, step: int, loss: Tensor, best: Tensor, best_point: Tensor) -> Tensor:
+        """(B,) which images go back to their best point, given the losses (B,) of this step and the best so far."""
+        if step == 0:
+            self.last_loss = self.best_at_check = loss
+            return torch.zeros_like(self.halved)
+        self.rises += loss > self.last_loss
+        self.last_loss, self.since = loss, self.since + 1
+        if self.since < self.window:
+            return torch.zeros_like(self.halved)
+        self.halved = (self.rises <= self.rho * self.window) | (~self.halved & (best <= self.best_at_check))
+        self.size = torch.where(self.halved, self.size / 2, self.size)
+        self.best_at_check, self.rises, self.since = best, torch.zeros_like(self.rises), 0
+        self.window = max(self.window - self.shrinking, self.shortest)
+        return self.halved
+
+    def move(self, slope: Tensor) -> Tensor:
+        """The step (B, ...) up the slope: along its sign (linf) or itself (l2), of the current size."""
+        if self.norm == float("inf"):
+            return per_image(self.size, slope) * slope.sign()
+        steepness = torch.linalg.vector_norm(slope.flatten(1), dim=1)
+        return per_image(self.size / torch.where(steepness > 0, steepness, torch.ones_like(steepness)), slope) * slope
+
+
+class _SparseSteps:
+    """Steps in l1: along the signs of the largest entries, fewer as the best perturbation gets sparser; small again each time it does not."""
+
+    def __init__(self, x: Tensor, radius: Tensor, steps: int, start: Tensor | None):
+        self.x, self.radius, self.size = x, radius, radius.clone()
+        self.pixels, self.window = x[0].numel(), max(int(0.04 * steps), 1)
+        self.used = torch.full_like(radius, float(self.pixels)) if start is None else _changed(start, x)
+        self.share = torch.full_like(radius, 0.2) if start is None else self.used / self.pixels / SPARSER
+
+    def check(self, step: int, loss: Tensor, best: Tensor, best_point: Tensor) -> Tensor:
+        """(B,) which images go back to their best point: those whose best perturbation has become sparser."""
+        if step == 0 or step % self.window:
+            return torch.zeros_like(self.radius, dtype=torch.bool)
+        used = _changed(best_point, self.x)
+        sparser = used < 0.95 * self.used
+        self.share = used / self.pixels / SPARSER
+        self.size = torch.where(sparser, self.radius, torch.maximum(self.size / SMALLER, self.radius / SMALLEST))
+        self.used = used
+        return sparser
+
+    def move(self, slope: Tensor) -> Tensor:
+        """The step (B, ...) up the slope, of l1 length ``size``."""
+        flat = slope.flatten(1).abs()
+        rank = ((1 - self.share) * self.pixels).long().clamp(0, self.pixels - 1)
+        smallest = flat.sort(dim=1).values.gather(1, rank.unsqueeze(1))
+        signs = slope.flatten(1).sign() * (flat >= smallest)
+        return (signs * (self.size / signs.abs().sum(1).clamp_min(1)).unsqueeze(1)).reshape(slope.shape)
+
+
+def _changed(point: Tensor, x: Tensor) -> Tensor:
+    """(B,) how many values of ``point`` (B, ...) differ from ``x``."""
+    return (point != x).flatten(1).sum(1).to(x.dtype)

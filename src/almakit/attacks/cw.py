@@ -1,0 +1,101 @@
+"""Carlini & Wagner's attack: a penalty on the margin in tanh space, for l2 as published and with any other distance in its place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core import Attack, Problem
+from ..core.attack import DistanceLike
+from ..core.steps import per_image
+from ..core.weights import Progress, WeightSearch, hinge_of
+from ..errors import BadInput
+
+BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
+# How far inside (-1, 1) the image's own tanh coordinates stay, so that they are finite.
+INSIDE = 1 - 1e-6
+
+
+@dataclass(frozen=True)
+class CW(Attack):
+    """Minimises D(x', x) + c max(0, margin(x')) with Adam over w, x' = lo + (hi - lo)(tanh w + 1)/2, and searches the smallest c that succeeds.
+
+    D is the squared norm for l2 and the distance itself otherwise (``squared`` sets it by hand). c starts at ``weight``, is multiplied by
+    10 until something is found and then halves its bracket, ``searches`` times in all. Carlini and Wagner, *Towards Evaluating the
+    Robustness of Neural Networks*, S&P 2017, section V and VI-A; other distances as in the ALMA paper, section 5.
+
+    Unlike the original: with ``abort_early`` each image stops on its own (the original stops when no image of the batch
+    improves) once its best loss has not fallen by 0.01 % within a tenth of the steps; the clean image's gradient is computed once and not
+    once per search, and the iterate it pays for is evaluated instead; there is no backward pass after the last query of a search.
+    """
+
+    title = "C&W"
+    cost = "searches x steps forwards and as many backwards, less one per search"
+    paper = "Carlini and Wagner, S&P 2017"
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000, "searches": 9}, "paper-10000": {"steps": 10000, "searches": 9}}
+
+    distance: DistanceLike = "l2"
+    steps: int = 1000
+    searches: int = 9
+    rate: float = 0.01
+    weight: float = 1e-3
+    abort_early: bool = True
+    squared: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.searches < 1:
+            raise BadInput(f"searches={self.searches}: at least one search over the weight is needed.")
+        if not (self.rate > 0 and self.weight > 0):
+            raise BadInput(f"rate={self.rate} and weight={self.weight} must be positive.")
+
+    def run(self, problem: Problem) -> None:
+        query = problem.start()
+        # In every search the first step is taken at the clean image, where the distance has no gradient.
+        clean_slope = problem.escape(query.gradient(problem.goal.margin(query.logits)))
+        clean_hinge = hinge_of(query)
+        search = WeightSearch(problem.x, self.weight)
+        for attempt in range(self.searches):
+            found = torch.zeros_like(problem.found)
+            with problem.round():
+                self._descend(problem, search.weight, clean_slope, clean_hinge, found, self.steps - (attempt == 0))
+            search.update(found, repeat_best=self.searches >= 10 and attempt == self.searches - 2)
+
+    def _descend(self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor, queries: int) -> None:
+        """One search: Adam from the clean image with the weights ``weight`` (B,); marks in ``found`` (B,) where it succeeded."""
+        x, box = problem.x, problem.box
+        squared = self.squared if self.squared is not None else problem.bound.distance.norm == 2
+        start = torch.atanh((2 * (x - box.lo) / box.width - 1) * INSIDE)
+        shift, first_moment, second_moment = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
+        progress = Progress(x, self.steps // 10)
+        progress.stalled(0, weight * hinge)
+        by_point = per_image(weight * (hinge > 0), x) * slope
+
+        for step in range(1, queries + 1):
+            bent = torch.tanh(start + shift)
+            gradient = by_point * (box.width / 2) * (1 - bent.square())
+            first_moment = BETA1 * first_moment + (1 - BETA1) * gradient
+            second_moment = BETA2 * second_moment + (1 - BETA2) * gradient.square()
+            size = second_moment.sqrt() / math.sqrt(1 - BETA2**step) + TINY
+            shift = shift - self.rate / (1 - BETA1**step) * first_moment / size
+
+            final = step == queries
+            query = problem.query(box.lo + box.width * (torch.tanh(start + shift) + 1) / 2, grad=not final, distance_grad=not final)
+            found |= query.success
+            if final:
+                break
+            hinge = hinge_of(query)
+            distance = query.distance.square() if squared else query.distance
+            loss = torch.where(query.valid, distance + weight * hinge, torch.full_like(distance, float("inf")))
+            problem.record(step, weight=weight, loss=loss, distance=query.distance, success=query.success)
+            stalled = progress.stalled(step, loss) if self.abort_early else None
+            if stalled is not None:
+                problem.release(stalled)
+            assert query.distance_gradient is not None
+            pull = per_image(2 * query.distance, x) * query.distance_gradient if squared else query.distance_gradient
+            push = query.gradient(problem.goal.margin(query.logits))
+            by_point = pull + per_image(weight * (hinge > 0), x) * push

@@ -1,0 +1,62 @@
+"""Several attacks on the same images: the smallest verified distance of each image wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core import Attack, Problem
+from ..core.fixed import FixedEpsilon
+from ..distances.base import Distance, FunctionDistance
+from ..errors import BadInput
+
+
+@dataclass(frozen=True)
+class Ensemble(Attack):
+    """min over attacks a of d_a(image): runs ``attacks`` one after the other on one problem, which keeps the best point of each image.
+
+    All must measure the same distance; fixed-radius attacks need an epsilon and add only points inside it. Forwards and backwards are the sums.
+    In text: ``ensemble(attacks=[alma(distance=l2), fmn(distance=l2)])``. A budget is spent in the order given.
+    """
+
+    title = "ensemble"
+    cost = "the sum of the attacks' costs"
+
+    attacks: tuple[Attack, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        members = (self.attacks,) if isinstance(self.attacks, Attack) else tuple(self.attacks)
+        # A list is welcome, but settings must be hashable.
+        object.__setattr__(self, "attacks", members)
+        if not members:
+            raise BadInput("an ensemble needs attacks: ensemble(attacks=[alma(distance=l2), ddn(steps=100)]).")
+        for member in members:
+            if not isinstance(member, Attack):
+                raise BadInput(f"{member!r} is no attack; write ensemble(attacks=[alma(distance=l2), ddn(steps=100)]).")
+            if isinstance(member, FixedEpsilon):
+                member.radius()
+        for member in members[1:]:
+            if not _same(members[0].measure, member.measure):
+                raise BadInput(
+                    f"the attacks of an ensemble must measure the same distance; {type(members[0]).__name__} has {members[0].measure!r} and "
+                    f"{type(member).__name__} has {member.measure!r}: set distance=... alike."
+                )
+
+    @property
+    def measure(self) -> Distance:
+        return self.attacks[0].measure
+
+    @property
+    def can_target(self) -> bool:  # type: ignore[override]
+        return all(member.can_target for member in self.attacks)
+
+    def run(self, problem: Problem) -> None:
+        for member in self.attacks:
+            with problem.round():
+                member.run(problem)
+
+
+def _same(one: Distance, other: Distance) -> bool:
+    if isinstance(one, FunctionDistance) and isinstance(other, FunctionDistance):
+        return one.function is other.function
+    return type(one) is type(other) and repr(one) == repr(other)

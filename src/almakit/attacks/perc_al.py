@@ -1,0 +1,83 @@
+"""PerC-AL: alternates between leaving the class and coming back in colour difference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core import Attack, Problem, Query
+from ..core.attack import DistanceLike
+from ..core.losses import ascent_loss
+from ..core.steps import cosine_decay, per_image, unit
+from ..errors import BadInput
+
+
+@dataclass(frozen=True)
+class PerCAL(Attack):
+    """Where x + delta does not fool the model, delta += a_l g/|g| up the cross-entropy; where it does, delta -= a_c h/|h|, h the gradient of CIEDE2000.
+
+    Both step lengths fall along a cosine, a_l from ``class_rate`` to a hundredth, a_c from ``colour_rate`` to a tenth of it. Zhao, Liu and
+    Larson, *Towards Large yet Imperceptible Adversarial Image Perturbations with Perceptual Color Distance*, CVPR 2020, Algorithm 2; its untargeted
+    runs used colour_rate 0.1, the ALMA paper's comparison 0.5.
+
+    The published code's CIEDE2000 is wrong in values and gradients (ALMA paper, section 6); here it is the correct one, or with
+    ``distance="ciede2000-paper"`` the ALMA paper's constants. ``levels=256`` judges only points rounded to 8 bits, by a second forward in each step,
+    as the original does; left out, every iterate is judged where its gradient is taken and one forward a step is enough. (To want only
+    8-bit images of any attack, give it a box with bits=8.)
+    """
+
+    title = "PerC-AL"
+    does = ("ciede2000", "ciede2000-paper")
+    cost = "steps + 1 forwards, steps backwards; 2 steps + 1 forwards with levels"
+    paper = "Zhao, Liu and Larson, CVPR 2020"
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "ciede2000-paper", "levels": 256}}
+
+    distance: DistanceLike = "ciede2000"
+    steps: int = 100
+    class_rate: float = 1.0
+    colour_rate: float = 0.5
+    levels: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.class_rate > 0 and self.colour_rate > 0):
+            raise BadInput(f"class_rate={self.class_rate} and colour_rate={self.colour_rate} must be positive.")
+        if self.levels is not None and self.levels < 2:
+            raise BadInput(f"levels={self.levels}: an image needs at least 2 levels; 256 for 8 bits, None for no rounding.")
+
+    def run(self, problem: Problem) -> None:
+        x, box = problem.x, problem.box
+        query = problem.start(distance_grad=True)
+        point, fools = x, query.success
+        for step in range(self.steps):
+            out = cosine_decay(step, self.steps, self.class_rate, self.class_rate / 100)
+            back = cosine_decay(step, self.steps, self.colour_rate, self.colour_rate / 10)
+            assert query.distance_gradient is not None
+            push = problem.escape(query.gradient(ascent_loss("ce", problem.goal, query.logits)), ~fools)
+            problem.record(step, distance=query.distance, success=fools)
+            move = torch.where(per_image(fools, x), -back * unit(query.distance_gradient), out * unit(push))
+            moved = box.project_continuous(point + move, x)
+            point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
+            final = step == self.steps - 1
+            if self.levels is not None:
+                fools = problem.query(self._rounded(point, problem), grad=False).success
+                query = query if final else self._unjudged(problem, point)
+            else:
+                query = problem.query(point, grad=not final, distance_grad=not final)
+                fools = query.success
+
+    def _rounded(self, point: Tensor, problem: Problem) -> Tensor:
+        assert self.levels is not None
+        box = problem.box
+        return box.lo + box.width * ((point - box.lo) / box.width * (self.levels - 1)).round() / (self.levels - 1)
+
+    @staticmethod
+    def _unjudged(problem: Problem, point: Tensor) -> Query:
+        """A query for gradients only: what it finds between the levels does not count."""
+        kept = problem.best_point, problem.best_distance
+        query = problem.query(point, distance_grad=True)
+        problem.best_point, problem.best_distance = kept
+        return query

@@ -1,0 +1,87 @@
+"""PGD: projected gradient ascent with a fixed step inside l1, l2 and linf balls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core import Problem
+from ..core.attack import DistanceLike
+from ..core.fixed import FixedEpsilon, random_start, reached, safe_radius
+from ..core.losses import ascent_loss, check_loss
+from ..core.projections import onto_ball, room
+from ..core.steps import per_image
+from ..errors import BadInput
+
+
+@dataclass(frozen=True)
+class PGD(FixedEpsilon):
+    """Climbs a loss inside |x' - x| <= epsilon: x_k+1 = P(x_k + eta u_k), u_k the steepest unit direction of the norm, P onto ball and box.
+
+    u is the gradient's sign (linf), the gradient over its length (l2), or the signs of its largest ``share`` of entries that can
+    still move (l1). ``rate`` is eta / epsilon; left out it is 2.5 / steps. Madry et al., *Towards Deep Learning Models Resistant to Adversarial Attacks*,
+    ICLR 2018, section 2.1; the sparse l1 step as in Tramer and Boneh, NeurIPS 2019.
+
+    Each image leaves as soon as a point inside epsilon is found. Iterates are projected onto a radius below epsilon by the rounding of
+    x + delta, so a success holds the radius. No backward pass after the last query.
+    """
+
+    title = "PGD"
+    does = ("l1", "l2", "linf")
+    cost = "steps + 1 forwards, steps backwards per restart"
+    paper = "Madry et al., ICLR 2018"
+    presets: ClassVar[dict[str, dict[str, object]]] = {"madry-mnist": {"distance": "linf", "epsilon": 0.3, "steps": 40, "rate": 1 / 30}}
+
+    distance: DistanceLike = "linf"
+    steps: int = 40
+    loss: str = "ce"
+    rate: float | None = None
+    restarts: int = 1
+    random: bool = True
+    share: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_loss(self.loss, ("ce", "dlr", "margin"))
+        if self.rate is not None and not self.rate > 0:
+            raise BadInput(f"rate={self.rate}: the step, as a part of epsilon, must be positive.")
+        if self.restarts < 1 or not 0 < self.share <= 1:
+            raise BadInput(f"restarts={self.restarts} must be at least 1, share={self.share} in (0, 1].")
+
+    def run_at(self, problem: Problem, epsilon: Tensor) -> None:
+        x, norm = problem.x, self.measure.norm
+        assert norm is not None
+        low, high = room(problem.box, x)
+        radius = safe_radius(problem, epsilon, norm)
+        rate = per_image(radius * (self.rate if self.rate is not None else 2.5 / self.steps), x)
+        for _ in range(self.restarts):
+            point = x
+            if self.random:
+                point = x + onto_ball(per_image(radius, x) * random_start(problem, norm), radius, low, high, norm)
+            for step in range(self.steps + 1):
+                final = step == self.steps
+                query = problem.query(point, grad=not final)
+                problem.release(reached(problem, epsilon))
+                if final:
+                    break
+                slope = problem.escape(query.gradient(ascent_loss(self.loss, problem.goal, query.logits)))
+                problem.record(step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success)
+                moved = x + onto_ball(point - x + rate * self._direction(slope, point - x, low, high, norm), radius, low, high, norm)
+                point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
+
+    def _direction(self, slope: Tensor, delta: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
+        """The steepest unit direction (B, ...) of the norm for ``slope`` (B, ...)."""
+        if norm == float("inf"):
+            return slope.sign()
+        if norm == 2:
+            length = torch.linalg.vector_norm(slope.flatten(1), dim=1)
+            return slope / per_image(torch.where(length > 0, length, torch.ones_like(length)), slope)
+        # Pixels already at the bound they are pushed to would waste their part of the step.
+        flat = (slope * ~(((slope > 0) & (delta >= high)) | ((slope < 0) & (delta <= low)))).flatten(1)
+        count = max(1, round(self.share * flat.shape[1]))
+        least = flat.abs().topk(count, dim=1).values[:, -1:]
+        signs = flat.sign() * (flat.abs() >= least)
+        return (signs / signs.abs().sum(1, keepdim=True).clamp_min(1)).reshape(slope.shape)

@@ -1,0 +1,75 @@
+"""Free steps: between two model queries, many steps on the distance alone along the linearised decision boundary.
+
+Only passes of the attacked model count. Each query gives the hard margin and the gradient g of a soft margin; then k steps of a preconditioned
+descent on D follow, each projected onto {linearised margin <= 0} and the box. No multiplier, no penalty, and nothing is set per distance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core import Problem
+from ...core.steps import per_image
+from .geometry import dot, onto_halfspace, room
+from .margins import Direction, untargeted
+
+
+@dataclass(frozen=True)
+class FreeSteps:
+    """Settings of the phase, all dimensionless."""
+
+    inner: int = 10
+    rate: float = 0.2
+    smoothing: float = 0.9
+    momentum: float = 0.9
+    overshoot: float = 0.1
+    patience: int = 5
+    floor: float = 0.01
+
+
+def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None, start: Tensor | None = None, direction: Direction = untargeted,
+               shrink_from: float = 1.0) -> None:
+    """Spends ``steps`` queries, from the clean images or from ``start`` (B, ...); what it finds is in the problem.
+
+    ``shrink_from`` < 1 begins with the step size and overshoot of a later moment of the schedule, for a start that is already good.
+    """
+    s = settings or FreeSteps()
+    x, box, bound = problem.x, problem.box, problem.bound
+    delta = torch.zeros_like(x) if start is None else start - x
+    square, momentum = torch.zeros_like(x), torch.zeros_like(x)
+    seen, unit = 0, x.new_zeros(len(x))
+    found = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    for i in range(steps):
+        last = i == steps - 1
+        query = problem.start() if i == 0 and start is None else problem.query(x + delta, grad=not last)
+        if last:
+            break
+        found = found | query.success
+        phase = i / max(steps - 1, 1)
+        decay = shrink_from * (s.floor / shrink_from) ** phase
+        g, spread = direction(problem, query, 0.2 * 0.1**phase)
+        impatience = min(1.2 ** max(0, i - s.patience), 20 / decay)
+        along = dot(g, delta)
+        overshoot = s.overshoot * decay * torch.maximum(along.abs(), 0.02 * spread) * torch.where(found, 1.0, impatience)
+        # No more is asked for than half of what the box allows: the linearisation is not trusted further.
+        lowest = -(g.abs() * room(x, g, box)).flatten(1).sum(1)
+        level = torch.maximum(along - (query.margin + query.tolerance) - overshoot, 0.5 * lowest + 0.5 * along)
+        level = torch.where(query.valid, level, along)
+        d = delta
+        if i == 0:
+            d = onto_halfspace(delta, x, g, level, box)
+            unit = torch.linalg.vector_norm((d if start is None else delta).flatten(1), dim=1) / x[0].numel() ** 0.5
+        size = s.rate * decay * unit * torch.where(found, 1.0, 0.9 ** max(0, i - s.patience))
+        for _ in range(s.inner):
+            slope = torch.nan_to_num(bound.value_and_grad(x + d)[1], nan=0.0, posinf=0.0, neginf=0.0)
+            seen += 1
+            square = s.smoothing * square + (1 - s.smoothing) * slope.square()
+            root = (square / (1 - s.smoothing**seen)).sqrt()
+            mean = root.flatten(1).mean(1).clamp_min(1e-30)
+            metric = root + 1e-3 * per_image(mean, x)
+            momentum = s.momentum * momentum + (1 - s.momentum) * slope / metric
+            d = onto_halfspace(d - per_image(size, x) * momentum, x, g, level, box, metric / per_image(mean, x))
+        delta = torch.where(per_image(query.valid, x), d, problem.midway(x + delta) - x)

@@ -1,0 +1,98 @@
+"""The augmented-Lagrangian phase: ALMA with a soft margin over a detached scale, and with every size measured in the problem's own unit.
+
+The unit is the linearised distance to the decision boundary: the first step, the weight of the distance against the constraint and
+the RMSProp average all start from it, so the multiplier begins near its final size whatever the distance, the image size or the model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core import Problem
+from ...core.penalties import P2
+from ...core.steps import first_step, per_image
+from .geometry import TINY
+from .margins import Direction, untargeted
+
+MU_MIN, MU_MAX = 1e-6, 1e12
+
+
+@dataclass(frozen=True)
+class Lagrangian:
+    """Settings of the phase, all dimensionless. ``first`` is D(x1) in units of the linearised distance to the boundary.
+
+    ``weight`` is the distance at which the boundary would lie after scaling, ``warmth`` the start of the RMSProp average in units of
+    the first squared gradient; both are what ALMA's fixed constants amount to on MNIST.
+    """
+
+    first: float = 0.2
+    alpha: float = 0.5
+    hot: float = 0.2
+    cold: float = 0.02
+    weight: float = 1.5
+    warmth: float = 150.0
+    floor: float = 0.01
+    gamma: float = 1.2
+    improvement: float = 0.95
+    check_steps: int = 10
+
+
+def lagrangian(problem: Problem, steps: int, unit: Tensor, settings: Lagrangian | None = None, start: Tensor | None = None,
+               direction: Direction = untargeted) -> None:
+    """Spends ``steps`` queries from the clean images or ``start`` (B, ...); ``unit`` (B,) is the linearised distance to the boundary."""
+    s = settings or Lagrangian()
+    x, box, goal, penalty = problem.x, problem.box, problem.goal, P2()
+    size = len(x)
+    delta = torch.zeros_like(x) if start is None else start - x
+    mu, rho = x.new_ones(size), x.new_ones(size)
+    found_at = x.new_full((size,), float(steps))
+    found = torch.zeros(size, dtype=torch.bool, device=x.device)
+    average, momentum = torch.ones_like(x), torch.zeros_like(x)
+    checked = rate = x.new_zeros(size)
+    weight = per_image(s.weight / unit.clamp_min(TINY), x)
+    for i in range(steps):
+        last = i == steps - 1
+        query = problem.start() if i == 0 and start is None else problem.query(x + delta, grad=not last, distance_grad=not last)
+        if last:
+            break
+        scale = goal.scale(query.logits.detach())
+        d = torch.where(query.valid, (query.margin + query.tolerance) / scale, torch.ones_like(scale))
+        found_at = torch.where(query.success & ~found, torch.full_like(mu, i), found_at)
+        found = found | query.success
+        if i == 0:
+            checked = d
+        elif (i + 1) % s.check_steps == 0:
+            rho = torch.where(~found & (d >= s.improvement * checked), rho * s.gamma, rho)
+            checked = d
+        if i:
+            mu = (s.alpha * mu + (1 - s.alpha) * penalty.derivative(d, rho, mu)).clamp(MU_MIN, MU_MAX)
+        slope, _ = direction(problem, query, s.hot * (s.cold / s.hot) ** (i / max(steps - 1, 1)))
+        gradient = per_image(penalty.derivative(d, rho, mu) / scale, x) * slope
+        if i == 0:
+            mean_square = s.warmth * gradient.square().flatten(1).mean(1).clamp_min(TINY)
+            average = per_image(mean_square, x).expand_as(x).clone()
+            rate = _rate(problem, gradient, s.first * unit) * (s.alpha * mean_square).sqrt()
+        if query.distance_gradient is not None:
+            gradient = gradient + weight * query.distance_gradient
+        problem.record(i, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=rate, success=query.success)
+        progress = ((i - found_at) / (steps - found_at).clamp_min(1)).clamp(0, 1)
+        decay = s.floor + (1 - s.floor) * (1 + torch.cos(math.pi * progress)) / 2
+        average = s.alpha * average + (1 - s.alpha) * gradient.square()
+        momentum = s.alpha * momentum + gradient / (average.sqrt() + TINY)
+        moved = box.project_continuous(x + delta - per_image(rate * decay, x) * momentum, x)
+        delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta)) - x
+
+
+def _rate(problem: Problem, gradient: Tensor, distance: Tensor) -> Tensor:
+    """(B,) the step against ``gradient`` (B, ...) that leads ``distance`` (B,) away from the clean image."""
+    x, box = problem.x, problem.box
+
+    def after(eta: Tensor) -> Tensor:
+        return problem.bound(box.project_continuous(x - per_image(eta, x) * gradient, x))
+
+    with torch.no_grad():
+        return first_step(after, gradient, distance, box.width)

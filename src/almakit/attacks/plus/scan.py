@@ -1,0 +1,57 @@
+"""The scan: which rival class is nearest? One backward pass per likely rival at the clean image, and the exact linearised distance to each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core import Problem
+from ...core.steps import per_image
+from .geometry import TINY, to_boundary
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """Rivals of each image, nearest first: ``classes`` (B, R), ``distances`` (B, R) linearised in the given norm.
+
+    ``nearest`` (B, ...) is the point of the nearest linearised boundary: on a linear model the answer.
+    """
+
+    classes: Tensor
+    distances: Tensor
+    nearest: Tensor
+
+    @property
+    def unit(self) -> Tensor:
+        """(B,) the linearised distance to the nearest boundary."""
+        return self.distances[:, 0]
+
+
+def scan(problem: Problem, rivals: int, norm: float) -> Scan:
+    """Uses the clean query and up to ``rivals`` backward passes; a targeted goal has one boundary, its own."""
+    query = problem.start()
+    x, box, goal = problem.x, problem.box, problem.goal
+    logits = query.logits
+    rivals = min(rivals, logits.shape[1] - 1)
+    own = logits.gather(1, goal.classes.unsqueeze(1)).squeeze(1)
+    if goal.targeted:
+        order = logits.detach().scatter(1, goal.classes.unsqueeze(1), float("-inf")).argsort(1, descending=True)[:, :1]
+    else:
+        order = logits.detach().scatter(1, goal.labels.unsqueeze(1), float("-inf")).argsort(1, descending=True)[:, :rivals]
+    count = order.shape[1]
+    distances, nearest = [], x
+    best = x.new_full((len(x),), float("inf"))
+    for rank in range(count):
+        rival = logits.gather(1, order[:, rank : rank + 1]).squeeze(1)
+        value = rival - own if goal.targeted else own - rival
+        slope = problem.escape(query.gradient(value, keep=rank < count - 1))
+        need = value.detach() + goal.confidence + 3 * query.tolerance
+        delta, far = to_boundary(x, slope, need.clamp_min(TINY), box, norm)
+        distances.append(far)
+        nearest = torch.where(per_image(far < best, x), x + delta, nearest)
+        best = torch.minimum(best, far)
+    table = torch.stack(distances, 1)
+    ranking = table.argsort(dim=1, stable=True)
+    return Scan(order.gather(1, ranking), table.gather(1, ranking), nearest)

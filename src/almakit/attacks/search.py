@@ -1,0 +1,83 @@
+"""From a fixed radius to the smallest one: a binary search on epsilon around any fixed-radius attack, for each image its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core import Attack, Problem
+from ..core.fixed import FixedEpsilon, reached
+from ..distances.base import Distance
+from ..errors import BadInput
+
+
+@dataclass(frozen=True)
+class Search(Attack):
+    """Finds the smallest epsilon at which a fixed-radius attack succeeds: tries ``largest``, then halves the bracket, ``halvings`` tries in all.
+
+    A success at radius e with a point at distance d <= e makes min(d, e) the upper end, a failure makes e the lower end. While nothing has been
+    found at all the radius doubles. ``largest`` is None for half the distance to the farthest corner of the box, which needs no knowledge
+    of the data: successes far out cost few passes. The ALMA paper's tables (section 5) used APGD-T and LPA this way with the values in
+    ``presets``.
+
+    Unlike the search there: the upper end uses the distance found instead of the radius tried, a failed image goes on with larger radii
+    up to the whole box, and the clean logits are not computed again for each radius.
+    """
+
+    title = "search"
+    cost = "halvings x the attack's cost; successes stop early"
+    paper = "Rony et al., ICCV 2021, section 5"
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "mnist": {"largest": 5.0, "halvings": 13},
+        "cifar10": {"largest": 2.5, "halvings": 12},
+        "imagenet": {"largest": 10.0, "halvings": 14},
+        "lpips": {"largest": 0.5, "halvings": 10},
+    }
+
+    attack: Attack | None = None
+    largest: float | None = None
+    halvings: int = 14
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.attack is None:
+            raise BadInput("search needs an attack to search with: search(attack=apgd(distance=l2, steps=100)).")
+        if not isinstance(self.attack, FixedEpsilon):
+            what = type(self.attack).__name__ if isinstance(self.attack, Attack) else repr(self.attack)
+            raise BadInput(f"search turns a fixed-radius attack into a minimal one; {what} is none: use pgd, apgd or lpa, or run it as it is.")
+        if self.halvings < 1:
+            raise BadInput(f"halvings={self.halvings}: at least one radius must be tried.")
+        if self.largest is not None and not 0 < self.largest < float("inf"):
+            raise BadInput(f"largest={self.largest}: the largest radius must be a positive number.")
+
+    @property
+    def measure(self) -> Distance:
+        assert self.attack is not None
+        return self.attack.measure
+
+    @property
+    def can_target(self) -> bool:  # type: ignore[override]
+        return self.attack is not None and self.attack.can_target
+
+    def run(self, problem: Problem) -> None:
+        assert isinstance(self.attack, FixedEpsilon)
+        x, box = problem.x, problem.box
+        corner = problem.bound(box.project_continuous(torch.where(x > (box.lo + box.hi) / 2, box.lo, box.hi).to(x.dtype), x))
+        epsilon = corner / 2 if self.largest is None else torch.full_like(corner, self.largest)
+        lower = torch.zeros_like(epsilon)
+        for _ in range(self.halvings):
+            with problem.round():
+                self.attack.run_at(problem, epsilon)
+            lower = torch.where(reached(problem, epsilon), lower, epsilon)
+            problem.record(0, epsilon=epsilon, lower=lower, best=problem.best_distance)
+            epsilon = self._next(lower, problem.best_distance)
+
+    @staticmethod
+    def _next(lower: Tensor, best: Tensor) -> Tensor:
+        """(B,) the radii to try next: the middle of the bracket, or twice the last failure where nothing is known."""
+        # A point found beyond a failed radius by luck of the start may lie below it; the bracket then is between half of it and itself.
+        bottom = torch.where(best <= lower, best / 2, lower)
+        return torch.where(torch.isfinite(best), (bottom + best) / 2, 2 * lower)

@@ -1,0 +1,130 @@
+"""StrAttack: a perturbation sparse in groups of neighbouring pixels, by ADMM on Carlini & Wagner's penalty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core import Attack, Problem
+from ..core.attack import DistanceLike
+from ..core.projections import clip, room
+from ..core.steps import per_image, unit
+from ..core.weights import WeightSearch, hinge_of
+from ..errors import BadInput
+
+
+@dataclass(frozen=True)
+class StrAttack(Attack):
+    """Minimises c max(0, margin(x + z)) + gamma |delta|_2^2 + tau sum over groups g of |y_g|_2, with w in the box and delta = y = w = z split by ADMM.
+
+    delta = rho/(rho + 2 gamma) (z - u); w = box(z - s); y_g = max(0, 1 - tau/(rho |c_g|)) c_g, c = z - v;
+    z <- (eta z + rho (delta + u + w + s + y + v) - c grad hinge(z)) / (eta + 3 rho), eta = ``alpha`` sqrt(k); then u += delta - z, v += y - z,
+    s += w - z. Groups are squares of ``group`` x ``group`` pixels, all channels together (runs of group^2 values where images have no
+    two last dimensions). c is searched per image, times 5 until something is found. ``refine`` more steps then keep the best
+    perturbation's zero groups at zero and descend on the rest without the group term. Xu et al., *Structured Adversarial Attack: Towards
+    General Implementation and Better Interpretability*, ICLR 2019, eq. 10, 11, 17, 18 and section 5.
+
+    Unlike the published code: z, w and y carry the weights of the paper's eq. 18; y is brought into the box before it is judged;
+    the multipliers start anew in each search; groups do not overlap. Values tau and rho are for images in [0, 1].
+    """
+
+    title = "StrAttack"
+    does = ("l2",)
+    cost = "searches x 2 steps + refine forwards, searches x steps + refine backwards"
+    paper = "Xu et al., ICLR 2019"
+
+    distance: DistanceLike = "l2"
+    steps: int = 200
+    searches: int = 6
+    weight: float = 1.0
+    rho: float = 1.0
+    alpha: float = 5.0
+    tau: float = 0.2
+    gamma: float = 1.0
+    group: int = 2
+    refine: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.searches < 1 or self.group < 1 or self.refine < 0:
+            raise BadInput(f"searches={self.searches} and group={self.group} must be at least 1, refine={self.refine} not negative.")
+        if not (self.weight > 0 and self.rho > 0 and self.alpha > 0 and self.tau >= 0 and self.gamma >= 0):
+            raise BadInput("weight, rho and alpha must be positive, tau and gamma not negative.")
+
+    def run(self, problem: Problem) -> None:
+        query = problem.start()
+        slope, hinge = problem.escape(query.gradient(problem.goal.margin(query.logits))), hinge_of(query)
+        search = WeightSearch(problem.x, self.weight, factor=5.0)
+        best_weight = search.weight
+        for _ in range(self.searches):
+            found = torch.zeros_like(problem.found)
+            before = problem.best_distance
+            self._split(problem, search.weight, slope, hinge, found)
+            best_weight = torch.where(problem.best_distance < before, search.weight, best_weight)
+            search.update(found)
+        if self.refine:
+            self._refine(problem, best_weight)
+
+    def _split(self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor) -> None:
+        """One ADMM run from zero with the weights ``weight`` (B,); marks in ``found`` (B,) where it succeeded."""
+        x = problem.x
+        low, high = room(problem.box, x)
+        z, u, v, s = (torch.zeros_like(x) for _ in range(4))
+        pull = per_image(weight * (hinge > 0), x) * slope
+        for step in range(self.steps):
+            delta = self.rho / (self.rho + 2 * self.gamma) * (z - u)
+            w = clip(z - s, low, high)
+            y = clip(self._thin(z - v), low, high)
+            eta = self.alpha * (step + 1) ** 0.5
+            z = (eta * z + self.rho * (delta + u + w + s + y + v) - pull) / (eta + 3 * self.rho)
+            z = clip(z, low, high)
+            u, v, s = u + delta - z, v + y - z, s + w - z
+            judged = problem.query(x + y, grad=False)
+            found |= judged.success
+            problem.record(step, weight=weight, distance=judged.distance, success=judged.success)
+            if step == self.steps - 1:
+                break
+            query = problem.query(x + z)
+            found |= query.success
+            push = query.gradient(problem.goal.margin(query.logits))
+            pull = per_image(weight * (hinge_of(query) > 0), x) * push
+
+    def _thin(self, c: Tensor) -> Tensor:
+        """Groups of ``c`` (B, ...) shrunk by tau/rho in length, the shorter ones to zero."""
+        size = self._group_length(c)
+        keep = (1 - self.tau / self.rho / torch.where(size > 0, size, torch.ones_like(size))).clamp_min(0)
+        return torch.where(size > 0, c * keep, torch.zeros_like(c))
+
+    def _group_length(self, c: Tensor) -> Tensor:
+        """The l2 length of the group each value of ``c`` (B, ...) is in, shaped to multiply ``c``."""
+        if c.ndim < 3:
+            flat, window = c.flatten(1)[:, None, None], (1, self.group**2)
+        else:
+            flat, window = c.reshape(len(c), -1, *c.shape[-2:]), (self.group, self.group)
+        height, width = flat.shape[-2:]
+        squares = flat.square().sum(1, keepdim=True)
+        padded = F.pad(squares, (0, -width % window[1], 0, -height % window[0]))
+        sums = F.avg_pool2d(padded, window) * (window[0] * window[1])
+        spread = sums.repeat_interleave(window[0], 2).repeat_interleave(window[1], 3)[..., :height, :width]
+        return spread.clamp_min(0).sqrt().expand_as(flat).reshape(c.shape)
+
+    def _refine(self, problem: Problem, weight: Tensor) -> None:
+        """Descends on |delta|_2^2 + c hinge with the zeros of the best perturbation kept, step sizes falling; only for images that have one."""
+        problem.release(~problem.found)
+        x, box = problem.x, problem.box
+        delta = problem.best_point - x
+        support = delta != 0
+        rate = 0.1 * problem.best_distance.clamp_max(1e6)
+        for step in range(self.refine):
+            final = step == self.refine - 1
+            query = problem.query(x + delta, grad=not final)
+            if final:
+                break
+            push = query.gradient(problem.goal.margin(query.logits)) * support
+            # Outside the model's class it comes nearer, inside it goes back out: each along its own unit direction.
+            ahead = torch.where(per_image(query.success, x), -unit(delta), -unit(push))
+            shrink = per_image(rate * (1 - step / self.refine), x)
+            delta = (box.project_continuous(x + delta + shrink * ahead, x) - x) * support
