@@ -1,0 +1,101 @@
+"""The main table as rows of plain values, in the paper's layout: model, then distance blocks, then attacks. No torch here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .labels import distance_name, distance_order, label_attacks
+from .published import Published, published
+from .subjects import Subject
+
+
+@dataclass(frozen=True)
+class Row:
+    """An attack's line. Distances are None where infinite (nothing found for half of the images); other None: not defined."""
+
+    label: str
+    text: str
+    images: int
+    success: float | None
+    median: float | None
+    low: float | None
+    high: float | None
+    median_attacked: float | None
+    forwards: float | None
+    backwards: float | None
+    seconds: float | None
+    optimality: float | None
+    success_8bit: float | None
+    median_8bit: float | None
+    paper: Published | None
+    best: bool = False
+
+    @property
+    def half_width(self) -> float | None:
+        """The interval as one number: the larger of its two sides, None where an end is infinite."""
+        if self.median is None or self.low is None or self.high is None:
+            return None
+        return max(self.high - self.median, self.median - self.low)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The attacks on one model for one distance."""
+
+    model: str
+    distance: str
+    rows: list[Row]
+
+    @property
+    def name(self) -> str:
+        return distance_name(self.distance).long
+
+
+def blocks(subjects: Sequence[Subject]) -> list[Block]:
+    """In the order of the page: subject by subject, the paper's distances first."""
+    found = []
+    for subject in subjects:
+        labels = {
+            id(column): label.label
+            for column, label in zip(
+                subject.columns, label_attacks([column.info for column in subject.columns]), strict=True
+            )
+        }
+        for distance in distance_order([column.info.distance for column in subject.columns]):
+            rows = []
+            for column in subject.of_distance(distance):
+                part = column.numbers
+                rows.append(
+                    Row(
+                        labels[id(column)],
+                        column.info.text,
+                        part["images"],
+                        part["success_rate"]["value"],
+                        part["median_all"]["value"],
+                        part["median_all"]["low"],
+                        part["median_all"]["high"],
+                        part["median_attacked"]["value"],
+                        part["forwards"]["mean"],
+                        part["backwards"]["mean"],
+                        part["seconds"]["per_image"],
+                        part.get("optimality", {}).get("value"),
+                        part["success_rate_8bit"]["value"],
+                        part["median_all_8bit"]["value"],
+                        published(
+                            subject.runs[0].meta.get("model", ""), subject.runs[0].meta.get("data", ""), column.info
+                        ),
+                    )
+                )
+            found.append(Block(subject.name, distance, _with_best(rows)))
+    return found
+
+
+def _with_best(rows: list[Row]) -> list[Row]:
+    """Marks the smallest median of a block; nobody is best alone or with nothing found."""
+    known = [row.median for row in rows if row.median is not None]
+    best = min(known, default=math.inf)
+    return [
+        Row(**{**vars(row), "best": len(rows) > 1 and row.median is not None and row.median <= best}) for row in rows
+    ]

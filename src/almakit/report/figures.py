@@ -1,0 +1,211 @@
+"""Figures for papers, made with matplotlib: robust-accuracy curves as in the ALMA paper, and a gallery of images. No torch here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import Unavailable
+from . import palette, pictures
+from .labels import DISTANCES, AttackLabel, distance_name, distance_order, label_attacks
+from .numbers import Array
+from .subjects import Column, Subject
+
+POINTS = 3000  # a curve of more images is drawn through this many of them
+STYLE = {
+    "font.size": 8.5, "axes.titlesize": 9, "axes.linewidth": 0.6, "axes.grid": True, "grid.color": "#E4E4DF", "grid.linewidth": 0.5,
+    "legend.fontsize": 8, "legend.frameon": False, "lines.linewidth": 1.3, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
+    "pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "almakit", "figure.dpi": 150, "axes.axisbelow": True,
+}  # fmt: skip
+LINES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.3))}
+MARKS = ("", "o", "s", "^", "D")
+PANEL = (3.3, 2.35)  # inches: two panels are a page's width
+GALLERY_ROWS, GALLERY_ATTACKS = 8, 4
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise Unavailable("figures need matplotlib; install it with `pip install almakit[report]`.") from error
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as pyplot
+
+    return pyplot
+
+
+def literal(text: str) -> str:
+    """Text from outside that must not be read as mathematics."""
+    return text.replace("\\", "").replace("$", r"\$")
+
+
+def _mathematical(distance: str) -> str:
+    """A known distance as mathematics, any other as it is called."""
+    return distance_name(distance).tex if distance in DISTANCES else literal(distance)
+
+
+def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
+    """``curves.*``: one row per distance, one column per model; solid the large budget, dotted the small one, one colour per method."""
+    pyplot = _pyplot()
+    infos = [column.info for subject in subjects for column in subject.columns]
+    names = label_attacks(infos)
+    labels = {
+        id(column): name
+        for column, name in zip([column for subject in subjects for column in subject.columns], names, strict=True)
+    }
+    methods = list(dict.fromkeys(name.method for name in names))
+    rows = distance_order([info.distance for info in infos]) or [""]
+    with pyplot.rc_context(STYLE):
+        size = (
+            PANEL[0] * len(subjects),
+            PANEL[1] * len(rows) + 0.14 * math.ceil(len(names) / (2 * len(subjects))) + 0.3,
+        )
+        figure, panels = pyplot.subplots(len(rows), len(subjects), figsize=size, squeeze=False, layout="constrained")
+        handles: dict[str, Any] = {}
+        for row, distance in enumerate(rows):
+            for place, subject in enumerate(subjects):
+                _panel(panels[row][place], subject, distance, labels, methods, handles, first=place == 0, top=row == 0)
+        if handles:
+            across = min(math.ceil(len(handles) / 2), 3 * len(subjects))
+            figure.legend(handles.values(), map(literal, handles), loc="outside lower center", ncols=across)
+        written = [_save(figure, out / f"curves.{kind}") for kind in kinds]
+        pyplot.close(figure)
+    return written
+
+
+def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, AttackLabel], methods: list[str], handles: dict[str, Any],
+           first: bool, top: bool) -> None:  # fmt: skip
+    columns = subject.of_distance(distance)
+    found = {
+        id(column): np.sort(values[~np.isnan(values)])
+        for column in columns
+        for values in [column.distances(subject.images)]
+    }
+    edge = extent(list(found.values()))
+    for column in columns:
+        label = labels[id(column)]
+        colour, mark = palette.slot(methods.index(label.method))
+        xs, ys = steps(found[id(column)], edge)
+        (line,) = panel.plot(xs, ys, color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash], drawstyle="steps-post",
+                             marker=MARKS[mark], markersize=3, markevery=0.12)  # fmt: skip
+        handles.setdefault(label.label, line)
+    panel.set_xlim(0, edge)
+    panel.set_ylim(0, 100)
+    panel.set_xlabel(f"{_mathematical(distance)} perturbation $\\epsilon$" if distance else "")
+    if first:
+        panel.set_ylabel("robust accuracy (%)")
+    if top:
+        panel.set_title(literal(subject.name))
+    if not any(len(values) for values in found.values()):
+        panel.text(0.5, 0.5, "nothing yet", ha="center", transform=panel.transAxes)
+
+
+def extent(sorted_distances: Sequence[Array]) -> float:
+    """Where the horizontal axis ends: a little after the attack that needs least is through, or 1 where nothing was found."""
+    ends = [
+        float(np.quantile(finite, 0.995))
+        for values in sorted_distances
+        if len(finite := values[np.isfinite(values) & (values > 0)])
+    ]
+    furthest = [float(finite.max()) for values in sorted_distances if len(finite := values[np.isfinite(values)])]
+    return min(1.35 * min(ends), 1.02 * max(furthest)) if ends else 1.0
+
+
+def steps(distances: Array, edge: float) -> tuple[Array, Array]:
+    """The robust-accuracy curve of sorted ``distances`` (N,) from 0 to ``edge``: places and percentages after each."""
+    count = len(distances)
+    if not count:
+        return np.array([0.0, edge]), np.array([np.nan, np.nan])
+    inside = distances[(distances <= edge)]
+    if len(inside) > POINTS:
+        inside = inside[np.linspace(0, len(inside) - 1, POINTS).astype(np.int64)]
+    xs = np.concatenate([[0.0], inside, [edge]])
+    return xs, 100.0 * (count - np.searchsorted(distances, xs, side="right")) / count
+
+
+def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
+    """``gallery.png``: a few images of the first subject, each attack's adversarial image and difference; None where nothing was found."""
+    pyplot = _pyplot()
+    subject = subjects[0]
+    columns = [column for column in _leading(subject)][:GALLERY_ATTACKS]
+    places = [
+        place
+        for place in pictures.choose(subject, 6 * GALLERY_ROWS)
+        if all(_found(column, subject.images[place].index) for column in columns)
+    ]
+    places = [places[step * len(places) // GALLERY_ROWS] for step in range(min(GALLERY_ROWS, len(places)))]
+    if not columns or not places:
+        return None
+    clean = pictures.originals(subject, places)
+    names = {
+        id(column): label
+        for column, label in zip(
+            subject.columns, label_attacks([column.info for column in subject.columns]), strict=True
+        )
+    }
+    with pyplot.rc_context(STYLE | {"axes.grid": False}):
+        across = 1 + 2 * len(columns)
+        figure, panels = pyplot.subplots(
+            len(places), across, figsize=(1.05 * across, 1.18 * len(places) + 0.35), squeeze=False, layout="constrained"
+        )
+        for column_place, column in enumerate(columns):
+            points = pictures.adversarials(column, [subject.images[place].index for place in places])
+            for row, place in enumerate(places):
+                info = subject.images[place]
+                record, original, point = column.rows[info.index], clean[info.index], points[info.index]
+                _image(
+                    panels[row][1 + 2 * column_place],
+                    pictures.eight_bit(point),
+                    f"{_class(subject, record.prediction)}",
+                )
+                _image(panels[row][2 + 2 * column_place], pictures.difference(original, point)[0],
+                       f"{distance_name(column.info.distance).label} {record.proven:.3g}")  # fmt: skip
+            shown = f"{names[id(column)].label}, {distance_name(column.info.distance).label}"
+            panels[0][1 + 2 * column_place].set_title(literal(shown), loc="left")
+        for row, place in enumerate(places):
+            info = subject.images[place]
+            _image(panels[row][0], pictures.eight_bit(clean[info.index]), _class(subject, info.label))
+        panels[0][0].set_title("original", loc="left")
+        written = _save(figure, out / "gallery.png")
+        pyplot.close(figure)
+    return written
+
+
+def _leading(subject: Subject) -> list[Column]:
+    """One attack per method and distance, the one with the largest budget."""
+    best: dict[tuple[str, str], tuple[float, Column]] = {}
+    for column, label in zip(subject.columns, label_attacks([column.info for column in subject.columns]), strict=True):
+        key = (label.method, column.info.distance)
+        if key not in best or label.spend > best[key][0]:
+            best[key] = (label.spend, column)
+    return [column for _, column in best.values()]
+
+
+def _found(column: Column, image: int) -> bool:
+    record = column.rows.get(image)
+    return record is not None and record.slot is not None
+
+
+def _class(subject: Subject, label: int | None) -> str:
+    names = subject.class_names
+    return "–" if label is None else names[label] if names and 0 <= label < len(names) else str(label)
+
+
+def _image(panel: Any, pixels: Any, text: str) -> None:
+    panel.imshow(pixels, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    panel.set_xticks([])
+    panel.set_yticks([])
+    panel.set_xlabel(literal(text), labelpad=2, fontsize=7.5)
+    for spine in panel.spines.values():
+        spine.set_color("#DCDCD5")
+
+
+def _save(figure: Any, place: Path) -> Path:
+    """Without dates, so that equal numbers give equal files."""
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(place.suffix)
+    figure.savefig(place, metadata=metadata, dpi=200)
+    return place

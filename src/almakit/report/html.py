@@ -1,0 +1,196 @@
+"""The page: one self-contained HTML file, nothing fetched, nothing from outside taken as markup. No torch here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ..errors import Unavailable
+from ..version import VERSION
+from . import palette, payload
+from .blocks import blocks
+from .labels import distance_name, distance_order
+from .payload import USUAL, Limits
+from .subjects import Subject
+from .trust import checks, count, facts
+
+SCRIPTS = ("core", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail", "watch")
+STYLES = ("base", "parts", "print")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a page served while a run goes on knows: its own version and how often to ask for a newer one."""
+
+    version: str
+    seconds: float
+
+
+def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | None = None) -> str:
+    """The page of these subjects."""
+    complete = all(subject.complete for subject in subjects)
+    data = payload.build(subjects, limits) | {
+        "watch": None if watch is None else {"version": watch.version, "seconds": watch.seconds, "complete": complete}
+    }
+    groups = [(subject.name, blocks([subject])) for subject in subjects]
+    tables = [block for _, group in groups for block in group]
+    return str(
+        _template().render(
+            title=_title(subjects),
+            version=VERSION,
+            policy=_policy(watch is not None),
+            css=_css(),
+            scripts=_scripts(),
+            data=embedded(data),
+            subjects=[_subject(subject) for subject in subjects],
+            groups=groups,
+            with_paper=any(row.paper for block in tables for row in block.rows),
+            unfinished=not complete,
+            distances=_distances(subjects),
+            traces=bool(data["traces"]),
+            pictures=bool(data["gallery"]),
+            watch=watch,
+        )
+    )
+
+
+def embedded(value: Any) -> str:
+    """JSON that is safe between script tags: no <, >, & and no line separators that scripts trip over."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _title(subjects: Sequence[Subject]) -> str:
+    return ", ".join(dict.fromkeys(subject.name for subject in subjects))
+
+
+def _distances(subjects: Sequence[Subject]) -> list[dict[str, str]]:
+    keys = distance_order(list({column.info.distance for subject in subjects for column in subject.columns}))
+    return [{"key": key, "label": distance_name(key).label, "long": distance_name(key).long} for key in keys]
+
+
+def _subject(subject: Subject) -> dict[str, Any]:
+    counts, clean = count(subject), subject.summaries[0]["clean_accuracy"]
+    confirmed = counts.claims - counts.refuted
+    return {
+        "name": subject.name,
+        "data": subject.runs[0].meta.get("data") or subject.runs[0].spec.data,
+        "images": len(subject.images),
+        "attacks": len(subject.columns),
+        "clean": clean,
+        "checks": checks(subject),
+        "facts": facts(subject),
+        "counts": counts,
+        "confirmed": confirmed,
+        "survivors": counts.survivors / confirmed if confirmed else None,
+        "complete": subject.complete,
+        "spec": [(run.folder.name, run.meta.get("spec") or run.spec.to_toml()) for run in subject.runs],
+        "smallest": _smallest(subject),
+    }
+
+
+def _smallest(subject: Subject) -> list[dict[str, Any]]:
+    """The smallest median of each distance, for the head of the page."""
+    found = []
+    for block in blocks([subject]):
+        known = [(row.median, row.label) for row in block.rows if row.median is not None]
+        if known:
+            value, label = min(known)
+            found.append({"distance": distance_name(block.distance).label, "value": value, "label": label})
+    return found
+
+
+# The parts of the page that are the same in every report.
+
+
+@cache
+def _template() -> Any:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise Unavailable("a report needs Jinja2; install it with `pip install almakit[report]`.") from error
+    environment = Environment(
+        loader=PackageLoader("almakit.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "distance": shown_distance,
+        "percent": shown_percent,
+        "count": shown_count,
+        "brief": shown_brief,
+        "plain": shown_plain,
+    }
+    return environment.get_template("page.html.j2")
+
+
+def _text(name: str) -> str:
+    return files("almakit.report").joinpath("templates", *name.split("/")).read_text(encoding="utf-8")
+
+
+@cache
+def _css() -> str:
+    return "\n".join([palette.css(), _text("vendor/uPlot.min.css"), *(_text(f"css/{name}.css") for name in STYLES)])
+
+
+@cache
+def _scripts() -> tuple[str, ...]:
+    """One script per part, so that a fault in one leaves the others working; the library's licence travels with it."""
+    licence = _text("vendor/uPlot-LICENSE.txt").replace("*/", "* /")
+    found = (f"/*\n{licence}*/\n{_text('vendor/uPlot.iife.min.js')}", *(_text(f"js/{name}.js") for name in SCRIPTS))
+    assert not any("</script" in script.lower() for script in found)
+    return found
+
+
+def _policy(watched: bool) -> str:
+    """The content security policy: only the scripts and styles written here, by hash; pictures only from the page itself."""
+    scripts = " ".join(_hash(script) for script in _scripts())
+    talk = "; connect-src 'self'" if watched else ""
+    return f"default-src 'none'; script-src {scripts}; style-src {_hash(_css())}; img-src data:{talk}; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+def shown_distance(value: float | None) -> str:
+    """Four significant digits, infinite where nothing was found."""
+    if value is None:
+        return "–"
+    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{mantissa}·10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    if value == 0:
+        return "0"
+    whole = math.floor(math.log10(abs(value))) + 1
+    return f"{value:.{max(0, 4 - max(whole, 1) + max(-whole, 0))}f}"
+
+
+def shown_percent(value: float | None, places: int = 1) -> str:
+    return "–" if value is None else f"{100 * value:.{places}f}"
+
+
+def shown_count(value: float | None) -> str:
+    """Thin spaces between thousands."""
+    return "–" if value is None else f"{round(value):,}".replace(",", "\u2009")
+
+
+def shown_brief(value: float | None) -> str:
+    """Three significant digits at most, without empty zeros."""
+    return "–" if value is None else f"{float(f'{value:.3g}'):g}"
+
+
+def shown_plain(value: float | None) -> str:
+    """For sorting: the number itself, nothing where there is none."""
+    return "" if value is None else repr(float(value))

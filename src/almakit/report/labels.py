@@ -1,0 +1,132 @@
+"""Names for people: distances, attacks, methods and their budgets. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..eval.records import AttackInfo
+from .palette import dash
+
+BUDGET = ("steps", "searches")
+"""The settings that say how much an attack may spend; attacks that differ in nothing else are one method."""
+
+
+@dataclass(frozen=True)
+class DistanceName:
+    """How a distance is written: in a sentence, and in LaTeX."""
+
+    label: str
+    long: str
+    tex: str
+
+
+DISTANCES = {
+    "l0": DistanceName("ℓ0", "ℓ0 (values changed)", r"$\ell_0$"),
+    "l1": DistanceName("ℓ1", "ℓ1 norm", r"$\ell_1$"),
+    "l2": DistanceName("ℓ2", "ℓ2 norm", r"$\ell_2$"),
+    "linf": DistanceName("ℓ∞", "ℓ∞ norm", r"$\ell_\infty$"),
+    "ssim": DistanceName("1 − SSIM", "1 − SSIM (structural dissimilarity)", r"$1-\mathrm{SSIM}$"),
+    "ms-ssim": DistanceName(
+        "1 − MS-SSIM", "1 − MS-SSIM (structural dissimilarity over scales)", r"$1-\mathrm{MS\,SSIM}$"
+    ),
+    "ciede2000": DistanceName("CIEDE2000", "CIEDE2000 (colour difference)", "CIEDE2000"),
+    "ciede2000-paper": DistanceName("CIEDE2000, paper's", "CIEDE2000 as the paper computes it", "CIEDE2000 (paper's)"),
+    "lpips": DistanceName("LPIPS", "LPIPS (the paper's, unweighted)", "LPIPS"),
+    "lpips-learned": DistanceName("LPIPS, learned", "LPIPS with learned weights", "LPIPS (learned)"),
+}
+
+
+def distance_name(key: str) -> DistanceName:
+    """The name of a distance; one nobody has named is called as it is stored."""
+    from .tex import escape
+
+    return DISTANCES.get(key, DistanceName(key, key, escape(key)))
+
+
+def distance_order(keys: Sequence[str]) -> list[str]:
+    """Distances in the order of the tables: the paper's first, others after them by name."""
+    first = [
+        key
+        for key in (
+            "l1",
+            "l2",
+            "linf",
+            "l0",
+            "ciede2000",
+            "ciede2000-paper",
+            "lpips",
+            "lpips-learned",
+            "ssim",
+            "ms-ssim",
+        )
+        if key in keys
+    ]
+    return first + sorted(set(keys) - set(first))
+
+
+@dataclass(frozen=True)
+class AttackLabel:
+    """How an attack appears on the page: its label, its method and the line that shows its budget."""
+
+    label: str  # e.g. "ALMA 100" or "C&W 9×1000 (rate=0.1)"
+    method: str  # the label without the budget: the key of its colour
+    spend: float  # steps times searches: ranks the budgets of a method
+    dash: str  # solid, dashed or dotted
+
+
+def extras(info: AttackInfo) -> str:
+    """The settings in the attack's text that are neither distance nor budget, e.g. ``alpha=0.9``."""
+    _, bracket, inside = info.text.partition("(")
+    if not bracket:
+        return ""
+    parts = [part.strip() for part in _split(inside.rsplit(")", 1)[0])]
+    return ", ".join(part for part in parts if part.partition("=")[0].strip() not in ("distance", *BUDGET) and part)
+
+
+def _split(text: str) -> list[str]:
+    """At commas that are in no bracket."""
+    parts, depth, last = [], 0, 0
+    for place, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append(text[last:place])
+            last = place + 1
+    return [*parts, text[last:]]
+
+
+def budget(info: AttackInfo) -> str:
+    """The budget as the paper writes it: ``100`` or ``9×1000``; nothing where the attack has no steps."""
+    steps, searches = info.settings.get("steps"), info.settings.get("searches")
+    if not isinstance(steps, int):
+        return ""
+    return f"{searches}×{steps}" if isinstance(searches, int) and searches > 1 else str(steps)
+
+
+def spend(info: AttackInfo) -> float:
+    steps, searches = info.settings.get("steps"), info.settings.get("searches")
+    return float(steps if isinstance(steps, (int, float)) else 0) * float(
+        searches if isinstance(searches, (int, float)) else 1
+    )
+
+
+def label_attacks(infos: Sequence[AttackInfo]) -> list[AttackLabel]:
+    """Labels for attacks shown together. Attacks alike up to their budget share a method, its largest budget is solid, its smallest dotted."""
+    methods = [_method(info) for info in infos]
+    budgets: dict[tuple[str, str], list[float]] = {}
+    for info, method in zip(infos, methods, strict=True):
+        known = budgets.setdefault((method, info.distance), [])
+        if spend(info) not in known:
+            known.append(spend(info))
+    out = []
+    for info, method in zip(infos, methods, strict=True):
+        ranked = sorted(budgets[method, info.distance], reverse=True)
+        more, size = extras(info), budget(info)
+        label = " ".join(part for part in (info.title, size, f"({more})" if more else "") if part)
+        out.append(AttackLabel(label, method, spend(info), dash(ranked.index(spend(info)), len(ranked))))
+    return out
+
+
+def _method(info: AttackInfo) -> str:
+    more = extras(info)
+    return f"{info.title} ({more})" if more else info.title

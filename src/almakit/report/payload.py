@@ -1,0 +1,252 @@
+"""What the page's script reads: distances of every image, pictures of some, courses of a few, as one JSON value. No torch here."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..eval.records import MEASURED, Record
+from . import pictures
+from .labels import AttackLabel, distance_name, distance_order, label_attacks
+from .numbers import Array
+from .palette import slot
+from .pictures import Album
+from .subjects import Column, Subject
+
+CELLS = 300_000
+"""So many distances a page holds; of larger runs it keeps an even sample of images for the scatter plot, and curves of this many points: """
+CURVE = 2_000
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of the images goes into the page."""
+
+    images: int = 60
+    megabytes: float = 12.0
+
+
+USUAL = Limits()
+
+
+def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
+    """The page's data; all names in it come from outside and are only ever used as text."""
+    columns = [(number, column) for number, subject in enumerate(subjects) for column in subject.columns]
+    labels = label_attacks([column.info for _, column in columns])
+    methods = list(dict.fromkeys(label.method for label in labels))
+    album = Album(int(limits.megabytes * 1e6))
+    cells = sum(len(subject.images) * len(subject.columns) for subject in subjects)
+    share = min(1.0, CELLS / max(cells, 1))
+    samples = [_sample(len(subject.images), share) for subject in subjects]
+    attacks = [
+        _attack(subjects[number], number, column, label, methods, samples[number])
+        for (number, column), label in zip(columns, labels, strict=True)
+    ]
+    gallery, models = [], []
+    first = 0
+    for number, subject in enumerate(subjects):
+        shown = _gallery(subject, number, first, limits.images, album)
+        gallery += shown
+        models.append(_model(subject, samples[number], len(shown)))
+        first += len(subject.columns)
+    return {
+        "models": models,
+        "distances": [
+            {"key": key, "label": distance_name(key).label, "long": distance_name(key).long}
+            for key in distance_order(list({column.info.distance for _, column in columns}))
+        ],
+        "measures": [{"key": key, "label": distance_name(key).label} for key in MEASURED],
+        "methods": [
+            {"label": method, "colour": slot(place)[0], "marker": slot(place)[1]}
+            for place, method in enumerate(methods)
+        ],
+        "attacks": attacks,
+        "envelopes": [
+            envelope for number, subject in enumerate(subjects) for envelope in _envelopes(subject, number, share)
+        ],
+        "gallery": gallery,
+        "pictures": album.uris,
+        "traces": _traces(subjects),
+        "room": {"images": limits.images, "megabytes": limits.megabytes, "full": album.full},
+    }
+
+
+def _sample(count: int, share: float) -> list[int]:
+    """Places of an even sample."""
+    kept = count if share >= 1 else max(1, int(count * share))
+    return [place * count // kept for place in range(kept)] if kept else []
+
+
+def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
+    return {
+        "name": subject.name,
+        "classes": subject.class_names,
+        "images": len(subject.images),
+        "shown": shown,
+        "sampled": len(sample) if len(sample) < len(subject.images) else None,
+        "ids": [subject.images[place].id for place in sample],
+        "labels": [subject.images[place].label for place in sample],
+    }
+
+
+def _attack(
+    subject: Subject, number: int, column: Column, label: AttackLabel, methods: list[str], sample: list[int]
+) -> dict[str, Any]:
+    distances, part = column.distances(subject.images), column.numbers
+    done = distances[~np.isnan(distances)]
+    curve = _thin(done) if len(sample) < len(subject.images) else None
+    return {
+        "model": number,
+        "label": label.label,
+        "text": column.info.text,
+        "distance": column.info.distance,
+        "method": methods.index(label.method),
+        "dash": label.dash,
+        "cells": packed(distances[sample]),
+        "curve": None if curve is None else packed(curve),
+        "done": len(done),
+        "success": part["success_rate"]["value"],
+        "median": part["median_all"]["value"],
+        "medianAttacked": part["median_attacked"]["value"],
+        "forwards": part["forwards"]["mean"],
+        "backwards": part["backwards"]["mean"],
+        "seconds": part["seconds"]["per_image"],
+    }
+
+
+def packed(values: Array) -> str:
+    """Little-endian float32 in base64; infinities and NaN survive."""
+    with np.errstate(over="ignore"):
+        return base64.b64encode(values.astype("<f4").tobytes()).decode("ascii")
+
+
+def _thin(distances: Array) -> Array:
+    """At most ``CURVE`` sorted distances that stand for all: the share above any epsilon is right to 1/(2 CURVE)."""
+    ordered = np.sort(distances)
+    if len(ordered) <= CURVE:
+        return ordered
+    return ordered[((np.arange(CURVE) + 0.5) * len(ordered) / CURVE).astype(np.int64)]
+
+
+def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
+    """For each distance with several attacks: the smallest distance of each image, whichever attack found it."""
+    found = []
+    for distance in dict.fromkeys(column.info.distance for column in subject.columns):
+        columns = subject.of_distance(distance)
+        if len(columns) > 1:
+            best = np.fmin.reduce([column.distances(subject.images) for column in columns])
+            best = best[~np.isnan(best)]
+            found.append(
+                {"model": number, "distance": distance, "curve": packed(np.sort(best) if share >= 1 else _thin(best))}
+            )
+    return found
+
+
+def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:
+    """The chosen images with every attack's result, as long as the album has room."""
+    places = pictures.choose(subject, limit)
+    shown = []
+    # A few at a time, so that a full album stops the reading.
+    for start in range(0, len(places), 8):
+        some = places[start : start + 8]
+        if album.full:
+            break
+        clean = pictures.originals(subject, some)
+        points = [
+            pictures.adversarials(column, [subject.images[place].index for place in some]) for column in subject.columns
+        ]
+        for place in some:
+            info = subject.images[place]
+            if album.full:
+                break
+            original = clean[info.index]
+            results = [
+                _result(column.rows[info.index], first + offset, original, points[offset].get(info.index), album)
+                for offset, column in enumerate(subject.columns)
+                if info.index in column.rows
+            ]
+            shown.append(
+                {
+                    "model": number,
+                    "image": info.index,
+                    "id": info.id,
+                    "label": info.label,
+                    "prediction": info.prediction,
+                    "top": _top(info.top),
+                    "original": album.add(pictures.eight_bit(original)),
+                    "side": max(original.shape[1:]),
+                    "grey": len(original) != 3,
+                    "results": results,
+                }
+            )
+    return shown
+
+
+def _result(record: Record, attack: int, original: Any, point: Any, album: Album) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "attack": attack,
+        "status": "refuted" if record.refuted else record.status,
+        "reason": record.reason,
+        "target": record.target,
+        "distance": _plain(record.proven),
+        "prediction": record.prediction,
+        "top": _top(record.top),
+        "forwards": record.forwards,
+        "backwards": record.backwards,
+        "measures": [_plain(record.measures.get(name)) for name in MEASURED],
+        "eight": None
+        if not record.claimed or record.refuted
+        else {"fooled": record.fooled_8bit, "distance": _plain(record.measured_8bit)},
+        "picture": None,
+        "change": None,
+        "largest": None,
+    }
+    if point is not None:
+        change, largest = pictures.difference(original, point)
+        found |= {"picture": album.add(pictures.eight_bit(point)), "change": album.add(change), "largest": largest}
+    return found
+
+
+def _top(top: Sequence[tuple[int, float]]) -> list[list[float]]:
+    return [[label, round(probability, 4)] for label, probability in top[:TOP]]
+
+
+def _traces(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
+    """The recorded courses, with the numbers the page gives the attacks."""
+    found, first = [], 0
+    for number, subject in enumerate(subjects):
+        places = {id(column.run): {} for column in subject.columns}  # type: dict[int, dict[int, int]]
+        for offset, column in enumerate(subject.columns):
+            places[id(column.run)][column.info.index] = first + offset
+        ids = {info.index: info.id for info in subject.images}
+        for run in subject.runs:
+            for trace in run.traces:
+                if trace.attack in places.get(id(run), {}) and trace.image in ids:
+                    found.append(
+                        {
+                            "model": number,
+                            "attack": places[id(run)][trace.attack],
+                            "image": trace.image,
+                            "id": ids[trace.image],
+                            "target": trace.target,
+                            "values": {
+                                name: [_short(value) for value in values] for name, values in trace.values.items()
+                            },
+                        }
+                    )
+        first += len(subject.columns)
+    return found
+
+
+def _plain(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _short(value: Any) -> Any:
+    return _plain(value) if isinstance(value, float) else value

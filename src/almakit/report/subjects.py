@@ -1,0 +1,148 @@
+"""Run folders as a report sees them: subjects (a model on its images) with one column of results per attack. No torch here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import AlmakitError
+from ..eval.failures import StoreError
+from ..eval.folder import Run
+from ..eval.records import AttackInfo, ImageInfo, Record
+from .numbers import Array, optimality
+from .summary import best_known, summarise
+
+Known = dict[str, dict[tuple[int, int | None], float]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One attack's results on a subject. Where several targets were tried, an image's row is its nearest target's."""
+
+    run: Run
+    info: AttackInfo
+    rows: dict[int, Record]  # by ImageInfo.index; images not attacked yet are missing
+    numbers: dict[str, Any]  # its part of the run's summary
+
+    def distances(self, images: Sequence[ImageInfo]) -> Array:
+        """(N,) the proven distances: 0 already wrong, inf nothing found, NaN not attacked yet."""
+        return np.array(
+            [self.rows[info.index].proven if info.index in self.rows else math.nan for info in images], dtype=np.float64
+        )
+
+
+@dataclass
+class Subject:
+    """A model and the images it was attacked on; runs of the same weights on the same images are one subject."""
+
+    name: str
+    runs: list[Run]
+    summaries: list[dict[str, Any]]
+    images: list[ImageInfo]
+    columns: list[Column] = field(default_factory=list)
+
+    @property
+    def class_names(self) -> list[str] | None:
+        return next((run.class_names for run in self.runs if run.class_names), None)
+
+    @property
+    def complete(self) -> bool:
+        return all(summary["complete"] for summary in self.summaries)
+
+    def of_distance(self, distance: str) -> list[Column]:
+        return [column for column in self.columns if column.info.distance == distance]
+
+
+def load(folders: Sequence[str | Path]) -> list[Subject]:
+    """The subjects of these run folders; a folder that cannot be read is an error of one sentence."""
+    if not folders:
+        raise StoreError("name at least one run folder.")
+    places = [Path(folder) for folder in folders]
+    for number, place in enumerate(places):
+        if place.resolve() in [other.resolve() for other in places[:number]]:
+            raise StoreError(f"the run folder {place} is given twice; once is enough.")
+    subjects: dict[tuple[object, ...], Subject] = {}
+    for place in places:
+        run, summary = _open(place)
+        weights = run.meta.get("weights_sha256")
+        # Without a hash of the weights nothing says that two runs attacked the same model.
+        key: tuple[object, ...] = (
+            (weights, tuple(info.sha256 for info in run.images)) if weights and run.images else (str(place.resolve()),)
+        )
+        subject = subjects.setdefault(
+            key, Subject(run.meta.get("model") or run.spec.model or place.name, [], [], run.images)
+        )
+        subject.runs.append(run)
+        subject.summaries.append(summary)
+        subject.columns += _columns(run, summary)
+    for subject in subjects.values():
+        if len(subject.runs) > 1:
+            best = _best_of(subject.runs)
+            subject.columns = [
+                _measured_against(column, best.get(column.info.distance, {})) for column in subject.columns
+            ]
+    return _named(list(subjects.values()))
+
+
+def _open(place: Path) -> tuple[Run, dict[str, Any]]:
+    """A run and its numbers; whatever is wrong with the folder becomes one sentence."""
+    try:
+        run = Run(place)
+        return run, summarise(run)
+    except AlmakitError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, OSError, json.JSONDecodeError) as error:
+        raise StoreError(
+            f"{place} is damaged or not a run folder of this almakit ({type(error).__name__}: {error}); "
+            "restore it from a copy, or run the same `almakit run` command again."
+        ) from error
+
+
+def _best_of(runs: Sequence[Run]) -> Known:
+    """d* of every distance by (image, target), whichever run found it."""
+    best: Known = {}
+    for run in runs:
+        for name, values in best_known(run.records, run.attacks, run.images).items():
+            mine = best.setdefault(name, {})
+            for image, value in values.items():
+                mine[image] = min(value, mine.get(image, math.inf))
+    return best
+
+
+def _columns(run: Run, summary: dict[str, Any]) -> list[Column]:
+    rows: dict[int, dict[int, Record]] = {info.index: {} for info in run.attacks}
+    for record in run.records:
+        nearest = rows[record.attack].get(record.image)
+        if nearest is None or record.proven < nearest.proven:
+            rows[record.attack][record.image] = record
+    return [
+        Column(run, info, rows[info.index], part) for info, part in zip(run.attacks, summary["attacks"], strict=True)
+    ]
+
+
+def _measured_against(column: Column, best: dict[tuple[int, int | None], float]) -> Column:
+    """The column with its optimality against what any run of the subject found."""
+    records = [record for record in column.run.records if record.attack == column.info.index]
+    distances = np.array([record.proven for record in records], dtype=np.float64)
+    known = np.minimum(
+        np.array([best.get((record.image, record.target), math.inf) for record in records], dtype=np.float64), distances
+    )
+    clean = float(np.mean([record.attacked for record in records])) if records else math.nan
+    xi, furthest = optimality(distances, known, clean)
+    value = {"value": xi if math.isfinite(xi) else None, "d_max": furthest if math.isfinite(furthest) else None}
+    return Column(column.run, column.info, column.rows, column.numbers | {"optimality": value})
+
+
+def _named(subjects: list[Subject]) -> list[Subject]:
+    """Subjects of the same model name are told apart by their folders."""
+    names = [subject.name for subject in subjects]
+    for subject, name in zip(subjects, names, strict=True):
+        if names.count(name) > 1:
+            subject.name = f"{name} ({', '.join(run.folder.name for run in subject.runs)})"
+    return subjects

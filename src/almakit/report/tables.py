@@ -1,0 +1,109 @@
+"""Numbers as text: columns aligned for a terminal, and the words that say what was counted. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:
+    """Rows under a header, columns aligned; those in ``left`` to the left, the others to the right."""
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def number(value: float | None, infinite: str = "inf") -> str:
+    """Four significant digits; null is infinite for a distance."""
+    return infinite if value is None else f"{value:.4g}"
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def run_table(summary: dict[str, Any]) -> str:
+    """A run's numbers for a terminal."""
+    run, clean = summary["run"], summary["clean_accuracy"]
+    head = [
+        f"{run['model']} on {run['data']}: {summary['images']} images, clean accuracy {percent(clean['value'])} % "
+        f"({percent(clean['low'])} to {percent(clean['high'])})"
+    ]
+    header = (
+        "attack", "success %", "median", "95 % interval", "attacked", "8-bit %", "8-bit median", "optimal %", "forwards", "backwards", "s/image",
+    )  # fmt: skip
+    rows = [_row(part) for part in summary["attacks"]]
+    lines = [*head, "", text_table(header, rows), ""]
+    lines += _notes(summary)
+    return "\n".join(lines)
+
+
+def _row(part: dict[str, Any]) -> tuple[str, ...]:
+    middle = part["median_all"]
+    seconds = part["seconds"]["per_image"]
+    return (
+        part["attack"],
+        percent(part["success_rate"]["value"]),
+        number(middle["value"]),
+        f"{number(middle['low'])} to {number(middle['high'])}",
+        number(part["median_attacked"]["value"]),
+        percent(part["success_rate_8bit"]["value"]),
+        number(part["median_all_8bit"]["value"]),
+        percent(part.get("optimality", {}).get("value")),
+        number(part["forwards"]["mean"], "-"),
+        number(part["backwards"]["mean"], "-"),
+        number(seconds, "-"),
+    )
+
+
+def _notes(summary: dict[str, Any]) -> list[str]:
+    lines = [
+        "success, median: over all images (already wrong counts 0, nothing found inf). "
+        "attacked: median over the images the attack had to work on, as are forwards and backwards.",
+        "8-bit: after rounding to 8 bits. optimal: against the best distance known for each image in this run.",
+    ]
+    for part in summary["attacks"]:
+        status = part["status"]
+        if status["failed"] or status["invalid"]:
+            lines.append(
+                f"{part['attack']}: nothing found for {status['failed'] + status['invalid']} of {part['records']} records"
+                + (f" ({status['invalid']} without finite logits)" if status["invalid"] else "")
+                + "."
+            )
+        if part["refuted"]:
+            lines.append(
+                f"{part['attack']}: the verdict refutes {part['refuted']} claimed successes; they count as not found."
+            )
+        if "best_target" in part:
+            nearest = part["best_target"]
+            lines.append(
+                f"{part['attack']}, nearest target of each image: success {percent(nearest['success_rate'])} %, median {number(nearest['median'])}."
+            )
+    if not summary["complete"]:
+        lines.append(
+            f"This run is not finished: {summary['missing_records']} records are missing; the same command resumes it."
+        )
+    return lines
+
+
+def geometric_table(means: Sequence[dict[str, Any]]) -> str:
+    """Geometric means over models."""
+    rows = [
+        (
+            part["attack"],
+            len(part["models"]),
+            percent(part["success_rate"]),
+            number(part["median_all"]),
+            number(part["forwards"], "-"),
+            number(part["backwards"], "-"),
+        )
+        for part in means
+    ]
+    return text_table(("attack", "models", "success %", "median", "forwards", "backwards"), rows)

@@ -1,0 +1,117 @@
+// What every part of the page shares: the data, small builders of elements (text only, never markup), numbers, colours, events.
+"use strict";
+const ak = {};
+
+(function () {
+  ak.data = JSON.parse(document.getElementById("report-data").textContent);
+
+  // Elements. Children that are not elements become text, so nothing from outside can become markup.
+  ak.el = function (tag, attributes, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name === "class") element.className = value;
+      else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+      else element.setAttribute(name, value === true ? "" : String(value));
+    }
+    element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+    return element;
+  };
+
+  ak.option = (value, text, selected) => ak.el("option", { value, selected }, text);
+
+  ak.svg = function (tag, attributes, ...children) {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, String(value));
+    element.append(...children);
+    return element;
+  };
+
+  // Numbers. A stored distance: NaN = not attacked yet, Infinity = nothing found, 0 = wrong from the start.
+  ak.floats = function (base64) {
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const view = new DataView(bytes.buffer), values = new Float32Array(bytes.length / 4);
+    for (let i = 0; i < values.length; i++) values[i] = view.getFloat32(4 * i, true);
+    return values;
+  };
+
+  const superscripts = { "-": "\u207b", 0: "\u2070", 1: "\u00b9", 2: "\u00b2", 3: "\u00b3", 4: "\u2074", 5: "\u2075", 6: "\u2076", 7: "\u2077", 8: "\u2078", 9: "\u2079" };
+  ak.number = function (value, digits) {
+    if (value === null || value === undefined || Number.isNaN(value)) return "\u2013";
+    if (!Number.isFinite(value)) return value > 0 ? "\u221e" : "\u2212\u221e";
+    const size = Math.abs(value), wanted = digits || 4;
+    if (Number.isInteger(value) && size < 1e6) return String(value).replace("-", "\u2212");
+    if (size < 1e-3 || size >= 1e6) {
+      const [mantissa, exponent] = value.toExponential(Math.min(wanted, 3) - 1).split("e");
+      return mantissa.replace("-", "\u2212") + "\u00b710" + [...exponent.replace("+", "")].map((c) => superscripts[c]).join("");
+    }
+    const whole = Math.floor(Math.log10(size)) + 1;
+    return value.toFixed(Math.max(0, wanted - Math.max(whole, 1) + (whole < 1 ? -whole : 0))).replace("-", "\u2212");
+  };
+  ak.percent = (fraction, places) => (fraction === null || Number.isNaN(fraction) ? "\u2013" : (100 * fraction).toFixed(places === undefined ? 1 : places) + "\u2009%");
+  ak.count = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009");
+
+  // Colours come from the style sheet, so the theme decides them in one place.
+  ak.css = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  ak.methodColour = (method) => ak.css("series-" + ak.data.methods[method].colour);
+  ak.dashes = { solid: [], dashed: [9, 4], dotted: [2, 4] };
+
+  // The line that stands for an attack in legends.
+  ak.swatch = function (attack) {
+    const method = ak.data.methods[attack.method], shape = ak.marks[method.marker];
+    const line = ak.svg("line", { x1: 1, y1: 6, x2: 31, y2: 6, "stroke-width": 2.4, class: "stroke-" + method.colour, "stroke-dasharray": ak.dashes[attack.dash].join(" "), "stroke-linecap": "butt" });
+    const parts = shape ? [line, ak.svg("path", { d: shape(16, 6, 3.6), class: "fill-" + method.colour })] : [line];
+    return ak.svg("svg", { viewBox: "0 0 32 12", width: 32, height: 12, class: "swatch", "aria-hidden": "true" }, ...parts);
+  };
+  ak.marks = [
+    null,
+    (x, y, r) => `M${x - r},${y}a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0Z`,
+    (x, y, r) => `M${x - r},${y - r}h${2 * r}v${2 * r}h${-2 * r}Z`,
+    (x, y, r) => `M${x},${y - 1.2 * r}L${x + 1.1 * r},${y + r}H${x - 1.1 * r}Z`,
+    (x, y, r) => `M${x},${y - 1.3 * r}L${x + 1.3 * r},${y}L${x},${y + 1.3 * r}L${x - 1.3 * r},${y}Z`,
+  ];
+
+  // What the reader chose survives a reload while a run is watched; a browser that keeps nothing loses only that.
+  ak.remember = function (key, value) {
+    try { sessionStorage.setItem("almakit:" + key, JSON.stringify(value)); } catch { /* storage is off */ }
+  };
+  ak.recall = function (key) {
+    if (!ak.data.watch) return null;
+    try { return JSON.parse(sessionStorage.getItem("almakit:" + key)); } catch { return null; }
+  };
+
+  // Classes by name where the data has names.
+  ak.className = function (model, label) {
+    if (label === null || label === undefined || label < 0) return "\u2013";
+    const names = ak.data.models[model].classes;
+    return names && label < names.length ? names[label] : String(label);
+  };
+  ak.byKey = Object.fromEntries(ak.data.distances.map((distance) => [distance.key, distance]));
+  ak.distanceName = (key) => (ak.byKey[key] ? ak.byKey[key].label : key);
+
+  // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last.
+  ak.robust = function (sorted, epsilon) {
+    if (!sorted.length) return NaN;
+    let low = 0, high = sorted.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sorted[middle] > epsilon) high = middle; else low = middle + 1;
+    }
+    return (sorted.length - low) / sorted.length;
+  };
+  ak.quantile = (sorted, q) => sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(q * sorted.length) - 1))];
+
+  // Decoded once, on demand.
+  const cells = new Map(), curves = new Map();
+  ak.cells = function (attack) {
+    if (!cells.has(attack)) cells.set(attack, ak.floats(ak.data.attacks[attack].cells));
+    return cells.get(attack);
+  };
+  ak.curve = function (attack) {
+    if (!curves.has(attack)) {
+      const stored = ak.data.attacks[attack].curve;
+      curves.set(attack, stored ? ak.floats(stored) : ak.cells(attack).filter((value) => !Number.isNaN(value)).sort());
+    }
+    return curves.get(attack);
+  };
+})();

@@ -1,0 +1,228 @@
+// Robust-accuracy curves: for each distance one epsilon, one legend, one chart per model.
+(function () {
+  const HEIGHT = 330;
+
+  class Block {
+    constructor(host) {
+      this.host = host;
+      this.key = host.dataset.distance;
+      this.name = ak.distanceName(this.key);
+      this.attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.distance === this.key);
+      this.models = [...new Set(this.attacks.map((attack) => attack.model))];
+      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.distance === this.key).map((envelope) => ({ ...envelope, sorted: ak.floats(envelope.curve) }));
+      this.hidden = new Set(ak.recall("hidden:" + this.key) || []);
+      this.log = Boolean(ak.recall("log:" + this.key));
+      this.ranges();
+      this.epsilon = ak.recall("epsilon:" + this.key) || this.start;
+      this.controls();
+      this.plots = this.models.map((model) => new Plot(this, model));
+      this.legend();
+      this.update();
+    }
+
+    // The view of interest ends a little after the strongest attacks are through; tails of weak ones lie beyond it.
+    ranges() {
+      let largest = 0, interest = 0, smallest = Infinity, medians = [];
+      for (const attack of this.attacks) {
+        const found = ak.curve(attack.index).filter((value) => value > 0 && Number.isFinite(value));
+        if (!found.length) continue;
+        largest = Math.max(largest, found[found.length - 1]);
+        smallest = Math.min(smallest, ak.quantile(found, 0.002));
+        medians.push(ak.quantile(found, 0.5));
+      }
+      for (const model of this.models) {
+        const found = this.strongest(model).filter((value) => value > 0 && Number.isFinite(value));
+        if (found.length) interest = Math.max(interest, ak.quantile(found, 0.995));
+      }
+      this.whole = largest > 0 ? 1.02 * largest : 1;
+      this.view = largest > 0 ? Math.min(1.35 * interest, this.whole) : 1;
+      this.floor = Number.isFinite(smallest) ? smallest / 1.5 : this.whole / 100;
+      medians.sort((a, b) => a - b);
+      this.start = medians.length ? Number(medians[0].toPrecision(2)) : this.view / 2;
+      this.full = false;
+    }
+
+    strongest(model) {
+      const envelope = this.envelopes.find((candidate) => candidate.model === model);
+      return envelope ? envelope.sorted : ak.curve(this.attacks.find((attack) => attack.model === model).index);
+    }
+
+    limits() {
+      if (this.zoom) return this.zoom;
+      const top = this.full ? this.whole : this.view;
+      return this.log ? [Math.min(this.floor, top / 10), top] : [0, top];
+    }
+
+    controls() {
+      const id = "epsilon-" + this.key;
+      this.slider = ak.el("input", { type: "range", id, min: 0, max: 1000, step: 1, "aria-describedby": id + "-said" });
+      this.field = ak.el("input", { type: "number", min: 0, step: "any", "aria-label": `\u03b5 for ${this.name}, exact value` });
+      this.logBox = ak.el("input", { type: "checkbox" });
+      this.logBox.checked = this.log;
+      this.said = ak.el("p", { class: "said", id: id + "-said", "aria-live": "polite" });
+      this.rangeButton = ak.el("button", { type: "button", class: "plain" }, "Whole range");
+      this.slider.addEventListener("input", () => this.choose(this.fromSlider(Number(this.slider.value) / 1000), "slider"));
+      this.field.addEventListener("input", () => { if (this.field.value !== "" && Number(this.field.value) >= 0) this.choose(Number(this.field.value), "field"); });
+      this.logBox.addEventListener("change", () => { this.log = this.logBox.checked; this.zoom = null; ak.remember("log:" + this.key, this.log); this.redraw(); });
+      this.rangeButton.addEventListener("click", () => { this.full = this.zoom ? false : !this.full; this.zoom = null; this.redraw(); });
+      this.chartsHost = ak.el("div", { class: "charts" });
+      this.legendHost = ak.el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": `Robust accuracy at \u03b5, ${this.name}` });
+      this.host.append(
+        ak.el("div", { class: "controls" },
+          ak.el("label", { for: id, class: "epsilon-label" }, "Read at \u03b5 ="), this.field, this.slider,
+          ak.el("label", { class: "check" }, this.logBox, "log axis"), this.rangeButton),
+        ak.el("div", { class: this.models.length > 1 ? "reading" : "reading beside" }, this.chartsHost, ak.el("div", {}, this.said, this.legendHost)),
+      );
+    }
+
+    fromSlider(fraction) {
+      const [low, high] = this.limits();
+      return this.log ? low * (high / low) ** fraction : low + fraction * (high - low);
+    }
+
+    toSlider(epsilon) {
+      const [low, high] = this.limits();
+      return this.log ? Math.log(Math.max(epsilon, low) / low) / Math.log(high / low) : (epsilon - low) / (high - low);
+    }
+
+    choose(epsilon, source) {
+      this.epsilon = source === "slider" || source === "chart" ? Number(epsilon.toPrecision(4)) : epsilon;
+      ak.remember("epsilon:" + this.key, this.epsilon);
+      this.update(source);
+    }
+
+    toggle(index, button) {
+      if (this.hidden.has(index)) this.hidden.delete(index); else this.hidden.add(index);
+      button.setAttribute("aria-pressed", String(!this.hidden.has(index)));
+      ak.remember("hidden:" + this.key, [...this.hidden]);
+      this.plots.forEach((plot) => plot.visibility());
+    }
+
+    // One row per attack, one column per model: the legend is the readout.
+    legend() {
+      const names = [...new Map(this.attacks.map((attack) => [attack.label, attack])).values()];
+      const body = ak.el("tbody");
+      this.cells = [];
+      for (const shown of names) {
+        const same = this.attacks.filter((attack) => attack.label === shown.label);
+        const button = ak.el("button", { type: "button", class: "series", "aria-pressed": String(!this.hidden.has(same[0].index)), title: shown.text }, ak.swatch(shown), shown.label);
+        button.addEventListener("click", () => same.forEach((attack) => this.toggle(attack.index, button)));
+        const row = ak.el("tr", {}, ak.el("th", { scope: "row" }, button));
+        for (const model of this.models) {
+          const attack = same.find((candidate) => candidate.model === model), cell = ak.el("td");
+          row.append(cell);
+          if (attack) this.cells.push([cell, ak.curve(attack.index)]);
+        }
+        body.append(row);
+      }
+      if (this.envelopes.length) {
+        const row = ak.el("tr", { class: "together" }, ak.el("th", { scope: "row" }, ak.el("span", { class: "series" }, ak.el("span", { class: "swatch together", "aria-hidden": "true" }), "all attacks together")));
+        for (const model of this.models) {
+          const cell = ak.el("td"), envelope = this.envelopes.find((candidate) => candidate.model === model);
+          row.append(cell);
+          if (envelope) this.cells.push([cell, envelope.sorted]);
+        }
+        body.append(row);
+      }
+      this.heading = ak.el("th", { scope: "col" });
+      const heads = this.models.map((model) => ak.el("th", { scope: "col" }, this.models.length > 1 ? ak.data.models[model].name : "robust accuracy"));
+      this.legendHost.append(ak.el("table", { class: "readout" }, ak.el("thead", {}, ak.el("tr", {}, this.heading, ...heads)), body));
+    }
+
+    update(source) {
+      if (source !== "slider") this.slider.value = Math.round(1000 * Math.min(1, Math.max(0, this.toSlider(this.epsilon))));
+      if (source !== "field") this.field.value = this.epsilon;
+      this.slider.setAttribute("aria-valuetext", `\u03b5 = ${ak.tick(this.epsilon)}`);
+      this.heading.textContent = `${this.name}, \u03b5 = ${ak.tick(this.epsilon)}`;
+      for (const [cell, sorted] of this.cells) cell.textContent = ak.percent(ak.robust(sorted, this.epsilon));
+      const parts = this.models.map((model) => `${ak.percent(ak.robust(this.strongest(model), this.epsilon))}${this.models.length > 1 ? " (" + ak.data.models[model].name + ")" : ""}`);
+      const judge = this.envelopes.length ? "no attack here breaks" : "the attack does not break";
+      this.said.textContent = `Within ${this.name} \u2264 ${ak.tick(this.epsilon)} ${judge} ${parts.join(", ")} of the images.`;
+      this.plots.forEach((plot) => plot.chart.redraw(false));
+    }
+
+    redraw() {
+      this.rangeButton.textContent = this.zoom ? "Back from zoom" : this.full ? "Part of interest" : "Whole range";
+      this.plots.forEach((plot) => plot.rebuild());
+      this.update();
+    }
+  }
+
+  class Plot {
+    constructor(block, model) {
+      this.block = block;
+      this.model = model;
+      this.attacks = block.attacks.filter((attack) => attack.model === model);
+      this.envelope = block.envelopes.find((envelope) => envelope.model === model);
+      const plotHost = ak.el("div", { class: "plot" }), name = ak.data.models[model].name;
+      block.chartsHost.append(ak.el("figure", {}, ak.el("figcaption", {}, name), plotHost));
+      this.host = plotHost;
+      this.label = `Robust accuracy of ${name} against ${block.name} perturbations, ${this.attacks.length} attacks. The table below reads it at any epsilon.`;
+      this.make();
+    }
+
+    sources() {
+      return [...this.attacks.map((attack) => ak.curve(attack.index)), ...(this.envelope ? [this.envelope.sorted] : [])];
+    }
+
+    data() {
+      const [low, high] = this.block.limits(), n = Math.max(200, Math.min(1100, this.host.clientWidth));
+      const xs = Array.from({ length: n }, (_, i) => (this.block.log ? low * (high / low) ** (i / (n - 1)) : low + (i / (n - 1)) * (high - low)));
+      return [xs, ...this.sources().map((sorted) => xs.map((x) => (sorted.length ? 100 * ak.robust(sorted, x) : null)))];
+    }
+
+    make() {
+      const block = this.block, series = this.attacks.map((attack) => ({
+        scale: "y", width: attack.dash === "solid" ? 2 : 2.2, dash: ak.dashes[attack.dash], stroke: () => ak.methodColour(attack.method), points: { show: false },
+        show: !block.hidden.has(attack.index),
+      }));
+      if (this.envelope) series.push({ scale: "y", width: 6, stroke: () => ak.css("muted") + "44", points: { show: false } });
+      const options = {
+        height: HEIGHT,
+        scales: { x: { time: false, distr: block.log ? 3 : 1, range: () => block.limits() }, y: { range: [0, 100] } },
+        axes: [(block.log ? ak.logAxis : ak.axis)(`${block.name} perturbation \u03b5`), ak.axis("robust accuracy (%)", { size: 46 })],
+        series: [{}, ...series],
+        cursor: { drag: { x: true, y: false, setScale: false }, y: false, points: { show: false } },
+        hooks: {
+          draw: [(u) => ak.rule(u, "x", block.epsilon, ak.css("accent"), [5, 4])],
+          drawSeries: [(u, index) => { if (index <= this.attacks.length) ak.drawMarks(u, index, this.attacks[index - 1].method, 70 + 9 * (index % 5)); }],
+          setCursor: [(u) => this.hover(u)],
+          setSelect: [(u) => this.zoomed(u)],
+        },
+      };
+      this.chart = ak.chart(this.host, options, this.data(), this.label);
+      this.tip = ak.tip(this.chart);
+      this.chart.over.addEventListener("click", () => { if (this.chart.cursor.left >= 0 && !this.dragged) block.choose(this.chart.posToVal(this.chart.cursor.left, "x"), "chart"); this.dragged = false; });
+      this.chart.over.addEventListener("dblclick", () => { block.zoom = null; block.redraw(); });
+    }
+
+    rebuild() { this.chart.destroy(); this.host.replaceChildren(); this.make(); }
+
+    visibility() {
+      this.attacks.forEach((attack, i) => this.chart.setSeries(i + 1, { show: !this.block.hidden.has(attack.index) }));
+    }
+
+    zoomed(u) {
+      if (u.select.width < 8) return;
+      const [low, high] = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+      this.dragged = true;
+      this.block.zoom = [Math.max(0, low), high];
+      u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+      setTimeout(() => this.block.redraw());
+    }
+
+    hover(u) {
+      if (!this.tip) return;
+      const { left, top } = u.cursor;
+      if (left === undefined || left < 0) return this.tip("", null);
+      const epsilon = u.posToVal(left, "x");
+      const lines = this.attacks.filter((attack) => !this.block.hidden.has(attack.index)).map((attack) => [attack, ak.robust(ak.curve(attack.index), epsilon)]);
+      lines.sort((a, b) => a[1] - b[1]);
+      const shown = lines.slice(0, 12).map(([attack, value]) => [ak.swatch(attack), attack.label, ak.percent(value)]);
+      if (lines.length > 12) shown.push([null, `and ${lines.length - 12} more`, ""]);
+      this.tip(`\u03b5 = ${ak.number(epsilon)}`, shown, left, top);
+    }
+  }
+
+  ak.curveBlocks = [...document.querySelectorAll(".curve-block")].map((host) => new Block(host));
+})();

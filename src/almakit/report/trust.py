@@ -1,0 +1,154 @@
+"""What was run and whether to trust it: findings as sentences with a level, and the facts of the run. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..eval.records import FAILED, INVALID, SUCCESS
+from .labels import distance_name, label_attacks
+from .subjects import Subject
+
+GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
+UNROUNDED = " Distances are those of the unrounded images; to count only what image files can hold, run with bits = 8."
+_SEVERITY = {"refuse": BAD, "warn": WARN, "note": NOTE}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One reason to believe the numbers, or not to."""
+
+    level: str  # good, note, warn or bad
+    what: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How a subject's records ended, all attacks together."""
+
+    records: int
+    claims: int  # attacked images an attack says it fooled
+    refuted: int  # of all claims, those the verdict does not confirm
+    survivors: int  # confirmed claims that outlive rounding to 8 bits
+    failed: int  # attacked images nothing was found for
+    invalid: int  # of these, without finite logits
+
+
+def count(subject: Subject) -> Counts:
+    rows = [record for column in subject.columns for record in column.rows.values()]
+    return Counts(
+        len(rows),
+        sum(row.status == SUCCESS for row in rows),
+        sum(row.refuted for row in rows),
+        sum(row.status == SUCCESS and row.fooled and row.fooled_8bit for row in rows),
+        sum(row.status in (FAILED, INVALID) for row in rows),
+        sum(row.status == INVALID for row in rows),
+    )
+
+
+def checks(subject: Subject) -> list[Check]:
+    """In the order one would ask."""
+    counts = count(subject)
+    found = [_finished(subject), *_preflight(subject)]
+    confirmed = counts.claims - counts.refuted
+    if counts.refuted:
+        found.append(
+            Check(
+                BAD,
+                "Verdict",
+                f"{counts.refuted} of {counts.claims} claimed successes are refuted by a fresh forward pass; "
+                "they count as not found.",
+            )
+        )
+    elif counts.claims:
+        found.append(
+            Check(
+                GOOD,
+                "Verdict",
+                f"All {counts.claims} claimed successes are confirmed by a fresh forward pass of the stored images, "
+                "at another batch size and in full precision.",
+            )
+        )
+    else:
+        found.append(Check(NOTE, "Verdict", "No attack claims a success, so there was nothing to confirm."))
+    if confirmed:
+        share = counts.survivors / confirmed
+        bits = {run.spec.bits for run in subject.runs}
+        hint = "" if bits == {8} or share > 0.99 else UNROUNDED
+        sentence = f"{100 * share:.1f} % of the confirmed successes survive rounding to 8 bits.{hint}"
+        found.append(Check(GOOD if share > 0.99 else NOTE, "8 bits", sentence))
+    if counts.failed:
+        names = label_attacks([column.info for column in subject.columns])
+        which = "; ".join(
+            f"{name.label} ({distance_name(column.info.distance).label}): {missing}"
+            for name, column in zip(names, subject.columns, strict=True)
+            if (missing := sum(row.status in (FAILED, INVALID) for row in column.rows.values()))
+        )
+        invalid = f" ({counts.invalid} because the logits were not finite)" if counts.invalid else ""
+        found.append(
+            Check(
+                WARN,
+                "Failures",
+                f"Nothing was found for {counts.failed} attacked images{invalid}: {which}. "
+                "A failure of an attack is no proof of robustness.",
+            )
+        )
+    return found
+
+
+def _finished(subject: Subject) -> Check:
+    missing = sum(summary["missing_records"] for summary in subject.summaries)
+    there = sum(len(run.records) for run in subject.runs)
+    if not missing:
+        return Check(GOOD, "Finished", "The run is complete." if len(subject.runs) == 1 else "All runs are complete.")
+    share = there / (there + missing)
+    return Check(
+        WARN,
+        "Unfinished",
+        f"This run is not finished: {there} of {there + missing} results are there ({100 * share:.0f} %). "
+        "Everything below covers what is there, and attacks may cover different images; "
+        "the same almakit run command goes on.",
+    )
+
+
+def _preflight(subject: Subject) -> list[Check]:
+    findings = [finding for run in subject.runs for finding in run.findings]
+    if not findings:
+        return [Check(GOOD, "Preflight", "Preflight had nothing to object to.")]
+    unique = {(finding["name"], finding["sentence"]): finding for finding in findings}
+    return [
+        Check(
+            _SEVERITY.get(finding["severity"], WARN),
+            f"Preflight: {finding['name']}",
+            f"{finding['sentence']} {finding['way_out']}".strip(),
+        )
+        for finding in unique.values()
+    ]
+
+
+def facts(subject: Subject) -> list[tuple[str, str]]:
+    """Where and how it was run, as pairs for a list."""
+    found: list[tuple[str, str]] = []
+    for run, summary in zip(subject.runs, subject.summaries, strict=True):
+        environment: dict[str, Any] = summary.get("environment") or {}
+        settings = summary["run"]
+        found += [
+            ("run folder", run.folder.name),
+            ("model", str(settings.get("model"))),
+            ("data", str(settings.get("data"))),
+        ]
+        found += [
+            ("images", str(summary["images"])),
+            ("started", str(summary.get("started") or "not recorded")),
+            ("seed", str(settings.get("seed"))),
+        ]
+        grid = "" if settings.get("bits") is None else f", attacks on the {settings['bits']}-bit grid"
+        found.append(("precision", f"{settings.get('dtype')}{grid}"))
+        for name in ("almakit", "commit", "python", "torch", "numpy", "device", "processor", "threads", "system"):
+            value = environment.get(name)
+            if value is not None or name in ("almakit", "torch"):
+                found.append((name, "not recorded" if value is None else str(value)))
+        for name in ("weights_sha256", "data_sha256", "spec_sha256"):
+            found.append((name.replace("_", " "), str(settings.get(name) or "not recorded")))
+    return found

@@ -1,0 +1,51 @@
+"""``almakit report``: everything a report is, written into one folder. No torch here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..eval import chunkfiles
+from . import figures, formats, html, subjects
+from .blocks import blocks
+from .payload import USUAL, Limits
+from .subjects import Subject
+from .summary import geometric_means
+
+Say = Callable[[str], None]
+
+
+def write_report(
+    folders: Sequence[str | Path], out: str | Path, limits: Limits = USUAL, with_figures: bool = True
+) -> list[Path]:
+    """Reads the run folders and writes the page, tables, figures and summary into ``out``; returns what was written, the page first."""
+    found = subjects.load(folders)
+    place = Path(out)
+    tables = blocks(found)
+    texts = {
+        "index.html": html.render(found, limits),
+        "tables.md": formats.markdown(tables),
+        "tables.csv": formats.comma_separated(tables),
+        "tables.tex": formats.latex(tables),
+        "summary.json": json.dumps(summary(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+    }
+    for name, text in texts.items():
+        chunkfiles.write_bytes(place / name, text.encode("utf-8"))
+    written = [place / name for name in texts]
+    if with_figures:
+        written += figures.draw_curves(found, place)
+        gallery = figures.draw_gallery(found, place)
+        written += [gallery] if gallery else []
+    return written
+
+
+def summary(found: Sequence[Subject]) -> dict[str, Any]:
+    """The numbers of all runs, and geometric means over the models where there are several."""
+    runs = [
+        part | {"folder": run.folder.name}
+        for subject in found
+        for run, part in zip(subject.runs, subject.summaries, strict=True)
+    ]
+    return {"format": 1, "runs": runs, "geometric_means": geometric_means(runs) if len(found) > 1 else []}

@@ -1,0 +1,312 @@
+"""The report's page in Chromium: opens from a file with no error and no request, and does what it says."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report.made_runs import FOUR, MadeAttack, make_run
+
+from almakit.eval.folder import Run
+from almakit.report import html, subjects
+from almakit.report.payload import Limits
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """name -> (run folder, page), each made once."""
+    root = tmp_path_factory.mktemp("pages")
+    kept: dict[str, tuple[Path, Path]] = {}
+
+    def make(name: str, limits: Limits = Limits(), **settings: Any) -> tuple[Path, Path]:  # noqa: B008 (frozen)
+        if name not in kept:
+            run = make_run(root / name / "run", **settings)
+            page = root / name / "index.html"
+            page.write_text(html.render(subjects.load([run]), limits), encoding="utf-8")
+            kept[name] = run, page
+        return kept[name]
+
+    return make
+
+
+def proven(run: Path, attack: int) -> np.ndarray:
+    return np.array([record.proven for record in Run(run).records_of(attack)])
+
+
+def robust(run: Path, attack: int, epsilon: float) -> str:
+    return f"{100 * float((proven(run, attack) > epsilon).mean()):.1f}"
+
+
+def readout(page: Any, label: str) -> str:
+    row = page.locator("table.readout tr", has=page.get_by_role("button", name=label, exact=True))
+    return str(row.locator("td").first.inner_text()).replace("\u2009%", "")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1000, 1600])
+def test_opens_at_every_width_without_scrolling_sideways(made: Any, visit: Any, width: int, scheme: str) -> None:
+    _, file = made("usual")
+    page = visit(file, width, scheme)
+    assert page.title().startswith("mnist/smallcnn")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#curves canvas").count() == 1
+    assert page.locator("#gallery .card-button").count() > 0
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background))) < 150) == (scheme == "dark")
+
+
+def test_slider_and_field_read_robust_accuracy(made: Any, visit: Any) -> None:
+    run, file = made("usual")
+    page = visit(file)
+    field = page.locator("#curves input[type=number]")
+    for epsilon in (0.5, 0.9123, 1.7):
+        field.fill(str(epsilon))
+        assert readout(page, "ALMA 100") == robust(run, 0, epsilon)
+        assert readout(page, "DDN 100") == robust(run, 2, epsilon)
+    slider = page.locator("#curves input[type=range]")
+    slider.focus()
+    before = float(field.input_value())
+    for _ in range(25):
+        page.keyboard.press("ArrowRight")
+    moved = float(field.input_value())
+    assert moved > before
+    assert readout(page, "ALMA 1000") == robust(run, 1, moved)
+    together = np.min([proven(run, attack) for attack in range(4)], axis=0)
+    assert f"{100 * float((together > moved).mean()):.1f}" in page.locator("#curves .said").inner_text()
+    assert page.locator("#curves .u-over").count() == 1
+
+
+def test_log_axis_keeps_the_reading(made: Any, visit: Any) -> None:
+    run, file = made("usual")
+    page = visit(file)
+    page.locator("#curves input[type=number]").fill("1.25")
+    page.get_by_label("log axis").check()
+    assert readout(page, "ALMA 100") == robust(run, 0, 1.25)
+    slider = page.locator("#curves input[type=range]")
+    slider.focus()
+    page.keyboard.press("Home")
+    assert 0 < float(page.locator("#curves input[type=number]").input_value()) < proven(run, 1)[proven(run, 1) > 0].min()
+
+
+def test_clicking_and_hovering_a_curve(made: Any, visit: Any) -> None:
+    run, file = made("usual")
+    page = visit(file)
+    over = page.locator("#curves .u-over")
+    over.hover(position={"x": 150, "y": 100})
+    tip = page.locator("#curves .tip")
+    assert tip.is_visible() and "ALMA 1000" in tip.inner_text()
+    over.click(position={"x": 150, "y": 100})
+    epsilon = float(page.locator("#curves input[type=number]").input_value())
+    assert readout(page, "DDN 1000") == robust(run, 3, epsilon)
+
+
+def test_curves_switch_off_and_on(made: Any, visit: Any) -> None:
+    _, file = made("usual")
+    page = visit(file)
+    button = page.locator("table.readout").get_by_role("button", name="DDN 100", exact=True)
+    picture = page.locator("#curves canvas")
+    before = picture.screenshot()
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert picture.screenshot() != before
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+
+
+def test_table_sorts_within_its_blocks(made: Any, visit: Any) -> None:
+    two = (*FOUR, MadeAttack(distance="l1", strength=1.3), MadeAttack("fmn", "FMN", "l1", 100, 1.0), MadeAttack("fab", "FAB", "l1", 100, 1.1, failing=0.8))
+    _, file = made("two", attacks=two)
+    page = visit(file)
+
+    def medians() -> list[list[float]]:
+        bodies = page.locator("table.results tbody")
+        return [[math.inf if text == "–" else float(text) for text in bodies.nth(n).locator(".value").all_inner_texts()] for n in range(bodies.count())]
+
+    head = page.locator("table.results th", has=page.get_by_role("button", name="Median", exact=True))
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert [len(block) for block in medians()] == [3, 4] and all(block == sorted(block) for block in medians())
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert medians()[1] == sorted(medians()[1], reverse=True)
+    assert medians()[0][-1] == math.inf  # what has no value stays last
+    name = page.get_by_role("button", name="Attack", exact=True)
+    name.focus()
+    page.keyboard.press("Enter")
+    labels = page.locator("table.results tbody").nth(1).locator("tr:not(.block) th").all_inner_texts()
+    assert labels == ["ALMA 100", "ALMA 1000", "DDN 100", "DDN 1000"]
+
+
+def test_gallery_filters_sorts_and_opens(made: Any, visit: Any) -> None:
+    run, file = made("usual")
+    page = visit(file)
+    page.locator("#explore-attack").select_option(label="DDN 100 (ℓ2)")
+    records = Run(run).records_of(2)
+    images = Run(run).images
+
+    def shown() -> list[int]:
+        while page.locator("#explore-more").is_visible():
+            page.locator("#explore-more").click()
+        return [int(value) for value in page.locator("#gallery .card-button").evaluate_all("cards => cards.map(card => card.dataset.image)")]
+
+    page.locator("#explore-status").select_option("failed")
+    assert sorted(shown()) == [record.image for record in records if record.status == "failed"]
+    page.locator("#explore-status").select_option("success")
+    page.locator("#explore-sort").select_option("near")
+    by_distance = sorted((record for record in records if record.status == "success"), key=lambda record: record.proven)
+    assert shown() == [record.image for record in by_distance]
+    page.locator("#explore-class").select_option(str(images[by_distance[0].image].label))
+    assert {images[place].label for place in shown()} == {images[by_distance[0].image].label}
+
+    page.locator("#gallery .card-button").first.click()
+    dialog = page.locator("dialog[open]")
+    first = by_distance[0]
+    text = dialog.inner_text()
+    assert f"Image {images[first.image].id}" in text and "51.0" in text and "93.0" in text
+    assert ("Still adversarial after rounding" in text) == first.fooled_8bit
+    assert dialog.locator("img").count() == 3
+    assert dialog.locator("img").evaluate_all("all => all.every(one => one.complete && one.naturalWidth === 28)")
+    for name in ("ℓ0", "ℓ1", "ℓ2", "ℓ∞", "1 − SSIM"):
+        assert dialog.get_by_role("rowheader", name=name, exact=True).count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_arrow_keys_walk_through_the_open_images(made: Any, visit: Any) -> None:
+    _, file = made("usual")
+    page = visit(file)
+    page.locator("#gallery .card-button").first.focus()
+    page.keyboard.press("Enter")
+    title = page.locator("#detail-title")
+    first = title.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert title.inner_text() != first
+    page.keyboard.press("ArrowLeft")
+    assert title.inner_text() == first
+
+
+def test_scatter_counts_wins(made: Any, visit: Any) -> None:
+    run, file = made("usual")
+    page = visit(file)
+    page.locator("#scatter-b").select_option(label="DDN 100")
+    a, b = proven(run, 0).astype(np.float32), proven(run, 2).astype(np.float32)
+    open_ = ~((a == 0) & (b == 0))
+    with np.errstate(invalid="ignore"):
+        smaller = float((b < a * (1 - 1e-3))[open_].mean())
+    assert f"DDN 100 found the smaller change on {100 * smaller:.1f}" in page.locator("#scatter-said").inner_text()
+    page.locator("#scatter-swap").click()
+    assert page.locator("#scatter-said").inner_text().count(f"{100 * smaller:.1f}") >= 1
+    page.locator("#scatter-log").check()
+    assert page.locator("#scatter-plot canvas").count() == 1
+
+
+def test_course_of_an_attack(made: Any, visit: Any) -> None:
+    _, file = made("usual")
+    page = visit(file)
+    titles = page.locator("#trace-panels figcaption").all_inner_texts()
+    assert [title.removesuffix(" (log)") for title in titles] == ["ℓ2 distance", "multiplier μ", "penalty weight ρ", "constraint", "step size"]
+    page.locator("#trace-panels .plot").first.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    assert page.locator("#trace-readout").inner_text().startswith("Step 2: distance ")
+    page.locator("#trace-select").select_option(index=2)
+    assert "multiplier μ" not in " ".join(page.locator("#trace-panels figcaption").all_inner_texts())
+
+
+def test_theme_switch_and_print(made: Any, visit: Any) -> None:
+    _, file = made("usual")
+    page = visit(file)
+    colour = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(colour)
+    page.locator("#theme").click()
+    assert page.evaluate(colour) != light and page.locator("#theme").get_attribute("aria-pressed") == "true"
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('.top')).display") == "none"
+    assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--card')").strip() == "#FFFFFF"
+    assert page.pdf()[:4] == b"%PDF"
+
+
+def test_no_success_at_all(made: Any, visit: Any) -> None:
+    nothing = (MadeAttack(failing=1.0), MadeAttack("ddn", "DDN", failing=1.0))
+    _, file = made("nothing", attacks=nothing, images=20, already_wrong=0.0)
+    page = visit(file)
+    assert readout(page, "ALMA 100") == "100.0"
+    assert "No attack claims a success" in page.locator("#trust").inner_text()
+    page.locator("#gallery .card-button").first.click()
+    assert "No adversarial image was found" in page.locator("dialog[open]").inner_text()
+
+
+def test_one_image(made: Any, visit: Any) -> None:
+    run, file = made("one", images=1, attacks=FOUR[:1], already_wrong=0.0)
+    page = visit(file)
+    page.locator("#curves input[type=number]").fill("0.01")
+    assert readout(page, "ALMA 100") == "100.0"
+    page.locator("#curves input[type=number]").fill(str(float(proven(run, 0)[0]) * 1.01))
+    assert readout(page, "ALMA 100") == "0.0"
+    assert "needs two attacks" in page.locator("#scatter").inner_text()
+
+
+def test_thirty_attacks(made: Any, visit: Any) -> None:
+    many = tuple(MadeAttack(f"attack{n}", f"Attack {n}", steps=100, strength=1 + n / 50) for n in range(30))
+    run, file = made("thirty", attacks=many, images=30)
+    page = visit(file)
+    assert page.locator("table.readout tbody tr").count() == 31
+    page.locator("#curves input[type=number]").fill("1.3")
+    assert readout(page, "Attack 17 100") == robust(run, 17, 1.3)
+    page.locator("#curves .u-over").hover(position={"x": 200, "y": 80})
+    assert "and 18 more" in page.locator("#curves .tip").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1000
+
+
+def test_names_from_outside_stay_text(made: Any, visit: Any) -> None:
+    attack = MadeAttack(title=f"{EVIL}</script><script>alert(2)</script>", settings={"note": "'\"><b>"})
+    _, file = made("evil", attacks=(attack, FOUR[1]), images=12, model=EVIL, data="</script><script>alert(3)</script>", label=f"\u2028{EVIL}.png",
+                   class_names=(EVIL, *"bcdefghij"), findings=((EVIL, "warn", EVIL, EVIL),))  # fmt: skip
+    page = visit(file)
+    page.locator("#gallery .card-button").first.click()
+    page.keyboard.press("Escape")
+    page.locator("#curves .u-over").hover(position={"x": 100, "y": 100})
+    assert EVIL in page.title() and EVIL in page.locator("h1").inner_text()
+    assert page.locator("img[src=x]").count() == 0
+    assert page.evaluate("[...document.scripts].filter(script => script.textContent.startsWith('alert')).length") == 0
+    assert page.locator("#explore-class option", has_text=EVIL).count() <= 1
+
+
+def test_unfinished_run_says_so(made: Any, visit: Any) -> None:
+    run, file = made("half", images=96, unfinished=5)
+    page = visit(file)
+    assert "Not finished" in page.locator(".banner").inner_text()
+    there = len(Run(run).records)
+    assert f"{there} of {4 * 96} results are there" in page.locator("#trust").inner_text()
+    assert page.locator("table.results").get_by_role("button", name="Images").count() == 1
+    done = proven(run, 2)
+    assert 0 < len(done) < 96
+    page.locator("#curves input[type=number]").fill("1.2")
+    assert readout(page, "DDN 100") == f"{100 * float((done > 1.2).mean()):.1f}"
+    assert readout(page, "DDN 1000") == "–"  # nothing yet
+
+
+def test_limited_pictures_are_said_to_be(made: Any, visit: Any) -> None:
+    _, file = made("limited", Limits(images=9), images=40)
+    page = visit(file)
+    assert "pictures of 9 of 40 images" in page.locator("#explore-limit").inner_text()
+    assert page.locator("#explore-count").inner_text() == "9 images"
+
+
+def test_several_models_share_an_epsilon(tmp_path: Path, visit: Any) -> None:
+    runs = [make_run(tmp_path / name, 40, model=f"mnist/{name}", weights=name * 64, seed=n) for n, name in enumerate("ab")]
+    file = tmp_path / "index.html"
+    file.write_text(html.render(subjects.load(runs)), encoding="utf-8")
+    page = visit(file, 1600)
+    assert page.locator("#curves figure").count() == 2
+    page.locator("#curves input[type=number]").fill("1.1")
+    row = page.locator("table.readout tbody tr").first.locator("td").all_inner_texts()
+    assert [cell.replace("\u2009%", "") for cell in row] == [robust(run, 0, 1.1) for run in runs]
+    page.locator("#explore-model").select_option(label="mnist/b")
+    assert page.locator("#gallery .card-button").count() > 0

@@ -1,0 +1,139 @@
+"""Run folders as reports read them: joined where they belong together, one sentence where they are damaged."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report.made_runs import FOUR, MadeAttack, make_run
+
+from almakit.cli.main import main
+from almakit.errors import AlmakitError
+from almakit.eval.store import Store, database_name
+from almakit.report import html, subjects
+from almakit.report.trust import checks, count
+
+
+def test_runs_of_the_same_weights_and_images_are_one_subject(tmp_path: Path) -> None:
+    a, b = make_run(tmp_path / "a", 40, FOUR[:2]), make_run(tmp_path / "b", 40, FOUR[2:], seed=1)
+    (subject,) = subjects.load([a, b])
+    assert [column.info.title for column in subject.columns] == ["ALMA", "ALMA", "DDN", "DDN"]
+    # d* is now what either run found, so nobody is better off than alone, and the best of all is close to 1.
+    alone = [column.numbers["optimality"]["value"] for folder in (a, b) for subject_ in subjects.load([folder]) for column in subject_.columns]
+    joined = [column.numbers["optimality"]["value"] for column in subject.columns]
+    assert all(new <= old + 1e-12 for new, old in zip(joined, alone, strict=True)) and min(joined) < min(alone)
+    assert max(joined) > 0.9
+
+
+def test_other_weights_or_images_are_other_subjects(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a", 20), make_run(tmp_path / "b", 20, weights="e" * 64), make_run(tmp_path / "c", 21)]
+    names = [subject.name for subject in subjects.load(runs)]
+    assert names == ["mnist/smallcnn (a)", "mnist/smallcnn (b)", "mnist/smallcnn (c)"]
+
+
+def test_distances_tell_missing_from_not_found(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a", 64, (MadeAttack(failing=0.5), MadeAttack("ddn", "DDN")), unfinished=1)
+    (subject,) = subjects.load([run])
+    alma, ddn = (column.distances(subject.images) for column in subject.columns)
+    assert np.isinf(alma).any() and (alma == 0).any() and not np.isnan(alma).any()
+    assert np.isnan(ddn[32:]).all() and not np.isnan(ddn[:32]).any()
+    assert not subject.complete
+    assert checks(subject)[0].level == "warn"
+
+
+def test_refuted_claims_are_counted_and_not_believed(tmp_path: Path) -> None:
+    (subject,) = subjects.load([make_run(tmp_path / "a", 30, (MadeAttack(refuted=2), MadeAttack("ddn", "DDN")))])
+    assert count(subject).refuted == 2
+    assert np.isinf(subject.columns[0].distances(subject.images)).sum() == 2
+    verdict = next(check for check in checks(subject) if check.what == "Verdict")
+    assert verdict.level == "bad" and verdict.sentence.startswith("2 of ")
+    assert "refuted by the verdict" in html.render([subject])
+
+
+def test_the_same_folder_twice_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a", 5)
+    with pytest.raises(AlmakitError, match="given twice"):
+        subjects.load([run, tmp_path / "a" / ".." / "a"])
+
+
+def _no_database(run: Path) -> None:
+    (run / database_name()).unlink()
+
+
+def _truncated(run: Path) -> None:
+    file = run / database_name()
+    file.write_bytes(file.read_bytes()[:5000])
+
+
+def _garbage(run: Path) -> None:
+    (run / database_name()).write_bytes(b"not a database" * 1000)
+
+
+def _zeros_in_the_middle(run: Path) -> None:
+    file = run / database_name()
+    content = bytearray(file.read_bytes())
+    content[4096 : len(content) - 4096] = bytes(len(content) - 8192)
+    file.write_bytes(bytes(content))
+
+
+def _no_table(run: Path) -> None:
+    with sqlite3.connect(run / database_name()) as db:
+        db.execute("DROP TABLE results")
+
+
+def _bad_json(run: Path) -> None:
+    with sqlite3.connect(run / database_name()) as db:
+        db.execute("UPDATE images SET top = '[[1, '")
+
+
+def _odd_status(run: Path) -> None:
+    with sqlite3.connect(run / database_name()) as db:
+        db.execute("UPDATE results SET status = 'splendid'")
+
+
+def _no_settings(run: Path) -> None:
+    (run / "run.toml").unlink()
+
+
+def _broken_settings(run: Path) -> None:
+    (run / "run.toml").write_text("model = [")
+
+
+def _other_image_file(run: Path) -> None:
+    file = next((run / "adversarials").rglob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+
+
+def _no_original(run: Path) -> None:
+    shutil.rmtree(run / "originals")
+
+
+DAMAGE = (_no_database, _truncated, _garbage, _zeros_in_the_middle, _no_table, _bad_json, _odd_status, _no_settings, _broken_settings,
+          _other_image_file, _no_original)  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_a_damaged_folder_is_one_sentence(damage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "a", 40)
+    damage(run)
+    assert main(["report", str(run), "--out", str(tmp_path / "out"), "--no-figures"]) == 1
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("almakit: ") and "\n" not in said and said.endswith(".") and "unexpected" not in said, said
+    assert not (tmp_path / "out" / "index.html").exists()
+
+
+def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a", 10, unfinished=4)
+    (subject,) = subjects.load([run])
+    page = html.render([subject])
+    assert "No image has been attacked yet" in page and "0 of 40 results are there" in page
+    with Store(run / database_name()) as store, store.transaction():
+        store.db.execute("DELETE FROM images")
+        store.db.execute("DELETE FROM chunks")
+    (subject,) = subjects.load([run])
+    assert math.isnan(float("nan") if subject.summaries[0]["clean_accuracy"]["value"] is None else 0.0)
+    assert "0 of 40 results" in html.render([subject])
