@@ -1,0 +1,129 @@
+"""What the benchmarks share: our attack and a peer judged alike on the same images, results kept cell by cell, the paper's figures, tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import peers
+import torch
+from torch import Tensor, nn
+
+from almakit import attacks, distances
+from almakit.core import Status
+
+Cell = dict[str, Any]
+
+
+class Results:
+    """Cells by key in a JSON file, written after each one, so that a run that was stopped goes on where it was."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.cells: dict[str, Cell] = json.loads(path.read_text()) if path.exists() else {}
+
+    def keep(self, key: str, cell: Cell) -> None:
+        """Adds a cell and writes the file; other runs may write to it at the same time, so theirs are read again first."""
+        if self.path.exists():
+            self.cells = {**self.cells, **json.loads(self.path.read_text())}
+        self.cells[key] = cell
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_suffix(f".{os.getpid()}.part")
+        lines = [f"{json.dumps(name)}: {json.dumps(self.cells[name])}" for name in sorted(self.cells)]
+        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        part.replace(self.path)
+
+
+def run_ours(text: str, model: nn.Module, x: Tensor, labels: Tensor, batch: int) -> Cell:
+    """Our attack, e.g. ``alma(distance=l2)``, on the images ``x`` (B, ...) with ``labels`` (B,)."""
+    started = time.perf_counter()
+    result = attacks.get(text)(model, x, labels, batch_size=batch)
+    seconds = time.perf_counter() - started
+    attacked = result.status != Status.ALREADY_WRONG
+    with torch.no_grad():
+        # Judged as the peers are: by a fresh pass over what was returned, not by what the result says of itself.
+        found = torch.cat([model(part).argmax(1) for part in result.adversarials.split(batch)]) != labels
+    values = torch.where(found, result.distances, torch.full_like(result.distances, float("inf")))
+    return cell(values, seconds, result.forwards[attacked], result.backwards[attacked])
+
+
+def run_peer(peer: peers.Peer, model: nn.Module, x: Tensor, labels: Tensor, steps: int, distance: str, batch: int) -> Cell:
+    """A peer on those of the images ``x`` (B, ...) that are classified as ``labels`` (B,), judged by a fresh pass over what it returned."""
+    with torch.no_grad():
+        todo = (torch.cat([model(part).argmax(1) for part in x.split(batch)]) == labels).nonzero().flatten()
+    counting = peers.Counting(model).eval()
+    started = time.perf_counter()
+    found = torch.cat([peer(counting, x[rows], labels[rows], steps).detach() for rows in todo.split(batch)])
+    seconds = time.perf_counter() - started
+    values = torch.zeros(len(x))
+    with torch.no_grad():
+        wrong = torch.cat([model(part).argmax(1) for part in found.split(batch)]) != labels[todo]
+        wrong &= ((found >= 0) & (found <= 1)).flatten(1).all(1)
+        values[todo] = torch.where(wrong, distances.get(distance)(x[todo], found), torch.tensor(float("inf")))
+    passes = torch.tensor([counting.forwards, counting.backwards]) / len(todo)
+    return cell(values, seconds, passes[:1], passes[1:])
+
+
+def cell(values: Tensor, seconds: float, forwards: Tensor, backwards: Tensor) -> Cell:
+    """What is kept of a run: success in percent, median over all images (already wrong 0, failed infinite), passes per attacked image.
+
+    ``values`` (B,) are the distances, kept to five digits with null for a failure; ``forwards`` and ``backwards`` (A,) are averaged.
+    """
+    rows = [float(f"{value:.5g}") for value in values.double().tolist()]
+    return {
+        "asr": round(100 * sum(map(math.isfinite, rows)) / len(rows), 3),
+        "median": _number(float(f"{statistics.median(rows):.6g}")),
+        "forwards": round(float(forwards.double().mean()), 2),
+        "backwards": round(float(backwards.double().mean()), 2),
+        "seconds": round(seconds, 1),
+        "distances": [_number(row) for row in rows],
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def paired(ours: Cell, theirs: Cell) -> list[float]:
+    """Our distance over theirs for each image that both attacked with success, in rising order."""
+    pairs = zip(ours["distances"], theirs["distances"], strict=True)
+    return sorted(a / b for a, b in pairs if a and b)
+
+
+def geometric_mean(ratios: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def published(path: Path | None = None) -> dict[tuple[str, ...], float]:
+    """The paper's medians by (data set, model, distance, attack, budget), from its tables beside the data folder; empty if not at hand."""
+    path = path or Path(os.environ.get("ALMAKIT_DATA", ".")).parent / "paper" / "tables.csv"
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        return {
+            (row["dataset"], row["model"], row["distance"], row["attack"], row["budget"]): float(row["median_distance"])
+            for row in csv.DictReader(file)
+            if row["median_distance"]
+        }
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A markdown table; a column whose name ends in a space is set to the left."""
+    rule = [":--" if name.endswith(" ") else "--:" for name in head]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [[name.strip() for name in head], rule, *rows])
+
+
+def replace_section(path: Path, name: str, text: str) -> None:
+    """Puts ``text`` between the markers ``<!-- name: begin -->`` and ``<!-- name: end -->`` of a page."""
+    page = path.read_text()
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if begin not in page or end not in page:
+        raise SystemExit(f"{path} has no lines {begin} and {end}; add them where the table belongs.")
+    before, after = page.split(begin)[0], page.split(end)[1]
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")

@@ -1,0 +1,227 @@
+"""Our ALMA beside the authors' library (adv-lib 0.2.8) and their paper: the same networks, the same images, in one run.
+
+    python benchmarks/parity.py --quick                      every pair once, with 20 images and 50 steps; nothing kept unless --out is given
+    python benchmarks/parity.py                              what is missing in benchmarks/results/parity.json (about 1.5 hours of one core)
+    python benchmarks/parity.py --cells mnist-100,lpips      only cells whose name contains one of these words
+    python benchmarks/parity.py --table                      the kept results as markdown; with --docs docs/parity.md also into that page
+
+Cells are ``group|network|distance|first step|steps|images``; each is kept as soon as it is done. A cell is held when all images succeed
+and our median is within 2 % of adv-lib's (group mnist-100: of the figures measured with adv-lib on the same 500 images).
+
+adv-lib needs an environment of its own, with ``src`` on PYTHONPATH and ALMAKIT_DATA set as for the tests:
+
+    python3.11 -m venv bench && echo "setuptools<81" > constraint.txt
+    PIP_CONSTRAINT=constraint.txt bench/bin/pip install torch==2.13.0 torchvision safetensors adv-lib==0.2.8
+
+(adv-lib runs only with a setuptools that still has pkg_resources. torchvision may lack its compiled operators beside a CPU torch: they are
+declared, never called. adv-lib's LPIPS would download torchvision's AlexNet; it is given the same file that our LPIPS reads.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import common
+import peers
+import torch
+from torch import nn
+
+from almakit import data, models
+
+HERE = Path(__file__).resolve().parent
+MNIST = ("mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades")
+CIFAR = ("cifar10/resnet20", "cifar10/resnet4b-adv")
+WITHIN = 0.02
+
+# The settings of the authors' runs, written out here and not taken from our own presets, so that a wrong preset shows.
+ALPHA = {50: 0.5, 100: 0.5, 1000: 0.9}
+FIRST_STEP = {
+    "paper": {"l1": 0.5, "l2": 0.1, "ciede2000-paper": 0.05, "ssim": 3e-5, "lpips": 1e-3},
+    "scripts": {"ssim": 1e-4, "lpips": 1e-2},
+}
+ADV_LIB_NAME = {"l1": "l1", "l2": "l2", "ciede2000-paper": "ciede2000", "ssim": "ssim", "lpips": "lpips"}
+
+# adv-lib's ALMA with 100 steps on the first 500 MNIST test images, one thread: medians, 100 % success in all.
+MEASURED_500 = {
+    ("mnist/smallcnn", "l2"): 1.332, ("mnist/smallcnn-ddn", "l2"): 2.590, ("mnist/smallcnn-trades", "l2"): 1.658,
+    ("mnist/smallcnn", "l1"): 6.315, ("mnist/smallcnn-ddn", "l1"): 13.923, ("mnist/smallcnn-trades", "l1"): 5.802,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the tables: a network, a distance, a first step and a budget."""
+
+    group: str
+    network: str
+    distance: str
+    steps: int
+    images: int
+    first_step: str = "paper"
+
+    @property
+    def key(self) -> str:
+        return f"{self.group}|{self.network}|{self.distance}|{self.first_step}|{self.steps} steps|{self.images} images"
+
+    @property
+    def ours(self) -> str:
+        return f"alma(distance={self.distance}, steps={self.steps}, epsilon={self.first_step})"
+
+    @property
+    def measured_before(self) -> float | None:
+        return MEASURED_500.get((self.network, self.distance)) if (self.steps, self.images) == (100, 500) else None
+
+    @property
+    def adv_lib(self) -> peers.Peer | None:
+        """The authors' ALMA with the same settings; None where it lacks the distance or was measured before."""
+        if self.distance not in ADV_LIB_NAME or self.measured_before:
+            return None
+        epsilon = FIRST_STEP[self.first_step][self.distance]
+        settings: dict[str, Any] = {"distance": ADV_LIB_NAME[self.distance], "init_lr_distance": epsilon, "α": ALPHA[self.steps]}
+        attack = peers.adv_lib("alma", "num_steps", **settings)
+        if self.distance != "lpips":
+            return attack
+
+        def with_the_same_alexnet(model: nn.Module, x: torch.Tensor, labels: torch.Tensor, steps: int) -> torch.Tensor:
+            peers.library("adv_lib.distances.lpips").models.alexnet = _alexnet
+            return attack(model, x, labels, steps)
+
+        return with_the_same_alexnet
+
+
+def _cases() -> list[Case]:
+    cases = [Case("mnist-100", network, distance, 100, 500) for distance in ("l2", "l1") for network in MNIST]
+    presets = [("l1", "paper"), ("l2", "paper"), ("ciede2000-paper", "paper"), ("ssim", "paper"), ("lpips", "paper"), ("ciede2000", "paper"),
+               ("ciede2000", "0.5"), ("ssim", "scripts"), ("lpips", "scripts")]  # fmt: skip
+    cases += [Case("cifar-100", network, distance, 100, 64, preset) for network in CIFAR for distance, preset in presets]
+    cases += [Case("mnist-1000", network, distance, 1000, 200) for distance in ("l2", "l1") for network in MNIST]
+    for network in reversed(CIFAR):
+        for distance, preset in presets:
+            # A thousand steps through ResNet-20 cost minutes for each distance: half the images for the perceptual ones, the paper's
+            # first steps only.
+            costly = network == "cifar10/resnet20" and distance not in ("l1", "l2")
+            if not (costly and preset == "scripts"):
+                cases.append(Case("cifar-1000", network, distance, 1000, 32 if costly else 64, preset))
+    return cases
+
+
+@cache
+def _alexnet(pretrained: bool = True) -> nn.Module:
+    """torchvision's AlexNet with the convolutions our LPIPS uses; its linear layers take no part in LPIPS and stay random."""
+    from safetensors.torch import load_file
+
+    net = peers.library("torchvision.models").AlexNet()
+    state = load_file(data.hub.path("lpips/alexnet-features.safetensors"))
+    net.features.load_state_dict({name.removeprefix("features."): value for name, value in state.items()})
+    return net
+
+
+@cache
+def _network(name: str) -> nn.Module:
+    # Convolutions on one CPU thread are about a quarter faster this way; both libraries get the same network.
+    return models.load(name).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def run(case: Case, results: common.Results, only_ours: bool) -> None:
+    """Runs what the results lack of a case."""
+    x, labels = data.load(case.network.split("/")[0], limit=case.images).tensors()
+    batch = 100 if case.network in MNIST else 64
+    if f"{case.key}|ours" not in results.cells:
+        results.keep(f"{case.key}|ours", common.run_ours(case.ours, _network(case.network), x, labels, batch))
+    peer = case.adv_lib
+    if peer is not None and not only_ours and f"{case.key}|adv-lib" not in results.cells:
+        torch.manual_seed(0)
+        results.keep(f"{case.key}|adv-lib", common.run_peer(peer, _network(case.network), x, labels, case.steps, case.distance, batch))
+
+
+def line(case: Case, results: common.Results, paper: dict[tuple[str, ...], float]) -> list[str] | None:
+    """A case as a row of the table; None where it has not been run."""
+    ours, theirs = results.cells.get(f"{case.key}|ours"), results.cells.get(f"{case.key}|adv-lib")
+    if ours is None:
+        return None
+    row = [case.network.split("/")[1], case.distance, case.first_step, str(case.images), f"{ours['asr']:.4g}", _value(ours["median"])]
+    reference = theirs["median"] if theirs else case.measured_before
+    row += [f"{theirs['asr']:.4g}" if theirs else "100" if reference else "–", _value(reference) if reference else "–"]
+    ratio = ours["median"] / reference if reference and ours["median"] else math.nan
+    row.append(f"{ratio:.3f}" if reference else "–")
+    if theirs:
+        ratios = common.paired(ours, theirs)
+        low, high = ratios[round(0.1 * (len(ratios) - 1))], ratios[round(0.9 * (len(ratios) - 1))]
+        row.append(f"{common.geometric_mean(ratios):.3f} ({low:.2f}–{high:.2f})")
+    else:
+        row.append("–")
+    if case.network in MNIST:
+        published = paper.get((*case.network.split("/"), case.distance, "alma", str(case.steps)))
+        row.append(f"{published:g}" if published else "–")
+    held = ours["asr"] == 100 and (not reference or abs(ratio - 1) <= WITHIN)
+    row.append("held" if held else "**missed**")
+    return row
+
+
+def _value(median: float | None) -> str:
+    return "∞" if median is None else f"{median:.4g}" if median >= 1e-3 else f"{median:.3e}"
+
+
+def tables(cases: Iterable[Case], results: common.Results) -> str:
+    """All groups as markdown."""
+    paper, parts = common.published(), []
+    titles = {
+        "mnist-100": "MNIST, 100 steps", "mnist-1000": "MNIST, 1000 steps", "cifar-100": "CIFAR-10, 100 steps", "cifar-1000": "CIFAR-10, 1000 steps",
+    }  # fmt: skip
+    cases = list(cases)
+    for group, title in titles.items():
+        chosen = [(case, row) for case in cases if case.group == group and (row := line(case, results, paper)) is not None]
+        if not chosen:
+            continue
+        head = ["network ", "distance ", "ε ", "images", "ours: success %", "median", "adv-lib: success %", "median", "ratio of medians",
+                "paired ratio (10–90 %)", *(["paper"] if chosen[0][0].network in MNIST else []), "2 % "]  # fmt: skip
+        parts.append(f"### {title}\n\n{common.markdown(head, [row for _, row in chosen])}\n\n{_passes([case for case, _ in chosen], results)}")
+    return "\n\n".join(parts)
+
+
+def _passes(cases: list[Case], results: common.Results) -> str:
+    """A sentence on the forwards and backwards of an attacked image."""
+    said = []
+    for who, name in (("ours", "Ours"), ("adv-lib", "adv-lib's")):
+        found = [results.cells[key] for case in cases if (key := f"{case.key}|{who}") in results.cells]
+        if found:
+            most = max(cell["forwards"] for cell in found), max(cell["backwards"] for cell in found)
+            seconds = sum(cell["seconds"] for cell in found)
+            said.append(f"{name}: at most {most[0]:g} forwards and {most[1]:g} backwards per attacked image, {seconds:.0f} s in all.")
+    return " ".join(said)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="20 images and 50 steps")
+    parser.add_argument("--cells", default="", help="words, comma-separated: only cells whose name contains one of them")
+    parser.add_argument("--only-ours", action="store_true", help="leave adv-lib out")
+    parser.add_argument("--out", type=Path, default=None, help="where results are kept; benchmarks/results/parity.json when left out")
+    parser.add_argument("--table", action="store_true", help="print the kept results and run nothing")
+    parser.add_argument("--docs", type=Path, default=None, help="a page whose section between the parity markers gets the tables")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    words = [word for word in chosen.cells.split(",") if word]
+    cases = [replace(case, steps=50, images=20) for case in _cases() if case.steps == 100] if chosen.quick else _cases()
+    cases = [case for case in cases if not words or any(word in case.key for word in words)]
+    with tempfile.TemporaryDirectory() as scratch:
+        kept = Path(scratch) / "quick.json" if chosen.quick else HERE / "results" / "parity.json"
+        results = common.Results(chosen.out or kept)
+        for case in [] if chosen.table else cases:
+            run(case, results, chosen.only_ours)
+            print(case.key, *(line(case, results, common.published()) or [])[4:], sep=" | ", flush=True)
+        text = tables(cases, results)
+    print(text)
+    if chosen.docs:
+        common.replace_section(chosen.docs, "parity", text)
+
+
+if __name__ == "__main__":
+    main()

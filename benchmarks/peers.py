@@ -1,0 +1,93 @@
+"""The same attacks in other libraries, each as a function of (model, images, labels, steps), for the comparison in ``baselines.py``.
+
+A peer returns its adversarial images and nothing else: success, distance and cost are judged outside, the same way for all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Peer = Callable[[nn.Module, Tensor, Tensor, int], Tensor]
+
+
+class Counting(nn.Module):
+    """A model that counts the images which go through it, forwards and backwards."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model, self.forwards, self.backwards = model, 0, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.forwards += len(x)
+        logits = self.model(x)
+        if logits.requires_grad:
+            logits.register_hook(self._count)
+        return logits
+
+    def _count(self, gradient: Tensor) -> None:
+        self.backwards += len(gradient)
+
+
+@lru_cache(maxsize=None)
+def library(name: str) -> Any:
+    """A peer's module by name, after filling in what it imports but never calls here."""
+    _stand_ins()
+    return import_module(name)
+
+
+@lru_cache(maxsize=None)
+def _stand_ins() -> list[torch.library.Library]:
+    """torchvision's compiled operators, which may be absent beside a CPU torch, are declared; adv-lib's plotting client is left empty."""
+    kept = []
+    if find_spec("visdom") is None:
+        sys.modules["visdom"] = ModuleType("visdom")
+    try:
+        torch.ops.torchvision.nms
+    except AttributeError:
+        operators = torch.library.Library("torchvision", "DEF")
+        for operator in ("nms", "qnms"):
+            operators.define(f"{operator}(Tensor a, Tensor b, float c) -> Tensor")
+        # The declaration lives as long as the library object does.
+        kept.append(operators)
+    return kept
+
+
+def adv_lib(function: str, steps_as: str = "steps", **settings: Any) -> Peer:
+    """An attack of adv-lib's: a function of (model, inputs, labels, ...)."""
+
+    def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
+        attack = getattr(library("adv_lib.attacks"), function)
+        return attack(model, x, labels, **{steps_as: steps}, **settings)
+
+    return run
+
+
+def foolbox(name: str, **settings: Any) -> Peer:
+    """A minimisation attack of foolbox's."""
+
+    def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
+        fb = library("foolbox")
+        wrapped = fb.PyTorchModel(model, bounds=(0, 1), device=x.device)
+        attack = getattr(fb.attacks, name)(steps=steps, **settings)
+        return attack.run(wrapped, x, fb.criteria.Misclassification(labels))
+
+    return run
+
+
+def torchattacks(name: str, **settings: Any) -> Peer:
+    """An attack of torchattacks'."""
+
+    def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
+        attack = getattr(library("torchattacks"), name)(model, steps=steps, **settings)
+        return attack(x, labels)
+
+    return run
