@@ -125,8 +125,7 @@ def _alexnet(pretrained: bool = True) -> nn.Module:
 
 @cache
 def _network(name: str) -> nn.Module:
-    # Convolutions on one CPU thread are about a quarter faster this way; both libraries get the same network.
-    return models.load(name).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return models.load(name)
 
 
 def run(case: Case, results: common.Results, only_ours: bool) -> None:

@@ -15,6 +15,7 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
     from . import attacks, data, distances, models
     from .attacks.alma import ALMA
+    from .attacks.alma_plus import ALMAPlus
     from .core import Box, Result, Status
     from .distances import check_distance
     from .errors import AlmakitError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing.
 _HOME = {
     "ALMA": "almakit.attacks.alma",
+    "ALMAPlus": "almakit.attacks.alma_plus",
     "AlmakitError": "almakit.errors",
     "Box": "almakit.core",
     "Result": "almakit.core",
@@ -35,7 +37,7 @@ _HOME = {
 _ROOMS = ("attacks", "data", "distances", "models")
 
 __all__ = [
-    "ALMA", "AlmakitError", "Box", "Result", "Status", "__version__", "attack", "attacks", "check_distance", "data", "distances",
+    "ALMA", "ALMAPlus", "AlmakitError", "Box", "Result", "Status", "__version__", "attack", "attacks", "check_distance", "data", "distances",
     "evaluate", "models",
 ]
 

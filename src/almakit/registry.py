@@ -17,6 +17,7 @@ from .errors import UnknownName
 BUILT_IN: dict[str, dict[str, str]] = {
     "attacks": {
         "alma": "almakit.attacks.alma:ALMA",
+        "alma-plus": "almakit.attacks.alma_plus:ALMAPlus",
         "ead": "almakit.attacks.ead:EAD",
         "cw": "almakit.attacks.cw:CW",
         "apgd": "almakit.attacks.apgd:APGD",

@@ -91,7 +91,9 @@ def test_log_axis_keeps_the_reading(made: Any, visit: Any) -> None:
     slider = page.locator("#curves input[type=range]")
     slider.focus()
     page.keyboard.press("Home")
-    assert 0 < float(page.locator("#curves input[type=number]").input_value()) < proven(run, 1)[proven(run, 1) > 0].min()
+    assert (
+        0 < float(page.locator("#curves input[type=number]").input_value()) < proven(run, 1)[proven(run, 1) > 0].min()
+    )
 
 
 def test_clicking_and_hovering_a_curve(made: Any, visit: Any) -> None:
@@ -120,13 +122,21 @@ def test_curves_switch_off_and_on(made: Any, visit: Any) -> None:
 
 
 def test_table_sorts_within_its_blocks(made: Any, visit: Any) -> None:
-    two = (*FOUR, MadeAttack(distance="l1", strength=1.3), MadeAttack("fmn", "FMN", "l1", 100, 1.0), MadeAttack("fab", "FAB", "l1", 100, 1.1, failing=0.8))
+    two = (
+        *FOUR,
+        MadeAttack(distance="l1", strength=1.3),
+        MadeAttack("fmn", "FMN", "l1", 100, 1.0),
+        MadeAttack("fab", "FAB", "l1", 100, 1.1, failing=0.8),
+    )
     _, file = made("two", attacks=two)
     page = visit(file)
 
     def medians() -> list[list[float]]:
         bodies = page.locator("table.results tbody")
-        return [[math.inf if text == "–" else float(text) for text in bodies.nth(n).locator(".value").all_inner_texts()] for n in range(bodies.count())]
+        return [
+            [math.inf if text == "–" else float(text) for text in bodies.nth(n).locator(".value").all_inner_texts()]
+            for n in range(bodies.count())
+        ]
 
     head = page.locator("table.results th", has=page.get_by_role("button", name="Median", exact=True))
     head.get_by_role("button").click()
@@ -153,7 +163,12 @@ def test_gallery_filters_sorts_and_opens(made: Any, visit: Any) -> None:
     def shown() -> list[int]:
         while page.locator("#explore-more").is_visible():
             page.locator("#explore-more").click()
-        return [int(value) for value in page.locator("#gallery .card-button").evaluate_all("cards => cards.map(card => card.dataset.image)")]
+        return [
+            int(value)
+            for value in page.locator("#gallery .card-button").evaluate_all(
+                "cards => cards.map(card => card.dataset.image)"
+            )
+        ]
 
     page.locator("#explore-status").select_option("failed")
     assert sorted(shown()) == [record.image for record in records if record.status == "failed"]
@@ -210,7 +225,13 @@ def test_course_of_an_attack(made: Any, visit: Any) -> None:
     _, file = made("usual")
     page = visit(file)
     titles = page.locator("#trace-panels figcaption").all_inner_texts()
-    assert [title.removesuffix(" (log)") for title in titles] == ["ℓ2 distance", "multiplier μ", "penalty weight ρ", "constraint", "step size"]
+    assert [title.removesuffix(" (log)") for title in titles] == [
+        "ℓ2 distance",
+        "multiplier μ",
+        "penalty weight ρ",
+        "constraint",
+        "step size",
+    ]
     page.locator("#trace-panels .plot").first.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
@@ -300,7 +321,9 @@ def test_limited_pictures_are_said_to_be(made: Any, visit: Any) -> None:
 
 
 def test_several_models_share_an_epsilon(tmp_path: Path, visit: Any) -> None:
-    runs = [make_run(tmp_path / name, 40, model=f"mnist/{name}", weights=name * 64, seed=n) for n, name in enumerate("ab")]
+    runs = [
+        make_run(tmp_path / name, 40, model=f"mnist/{name}", weights=name * 64, seed=n) for n, name in enumerate("ab")
+    ]
     file = tmp_path / "index.html"
     file.write_text(html.render(subjects.load(runs)), encoding="utf-8")
     page = visit(file, 1600)

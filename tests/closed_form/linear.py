@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from scipy.optimize import linprog, nnls
 from torch import Tensor
 
 
@@ -82,9 +84,6 @@ def to_halfspace(image: Tensor, w: Tensor, need: float, norm: float) -> float:
 
 def to_polytope(image: Tensor, weight: Tensor, bias: Tensor, target: int, norm: float) -> float:
     """min |d| such that every other class is below the target, by linear programming (l1, linf) or quadratic programming (l2)."""
-    import numpy as np
-    from scipy.optimize import LinearConstraint, linprog, minimize
-
     n = len(image)
     others = [k for k in range(len(weight)) if k != target]
     a = (weight[others] - weight[target]).numpy()
@@ -103,6 +102,14 @@ def to_polytope(image: Tensor, weight: Tensor, bias: Tensor, target: int, norm: 
         solution = linprog(cost, A_ub=np.vstack([top, bound]), b_ub=np.concatenate([b, np.zeros(2 * n)]),
                            bounds=[*zip(lo, hi, strict=True), (0, None)])
         return float(solution.fun) if solution.status == 0 else float("inf")
-    answer = minimize(lambda d: d @ d, np.zeros(n), jac=lambda d: 2 * d, bounds=list(zip(lo, hi, strict=True)), method="trust-constr",
-                      constraints=[LinearConstraint(a, -np.inf, b)], options={"gtol": 1e-12, "xtol": 1e-14, "maxiter": 3000})
-    return float(np.sqrt(answer.fun)) if answer.constr_violation < 1e-8 else float("inf")
+    # Least distance programming (Lawson and Hanson, chapter 23): min |d| with G d >= h is a non-negative least squares problem.
+    g = np.vstack([-a, np.eye(n), -np.eye(n)])
+    h = np.concatenate([-b, lo, -hi])
+    system = np.vstack([g.T, h])
+    wanted = np.zeros(n + 1)
+    wanted[-1] = 1
+    weights, residual = nnls(system, wanted, maxiter=100 * n)
+    if residual < 1e-10:
+        return float("inf")
+    rest = system @ weights - wanted
+    return float(np.linalg.norm(rest[:n] / rest[n]))

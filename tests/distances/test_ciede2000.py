@@ -196,8 +196,9 @@ def test_gradient_where_a_colour_turns_black(distance: CIEDE2000) -> None:
     bound, black, along = distance.bind(x), torch.zeros_like(x), x / x.amax()
     value, gradient = bound.value_and_grad(black)
     expected = (bound(1e-7 * along) - bound(-1e-7 * along)) / 2e-7
-    assert float((gradient * along).sum()) == pytest.approx(float(expected), rel=0.03)
-    assert relative(Bound.value_and_grad(bound, black)[1] - gradient, gradient) < 1e-2
+    assert float((gradient * along).sum()) == pytest.approx(float(expected), rel=1e-3)
+    # At the tip of a cone there is no one derivative: autograd's choice and float32's may differ by as much as the cone is steep.
+    assert relative(Bound.value_and_grad(bound, black)[1] - gradient, gradient) < 0.05
     single = distance.bind(x.float()).value_and_grad(black.float())
     assert relative(single[0] - value, value) < 1e-5 and relative(single[1] - gradient, gradient) < 0.05
 

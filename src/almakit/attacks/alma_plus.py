@@ -7,17 +7,25 @@ from dataclasses import dataclass
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from .plus.free_steps import free_steps
-from .plus.lagrangian import Lagrangian, lagrangian
-from .plus.polish import polish
+from .plus.level import level
+from .plus.rounds import searches
 from .plus.scan import scan
+from .plus.sparse import sparse
 
 
 @dataclass(frozen=True)
 class ALMAPlus(Attack):
-    """An augmented-Lagrangian search followed by a polish for l1, l2 and linf, and free steps on the distance for every other one."""
+    """Finds small perturbations in few model passes: at most ``steps`` forwards and ``steps`` backwards per image.
+
+    l1 and l2: a scan of the likely rival classes, augmented-Lagrangian searches with a soft margin over a detached scale and every size in
+    units of the linearised distance to the boundary, then a polish by sequential programming on the linearised constraint. linf: a search over
+    the radius. l0: a search over the number of values. Any other distance: free steps, many on the distance between two model passes.
+    On a linear model the scan alone gives the exact answer for l1, l2 and linf.
+    After Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021; docs/alma-plus.md has the algorithm and what each piece is worth.
+    """
 
     title = "ALMA-plus"
-    cost = "1 forward, 1 backward per step"
+    cost = "at most 1 forward, 1 backward per step"
     paper = "almakit; after Rony et al., ICCV 2021"
 
     distance: DistanceLike = "l2"
@@ -25,13 +33,18 @@ class ALMAPlus(Attack):
 
     def run(self, problem: Problem) -> None:
         norm = problem.bound.distance.norm
-        if norm not in (1.0, 2.0, float("inf")):
+        if norm == 0.0:
+            sparse(problem, self.steps)
+        elif norm is None:
             free_steps(problem, self.steps)
-            return
-        rivals = max(1, min(9, self.steps // 10))
-        found = scan(problem, rivals, norm)
-        problem.query(found.nearest, grad=False)
-        rest = self.steps - 2 - max(0, rivals - 4)
-        last = rest // 5
-        lagrangian(problem, rest - last, found.unit, Lagrangian(first=0.4 if norm == 1 else 0.2), start=problem.x)
-        polish(problem, last, norm)
+        else:
+            # Rivals are worth a tenth of the budget; what they cost in backwards is taken from the searches.
+            rivals = max(1, min(9, self.steps // 10))
+            seen = scan(problem, rivals, norm)
+            if self.steps > 1:
+                problem.query(seen.nearest, grad=False)
+            rest = self.steps - 2 - max(0, seen.classes.shape[1] - 3)
+            if norm == float("inf"):
+                level(problem, rest, seen.nearest)
+            else:
+                searches(problem, rest, norm, seen)

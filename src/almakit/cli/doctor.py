@@ -25,6 +25,7 @@ def main(args: argparse.Namespace) -> int:
             raise Usage(f"give --{name}.")
 
     from ..eval.attacktext import build_all, text_of
+    from ..eval.begin import at_a_time, looked_at
     from ..eval.progress import duration
     from ..eval.subject import open_data, open_model
     from ..models.preflight import preflight
@@ -34,8 +35,8 @@ def main(args: argparse.Namespace) -> int:
     except BadInput as error:
         raise Usage(str(error)) from error
     subject, dataset = open_model(spec.model, spec), open_data(spec.data, spec)
-    sample = dataset.chunk(range(min(SEEN, len(dataset))))
-    size = spec.batch_size if isinstance(spec.batch_size, int) else 64
+    sample = looked_at(dataset, SEEN)
+    size = spec.batch_size if isinstance(spec.batch_size, int) else at_a_time(sample)
     report = preflight(subject.model, sample.x.to(subject.device), sample.labels, allow=spec.allow, batch_size=size)
     accuracy = "unknown" if report.clean_accuracy is None else f"{100 * report.clean_accuracy:.1f} %"
     print(

@@ -73,7 +73,8 @@ class _Path:
         if self.norm == float("inf"):
             # No entry moves farther than the radius, so the distance left is within that of the present one.
             return (self.away + self.radius * (1 - 2 * part)).clamp_min(0)
-        return self.unhindered * torch.exp2(OCTAVES * (part - 1))
+        # In double precision, since the last bit of a float32 power depends on the place in the batch.
+        return self.unhindered * torch.exp2(OCTAVES * (part.double() - 1)).to(part.dtype)
 
     def _window(self, v: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The step before it is clipped, and the bounds it is clipped to."""

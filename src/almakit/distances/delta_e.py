@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import BadInput
 
-_TINY = 1e-24  # smallest squared chroma: far below any visible one, far above float32's underflow
+_TINY = 1e-24  # added to squared chromas, so that grey divides by no zero: far below any visible one, far above float32's underflow
 _DEGREE = math.pi / 180
 _COS30, _SIN30 = math.cos(30 * _DEGREE), math.sin(30 * _DEGREE)
 _COS6, _SIN6 = math.cos(6 * _DEGREE), math.sin(6 * _DEGREE)
@@ -39,7 +39,7 @@ def safe_sqrt(squares: Tensor) -> Tensor:
 
 
 def _chroma(a: Tensor, b: Tensor) -> Tensor:
-    return (a.square() + b.square()).clamp(min=_TINY).sqrt()
+    return (a.square() + b.square() + _TINY).sqrt()
 
 
 def _seventh(chroma: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ class ColorPair:
         coloured = (torch.minimum(self.c1, self.c2) > math.sqrt(_TINY) * 1.01).to(dot.dtype)
         quotient = coloured * cross / larger
         self.d_h = self.acute * quotient + 2 * self.turn * larger
-        self.d_h_slope = self.acute * larger + self.turn * quotient / 2  # sqrt(K) cos(d/2), the derivative of dH in d
+        self.d_h_slope = self.acute * coloured * larger + self.turn * quotient / 2  # sqrt(K) cos(d/2), the derivative of dH in d
 
     def _mean_hue(self) -> None:
         """T and the rotation angle theta, from the bisector of the two hues (for an obtuse angle, from the normal of their difference)."""

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from ..data.dataset import Chunk, Dataset
 from . import chunkfiles, folder
 from .failures import Refused, SpecChanged
 from .memory import measured_batch_size
@@ -14,7 +15,7 @@ from .spec import AUTO, RunSpec
 from .store import ChunkKey, Store
 from .work import Bench
 
-LOOKED_AT = 256  # images preflight looks at
+LOOKED_AT = 256  # images preflight looks at, fewer of large ones
 
 
 def continue_in(spec: RunSpec, out: Path) -> tuple[RunSpec, bool]:
@@ -42,10 +43,21 @@ def settle(bench: Bench, show: Silent) -> RunSpec:
     """Decides what the user left open: from here on it is part of the run."""
     spec = bench.spec
     if spec.batch_size == AUTO:
-        sample = bench.dataset.chunk(range(min(LOOKED_AT, len(bench.dataset)))).x
+        sample = looked_at(bench.dataset).x
         spec = replace(spec, batch_size=min(measured_batch_size(bench.subject, sample), len(bench.dataset)))
         show.note(f"Batch size {spec.batch_size} (measured).")
     return spec
+
+
+def looked_at(dataset: Dataset, most: int = LOOKED_AT) -> Chunk:
+    """The first images, as many as a glance can take: 256 digits, 66 photos."""
+    pixels = dataset.chunk([0]).x[0].numel()
+    return dataset.chunk(range(min(most, max(16, 10_000_000 // pixels), len(dataset))))
+
+
+def at_a_time(sample: Chunk) -> int:
+    """How many of the images may go through an unknown model with gradients before anything is known of its memory."""
+    return max(1, min(64, 2_400_000 // sample.x[0].numel()))
 
 
 def check(bench: Bench, wanted: bool, show: Silent) -> list[tuple[str, str, str, str]]:
@@ -54,10 +66,10 @@ def check(bench: Bench, wanted: bool, show: Silent) -> list[tuple[str, str, str,
         return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
     from ..models.preflight import preflight
 
-    sample = bench.dataset.chunk(range(min(LOOKED_AT, len(bench.dataset))))
-    report = preflight(
-        bench.subject.model, sample.x.to(bench.subject.device), sample.labels, allow=bench.spec.allow, measure=False
-    )
+    sample = looked_at(bench.dataset)
+    size = at_a_time(sample)
+    x = sample.x.to(bench.subject.device)
+    report = preflight(bench.subject.model, x, sample.labels, allow=bench.spec.allow, batch_size=size, measure=False)
     for finding in report.findings:
         allowed = " (allowed)" if finding.name in bench.spec.allow else ""
         show.note(f"{finding.severity}{allowed}: {finding.name}: {finding.sentence} {finding.way_out}")

@@ -56,28 +56,27 @@ def measured_batch_size(subject: Subject, x: Tensor) -> int:
     before, began = _peak_memory(), time.perf_counter()
     with borrowed(subject.model):
         for size in SIZES:
-            if size > max(len(x), SIZES[0]) and rates:
-                break
-            batch = x[torch.arange(size) % len(x)].to(subject.device, subject.working)
-            try:
-                seconds = _best_seconds(subject, batch)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
+            seconds = _attempt(subject, x, size) if size <= len(x) or not rates else None
+            if seconds is None:
                 break
             rates[size] = size / seconds
             grown = _peak_memory() - before
-            if (
-                seconds > 1.5
-                or 2 * grown > _physical_memory() / 4
-                or rates[size] < 0.8 * max(rates.values())
-                or time.perf_counter() - began > 8
-            ):
+            slower = rates[size] < 0.8 * max(rates.values())
+            if seconds > 1.5 or 2 * grown > _physical_memory() / 4 or slower or time.perf_counter() - began > 8:
                 break
-    if not rates:
-        return 1
-    best = max(rates.values())
-    return min(size for size, rate in rates.items() if rate >= 0.95 * best)
+        if not rates:  # even the smallest was too much
+            return next((size for size in (8, 4, 2) if _attempt(subject, x, size) is not None), 1)
+    return min(size for size, rate in rates.items() if rate >= 0.95 * max(rates.values()))
+
+
+def _attempt(subject: Subject, x: Tensor, size: int) -> float | None:
+    """Seconds of a forward and backward pass of ``size`` images taken from ``x`` (B, ...); None where memory does not suffice."""
+    try:
+        return _best_seconds(subject, subject.place(x[torch.arange(size) % len(x)]))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
 
 
 def _best_seconds(subject: Subject, batch: Tensor) -> float:

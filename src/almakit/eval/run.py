@@ -106,7 +106,7 @@ def execute(
     spec = replace(spec, device=str(subject.device)) if spec.device == AUTO else spec
     dataset = open_data(spec.data if data is None else data, spec)
     chosen = given_targets(spec.targets if targets is None else targets, dataset)
-    hashes = [sha256 for chunk in dataset.chunks(256) for sha256 in chunk.sha256]
+    hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(built)]
     bench = Bench(spec, subject, dataset, hashes, chosen, built, infos, 0, 0)
     facts = {
@@ -119,7 +119,7 @@ def execute(
     }
     database = out / database_name(shard)
     stop = Stop()
-    with stop.watching(), borrowed(subject.model):
+    with stop.watching():
         findings = None
         if not begun:
             findings = check(bench, preflight, show)
@@ -133,7 +133,8 @@ def execute(
                 if begun:
                     findings = check(bench, preflight, show)
                 store.set_findings(findings or [])
-                Loop(store, bench, out, shard, stop, show, engine).run()
+                with borrowed(subject.model):
+                    Loop(store, bench, out, shard, stop, show, engine).run()
             else:
                 show.note("Nothing is left to do: every chunk of this run is stored.")
     if shard is None:

@@ -31,7 +31,8 @@ class Subject:
     weights_sha256: str | None
     code_sha256: str | None  # of the file a model was loaded from (.py, .pt2, .onnx), which holds more than weights
     device: torch.device
-    working: torch.dtype  # what images and logits are in
+    working: torch.dtype  # what images and distances are in
+    native: torch.dtype | None  # what the model's weights are in, None for a function
     autocast: torch.dtype | None
 
     @torch.no_grad()
@@ -39,14 +40,18 @@ class Subject:
         """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision."""
         parts = []
         for part in x.split(size):
-            answer = self.model(part.to(self.device, self.working))
+            answer = self.model(self.place(part))
             if not isinstance(answer, Tensor) or answer.ndim != 2 or len(answer) != len(part):
                 got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
                 raise BadModel(
                     f"the model must return logits of shape (batch, classes); for {len(part)} images it returned {got}."
                 )
-            parts.append(answer.to("cpu", torch.float64))
+            parts.append(answer.cpu().double())
         return torch.cat(parts)
+
+    def place(self, x: Tensor) -> Tensor:
+        """``x`` (B, ...) as the model takes it: on its device, in its precision."""
+        return x.to(self.device, self.native or self.working)
 
 
 def pick_device(wanted: str) -> str:
@@ -94,10 +99,13 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
     working = torch.float64 if spec.dtype == "float64" else torch.float32
     if isinstance(loaded, nn.Module) and working == torch.float64:
         loaded = copy.deepcopy(loaded).double()
-    first = next(iter(loaded.parameters()), None) if isinstance(loaded, nn.Module) else None
+    weights_in = (*loaded.parameters(), *loaded.buffers()) if isinstance(loaded, nn.Module) else ()
+    first = next((tensor for tensor in weights_in if tensor.is_floating_point()), None)
     autocast = PRECISION[spec.dtype] if spec.dtype in ("bfloat16", "float16") else None
     place = torch.device(device) if first is None else first.device
-    return Subject(name, loaded, weights, _file_sha256(model), place, working, autocast)
+    return Subject(
+        name, loaded, weights, _file_sha256(model), place, working, None if first is None else first.dtype, autocast
+    )
 
 
 def _file_sha256(uri: object) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import BadInput
+from ..errors import AlmakitError
 from .records import MEASURED, Top
 from .subject import Subject
 
@@ -135,7 +135,7 @@ def _perceptual(name: str, x: Tensor, y: Tensor) -> list[float | None]:
 
     try:
         return _plain_floats(get(name), x, y)
-    except BadInput:
+    except AlmakitError:
         return [None] * len(x)
 
 

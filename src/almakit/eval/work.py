@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core import Attack, Box, Result
 from ..data.dataset import Chunk, Dataset
+from ..errors import BadInput, BadModel
 from .chunkfiles import Array
 from .failures import SpecChanged
 from .memory import within_memory
@@ -86,7 +87,14 @@ class Bench:
 
     def compute(self, key: ChunkKey) -> Outcome:
         """Does a piece of work."""
-        return self._clean(key) if key.kind == CLEAN else self._attack(key)
+        if key.kind == CLEAN:
+            return self._clean(key)
+        try:
+            return self._attack(key)
+        except (BadInput, BadModel) as error:
+            rows = self.positions(key.chunk)
+            where = f"{self.infos[key.attack].text} on images {rows[0]} to {rows[-1]}"
+            raise type(error)(f"{where} (counted from 0 there): {error}") from error
 
     def _clean(self, key: ChunkKey) -> Outcome:
         begin = time.perf_counter()

@@ -98,7 +98,7 @@ def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
 def _attack(
     subject: Subject, number: int, column: Column, label: AttackLabel, methods: list[str], sample: list[int]
 ) -> dict[str, Any]:
-    distances, part = column.distances(subject.images), column.numbers
+    distances, part = column.distances, column.numbers
     done = distances[~np.isnan(distances)]
     curve = _thin(done) if len(sample) < len(subject.images) else None
     return {
@@ -140,7 +140,7 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
     for distance in dict.fromkeys(column.info.distance for column in subject.columns):
         columns = subject.of_distance(distance)
         if len(columns) > 1:
-            best = np.fmin.reduce([column.distances(subject.images) for column in columns])
+            best = np.fmin.reduce([column.distances for column in columns])
             best = best[~np.isnan(best)]
             found.append(
                 {"model": number, "distance": distance, "curve": packed(np.sort(best) if share >= 1 else _thin(best))}

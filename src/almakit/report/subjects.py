@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,7 @@ class Column:
     info: AttackInfo
     rows: dict[int, Record]  # by ImageInfo.index; images not attacked yet are missing
     numbers: dict[str, Any]  # its part of the run's summary
-
-    def distances(self, images: Sequence[ImageInfo]) -> Array:
-        """(N,) the proven distances: 0 already wrong, inf nothing found, NaN not attacked yet."""
-        return np.array(
-            [self.rows[info.index].proven if info.index in self.rows else math.nan for info in images], dtype=np.float64
-        )
+    distances: Array  # (N,) proven, by image: 0 already wrong, inf nothing found, NaN not attacked yet
 
 
 @dataclass
@@ -121,9 +116,12 @@ def _columns(run: Run, summary: dict[str, Any]) -> list[Column]:
         nearest = rows[record.attack].get(record.image)
         if nearest is None or record.proven < nearest.proven:
             rows[record.attack][record.image] = record
-    return [
-        Column(run, info, rows[info.index], part) for info, part in zip(run.attacks, summary["attacks"], strict=True)
-    ]
+    columns = []
+    for info, part in zip(run.attacks, summary["attacks"], strict=True):
+        mine = rows[info.index]
+        distances = [mine[image.index].proven if image.index in mine else math.nan for image in run.images]
+        columns.append(Column(run, info, mine, part, np.array(distances, dtype=np.float64)))
+    return columns
 
 
 def _measured_against(column: Column, best: dict[tuple[int, int | None], float]) -> Column:
@@ -136,7 +134,7 @@ def _measured_against(column: Column, best: dict[tuple[int, int | None], float])
     clean = float(np.mean([record.attacked for record in records])) if records else math.nan
     xi, furthest = optimality(distances, known, clean)
     value = {"value": xi if math.isfinite(xi) else None, "d_max": furthest if math.isfinite(furthest) else None}
-    return Column(column.run, column.info, column.rows, column.numbers | {"optimality": value})
+    return replace(column, numbers=column.numbers | {"optimality": value})
 
 
 def _named(subjects: list[Subject]) -> list[Subject]:

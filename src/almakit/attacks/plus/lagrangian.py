@@ -29,7 +29,7 @@ class Lagrangian:
     the first squared gradient; both are what ALMA's fixed constants amount to on MNIST.
     """
 
-    first: float = 0.2
+    first: float | Tensor = 0.2
     alpha: float = 0.5
     hot: float = 0.2
     cold: float = 0.02

@@ -71,28 +71,5 @@ def l1_step(problem: Problem, delta: Tensor, g: Tensor, level: Tensor, given_up:
     return candidate(torch.where(enough, torch.zeros_like(high), high))
 
 
-def linf_step(problem: Problem, delta: Tensor, g: Tensor, level: Tensor, given_up: Tensor) -> Tensor:
-    """Cut to a smaller radius, then move against the gradient inside the smallest radius that meets {g.d <= level}."""
-    x, box = problem.x, problem.box
-    radius = delta.abs().flatten(1).amax(1)
-    pull = radius / g.abs().flatten(1).mean(1).clamp_min(TINY)
-
-    def candidate(size: Tensor) -> Tensor:
-        bound = per_image(size, x)
-        moved = (delta - per_image(pull, x) * g).clamp(-bound, bound)
-        return box.project_continuous(x + moved, x) - x
-
-    low, high = (1 - given_up) * radius, radius
-    for _ in range(6):
-        short = dot(g, candidate(high)) > level
-        high = torch.where(short, high * 1.5, high)
-    enough = dot(g, candidate(low)) <= level
-    for _ in range(14):
-        middle = (low + high) / 2
-        short = dot(g, candidate(middle)) > level
-        low, high = torch.where(short, middle, low), torch.where(short, high, middle)
-    return candidate(torch.where(enough, (1 - given_up) * radius, high))
-
-
-STEPS: dict[float, Step] = {1.0: l1_step, 2.0: l2_step, float("inf"): linf_step}
-ETA: dict[float, tuple[float, float]] = {1.0: (0.2, 0.02), 2.0: (0.1, 0.01), float("inf"): (0.1, 0.01)}
+STEPS: dict[float, Step] = {1.0: l1_step, 2.0: l2_step}
+ETA: dict[float, tuple[float, float]] = {1.0: (0.2, 0.02), 2.0: (0.1, 0.01)}

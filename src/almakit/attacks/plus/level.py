@@ -1,0 +1,48 @@
+"""linf: a search over the radius. Each step moves along a smoothed gradient inside the smallest radius that the linearised margin allows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...core import Problem
+from ...core.steps import per_image
+from .geometry import TINY, dot
+from .margins import Direction, untargeted
+
+
+def level(problem: Problem, steps: int, start: Tensor, given_up: tuple[float, float] = (0.3, 0.01), pull: tuple[float, float] = (1.0, 0.05),
+          momentum: float = 0.7, direction: Direction = untargeted) -> None:
+    """Spends ``steps`` queries from ``start`` (B, ...).
+
+    A step may give up the share ``given_up`` of the radius and moves the mean value by ``pull`` radii; both fall geometrically.
+    """
+    x, box = problem.x, problem.box
+    delta, heading = start - x, torch.zeros_like(x)
+    for i in range(steps):
+        last = i == steps - 1
+        query = problem.query(x + delta, grad=not last)
+        if last:
+            break
+        phase = i / max(steps - 2, 1)
+        g, _ = direction(problem, query, 0.2 * 0.1**phase)
+        share = given_up[0] * (given_up[1] / given_up[0]) ** phase
+        along = dot(g, delta)
+        excess = torch.where(query.valid, query.margin, torch.zeros_like(along)) + 1.5 * query.tolerance + 0.1 * share * along.abs()
+        target = along - excess
+        radius = delta.abs().flatten(1).amax(1)
+        heading = momentum * heading + g / per_image(g.abs().flatten(1).mean(1).clamp_min(TINY), x)
+        moved = delta - per_image(pull[0] * (pull[1] / pull[0]) ** phase * radius, x) * heading
+
+        def inside(size: Tensor, moved: Tensor = moved) -> Tensor:
+            edge = per_image(size, x)
+            return box.project_continuous(x + moved.clamp(-edge, edge), x) - x
+
+        smallest = (1 - share) * radius
+        low, high = smallest, 1.3 * radius
+        for _ in range(14):
+            middle = (low + high) / 2
+            short = dot(g, inside(middle)) > target
+            low, high = torch.where(short, middle, low), torch.where(short, high, middle)
+        size = torch.where(dot(g, inside(smallest)) <= target, smallest, high)
+        delta = torch.where(per_image(query.valid, x), inside(size), problem.midway(x + delta) - x)

@@ -1,0 +1,175 @@
+"""Tiny ReLU networks whose smallest adversarial perturbation is found exactly: l1 and linf by mixed-integer linear programming, l2 by SCIP."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pyscipopt
+import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+from torch import Tensor, nn
+
+INPUTS, HIDDEN, CLASSES = 6, 16, 3
+Layers = list[tuple[np.ndarray, np.ndarray]]
+
+
+@cache
+def tiny_network(seed: int) -> nn.Sequential:
+    """Two hidden layers of 16 units, in double precision, so that rounding is no part of the comparison."""
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)).double()
+    with torch.no_grad():
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator, dtype=torch.float64) * (2 / layer.in_features) ** 0.5)
+                layer.bias.copy_(torch.randn(layer.bias.shape, generator=generator, dtype=torch.float64) * 0.1)
+        # Logits alike at the centre, so that all classes occur.
+        centre = torch.full((1, INPUTS), 0.5, dtype=torch.float64)
+        model[4].bias.sub_(model(centre)[0])
+    return model.eval().requires_grad_(False)
+
+
+def images(seed: int, count: int) -> tuple[Tensor, Tensor]:
+    """Images (B, 8) in [0, 1] and the labels the network gives them."""
+    x = torch.rand(count, INPUTS, generator=torch.Generator().manual_seed(1000 + seed), dtype=torch.float64)
+    return x, tiny_network(seed)(x).argmax(1)
+
+
+def layers(model: nn.Sequential) -> Layers:
+    return [(layer.weight.numpy(), layer.bias.numpy()) for layer in model if isinstance(layer, nn.Linear)]
+
+
+def some_point(model: nn.Sequential, image: Tensor, label: int, norm: float) -> Tensor:
+    """A point (8,) of another class: the nearest that 4000 random segments from the image cross; it bounds the exact search."""
+    far = torch.rand(4000, INPUTS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    far = far[model(far).argmax(1) != label]
+    inside, outside = torch.zeros(len(far), 1, dtype=torch.float64), torch.ones(len(far), 1, dtype=torch.float64)
+    for _ in range(40):
+        middle = (inside + outside) / 2
+        crossed = (model(image + middle * (far - image)).argmax(1) != label).unsqueeze(1)
+        inside, outside = torch.where(crossed, inside, middle), torch.where(crossed, middle, outside)
+    points = image + outside * (far - image)
+    return points[torch.linalg.vector_norm(points - image, norm, dim=1).argmin()]
+
+
+def pre_activation_bounds(parts: Layers, low: np.ndarray, high: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Bounds of each hidden layer's inputs for images between ``low`` and ``high`` (8,), by interval arithmetic: the big-M of the program."""
+    found = []
+    for weight, bias in parts[:-1]:
+        up, down = weight.clip(min=0), weight.clip(max=0)
+        low, high = up @ low + down @ high + bias, up @ high + down @ low + bias
+        found.append((low, high))
+        low, high = low.clip(min=0), high.clip(min=0)
+    return found
+
+
+class Program:
+    """Variables x, the hidden layers' outputs and switches, the rival's switch, and distances; rows lower <= A v <= upper."""
+
+    def __init__(self, model: nn.Sequential, image: np.ndarray, label: int, reach: float, extra: int):
+        """``reach``: no value need change by more, since a point as near as that is known."""
+        parts = layers(model)
+        low, high = (image - reach).clip(min=0), (image + reach).clip(max=1)
+        bounds = pre_activation_bounds(parts, low, high)
+        self.rivals = [k for k in range(CLASSES) if k != label]
+        self.size = INPUTS + 4 * HIDDEN + len(self.rivals) + extra
+        self.low, self.high = np.zeros(self.size), np.full(self.size, np.inf)
+        self.low[:INPUTS], self.high[:INPUTS] = low, high
+        self.integer = np.zeros(self.size, dtype=bool)
+        self.rows: list[tuple[np.ndarray, float, float]] = []
+        before, start = np.arange(INPUTS), INPUTS
+        for (weight, bias), (low, high) in zip(parts[:-1], bounds, strict=True):
+            out, switch = np.arange(start, start + HIDDEN), np.arange(start + HIDDEN, start + 2 * HIDDEN)
+            start += 2 * HIDDEN
+            self._binary(switch)
+            for unit in range(HIDDEN):
+                self.high[out[unit]] = max(high[unit], 0)
+                # A unit that is on or off everywhere needs no choice.
+                self.low[switch[unit]], self.high[switch[unit]] = float(low[unit] > 0), float(high[unit] > 0)
+                value = self._row(before, weight[unit])
+                # out >= value + bias; out <= value + bias - low (1 - switch); out <= high switch.
+                self._add(self._row([out[unit]], [1.0]) - value, bias[unit], np.inf)
+                slack = min(low[unit], 0)
+                self._add(self._row([out[unit], switch[unit]], [1.0, -slack]) - value, -np.inf, bias[unit] - slack)
+                self._add(self._row([out[unit], switch[unit]], [1.0, -max(high[unit], 0)]), -np.inf, 0.0)
+            before = out
+        weight, bias = parts[-1]
+        chosen = np.arange(start, start + len(self.rivals))
+        self._binary(chosen)
+        self._add(self._row(chosen, np.ones(len(chosen))), 1.0, 1.0)
+        top = self.high[before]
+        for index, rival in enumerate(self.rivals):
+            lead, shift = weight[rival] - weight[label], bias[rival] - bias[label]
+            worst = float(lead.clip(max=0) @ top) + shift
+            # lead.h + shift >= worst (1 - chosen): binding where this rival is the chosen one.
+            self._add(self._row([*before, chosen[index]], [*lead, worst]), worst - shift, np.inf)
+        self.first_extra = start + len(self.rivals)
+
+    def _binary(self, columns: np.ndarray) -> None:
+        self.high[columns], self.integer[columns] = 1, True
+
+    def _row(self, columns: np.ndarray | list[int], values: np.ndarray | list[float]) -> np.ndarray:
+        row = np.zeros(self.size)
+        row[columns] = values
+        return row
+
+    def _add(self, row: np.ndarray, low: float, high: float) -> None:
+        self.rows.append((row, low, high))
+
+
+def optima(model: nn.Sequential, image: Tensor, label: int) -> dict[float, tuple[float, Tensor]]:
+    """For l1, l2 and linf: the exact smallest distance from ``image`` (8,) to another class inside [0, 1], and a point (8,) there.
+
+    The quick program, linf, goes first; its point is near in the other norms too and narrows their search.
+    """
+    found: dict[float, tuple[float, Tensor]] = {}
+    near = some_point(model, image, label, math.inf)
+    for norm in (math.inf, 2.0, 1.0):
+        reach = float(torch.linalg.vector_norm(near - image, norm)) * 1.0001 + 1e-6
+        found[norm] = (_by_scip if norm == 2 else _by_milp)(model, image.numpy(), label, reach, norm)
+        near = found[norm][1]
+    return found
+
+
+def _by_milp(model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float) -> tuple[float, Tensor]:
+    program = Program(model, image, label, reach, INPUTS if norm == 1 else 1)
+    for pixel in range(INPUTS):
+        bound = program.first_extra + (pixel if norm == 1 else 0)
+        program._add(program._row([bound, pixel], [1.0, -1.0]), -image[pixel], np.inf)
+        program._add(program._row([bound, pixel], [1.0, 1.0]), image[pixel], np.inf)
+    cost = np.zeros(program.size)
+    cost[program.first_extra:] = 1
+    matrix, low, high = (np.array([row[part] for row in program.rows]) for part in range(3))
+    answer = milp(cost, constraints=LinearConstraint(matrix, low, high), integrality=program.integer.astype(int),
+                  bounds=Bounds(program.low, program.high), options={"mip_rel_gap": 1e-6})
+    assert answer.status == 0, answer.message
+    return float(answer.fun), torch.from_numpy(answer.x[:INPUTS])
+
+
+def _by_scip(model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float) -> tuple[float, Tensor]:
+    assert norm == 2
+    program = Program(model, image, label, reach, 0)
+    scip = pyscipopt.Model()
+    scip.hideOutput()
+    scip.setParam("limits/gap", 1e-6)
+    variables = [
+        scip.addVar(lb=float(low), ub=None if math.isinf(high) else float(high), vtype="B" if integer else "C")
+        for low, high, integer in zip(program.low, program.high, program.integer, strict=True)
+    ]
+    for row, low, high in program.rows:
+        total = pyscipopt.quicksum(float(value) * variables[column] for column, value in enumerate(row) if value)
+        if low == high:
+            scip.addCons(total == float(low))
+        else:
+            scip.addCons(total >= float(low) if math.isinf(high) else total <= float(high))
+    # In units of the reach, so that the solver's absolute tolerances are small beside the optimum.
+    square = scip.addVar(lb=0.0, ub=1.0)
+    moves = [(variables[pixel] - float(image[pixel])) / reach for pixel in range(INPUTS)]
+    scip.addCons(pyscipopt.quicksum(move * move for move in moves) <= square)
+    scip.setObjective(square, "minimize")
+    scip.optimize()
+    assert scip.getStatus() in ("optimal", "gaplimit"), scip.getStatus()
+    point = torch.tensor([scip.getVal(variables[pixel]) for pixel in range(INPUTS)], dtype=torch.float64)
+    return reach * math.sqrt(max(scip.getObjVal(), 0.0)), point

@@ -1,0 +1,70 @@
+"""The intervals, which are drawn from closed forms, against plain resampling."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from almakit.report.numbers import Bootstrap, percentiles
+
+
+def resampled(values: np.ndarray, statistic, count: int = 4000) -> tuple[float, float]:
+    random = np.random.default_rng(99)
+    return percentiles(
+        np.array([statistic(values[random.integers(0, len(values), len(values))]) for _ in range(count)])
+    )
+
+
+@pytest.mark.parametrize("size", [7, 8, 60, 301])
+def test_median_agrees_with_resampling(size: int) -> None:
+    values = np.exp(np.random.default_rng(size).normal(size=size))
+    fast, slow = Bootstrap(size, 1, resamples=20000).of_median(values), resampled(values, np.median)
+    scale = slow[1] - slow[0]
+    assert np.allclose(fast, slow, atol=0.07 * scale)
+
+
+def test_median_of_the_kept_agrees_with_resampling() -> None:
+    random = np.random.default_rng(5)
+    values = random.normal(size=80)
+    keep = random.random(80) < 0.6
+    marked = np.where(keep, values, np.nan)
+    fast, slow = Bootstrap(80, 1, resamples=20000).of_median(values, keep), resampled(marked, np.nanmedian)
+    assert np.allclose(fast, slow, atol=0.07 * (slow[1] - slow[0]))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.97])
+def test_shares_agree_with_resampling(share: float) -> None:
+    values = (np.arange(200) < 200 * share).astype(np.float64)
+    fast, slow = Bootstrap(200, 1, resamples=20000).of_mean(values), resampled(values, np.mean)
+    assert np.allclose(fast, slow, atol=0.006)
+
+
+def test_mean_agrees_with_resampling() -> None:
+    values = np.exp(np.random.default_rng(3).normal(size=120))
+    fast, slow = Bootstrap(120, 1).of_mean(values), resampled(values, np.mean)
+    assert np.allclose(fast, slow, atol=0.08 * (slow[1] - slow[0]))
+
+
+def test_infinite_values() -> None:
+    values = np.array([1.0, 2.0, 3.0, 4.0, math.inf] * 20)
+    low, high = Bootstrap(100).of_median(values)
+    assert 2 <= low <= 3 <= high <= 4
+    assert Bootstrap(100).of_mean(values) == (math.inf, math.inf)
+    mostly = np.where(np.arange(100) < 45, 1.0, math.inf)
+    assert Bootstrap(100).of_median(mostly)[1] == math.inf
+    one = np.where(np.arange(100) < 99, 1.0, math.inf)
+    assert Bootstrap(100, resamples=2000).of_mean(one) == (1.0, math.inf)  # e^-1 of the resamples do not hold it
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    values = np.random.default_rng(0).random(50)
+    assert Bootstrap(50, 4).of_median(values) == Bootstrap(50, 4).of_median(values)
+    assert Bootstrap(50, 4).of_mean(values) == Bootstrap(50, 4).of_mean(values)
+
+
+def test_nothing_to_draw_from() -> None:
+    empty = np.array([])
+    assert all(math.isnan(end) for end in (*Bootstrap(0).of_mean(empty), *Bootstrap(0).of_median(empty)))
+    assert all(math.isnan(end) for end in Bootstrap(3).of_median(np.ones(3), np.zeros(3, dtype=bool)))
