@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser.at_hand import LEFT_OUT, chromium, missing
 
 ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -17,36 +16,13 @@ ARGUMENTS = [
 HERE = Path(__file__).parent
 
 
-def _missing() -> str | None:
-    """Why there is no browser to test with."""
-    if _chromium() is None:
-        return "there is no chromium: apt-get install -y --no-install-recommends chromium (or set ALMAKIT_CHROMIUM)"
-    try:
-        import playwright.sync_api  # noqa: F401
-    except ImportError:
-        return "Playwright is not installed: pip install playwright"
-    return None
-
-
-def _chromium() -> str | None:
-    return os.environ.get("ALMAKIT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    why = _missing()
+    why = missing()
     if why is None:
         return
     for item in items:
         if HERE in Path(item.fspath).parents:
-            item.add_marker(pytest.mark.skip(reason=f"BROWSER TESTS LEFT OUT: {why}"))
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Said by the process the user looks at, whether or not the tests ran in workers."""
-    why = _missing()
-    if why is not None:
-        terminalreporter.section("BROWSER TESTS LEFT OUT", sep="!", red=True, bold=True)
-        terminalreporter.line(f"The report's page was not tested in a browser: {why}.", red=True)
+            item.add_marker(pytest.mark.skip(reason=f"{LEFT_OUT}: {why}"))
 
 
 class Page:
@@ -69,7 +45,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=_chromium(), args=ARGUMENTS)
+        started = driver.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         yield started
         started.close()
 
