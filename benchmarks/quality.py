@@ -7,7 +7,8 @@
 
 A budget of N allows each image N forwards and N backwards, enforced by the problem itself for every attack alike. The images reported on
 begin at the first of the test set (``REPORTED``); those ALMA-plus was tuned on are MNIST's test images 9000 to 9063 and are never reported
-on. The reference of the paired ratio is ALMA with 1000 steps on the same images: the authors' library's, where benchmarks/parity.py has kept it, otherwise ours.
+on. The reference of the paired ratio is ALMA with 1000 steps on the same images: the authors' library's where benchmarks/parity.py has
+kept it, otherwise ours.
 The ratio is the geometric mean of d / d_reference over images both succeed on, with its standard error.
 """
 
@@ -84,8 +85,8 @@ def reference(results: common.Results, model: str, distance: str, count: int) ->
     parity = HERE / "results" / "parity.json"
     kept = json.loads(parity.read_text()) if parity.exists() else {}
     for key, value in kept.items():
-        if f"|{model}|{distance}|paper|1000 steps|" in key and "adv-lib" in value and len(value["adv-lib"]["distances"]) >= count:
-            return "adv-lib", {**value["adv-lib"], "distances": value["adv-lib"]["distances"][:count]}
+        if f"|{model}|{distance}|paper|1000 steps|" in key and key.endswith("adv-lib") and len(value["distances"]) >= count:
+            return "adv-lib", {**value, "distances": value["distances"][:count]}
     own = results.cells.get(f"{model}|{distance}|{REFERENCE[0]}|{REFERENCE[1]}|{count}")
     return None if own is None else ("ours", own)
 

@@ -77,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--attacks", type=int, default=10)
-    parser.add_argument("--json", type=Path, default=Path("report_scale.json"), help="where the numbers go")
+    parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "report_scale.json", help="where the numbers go")
     parser.add_argument("--run", type=Path, help="keep the made run here and use it again")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

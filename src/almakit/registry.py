@@ -29,6 +29,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "strattack": "almakit.attacks.strattack:StrAttack",
         "alm": "almakit.attacks.alm:ALM",
         "alma-prox": "almakit.attacks.alma_prox:ALMAProx",
+        "deepfool": "almakit.attacks.deepfool:DeepFool",
+        "superdeepfool": "almakit.attacks.superdeepfool:SuperDeepFool",
+        "fab": "almakit.attacks.fab:FAB",
+        "pdgd": "almakit.attacks.pdgd:PDGD",
+        "pdpgd": "almakit.attacks.pdgd:PDPGD",
+        "sigma-zero": "almakit.attacks.sigma_zero:SigmaZero",
         "ensemble": "almakit.attacks.ensemble:Ensemble",
     },
     "distances": {

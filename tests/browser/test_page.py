@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,8 @@ def test_gallery_filters_sorts_and_opens(made: Any, visit: Any) -> None:
         ]
 
     page.locator("#explore-status").select_option("failed")
-    assert sorted(shown()) == [record.image for record in records if record.status == "failed"]
+    failed = [record.image for record in records if record.status == "failed"]
+    assert failed and sorted(shown()) == failed
     page.locator("#explore-status").select_option("success")
     page.locator("#explore-sort").select_option("near")
     by_distance = sorted((record for record in records if record.status == "success"), key=lambda record: record.proven)
@@ -287,12 +289,15 @@ def test_thirty_attacks(made: Any, visit: Any) -> None:
 
 def test_names_from_outside_stay_text(made: Any, visit: Any) -> None:
     attack = MadeAttack(title=f"{EVIL}</script><script>alert(2)</script>", settings={"note": "'\"><b>"})
-    _, file = made("evil", attacks=(attack, FOUR[1]), images=12, model=EVIL, data="</script><script>alert(3)</script>", label=f"\u2028{EVIL}.png",
-                   class_names=(EVIL, *"bcdefghij"), findings=((EVIL, "warn", EVIL, EVIL),))  # fmt: skip
+    attacks = (attack, FOUR[1], replace(attack, distance="<b> my distance"))
+    outside = {"model": EVIL, "data": "</script><script>alert(3)</script>", "label": f"\u2028{EVIL}.png"}
+    _, file = made("evil", attacks=attacks, images=12, class_names=(EVIL, *"bcdefghij"), findings=((EVIL, "warn", EVIL, EVIL),), **outside)
     page = visit(file)
     page.locator("#gallery .card-button").first.click()
     page.keyboard.press("Escape")
-    page.locator("#curves .u-over").hover(position={"x": 100, "y": 100})
+    assert page.get_by_label("Read at ε =").count() == 2
+    assert "<b> my distance" in page.locator("#curves h3").nth(1).inner_text()
+    page.locator("#curves .u-over").first.hover(position={"x": 100, "y": 100})
     assert EVIL in page.title() and EVIL in page.locator("h1").inner_text()
     assert page.locator("img[src=x]").count() == 0
     assert page.evaluate("[...document.scripts].filter(script => script.textContent.startsWith('alert')).length") == 0

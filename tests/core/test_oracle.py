@@ -7,7 +7,7 @@ import torch
 from laws.models import RowWise
 from torch import Tensor, nn
 
-from almakit import ALMA, Box, Status
+from almakit import ALMA, Box, Status, attacks
 from almakit.core.oracle import Oracle, borrowed
 
 
@@ -141,3 +141,11 @@ def test_a_box_of_ones_own() -> None:
         result = ALMA(steps=60)(shifted, x, labels, box=box)
         assert bool((result.status == Status.SUCCESS).all()) and bool(box.contains(result.adversarials, x).all())
         assert float(result.adversarials.min()) >= -1 and float(result.adversarials.max()) <= 1
+
+
+def test_autocast_leaves_a_fixed_radius_fixed() -> None:
+    model = network()
+    with torch.no_grad():
+        labels = model(X).argmax(1)
+    result = attacks.get("pgd(distance=l2, epsilon=0.2, steps=10)")(model, X, labels, autocast=torch.bfloat16)
+    assert bool((result.distances[result.success] <= 0.2 * (1 + 1e-5)).all()) and bool(result.success.any())

@@ -1,4 +1,4 @@
-"""Tiny ReLU networks whose smallest adversarial perturbation is found exactly: l1 and linf by mixed-integer linear programming, l2 by SCIP."""
+"""Tiny ReLU networks whose smallest adversarial perturbation is found exactly: l1 and linf by a mixed-integer program, l2 cell by cell."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 from functools import cache
 
 import numpy as np
-import pyscipopt
 import torch
+from exact.cells import Layers, nearest_by_cells
 from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor, nn
 
-INPUTS, HIDDEN, CLASSES = 6, 16, 3
-Layers = list[tuple[np.ndarray, np.ndarray]]
+INPUTS, HIDDEN, CLASSES = 8, 16, 3
 
 
 @cache
@@ -54,12 +53,16 @@ def some_point(model: nn.Sequential, image: Tensor, label: int, norm: float) -> 
     return points[torch.linalg.vector_norm(points - image, norm, dim=1).argmin()]
 
 
-def pre_activation_bounds(parts: Layers, low: np.ndarray, high: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Bounds of each hidden layer's inputs for images between ``low`` and ``high`` (8,), by interval arithmetic: the big-M of the program."""
-    found = []
-    for weight, bias in parts[:-1]:
+def pre_activation_bounds(parts: Layers, image: np.ndarray, reach: float, norm: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Bounds of each hidden layer's inputs within ``reach`` of the image, by interval arithmetic: the big-M of the program."""
+    low, high, found = (image - reach).clip(min=0), (image + reach).clip(max=1), []
+    for index, (weight, bias) in enumerate(parts[:-1]):
         up, down = weight.clip(min=0), weight.clip(max=0)
         low, high = up @ low + down @ high + bias, up @ high + down @ low + bias
+        if index == 0 and norm == 1:
+            # In the l1 ball a unit's input moves by no more than the reach times its largest weight.
+            middle, swing = weight @ image + bias, reach * np.abs(weight).max(1)
+            low, high = np.maximum(low, middle - swing), np.minimum(high, middle + swing)
         found.append((low, high))
         low, high = low.clip(min=0), high.clip(min=0)
     return found
@@ -68,11 +71,12 @@ def pre_activation_bounds(parts: Layers, low: np.ndarray, high: np.ndarray) -> l
 class Program:
     """Variables x, the hidden layers' outputs and switches, the rival's switch, and distances; rows lower <= A v <= upper."""
 
-    def __init__(self, model: nn.Sequential, image: np.ndarray, label: int, reach: float, extra: int):
-        """``reach``: no value need change by more, since a point as near as that is known."""
+    def __init__(self, model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float):
+        """``reach``: a point as near as that is known."""
         parts = layers(model)
         low, high = (image - reach).clip(min=0), (image + reach).clip(max=1)
-        bounds = pre_activation_bounds(parts, low, high)
+        bounds = pre_activation_bounds(parts, image, reach, norm)
+        extra = INPUTS if norm == 1 else 1
         self.rivals = [k for k in range(CLASSES) if k != label]
         self.size = INPUTS + 4 * HIDDEN + len(self.rivals) + extra
         self.low, self.high = np.zeros(self.size), np.full(self.size, np.inf)
@@ -122,19 +126,23 @@ class Program:
 def optima(model: nn.Sequential, image: Tensor, label: int) -> dict[float, tuple[float, Tensor]]:
     """For l1, l2 and linf: the exact smallest distance from ``image`` (8,) to another class inside [0, 1], and a point (8,) there.
 
-    The quick program, linf, goes first; its point is near in the other norms too and narrows their search.
+    The quick ones go first; their points are near in the next norm too and narrow its search.
     """
     found: dict[float, tuple[float, Tensor]] = {}
     near = some_point(model, image, label, math.inf)
     for norm in (math.inf, 2.0, 1.0):
         reach = float(torch.linalg.vector_norm(near - image, norm)) * 1.0001 + 1e-6
-        found[norm] = (_by_scip if norm == 2 else _by_milp)(model, image.numpy(), label, reach, norm)
+        if norm == 2:
+            found[norm] = nearest_by_cells(layers(model), image.numpy(), label, reach)
+        else:
+            found[norm] = nearest_by_program(model, image.numpy(), label, reach, norm)
         near = found[norm][1]
     return found
 
 
-def _by_milp(model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float) -> tuple[float, Tensor]:
-    program = Program(model, image, label, reach, INPUTS if norm == 1 else 1)
+def nearest_by_program(model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float) -> tuple[float, Tensor]:
+    """l1 or linf by a mixed-integer linear program with the big-M of the bounds, solved by HiGHS."""
+    program = Program(model, image, label, reach, norm)
     for pixel in range(INPUTS):
         bound = program.first_extra + (pixel if norm == 1 else 0)
         program._add(program._row([bound, pixel], [1.0, -1.0]), -image[pixel], np.inf)
@@ -146,30 +154,3 @@ def _by_milp(model: nn.Sequential, image: np.ndarray, label: int, reach: float, 
                   bounds=Bounds(program.low, program.high), options={"mip_rel_gap": 1e-6})
     assert answer.status == 0, answer.message
     return float(answer.fun), torch.from_numpy(answer.x[:INPUTS])
-
-
-def _by_scip(model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float) -> tuple[float, Tensor]:
-    assert norm == 2
-    program = Program(model, image, label, reach, 0)
-    scip = pyscipopt.Model()
-    scip.hideOutput()
-    scip.setParam("limits/gap", 1e-6)
-    variables = [
-        scip.addVar(lb=float(low), ub=None if math.isinf(high) else float(high), vtype="B" if integer else "C")
-        for low, high, integer in zip(program.low, program.high, program.integer, strict=True)
-    ]
-    for row, low, high in program.rows:
-        total = pyscipopt.quicksum(float(value) * variables[column] for column, value in enumerate(row) if value)
-        if low == high:
-            scip.addCons(total == float(low))
-        else:
-            scip.addCons(total >= float(low) if math.isinf(high) else total <= float(high))
-    # In units of the reach, so that the solver's absolute tolerances are small beside the optimum.
-    square = scip.addVar(lb=0.0, ub=1.0)
-    moves = [(variables[pixel] - float(image[pixel])) / reach for pixel in range(INPUTS)]
-    scip.addCons(pyscipopt.quicksum(move * move for move in moves) <= square)
-    scip.setObjective(square, "minimize")
-    scip.optimize()
-    assert scip.getStatus() in ("optimal", "gaplimit"), scip.getStatus()
-    point = torch.tensor([scip.getVal(variables[pixel]) for pixel in range(INPUTS)], dtype=torch.float64)
-    return reach * math.sqrt(max(scip.getObjVal(), 0.0)), point

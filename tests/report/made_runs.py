@@ -65,7 +65,7 @@ class MadeAttack:
 FOUR = (
     MadeAttack(strength=1.1),
     MadeAttack(steps=1000, strength=1.0),
-    MadeAttack("ddn", "DDN", steps=100, strength=1.25, failing=0.03),
+    MadeAttack("ddn", "DDN", steps=100, strength=1.25, failing=0.1),
     MadeAttack("ddn", "DDN", steps=1000, strength=1.12),
 )
 

@@ -38,8 +38,8 @@ class ALMAPlus(Attack):
         elif norm is None:
             free_steps(problem, self.steps)
         else:
-            # Rivals are worth a tenth of the budget; what they cost in backwards is taken from the searches.
-            rivals = max(1, min(9, self.steps // 10))
+            # Rivals are worth a twentieth of the budget; what they cost in backwards is taken from the searches.
+            rivals = max(1, min(9, self.steps // 20))
             seen = scan(problem, rivals, norm)
             if self.steps > 1:
                 problem.query(seen.nearest, grad=False)

@@ -22,6 +22,12 @@ class FMN(Attack):
     final_gamma: float = 0.001
     overshoot: float = 0.02
     exact: bool = True
+    stretch: str = 'no'
+    grow: float = 0.0
+    cap: float = 0.0
+    newton: bool = False
+    sign: bool = False
+    least: float = .1
     hot: float | None = 0.2
     cold: float = 0.1
 
@@ -54,12 +60,24 @@ class FMN(Attack):
                 if self.exact:
                     need = m + query.tolerance - (slope * delta).flatten(1).sum(1)
                     reach = length(to_halfspace(-slope, need, low, high, norm), norm)
-                    reach = torch.maximum(reach, length(delta, norm)) * (1 + self.overshoot)
+                    reach = torch.maximum(reach, length(delta, norm)*(1+self.grow)) * (1 + self.overshoot)
                 else:
-                    reach = (length(delta, norm) + m / dual_length(slope, norm).clamp_min(1e-12))*(1+self.overshoot)
-                radius = torch.where(won, torch.minimum(radius * (1 - gamma), problem.best_distance), torch.where(found, radius * (1 + gamma), reach))
+                    reach = (length(delta, norm) + (m+query.tolerance) / dual_length(slope, norm).clamp_min(1e-12))*(1+self.overshoot)
+                if self.cap and step: reach = torch.minimum(reach, radius*(1+self.cap))
+                if self.newton:
+                    along = -(slope*delta).flatten(1).sum(1)
+                    s = torch.where(along>0, (m+query.tolerance).abs()/along.clamp_min(1e-30), 1.0).clamp(self.least*gamma, gamma)
+                    radius = torch.where(won, torch.minimum(radius * (1 - s), problem.best_distance), torch.where(found, radius * (1 + s), reach))
+                else: radius = torch.where(won, torch.minimum(radius * (1 - gamma), problem.best_distance), torch.where(found, radius * (1 + gamma), reach))
             radius = torch.minimum(radius, largest)
             moved = delta - slope * per_image(rate / length(slope, 2).clamp_min(1e-30), x)
+            if self.sign: moved = delta - slope.sign() * per_image(rate * radius, x)
+            if self.stretch != 'no' and norm:
+                r = radius
+                size = length(moved, norm).clamp_min(1e-30)
+                s = (r/size).clamp_min(1.0)
+                if self.stretch == 'search': s = torch.where(found, 1.0, s)
+                moved = moved*per_image(s,x)
             if self.exact:
                 delta = onto_ball(moved, radius, low, high, norm)
             else:

@@ -31,10 +31,10 @@ class Search(Attack):
     cost = "halvings x the attack's cost; successes stop early"
     paper = "Rony et al., ICCV 2021, section 5"
     presets: ClassVar[dict[str, dict[str, object]]] = {
-        "mnist": {"largest": 5.0, "halvings": 13},
-        "cifar10": {"largest": 2.5, "halvings": 12},
-        "imagenet": {"largest": 10.0, "halvings": 14},
-        "lpips": {"largest": 0.5, "halvings": 10},
+        "paper-mnist": {"largest": 5.0, "halvings": 13},
+        "paper-cifar10": {"largest": 2.5, "halvings": 12},
+        "paper-imagenet": {"largest": 10.0, "halvings": 14},
+        "paper-lpips": {"largest": 0.5, "halvings": 10},
     }
 
     attack: Attack | None = None

@@ -81,7 +81,7 @@ def _run(args: argparse.Namespace) -> int:
         )
         for v in found
     ]
-    print(f"{args.folder}: {len(run.chunks)} files whole; judged by {subject.name}.\n")
+    print(f"{args.folder}: {sum(row.file is not None for row in run.chunks)} files whole; judged by {subject.name}.\n")
     print(text_table(header, rows))
     good = all(v.confirmed == v.claimed and not v.misreported for v in found)
     print(

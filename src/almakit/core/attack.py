@@ -131,7 +131,8 @@ class Attack:
             with suppress(Exhausted):
                 self.run(problem)
             if oracle.autocast is not None:
-                confirm_in_full_precision(problem, budget)
+                # An attack inside a given radius must not be moved out of it.
+                confirm_in_full_precision(problem, budget, OUTWARDS if self.minimal else OUTWARDS[:1])
             status[todo[problem.found]] = int(Status.SUCCESS)
             adversarials[todo], distances[todo] = problem.best_point, problem.best_distance
             forwards[todo], backwards[todo] = problem.forwards, problem.backwards
@@ -156,15 +157,19 @@ def _why(problem: Problem, index: int) -> str:
     return "no adversarial point was found within the budget"
 
 
-def confirm_in_full_precision(problem: Problem, budget: int | None) -> None:
-    """Judges points found under autocast again without it, within ``budget``; one that fails is moved outwards up to four times."""
+# How far along its perturbation a point found under autocast is moved until it holds in full precision.
+OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.25)
+
+
+def confirm_in_full_precision(problem: Problem, budget: int | None, outwards: tuple[float, ...]) -> None:
+    """Judges points found under autocast again without it, within ``budget``; one that fails is moved ``outwards``, else given up."""
     oracle, problem.oracle = problem.oracle, Oracle(problem.oracle.model, problem.oracle.working)
     problem.budget = budget
     delta = problem.best_point - problem.x
     problem.recall(problem.found)
     problem.best_distance = torch.full_like(problem.best_distance, float("inf"))
     with suppress(Exhausted):
-        for reach in (1.0, 1.02, 1.05, 1.1, 1.25):
+        for reach in outwards:
             problem.query(problem.x + reach * delta, grad=False)
             problem.release(problem.found)
     problem.oracle = oracle

@@ -109,8 +109,8 @@ def _keep_largest(d: Tensor, worth: Tensor, count: Tensor) -> Tensor:
 
 
 def _onto_l1(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    size, cap = z.abs(), _cap(z, low, high)
-    inside = torch.minimum(size, cap)
+    size = z.abs()
+    cap = torch.minimum(size, _cap(z, low, high))  # the box matters only where it is nearer than z
     # |d|_1 as lambda falls: slope -1 from |z| on, back to 0 from |z| - cap on.
     breaks = torch.cat([size, size - cap], 1)
     turns = torch.cat([torch.ones_like(size), -torch.ones_like(size)], 1)
@@ -121,23 +121,22 @@ def _onto_l1(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
     at = (grown < radius).sum(1, keepdim=True).sub_(1).clamp_(0, breaks.shape[1] - 1)
     short = (radius - grown.gather(1, at)) / slope.gather(1, at).clamp_min(1)
     level = (breaks.gather(1, at) - short.clamp_min(0)).clamp_min(0).to(z.dtype)
-    shrunk = torch.minimum((size - level).clamp_min(0), cap) * z.sign()
-    return torch.where(inside.sum(1, keepdim=True) <= radius, inside * z.sign(), shrunk)
+    shrunk = torch.minimum((size - level).clamp_min(0), cap)
+    return torch.where(cap.sum(1, keepdim=True) <= radius, cap, shrunk) * z.sign()
 
 
 def _onto_l2(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    size, cap = z.abs(), _cap(z, low, high)
-    inside = torch.minimum(size, cap)
-    stops = (cap / size.clamp_min(TINY)).clamp_max(1 / TINY)
-    stops, order = stops.sort(dim=1)
+    size = z.abs()
+    cap = torch.minimum(size, _cap(z, low, high))
+    stops, order = (cap / size.clamp_min(TINY)).sort(dim=1)
     capped, free = cap.gather(1, order).double().square(), size.gather(1, order).double().square()
     fixed, moving = capped.cumsum(1) - capped, free.flip(1).cumsum(1).flip(1)
     reached = fixed + stops.double().square() * moving
     at = (reached < radius.double().square()).sum(1, keepdim=True).clamp_max(order.shape[1] - 1)
     square = (radius.double().square() - fixed.gather(1, at)) / moving.gather(1, at).clamp_min(TINY)
     level = square.clamp(0, 1).sqrt().to(z.dtype)
-    fits = torch.linalg.vector_norm(inside, dim=1, keepdim=True) <= radius
-    return torch.where(fits, inside, torch.minimum(level * size, cap)) * z.sign()
+    fits = torch.linalg.vector_norm(cap, dim=1, keepdim=True) <= radius
+    return torch.where(fits, cap, torch.minimum(level * size, cap)) * z.sign()
 
 
 def proximal(z: Tensor, weight: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:

@@ -18,10 +18,13 @@ CSV_HEADER = (
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """A distance for print; a dash where it is infinite."""
+    """A distance for print, always with as many digits; a dash where it is infinite."""
     if value is None:
         return INFINITE
-    return f"{value:.{digits}g}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.{max(digits - 2, 0)}e}"
+    if value == 0:
+        return "0"
+    text = f"{value:#.{digits}g}" if 1e-3 <= abs(value) < 1e6 else f"{value:.{max(digits - 2, 0)}e}"
+    return text.removesuffix(".")
 
 
 def with_error(row: Row) -> tuple[str, str]:

@@ -25,38 +25,41 @@ class Published:
     backwards: float | None
 
 
+Key = tuple[str, str, str, str, str]
+
+
 @cache
-def _rows() -> dict[tuple[str, str, str, str, str], Published]:
+def tables() -> dict[Key, Published]:
+    """The paper's tables, where the package holds them."""
     place = files("almakit").joinpath("paper", FILE)
-    if not place.is_file():
-        return {}
-    rows = csv.DictReader(place.read_text(encoding="utf-8").splitlines())
+    return read(place.read_text(encoding="utf-8")) if place.is_file() else {}
+
+
+def read(text: str) -> dict[Key, Published]:
+    """Tables as CSV: dataset, model, distance, attack, budget -> figures."""
     return {
         (row["dataset"], row["model"], row["distance"], row["attack"], row["budget"]): Published(
-            _share(row["asr_percent"]),
-            _number(row["median_distance"]),
-            _number(row["forwards"]),
-            _number(row["backwards"]),
+            _share(row["asr_percent"]), _number(row["median_distance"]), _number(row["forwards"]), _number(row["backwards"])
         )
-        for row in rows
+        for row in csv.DictReader(text.splitlines())
     }
 
 
-def published(model: str, data: str, info: AttackInfo) -> Published | None:
+def published(model: str, data: str, info: AttackInfo, known: dict[Key, Published] | None = None) -> Published | None:
     """The paper's row for this attack, or None. Models are named ``dataset/name`` here as in the zoo."""
+    rows = tables() if known is None else known
     dataset, _, name = model.partition("/")
     if not name or data.partition(":")[0].partition("/")[0] != dataset or labels.extras(info) or info.targeted:
         return None
-    attack = info.text.partition("(")[0]
-    distance = "ciede2000" if info.distance == "ciede2000-paper" else info.distance
     if info.distance == "ciede2000":
         return None  # the paper's runs measured another CIEDE2000
-    budget = labels.budget(info).replace("×", "x")
-    candidates = [(attack, budget), (attack, "")] + (
-        [(SUFFIXES[attack], ""), (SUFFIXES[attack], budget)] if attack in SUFFIXES else []
-    )
+    distance = "ciede2000" if info.distance == "ciede2000-paper" else info.distance
+    attack, budget = info.text.partition("(")[0], labels.budget(info).replace("×", "x")
+    candidates = [(attack, budget), (attack, "")]
+    if attack in SUFFIXES:
+        candidates += [(SUFFIXES[attack], ""), (SUFFIXES[attack], budget)]
     keys = [(dataset, name, distance, *candidate) for candidate in candidates]
-    return next((_rows()[key] for key in keys if key in _rows()), None)
+    return next((rows[key] for key in keys if key in rows), None)
 
 
 def _number(text: str) -> float | None:

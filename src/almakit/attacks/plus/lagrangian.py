@@ -19,6 +19,7 @@ from .geometry import TINY
 from .margins import Direction, untargeted
 
 MU_MIN, MU_MAX = 1e-6, 1e12
+LOW = 0.3
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,12 @@ class Lagrangian:
     check_steps: int = 10
 
 
-def lagrangian(problem: Problem, steps: int, unit: Tensor, settings: Lagrangian | None = None, start: Tensor | None = None,
+def lagrangian(problem: Problem, steps: int, unit: Tensor, height: Tensor, settings: Lagrangian | None = None, start: Tensor | None = None,
                direction: Direction = untargeted) -> None:
-    """Spends ``steps`` queries from the clean images or ``start`` (B, ...); ``unit`` (B,) is the linearised distance to the boundary."""
+    """Spends ``steps`` queries from the clean images or ``start`` (B, ...).
+
+    ``unit`` (B,) is the linearised distance to the boundary,
+    ``height`` (B,) the constraint on the clean image: in these two units a linear model looks the same whatever its margin."""
     s = settings or Lagrangian()
     x, box, goal, penalty = problem.x, problem.box, problem.goal, P2()
     size = len(x)
@@ -59,7 +63,7 @@ def lagrangian(problem: Problem, steps: int, unit: Tensor, settings: Lagrangian 
         query = problem.start() if i == 0 and start is None else problem.query(x + delta, grad=not last, distance_grad=not last)
         if last:
             break
-        scale = goal.scale(query.logits.detach())
+        scale = goal.scale(query.logits.detach()) * (height / LOW).clamp(1e-3, 1)
         d = torch.where(query.valid, (query.margin + query.tolerance) / scale, torch.ones_like(scale))
         found_at = torch.where(query.success & ~found, torch.full_like(mu, i), found_at)
         found = found | query.success

@@ -59,7 +59,8 @@ def l1_step(problem: Problem, delta: Tensor, g: Tensor, level: Tensor, given_up:
         return box.project_continuous(x + shrink(delta - per_image(nu, x) * g, threshold), x) - x
 
     low = torch.zeros_like(level)
-    high = mean_size / g.abs().flatten(1).amax(1).clamp_min(TINY)
+    # From the clean image there is no size to go by: the step that would do in the l2 norm is the scale then.
+    high = torch.maximum(mean_size / g.abs().flatten(1).amax(1).clamp_min(TINY), (dot(g, delta) - level) / dot(g, g).clamp_min(TINY))
     for _ in range(8):
         short = dot(g, candidate(high)) > level
         low, high = torch.where(short, high, low), torch.where(short, high * 2, high)

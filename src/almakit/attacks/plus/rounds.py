@@ -44,7 +44,7 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan) -> None:
     while left > 0:
         length = left if left < 2 * LENGTH else LENGTH
         settings, direction, start = _variant(problem, scan, base, number)
-        lagrangian(problem, length, unit, settings, start, direction)
+        lagrangian(problem, length, unit, scan.height, settings, start, direction)
         left, number = left - length, number + 1
     polish(problem, last, norm)
 

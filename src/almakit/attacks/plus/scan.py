@@ -16,12 +16,14 @@ from .geometry import TINY, to_boundary
 class Scan:
     """Rivals of each image, nearest first: ``classes`` (B, R), ``distances`` (B, R) linearised in the given norm.
 
-    ``nearest`` (B, ...) is the point of the nearest linearised boundary: on a linear model the answer.
+    ``nearest`` (B, ...) is the point of the nearest linearised boundary: on a linear model the answer. ``height`` (B,) is the constraint's
+    value on the clean image.
     """
 
     classes: Tensor
     distances: Tensor
     nearest: Tensor
+    height: Tensor
 
     @property
     def unit(self) -> Tensor:
@@ -54,4 +56,5 @@ def scan(problem: Problem, rivals: int, norm: float) -> Scan:
         best = torch.minimum(best, far)
     table = torch.stack(distances, 1)
     ranking = table.argsort(dim=1, stable=True)
-    return Scan(order.gather(1, ranking), table.gather(1, ranking), nearest)
+    height = (query.margin + query.tolerance) / goal.scale(logits.detach())
+    return Scan(order.gather(1, ranking), table.gather(1, ranking), nearest, height)

@@ -3,8 +3,9 @@
   const HEIGHT = 330;
 
   class Block {
-    constructor(host) {
+    constructor(host, number) {
       this.host = host;
+      this.number = number;
       this.key = host.dataset.distance;
       this.name = ak.distanceName(this.key);
       this.attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.distance === this.key);
@@ -54,7 +55,7 @@
     }
 
     controls() {
-      const id = "epsilon-" + this.key;
+      const id = "epsilon-" + this.number;  // not the key: a distance may be called anything
       this.slider = ak.el("input", { type: "range", id, min: 0, max: 1000, step: 1, "aria-describedby": id + "-said" });
       this.field = ak.el("input", { type: "number", min: 0, step: "any", "aria-label": `\u03b5 for ${this.name}, exact value` });
       this.logBox = ak.el("input", { type: "checkbox" });
@@ -224,5 +225,5 @@
     }
   }
 
-  ak.curveBlocks = [...document.querySelectorAll(".curve-block")].map((host) => new Block(host));
+  ak.curveBlocks = [...document.querySelectorAll(".curve-block")].map((host, number) => new Block(host, number));
 })();

@@ -78,12 +78,13 @@
     const result = ak.resultOf(item, attack), small = item.side < 96, before = ak.className(item.model, item.label);
     const after = result && result.prediction !== null ? ak.className(item.model, result.prediction) : null;
     const sure = (top) => (top && top.length ? ` (${ak.percent(top[0][1], 0)})` : "");
-    const button = ak.el("button", { type: "button", class: "card-button", "data-image": item.image, "aria-label": `Image ${item.id}, class ${before}` + (result ? `, ${words[result.status]}` : ", not attacked yet") + (after ? `, becomes ${after}` : "") + ". Open." },
+    const button = ak.el("button", { type: "button", class: "card-button", "data-image": item.image },
+      ak.el("span", { class: "unseen" }, `Image ${item.id}, true class ${before}. `),
       ak.el("span", { class: "triple" },
         ak.picture(item.original, "", small), ak.picture(result && result.picture, "", small), ak.picture(result && result.change, "", small)),
       ak.el("span", { class: "labels" },
         ak.el("span", { class: "from" }, ak.className(item.model, item.prediction) + sure(item.top)),
-        ak.el("span", { class: "arrow", "aria-hidden": "true" }, "\u2192"),
+        ak.el("span", { class: "arrow", "aria-hidden": "true" }, "\u2192"), ak.el("span", { class: "unseen" }, " becomes "),
         ak.el("span", { class: "to" }, after && result.status !== "already-wrong" ? after + sure(result.top) : "\u2013")),
       ak.el("span", { class: "badges" }, result ? ak.badges(result) : ak.el("span", { class: "badge" }, "not attacked yet"),
         ak.el("span", { class: "distance" }, result ? `${ak.distanceName(ak.data.attacks[attack].distance)} ${result.distance === null ? "\u221e" : ak.number(result.distance)}` : "")));

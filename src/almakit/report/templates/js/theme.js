@@ -5,7 +5,6 @@
 
   function show() {
     button.setAttribute("aria-pressed", String(dark()));
-    button.querySelector("span").textContent = dark() ? "Light" : "Dark";
     ak.redrawCharts();
   }
   try { if (localStorage.getItem("almakit:theme")) root.dataset.theme = localStorage.getItem("almakit:theme"); } catch { /* storage is off */ }

@@ -1,0 +1,166 @@
+"""PDGD and PDPGD: descent on the perturbation and ascent on a multiplier, with the distance in the loss or in a proximal step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core import Attack, Problem
+from ..core.attack import DistanceLike
+from ..core.projections import clip, dual_length, length, proximal, room
+from ..core.steps import per_image
+from ..errors import BadInput
+
+BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
+SMALLEST = 1e-30
+# The log of the largest ratio of the two multipliers, either way.
+LIMIT = math.log(1e6)
+# The softplus' width, in linearised distances of the clean image.
+WIDTH = 0.1
+# Of the box's width: the first step in norms that do not say how far a single value goes.
+SPARSE_RATE = 0.1
+PUBLISHED: dict[str, object] = {"steps": 500, "rate": 0.1, "ratio": 0.01, "scaled": False}
+
+
+@dataclass(frozen=True)
+class PrimalDual(Attack):
+    """What PDGD and PDPGD share: min over delta, max over lambda of lambda_0 |delta| + lambda_1 softplus(margin), lambda_0 + lambda_1 = 1.
+
+    delta follows Adam with a rate that falls to ``final_rate`` of itself; log(lambda_1 / lambda_0) starts at -log(``ratio``) and moves by
+    ``dual_rate`` (which falls to a tenth) up where the margin is positive, down where it is negative; the multipliers used are averages with ``smoothing``.
+    """
+
+    paper = "Matyasko and Chau, 2021"
+    cost = "1 forward, 1 backward per step"
+
+    steps: int = 100
+    rate: float | None = None
+    final_rate: float = 0.01
+    ratio: float = 0.5
+    dual_rate: float = 0.1
+    smoothing: float = 0.9
+    scaled: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rate is not None and not self.rate > 0:
+            raise BadInput(f"rate={self.rate}: the first step must be positive, or none for one that fits the image.")
+        if not (0 < self.final_rate <= 1 and self.dual_rate > 0 and 0 <= self.smoothing < 1):
+            raise BadInput(
+                f"final_rate={self.final_rate}, dual_rate={self.dual_rate}, smoothing={self.smoothing}: final_rate must be in (0, 1], "
+                "dual_rate positive and smoothing in [0, 1)."
+            )
+        if not 1e-6 <= self.ratio <= 1e6:
+            raise BadInput(f"ratio={self.ratio}: the ratio of the multipliers must start between 1e-6 and 1e6.")
+
+    def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
+        """What Adam follows (B, ...); ``push`` (B, ...) is the gradient of the softplus, ``weights`` are lambda_0 and lambda_1 (B,)."""
+        raise NotImplementedError
+
+    def _settle(self, moved: Tensor, pull: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
+        """The step's end inside the box from where Adam went; ``pull`` (B,) is rate lambda_0 / lambda_1, ``metric`` (B, ...) Adam's."""
+        raise NotImplementedError
+
+    def run(self, problem: Problem) -> None:
+        x, goal, norm = problem.x, problem.goal, problem.bound.distance.norm
+        assert norm is not None
+        low, high = room(problem.box, x)
+        delta, first, second = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
+        log_ratio = x.new_full((len(x),), -math.log(self.ratio))
+        weights = _weights(log_ratio)
+        unit = width = rate = torch.ones_like(log_ratio)
+        for step in range(self.steps):
+            final = step == self.steps - 1
+            query = problem.query(x + delta, grad=not final) if step else problem.start()
+            if final:
+                break
+            slope = problem.escape(query.gradient(goal.margin(query.logits)), ~query.success)
+            margin = torch.where(query.valid, query.margin + query.tolerance, torch.zeros_like(query.margin))
+            if step == 0:
+                if self.scaled:
+                    unit = dual_length(slope, norm or 1.0).clamp_min(SMALLEST)
+                    width = (WIDTH * margin / unit).clamp_min(SMALLEST)
+                rate = self._first_rate(problem, slope, margin, norm)
+            steepness = 1 / (1 + torch.exp((-margin / unit / width).clamp_max(80)))
+            push = slope * per_image(steepness / unit, x)
+            problem.record(step, margin=query.margin, distance=query.distance, ratio=log_ratio, success=query.success)
+
+            gradient = self._gradient(push, delta, weights)
+            first = BETA1 * first + (1 - BETA1) * gradient
+            second = BETA2 * second + (1 - BETA2) * gradient.square()
+            metric = second.sqrt() / math.sqrt(1 - BETA2 ** (step + 1)) + TINY
+            pace = rate * self.final_rate ** (step / self.steps)
+            moved = delta - per_image(pace / (1 - BETA1 ** (step + 1)), x) * first / metric
+            moved = self._settle(moved, pace * weights[0] / weights[1], metric, low, high, norm)
+            delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+
+            rise = self.dual_rate * (1 - 0.9 * step / max(self.steps - 1, 1))
+            log_ratio = (log_ratio + rise * margin.sign()).clamp(-LIMIT, LIMIT)
+            fresh = _weights(log_ratio)
+            weights = (self.smoothing * weights[0] + (1 - self.smoothing) * fresh[0], self.smoothing * weights[1] + (1 - self.smoothing) * fresh[1])
+
+    def _first_rate(self, problem: Problem, slope: Tensor, margin: Tensor, norm: float) -> Tensor:
+        """(B,) how far Adam's first step moves each value."""
+        if self.rate is not None or norm < 2:
+            return torch.full_like(margin, (self.rate or SPARSE_RATE) * problem.box.width)
+        # The first step moves all values alike: as far as the linearised boundary is.
+        moving = length((slope != 0).to(slope.dtype), norm).clamp_min(1)
+        return (margin / dual_length(slope, norm).clamp_min(SMALLEST) / moving).clamp_max(problem.box.width)
+
+
+def _weights(log_ratio: Tensor) -> tuple[Tensor, Tensor]:
+    """lambda_0 and lambda_1 (B,), whose sum is one and whose ratio has the log ``log_ratio`` (B,)."""
+    return 1 / (1 + torch.exp(log_ratio)), 1 / (1 + torch.exp(-log_ratio))
+
+
+@dataclass(frozen=True)
+class PDGD(PrimalDual):
+    """Primal-dual gradient descent for l2: Adam on lambda_0 |delta|_2 + lambda_1 softplus(margin), ascent on the multipliers.
+
+    Matyasko and Chau, *PDPGD: Primal-Dual Proximal Gradient Descent Adversarial Attack*, 2021 (arXiv 2106.01538), Algorithm 1.
+
+    The original's settings depend on the scale of logits and images: its first step moves every value by 0.1, past most boundaries, and at 100
+    steps it never comes back. With ``scaled`` the margin is measured in linearised distances of the clean image, the softplus is a
+    tenth of the first margin wide and the multipliers start near their balance; without ``rate`` the first step is as long as the linearised distance.
+    ``presets["paper"]`` has the published settings. No backward pass after the last query.
+    """
+
+    title = "PDGD"
+    does = ("l2",)
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": PUBLISHED}
+
+    def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
+        toward = delta * per_image(weights[0] / length(delta, 2).clamp_min(SMALLEST), delta)
+        return toward + per_image(weights[1], push) * push
+
+    def _settle(self, moved: Tensor, pull: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
+        return clip(moved, low, high)
+
+
+@dataclass(frozen=True)
+class PDPGD(PrimalDual):
+    """Primal-dual proximal gradient descent: Adam on softplus(margin), then the proximal map of (rate lambda_0 / lambda_1) |delta| in Adam's metric.
+
+    delta <- argmin over the box of rate (lambda_0 / lambda_1) |d| + sum h (d - z)^2 / 2, z where Adam went, h its root of squares. l0 takes
+    the proximal map of the l2/3 quasi-norm. Matyasko and Chau, *PDPGD: Primal-Dual Proximal Gradient Descent Adversarial Attack*, 2021
+    (arXiv 2106.01538), Algorithm 2 and section 4.3.
+
+    The original approaches the proximal map by a few inner iterations, clipped; here it is solved with the box. Settings are mended as
+    in PDGD; l0 and l1, whose solutions move few values far, start with a step of a tenth of the box.
+    """
+
+    title = "PDPGD"
+    does = ("l0", "l1", "l2", "linf")
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": PUBLISHED}
+
+    distance: DistanceLike = "l2"
+
+    def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
+        return push
+
+    def _settle(self, moved: Tensor, pull: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
+        return proximal(moved, pull, metric, low, high, norm or 2 / 3)

@@ -1,0 +1,119 @@
+"""sigma-zero: few changed values, by descent on a smooth count of them and a threshold that adapts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from ..core import Attack, Problem
+from ..core.attack import DistanceLike
+from ..core.projections import clip, room
+from ..core.steps import cosine_decay, per_image
+from ..errors import BadInput
+
+BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
+SMALLEST = 1e-12
+
+
+@dataclass(frozen=True)
+class SigmaZero(Attack):
+    """Descends max(margin, 0) + mean of delta^2/(delta^2 + sigma), a smooth l0, and sets values below a threshold tau to zero after each step.
+
+    Adam on the gradient divided by its largest entry, rate falling to a tenth along a cosine; tau, in parts of the box's width, rises by
+    ``threshold_rate`` times the rate where the goal is reached and falls by as much where it is not. Cina et al., *sigma-zero:
+    Gradient-based Optimization of l0-norm Adversarial Examples*, ICLR 2025, Algorithm 1.
+
+    The original leaves changes in place that turn out not to be needed. Here the last part ``trim`` of the steps restores values of the best
+    point, those that lower the linearised margin least first, in groups that double after a success and halve after a failure, while the
+    others go to the end of the box that lowers the margin, which l0 does not mind (0: no trimming, as published). No backward pass after
+    the last query; a target is reached through its margin (the original is untargeted).
+    """
+
+    title = "sigma-zero"
+    does = ("l0",)
+    cost = "1 forward, 1 backward per step; the last fifth of the steps forwards only"
+    paper = "Cina et al., ICLR 2025"
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000, "trim": 0.0}}
+
+    distance: DistanceLike = "l0"
+    steps: int = 100
+    rate: float = 1.0
+    sigma: float = 1e-3
+    threshold: float = 0.3
+    threshold_rate: float = 0.01
+    trim: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.rate > 0 and self.sigma > 0):
+            raise BadInput(f"rate={self.rate} and sigma={self.sigma} must be positive.")
+        if not (0 <= self.threshold <= 1 and self.threshold_rate >= 0):
+            raise BadInput(f"threshold={self.threshold}, threshold_rate={self.threshold_rate}: they are parts of the box's width, from 0 on, the first at most 1.")
+        if not 0 <= self.trim < 1:
+            raise BadInput(f"trim={self.trim}: the part of the steps spent on restoring values must be in [0, 1).")
+
+    def run(self, problem: Problem) -> None:
+        trims = int(self.trim * self.steps)
+        # One try needs one query with a gradient before it.
+        trims = trims if trims >= 2 else 0
+        self._descend(problem, self.steps - trims)
+        if trims:
+            with problem.round():
+                self._restore(problem, trims - 1)
+
+    def _descend(self, problem: Problem, steps: int) -> None:
+        x, goal, width = problem.x, problem.goal, problem.box.width
+        low, high = room(problem.box, x)
+        delta, first, second = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
+        threshold = x.new_full((len(x),), self.threshold)
+        rate = self.rate
+        for step in range(steps):
+            final = step == steps - 1
+            query = problem.query(x + delta, grad=not final) if step else problem.start()
+            if final:
+                break
+            problem.record(step, margin=query.margin, distance=query.distance, threshold=threshold, success=query.success)
+            slope = problem.escape(query.gradient(goal.margin(query.logits)), ~query.success)
+            # Both terms by delta / width, so that nothing depends on the units of the box.
+            part = delta / width
+            count_slope = 2 * self.sigma * part / (part.square() + self.sigma).square() / x[0].numel()
+            gradient = per_image((~query.success).to(x.dtype) * width, x) * slope + count_slope
+            gradient = gradient / per_image(gradient.flatten(1).abs().amax(1).clamp_min(SMALLEST), x)
+            first = BETA1 * first + (1 - BETA1) * gradient
+            second = BETA2 * second + (1 - BETA2) * gradient.square()
+            size = second.sqrt() / math.sqrt(1 - BETA2 ** (step + 1)) + TINY
+            moved = clip(delta - width * rate / (1 - BETA1 ** (step + 1)) * first / size, low, high)
+            rate = cosine_decay(step, steps, self.rate, 0.1 * self.rate)
+            change = self.threshold_rate * rate
+            threshold = (threshold + torch.where(query.success, change, -change)).clamp(0, 1)
+            moved = torch.where(moved.abs() < per_image(threshold * width, x), torch.zeros_like(moved), moved)
+            delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+
+    @staticmethod
+    def _restore(problem: Problem, tries: int) -> None:
+        """One query with a gradient at the best points, then ``tries`` forwards, each with fewer changed values."""
+        x = problem.x
+        low, high = room(problem.box, x)
+        problem.release(~problem.found)
+        delta = problem.best_point - x
+        query = problem.query(problem.best_point)
+        slope = query.gradient(problem.goal.margin(query.logits))
+        full = torch.where(slope < 0, high, torch.where(slope > 0, low, delta)).flatten(1)
+        kept = (delta != 0).flatten(1)
+        worth = torch.where(kept, -(slope * delta).flatten(1), torch.full_like(full, float("inf")))
+        order = worth.argsort(dim=1, stable=True)
+        rank = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=x.device).expand_as(order))
+        count = kept.sum(1)
+        at, group = torch.zeros_like(count), (count // 4).clamp_min(1)
+        for _ in range(tries):
+            problem.release((at >= count) | (kept.sum(1) <= 1))
+            drop = (rank >= at.unsqueeze(1)) & (rank < (at + group).unsqueeze(1))
+            query = problem.query(x + torch.where(kept & ~drop, full, torch.zeros_like(full)).reshape(x.shape), grad=False)
+            kept = torch.where(query.success.unsqueeze(1), kept & ~drop, kept)
+            # A single value that cannot be spared is passed over; a group is tried again in halves.
+            at = torch.where(query.success, at + group, torch.where(group > 1, at, at + 1))
+            group = torch.where(query.success, 2 * group, group // 2)
+            group = torch.minimum(group, count - at).clamp_min(1)

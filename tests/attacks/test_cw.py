@@ -1,0 +1,106 @@
+"""C&W against its algorithm in a plain loop, its counts, and distances other than l2."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attacks.small_problem import LABELS, MODEL, SECOND, SHAPE, X, fools, traced
+from closed_form.linear import random_problem, smallest
+from torch import Tensor
+
+from almakit import attacks
+from almakit.attacks.cw import CW
+from almakit.errors import AlmakitError
+
+
+def by_the_book(image: Tensor, label: int, c: float, steps: int, rate: float) -> float:
+    """One search for one image (1, ...) with torch's own Adam and autograd all the way; the smallest l2 seen."""
+    w = torch.atanh((2 * image - 1) * (1 - 1e-6)).requires_grad_(True)
+    adam = torch.optim.Adam([w], lr=rate)
+    best = float("inf")
+    for _ in range(steps):
+        point = (torch.tanh(w) + 1) / 2
+        logits = MODEL(point)[0]
+        margin = logits[label] - torch.cat([logits[:label], logits[label + 1:]]).max()
+        size = (point - image).square().sum()
+        if float(margin) < 0:
+            best = min(best, float(size.sqrt()))
+        adam.zero_grad()
+        (size + c * margin.clamp_min(0)).backward()
+        adam.step()
+    return best
+
+
+@pytest.mark.parametrize("c", [0.5, 5.0])
+def test_one_search_is_the_algorithm(c: float) -> None:
+    result = CW(steps=120, searches=1, rate=0.02, weight=c, abort_early=False)(MODEL, X, LABELS)
+    for row in range(3):
+        expected = by_the_book(X[row:row + 1], int(LABELS[row]), c, 120, 0.02)
+        assert float(result.distances[row]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_counts_are_those_of_the_paper() -> None:
+    """9 x N forwards; the paper's 9 x N backwards less the one after the last query of each search."""
+    result = CW(steps=30, searches=4, abort_early=False)(MODEL, X, LABELS)
+    assert bool((result.forwards == 4 * 30).all()) and bool((result.backwards == 4 * 29).all())
+
+
+def test_images_that_stand_still_stop_and_others_do_not() -> None:
+    attack = CW(steps=200, searches=6, rate=0.02)
+    early, full = attack(MODEL, X, LABELS), CW(steps=200, searches=6, rate=0.02, abort_early=False)(MODEL, X, LABELS)
+    assert bool((early.forwards < full.forwards).all()) and len(set(early.forwards.tolist())) > 1
+    assert bool((early.distances <= 1.02 * full.distances).all())
+
+
+def test_the_weight_is_searched_for_each_image() -> None:
+    _, notes = traced(CW(steps=40, searches=5, rate=0.02, weight=0.01, abort_early=False))
+    weights = torch.stack([note["weight"] for note in notes if note["step"] == 1])
+    assert bool((weights[0] == 0.01).all()) and bool((weights[1] == 0.1).all())
+    assert len(set(weights[-1].tolist())) > 1
+
+
+def test_it_minimises_the_distance_it_is_given() -> None:
+    def l4(x: Tensor, y: Tensor) -> Tensor:
+        return ((y - x) ** 4).flatten(1).sum(1).clamp_min(1e-30) ** 0.25
+
+    settings = {"steps": 300, "searches": 6, "rate": 0.02, "weight": 0.1}
+    own, other = CW(distance=l4, **settings)(MODEL, X, LABELS), CW(**settings)(MODEL, X, LABELS)
+    assert own.success_rate == 1 and bool((own.distances <= l4(X, other.adversarials) * 1.01).all())
+    assert bool((own.distances < 0.97 * l4(X, other.adversarials)).any())
+
+
+@pytest.mark.parametrize("distance", ["ciede2000", "ssim"])
+def test_perceptual_distances(distance: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(3, 3, 12, 12, generator=generator)
+    weight = torch.randn(4, 432, generator=generator)
+
+    def model(y: Tensor) -> Tensor:
+        return (y - 0.5).flatten(1) @ weight.T
+
+    result = CW(distance=distance, steps=80, searches=5)(model, x, model(x).argmax(1))
+    l2 = CW(steps=80, searches=5)(model, x, model(x).argmax(1))
+    assert result.success_rate == 1
+    assert bool((result.distances < CW(distance=distance).measure(x, l2.adversarials)).all())
+
+
+@pytest.mark.parametrize("shape", [(40,), (3, 6, 6)], ids=str)
+def test_linear_models_with_the_box(shape: tuple[int, ...]) -> None:
+    model, x, labels = random_problem(1, 4, shape, 2)
+    result = CW(steps=300, searches=7)(model, x, labels)
+    ratio = result.distances.double() / smallest(model, x, labels, 2.0)
+    assert bool((ratio > 1 - 1e-4).all()) and float(ratio.median()) < 1.02 and float(ratio.max()) < 1.15
+
+
+def test_targets_and_texts() -> None:
+    result = CW(steps=200, searches=6, rate=0.02)(MODEL, X, LABELS, SECOND)
+    assert bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
+    assert attacks.get("cw(distance=l1, steps=10)") == CW(distance="l1", steps=10)
+    assert CW(**CW.presets["paper"]).steps == 1000  # type: ignore[arg-type]
+    assert bool(fools(CW(steps=60, rate=0.05)(MODEL, X, LABELS).adversarials).all()) and SHAPE == tuple(X.shape[1:])
+
+
+def test_refusals() -> None:
+    for settings, words in [({"searches": 0}, "at least one search"), ({"rate": 0.0}, "must be positive"), ({"steps": 0}, "at least 1")]:
+        with pytest.raises(AlmakitError, match=words):
+            CW(**settings)  # type: ignore[arg-type]
