@@ -109,9 +109,8 @@ class ALMA(Attack):
                 gradient = gradient + query.distance_gradient
             if step == 0:
                 rate = self._first_rate(problem, gradient)
-            problem.record(step, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=rate, success=query.success)
-
             decay = exponential_decay(step, first_success, self.steps, self.final_step)
+            problem.record(step, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=rate * decay, success=query.success)
             square_average = alpha * square_average + (1 - alpha) * gradient.square()
             momentum = alpha * momentum + gradient / (square_average.sqrt() + 1e-8)
             moved = box.project_continuous(x + delta - per_image(rate * decay, x) * momentum, x)

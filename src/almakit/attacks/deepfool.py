@@ -20,7 +20,7 @@ NEAR = 0.1
 
 @dataclass(frozen=True)
 class DeepFool(Attack):
-    """Goes from x_i to x_i + (1 + overshoot) d_i, d_i the shortest step to the nearest boundary of the linearised classifier, until the goal is reached.
+    """Goes from x_i to x_i + (1 + overshoot) d_i, d_i the shortest step to a boundary of the linearised classifier, until the goal is reached.
 
     d_i = argmin |d| subject to z_k - z_y + (grad z_k - grad z_y).d >= 0 for one of the classes k that rank among the first ``candidates``
     (the label counted). Moosavi-Dezfooli, Fawzi and Frossard, *DeepFool: a simple and accurate method to fool deep neural networks*,

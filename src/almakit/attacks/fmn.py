@@ -26,6 +26,8 @@ class FMN(Attack):
     grow: float = 0.0
     cap: float = 0.0
     newton: bool = False
+    ddn: bool = False
+    usebest: bool = True
     sign: bool = False
     least: float = .1
     hot: float | None = 0.2
@@ -67,7 +69,7 @@ class FMN(Attack):
                 if self.newton:
                     along = -(slope*delta).flatten(1).sum(1)
                     s = torch.where(along>0, (m+query.tolerance).abs()/along.clamp_min(1e-30), 1.0).clamp(self.least*gamma, gamma)
-                    radius = torch.where(won, torch.minimum(radius * (1 - s), problem.best_distance), torch.where(found, radius * (1 + s), reach))
+                    radius = torch.where(won, torch.minimum(radius * (1 - s), problem.best_distance if self.usebest else radius), torch.where(found if step==0 or not self.ddn else torch.ones_like(found), radius * (1 + s), reach))
                 else: radius = torch.where(won, torch.minimum(radius * (1 - gamma), problem.best_distance), torch.where(found, radius * (1 + gamma), reach))
             radius = torch.minimum(radius, largest)
             moved = delta - slope * per_image(rate / length(slope, 2).clamp_min(1e-30), x)

@@ -20,9 +20,13 @@ SMALLEST = 1e-30
 # The log of the largest ratio of the two multipliers, either way.
 LIMIT = math.log(1e6)
 # The softplus' width, in linearised distances of the clean image.
-WIDTH = 0.1
+WIDTH = 0.03
+# The length of the first step in l2 and linf, in the same unit.
+FIRST = 2.0
 # Of the box's width: the first step in norms that do not say how far a single value goes.
 SPARSE_RATE = 0.1
+# lambda_0 / lambda_1 at the start: where they balance with ``scaled``; l2/3 lets nothing leave zero until the margin outweighs it by far.
+RATIO, RATIO_L0 = 0.5, 0.01
 PUBLISHED: dict[str, object] = {"steps": 500, "rate": 0.1, "ratio": 0.01, "scaled": False}
 
 
@@ -30,8 +34,9 @@ PUBLISHED: dict[str, object] = {"steps": 500, "rate": 0.1, "ratio": 0.01, "scale
 class PrimalDual(Attack):
     """What PDGD and PDPGD share: min over delta, max over lambda of lambda_0 |delta| + lambda_1 softplus(margin), lambda_0 + lambda_1 = 1.
 
-    delta follows Adam with a rate that falls to ``final_rate`` of itself; log(lambda_1 / lambda_0) starts at -log(``ratio``) and moves by
-    ``dual_rate`` (which falls to a tenth) up where the margin is positive, down where it is negative; the multipliers used are averages with ``smoothing``.
+    delta follows Adam with a rate that falls to ``final_rate`` of itself; log(lambda_1 / lambda_0) starts at -log(``ratio``) (none: 1/2, l0 1/100) and moves
+    by ``dual_rate`` (which falls to a tenth) up where the margin is positive, down where it is negative; the multipliers used are
+    running averages with ``smoothing``.
     """
 
     paper = "Matyasko and Chau, 2021"
@@ -40,7 +45,7 @@ class PrimalDual(Attack):
     steps: int = 100
     rate: float | None = None
     final_rate: float = 0.01
-    ratio: float = 0.5
+    ratio: float | None = None
     dual_rate: float = 0.1
     smoothing: float = 0.9
     scaled: bool = True
@@ -54,8 +59,8 @@ class PrimalDual(Attack):
                 f"final_rate={self.final_rate}, dual_rate={self.dual_rate}, smoothing={self.smoothing}: final_rate must be in (0, 1], "
                 "dual_rate positive and smoothing in [0, 1)."
             )
-        if not 1e-6 <= self.ratio <= 1e6:
-            raise BadInput(f"ratio={self.ratio}: the ratio of the multipliers must start between 1e-6 and 1e6.")
+        if self.ratio is not None and not 1e-6 <= self.ratio <= 1e6:
+            raise BadInput(f"ratio={self.ratio}: the ratio of the multipliers must start between 1e-6 and 1e6, or none for the norm's own.")
 
     def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
         """What Adam follows (B, ...); ``push`` (B, ...) is the gradient of the softplus, ``weights`` are lambda_0 and lambda_1 (B,)."""
@@ -70,7 +75,7 @@ class PrimalDual(Attack):
         assert norm is not None
         low, high = room(problem.box, x)
         delta, first, second = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
-        log_ratio = x.new_full((len(x),), -math.log(self.ratio))
+        log_ratio = x.new_full((len(x),), -math.log(self.ratio or (RATIO if norm else RATIO_L0)))
         weights = _weights(log_ratio)
         unit = width = rate = torch.ones_like(log_ratio)
         for step in range(self.steps):
@@ -107,9 +112,9 @@ class PrimalDual(Attack):
         """(B,) how far Adam's first step moves each value."""
         if self.rate is not None or norm < 2:
             return torch.full_like(margin, (self.rate or SPARSE_RATE) * problem.box.width)
-        # The first step moves all values alike: as far as the linearised boundary is.
+        # The first step moves all values alike.
         moving = length((slope != 0).to(slope.dtype), norm).clamp_min(1)
-        return (margin / dual_length(slope, norm).clamp_min(SMALLEST) / moving).clamp_max(problem.box.width)
+        return (FIRST * margin / dual_length(slope, norm).clamp_min(SMALLEST) / moving).clamp_max(problem.box.width)
 
 
 def _weights(log_ratio: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,10 +128,10 @@ class PDGD(PrimalDual):
 
     Matyasko and Chau, *PDPGD: Primal-Dual Proximal Gradient Descent Adversarial Attack*, 2021 (arXiv 2106.01538), Algorithm 1.
 
-    The original's settings depend on the scale of logits and images: its first step moves every value by 0.1, past most boundaries, and at 100
-    steps it never comes back. With ``scaled`` the margin is measured in linearised distances of the clean image, the softplus is a
-    tenth of the first margin wide and the multipliers start near their balance; without ``rate`` the first step is as long as the linearised distance.
-    ``presets["paper"]`` has the published settings. No backward pass after the last query.
+    The original's settings depend on the scale of logits and images: its first step moves every value by 0.1, past most boundaries,
+    and at 100 steps it does not come back. With ``scaled`` the margin is measured by the clean image's gradient, as a distance, the
+    softplus is 3 % of the first margin wide, and the multipliers start near their balance; without ``rate`` the first step is twice as
+    long as the linearised distance. ``presets["paper"]`` has the published settings. No backward pass after the last query.
     """
 
     title = "PDGD"

@@ -18,8 +18,8 @@ from ..errors import BadInput
 class Search(Attack):
     """Finds the smallest epsilon at which a fixed-radius attack succeeds: tries ``largest``, then halves the bracket, ``halvings`` tries in all.
 
-    A success at radius e with a point at distance d <= e makes min(d, e) the upper end, a failure makes e the lower end. While nothing has been
-    found at all the radius doubles. ``largest`` is None for half the distance to the farthest corner of the box, which needs no knowledge
+    A success at radius e with a point at distance d <= e makes d the upper end, a failure makes e the lower end. While no radius has failed the
+    next is a quarter of the best distance, while none has succeeded twice the last one. ``largest`` is None for half the distance to the farthest corner of the box, which needs no knowledge
     of the data: successes far out cost few passes. The ALMA paper's tables (section 5) used APGD-T and LPA this way with the values in
     ``presets``.
 
@@ -77,7 +77,8 @@ class Search(Attack):
 
     @staticmethod
     def _next(lower: Tensor, best: Tensor) -> Tensor:
-        """(B,) the radii to try next: the middle of the bracket, or twice the last failure where nothing is known."""
-        # A point found beyond a failed radius by luck of the start may lie below it; the bracket then is between half of it and itself.
-        bottom = torch.where(best <= lower, best / 2, lower)
-        return torch.where(torch.isfinite(best), (bottom + best) / 2, 2 * lower)
+        """(B,) the radii to try next: the middle of the bracket, a quarter of the best where none failed, twice the last failure where all did."""
+        # A point may turn up below a radius that failed, by luck of its start: that failure then says nothing.
+        failed = (lower > 0) & (lower < best)
+        inside = torch.where(failed, (lower + best) / 2, best / 4)
+        return torch.where(torch.isfinite(best), inside, 2 * lower)

@@ -51,7 +51,7 @@ class SigmaZero(Attack):
         if not (self.rate > 0 and self.sigma > 0):
             raise BadInput(f"rate={self.rate} and sigma={self.sigma} must be positive.")
         if not (0 <= self.threshold <= 1 and self.threshold_rate >= 0):
-            raise BadInput(f"threshold={self.threshold}, threshold_rate={self.threshold_rate}: they are parts of the box's width, from 0 on, the first at most 1.")
+            raise BadInput(f"threshold={self.threshold} must be in [0, 1] (of the box's width) and threshold_rate={self.threshold_rate} 0 or more.")
         if not 0 <= self.trim < 1:
             raise BadInput(f"trim={self.trim}: the part of the steps spent on restoring values must be in [0, 1).")
 

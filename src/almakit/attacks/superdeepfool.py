@@ -22,22 +22,23 @@ class SuperDeepFool(Attack):
     w.d >= w.(x~ - x) - (z_k - z_y), inside the box. Abroshan, Abdollahpoorrostam and Moosavi-Dezfooli, *SuperDeepFool: a new fast and
     accurate minimal adversarial attack*, ICML 2024, Algorithm 2.
 
-    The original projects onto the plane through x~ itself, knows no box and stops at the first projected point that is adversarial. Here the
-    plane is the linearised boundary, the step stays in the box, and an image stops when a turn made its best distance no more than ``gain``
-    smaller (``gain=1``: at the first turn). Up to ``pull_back`` forwards bisect the segment to the clean image at the end. Towards a target
-    (not in the paper) the planes are those of the margin.
+    The original knows no box, projects onto the plane through x~ itself (a level set, not the boundary) and stops at the first projected
+    point that is adversarial: ``gain=none`` does the last two. By default the plane is the linearised boundary and an image stops when
+    a crossing leaves its best distance less than ``gain`` (relative) below that of the crossing before. As in the original, up to
+    ``pull_back`` forwards of the steps left over bisect the segment to the clean image at the end. Towards a target (not in the paper)
+    the planes are those of the margin.
     """
 
     title = "SuperDeepFool"
     does = ("l2",)
-    cost = "per step 1 forward, 1 backward where across, else 2 forwards, candidates - 1 backwards; usually 10 to 20 steps; then 10 forwards"
+    cost = "per step 1 forward, 1 backward where across, else 2 forwards, candidates - 1 backwards; usually 10 to 20 steps; then pull_back forwards"
     paper = "Abroshan et al., ICML 2024"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"gain": 1.0}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"gain": None}}
 
     steps: int = 100
     candidates: int = 10
     overshoot: float = 0.02
-    gain: float = 1e-3
+    gain: float | None = 1e-3
     pull_back: int = 10
 
     def __post_init__(self) -> None:
@@ -46,8 +47,8 @@ class SuperDeepFool(Attack):
             raise BadInput(f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more.")
         if not self.overshoot >= 0:
             raise BadInput(f"overshoot={self.overshoot}: the share by which a step goes past the boundary must be 0 or more.")
-        if not 0 <= self.gain <= 1:
-            raise BadInput(f"gain={self.gain}: the relative gain below which an image stops must be in [0, 1].")
+        if self.gain is not None and not 0 <= self.gain < 1:
+            raise BadInput(f"gain={self.gain}: the relative gain below which an image stops must be in [0, 1), or none to stop as published.")
         if self.pull_back < 0:
             raise BadInput(f"pull_back={self.pull_back}: the number of bisections must be 0 or more.")
 
@@ -55,22 +56,22 @@ class SuperDeepFool(Attack):
         x = problem.x
         low, high = room(problem.box, x)
         point, taken = x, torch.zeros_like(problem.forwards)
-        last = torch.full_like(problem.best_distance, float("inf"))
+        last, projected = torch.full_like(problem.best_distance, float("inf")), torch.zeros_like(problem.found)
         with problem.round():
             for step in range(self.steps):
                 final = step == self.steps - 1
                 query = problem.query(point, grad=not final) if step else problem.start()
                 taken = taken + problem.active
-                # A turn ends with each crossing: did it pay?
-                stop = query.success & torch.isfinite(last) & (problem.best_distance > (1 - self.gain) * last)
+                stop = query.success & (projected if self.gain is None else problem.best_distance > (1 - self.gain) * last)
                 last = torch.where(query.success, problem.best_distance, last)
                 problem.record(step, margin=query.margin, distance=query.distance, success=query.success)
                 if final:
                     break
                 normal, need = leading_plane(query, problem.goal.margin(query.logits))
                 problem.release(stop)
-                need_from_home = need + (normal * (query.point - x)).flatten(1).sum(1)
-                home = x + to_halfspace(normal, need_from_home, low, high, 2)
+                level = (normal * (query.point - x)).flatten(1).sum(1)
+                home = x + to_halfspace(normal, level if self.gain is None else level + need, low, high, 2)
+                projected = query.success
                 images = (~query.success & problem.active).nonzero().flatten()
                 moved = torch.where(per_image(query.valid, x), home, problem.midway(point))
                 if len(images):

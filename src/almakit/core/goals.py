@@ -96,10 +96,10 @@ class Goal:
 
 
 def _safe(scale: Tensor, logits: Tensor) -> Tensor:
-    """``scale`` (B,) kept above the rounding of ``logits`` (B, K); 1 where all logits are zero.
+    """``scale`` (B,) kept above the rounding of ``logits`` (B, K), or of each pixel; 1 where all logits are zero.
 
     Divided by less, a constraint is so steep at a tie that the first step, sized by its gradient, is lost in rounding.
     """
-    floor = TIE * logits.detach().flatten(1).abs().amax(1)
+    floor = TIE * logits.detach().abs().amax(1)
     scale = torch.maximum(scale, floor)
     return torch.where(scale > 0, scale, torch.ones_like(scale))

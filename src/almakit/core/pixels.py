@@ -84,15 +84,14 @@ def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targe
     mask = torch.ones_like(labels, dtype=torch.bool) if mask is None else mask
     if mask.shape != labels.shape or mask.dtype != torch.bool:
         raise BadInput(f"the pixel mask must be boolean of shape {tuple(labels.shape)}, not {mask.dtype} of shape {tuple(mask.shape)}.")
-    if budget is not None and budget < 1:
-        raise BadInput(f"budget={budget}: each image needs at least one forward pass.")
+    validate.call(model, confidence, batch_size, budget)
     attack.measure.check(x)
     oracle = PixelOracle(model, x.dtype, autocast)
     x, labels, mask, box = oracle.place(x), oracle.place(labels), oracle.place(mask), box.to(oracle.device or x.device)
     targets = None if targets is None else oracle.place(targets)
     size = batch_size or max(1, min(128, 2_400_000 // x[0].numel()))
     parts = []
-    with borrowed(model):
+    with borrowed(model), torch.inference_mode(False), torch.enable_grad():
         with torch.no_grad():
             classes = oracle(x[:1]).shape[1]
         labelled = mask & (labels >= 0) & (labels < classes)

@@ -18,6 +18,7 @@ from ..data.dataset import Dataset
 from ..errors import BadInput, BadModel, Unavailable
 from .attacktext import fingerprint
 from .spec import AUTO, RunSpec
+from .steady import steady
 
 PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -27,7 +28,8 @@ class Subject:
     """The model as the run uses it. ``weights_sha256`` names its weights (for a plain function: its code); None where neither can be seen."""
 
     name: str
-    model: Model
+    model: Model  # as it was given
+    steady: Model  # the same with tiny batches filled up: what attacks call
     weights_sha256: str | None
     code_sha256: str | None  # of the file a model was loaded from (.py, .pt2, .onnx), which holds more than weights
     device: torch.device
@@ -104,7 +106,15 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
     autocast = PRECISION[spec.dtype] if spec.dtype in ("bfloat16", "float16") else None
     place = torch.device(device) if first is None else first.device
     return Subject(
-        name, loaded, weights, _file_sha256(model), place, working, None if first is None else first.dtype, autocast
+        name,
+        loaded,
+        steady(loaded, place),
+        weights,
+        _file_sha256(model),
+        place,
+        working,
+        None if first is None else first.dtype,
+        autocast,
     )
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
+from ..core.oracle import Model
 from ..data.dataset import Chunk, Dataset
 from ..errors import BadInput, BadModel
 from .chunkfiles import Array
@@ -19,6 +20,7 @@ from .failures import SpecChanged
 from .memory import within_memory
 from .records import STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import RunSpec
+from .steady import LEAST
 from .store import ATTACK, CLEAN, ChunkKey
 from .subject import Subject
 from .targets import round_target, rounds, rule_target
@@ -124,7 +126,7 @@ class Bench:
         def attempt(size: int) -> tuple[Result, _Watch]:
             watch = _Watch(self._traced(key, infos, targets))
             result = attack(
-                self.subject.model,
+                self._called(size, len(chunk)),
                 x.to(self.subject.device),
                 torch.tensor(labels),
                 None if targets is None else torch.tensor(targets),
@@ -172,6 +174,11 @@ class Bench:
             records=records,
             traces=traces,
         )
+
+    def _called(self, size: int, images: int) -> Model:
+        """The model to attack ``size`` of a chunk's images at a time: with tiny batches filled up, unless memory has shown how dear a row is."""
+        shrunk = self.batch < self.chunk_size or size < images
+        return self.subject.model if shrunk and size < LEAST else self.subject.steady
 
     def _within_memory(self, work: Callable[[int], T], images: int) -> tuple[T, int]:
         """``work`` with as many images at a time as memory allows; what was learnt holds for the chunks that follow."""

@@ -82,9 +82,9 @@ def lagrangian(problem: Problem, steps: int, unit: Tensor, height: Tensor, setti
             rate = _rate(problem, gradient, s.first * unit) * (s.alpha * mean_square).sqrt()
         if query.distance_gradient is not None:
             gradient = gradient + weight * query.distance_gradient
-        problem.record(i, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=rate, success=query.success)
         progress = ((i - found_at) / (steps - found_at).clamp_min(1)).clamp(0, 1)
         decay = s.floor + (1 - s.floor) * (1 + torch.cos(math.pi * progress)) / 2
+        problem.record(i, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=rate * decay, success=query.success)
         average = s.alpha * average + (1 - s.alpha) * gradient.square()
         momentum = s.alpha * momentum + gradient / (average.sqrt() + TINY)
         moved = box.project_continuous(x + delta - per_image(rate * decay, x) * momentum, x)

@@ -1,0 +1,158 @@
+"""Who may know whom: the import rules of the design, read from the source of every file, lazy imports inside functions included."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1] / "src" / "almakit"
+FILES = sorted(ROOT.rglob("*.py"))
+# What everyone may use: the errors, the names, the version. They know nothing themselves.
+COMMON = {"errors", "registry", "version"}
+
+
+def module_of(path: Path) -> str:
+    """"attacks.alma" for src/almakit/attacks/alma.py; "" for the package itself."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path) for path in FILES}
+
+
+def imports_of(path: Path) -> tuple[set[str], set[str]]:
+    """The modules of almakit a file imports, without the prefix, and the top-level names of everything else.
+
+    Imports for the type checker alone do not run and do not count.
+    """
+    own, foreign = set(), set()
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body for inner in ast.walk(statement)
+    }
+    package = module_of(path).split(".") if path.name == "__init__.py" else module_of(path).split(".")[:-1]
+    package = [part for part in package if part]
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [f"{node.module}.{alias.name}" if str(node.module).startswith("almakit") else str(node.module) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1]
+            names = [".".join(["almakit", *base, *filter(None, [node.module]), alias.name]) for alias in node.names]
+        else:
+            continue
+        for name in names:
+            top, _, rest = name.partition(".")
+            if top == "almakit":
+                # "core.Attack" is something in the module core.
+                while rest and rest not in MODULES:
+                    rest = rest.rpartition(".")[0]
+                own.add(rest)
+            else:
+                foreign.add(top)
+    return own, foreign
+
+
+def inside(name: str, room: str) -> bool:
+    return name == room or name.startswith(room + ".")
+
+
+def rooms_known(room: str) -> dict[str, set[str]]:
+    """For each file of a room: what it knows of almakit outside its room and the common things."""
+    return {
+        module_of(path): {name for name in imports_of(path)[0] if not inside(name, room) and name not in COMMON and name}
+        for path in FILES if inside(module_of(path), room)
+    }
+
+
+def beyond(room: str, allowed: set[str], exceptions: dict[str, set[str]] | None = None) -> dict[str, set[str]]:
+    """The files of a room that know more than ``allowed``, apart from ``exceptions``."""
+    known = rooms_known(room)
+    assert known, f"there is no room {room}"
+    wrong = {file: {name for name in names if not any(inside(name, other) for other in allowed)} - (exceptions or {}).get(file, set())
+             for file, names in known.items()}
+    return {file: names for file, names in wrong.items() if names}
+
+
+def test_the_reader_of_imports_reads() -> None:
+    own, foreign = imports_of(ROOT / "attacks" / "alma.py")
+    assert {"registry", "core", "core.attack", "core.steps", "errors"} <= own and {"torch", "math", "dataclasses"} <= foreign
+    assert any(beyond("attacks", set()).values()), "attacks do know the core"
+
+
+@pytest.mark.parametrize("name", sorted(COMMON))
+def test_common_things_know_nothing(name: str) -> None:
+    own, foreign = imports_of(ROOT / f"{name}.py")
+    assert own <= {"errors"} and foreign <= set(sys.stdlib_module_names)
+
+
+def test_distances_know_torch_alone() -> None:
+    # The weights of LPIPS' network are a file that the hub of the data room finds.
+    assert not beyond("distances", set(), {"distances.lpips": {"data.hub"}})
+
+
+def test_the_core_knows_distances_base_alone() -> None:
+    assert not beyond("core", {"distances.base"})
+
+
+def test_attacks_know_the_core_and_no_other_attack() -> None:
+    # Distances are named in settings, so their base is at hand too; attacks.plus is one attack in several files.
+    assert not beyond("attacks", {"core", "distances.base"})
+    for path in FILES:
+        module = module_of(path)
+        if not inside(module, "attacks") or path.name == "__init__.py" or module == "attacks.expression":
+            continue
+        family = {module, "attacks.plus"} if module == "attacks.alma_plus" or inside(module, "attacks.plus") else {module}
+        others = {name for name in imports_of(path)[0] if inside(name, "attacks") and not any(inside(name, own) for own in family)}
+        assert not others, f"{module} knows {others}"
+
+
+def test_models_and_data_keep_to_themselves() -> None:
+    # Weights are files that the data room's hub finds, its readers convert, and its loader of a user's own file runs.
+    files = {"models.load": {"data.hub", "data.user_file"}, "models.foreign": {"data.hub"}, "models.weights": {"data.convert"}}
+    assert not beyond("models", set(), files)
+    assert not beyond("data", set())
+
+
+def test_the_report_knows_records_and_never_torch() -> None:
+    # The store is a folder: its database, its image files, and the errors of both.
+    assert not beyond("report", {"eval.records", "eval.store", "eval.folder", "eval.chunkfiles", "eval.failures"})
+    for path in FILES:
+        if inside(module_of(path), "report"):
+            assert "torch" not in imports_of(path)[1], path.name
+
+
+@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "report", "eval", "train", "paper"])
+def test_no_room_knows_the_command_line(room: str) -> None:
+    assert not any(inside(name, "cli") for names in rooms_known(room).values() for name in names)
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules and almakit modules in memory after a statement in a fresh interpreter."""
+    script = f"{statement}\nimport sys\nprint(*sorted(sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_importing_almakit_is_light() -> None:
+    loaded = loaded_by("import almakit")
+    assert not {"torch", "numpy", "almakit.core", "almakit.report", "torchvision"} & loaded
+
+
+def test_every_module_of_the_report_loads_without_torch() -> None:
+    modules = [f"almakit.{name}" for name in sorted(MODULES) if inside(name, "report")]
+    assert modules
+    loaded = loaded_by("import " + ", ".join(modules))
+    assert "torch" not in loaded and "torchvision" not in loaded
+
+
+def test_attacking_needs_no_torchvision_and_no_report() -> None:
+    loaded = loaded_by("import almakit; almakit.ALMA, almakit.Box, almakit.attacks.get('alma')")
+    assert "torch" in loaded and not {"torchvision", "almakit.report", "almakit.eval", "matplotlib"} & loaded
