@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import random
 import statistics
 import time
 from pathlib import Path
@@ -98,6 +99,19 @@ def paired(ours: Cell, theirs: Cell) -> list[float]:
 
 def geometric_mean(ratios: list[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def medians_ratio_interval(ours: Cell, theirs: Cell, draws: int = 2000) -> tuple[float, float]:
+    """The 5 % and 95 % points of the ratio of medians over images drawn with replacement: how well so few images can tell it."""
+    pairs = [(a if a is not None else math.inf, b if b is not None else math.inf) for a, b in zip(ours["distances"], theirs["distances"], strict=True)]
+    generator, ratios = random.Random(0), []
+    for _ in range(draws):
+        drawn = generator.choices(pairs, k=len(pairs))
+        numerator, denominator = statistics.median(a for a, _ in drawn), statistics.median(b for _, b in drawn)
+        if 0 < denominator < math.inf:
+            ratios.append(numerator / denominator)
+    ratios.sort()
+    return ratios[round(0.05 * (len(ratios) - 1))], ratios[round(0.95 * (len(ratios) - 1))]
 
 
 def published(path: Path | None = None) -> dict[tuple[str, ...], float]:

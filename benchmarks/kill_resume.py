@@ -73,7 +73,7 @@ def main() -> None:
         total = len(chunks(calm))
         killed, lost, gains = 0, 0, []
         # Moments spread over all chunks; where one falls on a chunk that is already there, the kill strikes while the process is starting.
-        moments = sorted(chance.randint(0, total - 3) for _ in range(args.kills))
+        moments = sorted(chance.randint(0, int(0.85 * total)) for _ in range(args.kills))
         for moment in moments:
             before = chunks(hunted)
             process = start(hunted, args.images, args.batch_size)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -37,21 +37,21 @@ class Counting(nn.Module):
         self.backwards += len(gradient)
 
 
-@lru_cache(maxsize=None)
+@cache
 def library(name: str) -> Any:
     """A peer's module by name, after filling in what it imports but never calls here."""
     _stand_ins()
     return import_module(name)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _stand_ins() -> list[torch.library.Library]:
     """torchvision's compiled operators, which may be absent beside a CPU torch, are declared; adv-lib's plotting client is left empty."""
     kept = []
     if find_spec("visdom") is None:
         sys.modules["visdom"] = ModuleType("visdom")
     try:
-        torch.ops.torchvision.nms
+        _ = torch.ops.torchvision.nms
     except AttributeError:
         operators = torch.library.Library("torchvision", "DEF")
         for operator in ("nms", "qnms"):

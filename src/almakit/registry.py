@@ -18,6 +18,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "attacks": {
         "alma": "almakit.attacks.alma:ALMA",
         "alma-plus": "almakit.attacks.alma_plus:ALMAPlus",
+        "ddn": "almakit.attacks.ddn:DDN",
+        "fmn": "almakit.attacks.fmn:FMN",
         "ead": "almakit.attacks.ead:EAD",
         "cw": "almakit.attacks.cw:CW",
         "apgd": "almakit.attacks.apgd:APGD",

@@ -149,9 +149,12 @@ def test_rho_grows_only_at_checks_without_progress_or_success() -> None:
     assert not bool((easy["rho"].diff(dim=0) != 0)[found[1:]].any())
 
 
-def test_the_rate_is_one_number_per_image() -> None:
+def test_the_rate_is_an_image_s_own_and_falls_from_its_first_success_on() -> None:
     _, trace = traced(ALMA(steps=20))
-    assert torch.equal(trace["rate"], trace["rate"][:1].expand_as(trace["rate"])) and len(set(trace["rate"][0].tolist())) == 5
+    rate, before = trace["rate"], trace["success"].cumsum(0) == 0
+    assert len(set(rate[0].tolist())) == 5 and torch.equal(rate[before], rate[:1].expand_as(rate)[before])
+    after = ~before[:-1]
+    assert bool(after.any()) and bool((rate[1:] < rate[:-1])[after].all())
 
 
 @cache

@@ -54,18 +54,17 @@ def test_the_original_runs_on_after_a_success() -> None:
     assert bool((whole.forwards == 27).all()) and bool((stopped.forwards < 15).all())
 
 
-def test_apgd_t_looks_at_classes_the_plain_one_does_not() -> None:
-    """A rival with a shallow slope hides the class that is easy to reach: the margin follows the likeliest one."""
-    def model(x: Tensor) -> Tensor:
-        a, b = x.flatten(1)[:, 0], x.flatten(1)[:, 1]
-        # Class 1 is next by a hair but capped just below class 0 everywhere in reach; class 2 can be reached through the second pixel.
-        near = 1.0 - 0.01 - 0.005 * torch.relu(0.5 - a)
-        return torch.stack([torch.ones_like(a), near, 0.2 + 2.0 * b], 1)
+def test_apgd_t_reaches_a_class_that_the_margin_does_not_see() -> None:
+    """The likeliest rival stays just below the label and is flat; another class is in reach, but never second on the way there."""
 
-    x = torch.tensor([[0.5, 0.1]])
-    labels = torch.tensor([0])
-    assert not bool(APGD(distance="linf", epsilon=0.31, steps=30, loss="margin")(model, x, labels, seed=1).success[0]) or True
-    assert bool(APGD(distance="linf", epsilon=0.31, steps=30, loss="targeted-dlr")(model, x, labels).success[0])
+    def model(x: Tensor) -> Tensor:
+        pixel = x.flatten(1)[:, 0]
+        last = 2.0 * torch.relu(pixel - 0.3) - 1.0
+        return torch.stack([torch.ones_like(pixel), torch.full_like(pixel, 0.99), torch.where(pixel > 0.85, last + 1.5, last)], 1)
+
+    x, labels = torch.full((1, 1, 4, 4), 0.4), torch.tensor([0])
+    plain, several = (APGD(distance="linf", epsilon=0.5, steps=30, loss=loss)(model, x, labels) for loss in ("margin", "targeted-dlr"))
+    assert not bool(plain.success[0]) and bool(several.success[0])
 
 
 def test_the_step_is_halved_where_it_does_not_pay() -> None:

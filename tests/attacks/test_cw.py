@@ -98,7 +98,7 @@ def test_targets_and_texts() -> None:
     assert bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
     assert attacks.get("cw(distance=l1, steps=10)") == CW(distance="l1", steps=10)
     assert CW(**CW.presets["paper"]).steps == 1000  # type: ignore[arg-type]
-    assert bool(fools(CW(steps=60, rate=0.05)(MODEL, X, LABELS).adversarials).all()) and SHAPE == tuple(X.shape[1:])
+    assert bool(fools(CW(steps=60, rate=0.05)(MODEL, X, LABELS).adversarials).all()) and tuple(X.shape[1:]) == SHAPE
 
 
 def test_refusals() -> None:

@@ -35,13 +35,13 @@ def folder(source, tmp_path_factory):
 
 
 def test_help_is_quick_and_imports_no_torch():
-    # Interpreter start-up apart, for a loaded machine: the best of five.
+    # Processor time of the whole process, the interpreter's start included: what it takes where nothing else runs.
     code = (
-        "import sys, time; t = time.perf_counter(); from almakit.cli.main import main; main(['--help']); "
-        "print(time.perf_counter() - t, file=sys.stderr); assert 'torch' not in sys.modules"
+        "import sys, time; from almakit.cli.main import main; main(['--help']); "
+        "print(time.process_time(), file=sys.stderr); assert 'torch' not in sys.modules"
     )
-    best = min(float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr) for _ in range(5))
-    assert best < 0.5
+    times = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr) for _ in range(3)]
+    assert min(times) < 0.5
     begin = time.perf_counter()
     shown = subprocess.run([sys.executable, "-m", "almakit", "run", "--help"], capture_output=True, text=True, check=True).stdout
     assert "--attack" in shown and "exit codes" in shown and time.perf_counter() - begin < 30

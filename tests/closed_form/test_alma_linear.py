@@ -68,7 +68,7 @@ def test_many_boundaries_in_the_median(distance: str, steps: int, classes: int) 
 @pytest.mark.parametrize("classes", [2, 3, 5])
 @pytest.mark.parametrize("distance", ["l2", "l1"])
 def test_towards_a_target(distance: str, classes: int) -> None:
-    model, x, labels = random_problem(7, 16, (6, 6), classes)
+    model, x, labels = random_problem(7, 24, (6, 6), classes)
     targets = model(x).argsort(1, descending=True)[:, 1]
     ratio, optimum = ratios(distance, 100, model, x, labels, targets)
     far = optimum >= EPSILON[distance]

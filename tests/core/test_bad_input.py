@@ -105,8 +105,8 @@ def test_refused_when_the_attack_is_made(settings: dict[str, Any], error: type[A
 
 
 def test_an_unknown_attack_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="there is no attack called 'alam'; did you mean alma"):
-        almakit.attacks.get("alam")
+    with pytest.raises(UnknownName, match="there is no attack called 'alma-plsu'; did you mean alma-plus"):
+        almakit.attacks.get("alma-plsu")
 
 
 @pytest.mark.parametrize(("distance", "shape", "sentence"), [

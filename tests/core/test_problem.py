@@ -172,6 +172,23 @@ def test_finished_images_are_not_sent_again() -> None:
     assert problem.forwards.tolist() == [3, 2, 3, 1]
 
 
+def test_rounds_begin_with_everyone_again() -> None:
+    problem = make(model=rising, labels=torch.zeros(4, dtype=torch.long), budget=6)
+    rounds = 0
+    with pytest.raises(Exhausted):
+        for _ in range(10):
+            rounds += 1
+            with problem.round():
+                problem.query(problem.x)
+                problem.release(torch.tensor([False, True, True, True]))
+                for _ in range(rounds):
+                    problem.query(problem.x)
+                    if rounds == 1:
+                        problem.release(torch.ones(4, dtype=torch.bool))
+    # The clean pass, then each round one pass for all and further ones for the first image, until its budget is spent.
+    assert problem.forwards.tolist() == [6, 6, 6, 6] and rounds > 3
+
+
 def test_the_nearest_verified_point_is_kept() -> None:
     problem = make(batch=3, model=rising, labels=torch.zeros(3, dtype=torch.long))
     x = problem.x

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from closed_form.linear import to_halfspace as exact_halfspace
 from scipy.optimize import linprog, minimize_scalar
 
 from almakit.core import Box
 from almakit.core.projections import clip, dual_length, length, onto_ball, proximal, room, to_halfspace
-from tests.closed_form.linear import to_halfspace as exact_halfspace
 
 INF = float("inf")
 

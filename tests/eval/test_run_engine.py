@@ -151,14 +151,13 @@ def test_other_batch_sizes_change_nothing_that_matters_on_a_real_network():
 
 
 def test_tiny_batches_are_filled_up_and_gradients_stay_the_images_own():
-    net, sizes = Net(), []
+    net, sizes = Net().double(), []
     model = steady(lambda x: (sizes.append(len(x)), net(x))[1], torch.device("cpu"))
-    x, _ = images(2)
-    x.requires_grad_(True)
+    x = images(2)[0].double().requires_grad_(True)
     (gradient,) = torch.autograd.grad(model(x).square().sum(), x)
     (expected,) = torch.autograd.grad(net(x).square().sum(), x)
-    assert sizes == [4] and torch.allclose(gradient, expected, rtol=1e-5, atol=1e-7)
-    assert model(images(5)[0]).shape == (5, 5) and sizes == [4, 5]
+    assert sizes == [4] and torch.allclose(gradient, expected, rtol=1e-10, atol=1e-12)
+    assert model(images(5)[0].double()).shape == (5, 5) and sizes == [4, 5]
     module = Net().eval()
     wrapped = steady(module, torch.device("cpu"))
     assert not wrapped.training and next(iter(wrapped.parameters())) is next(module.parameters())

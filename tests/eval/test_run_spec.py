@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from almakit.attacks import get
+from almakit.attacks import get, names
 from almakit.attacks.alma import ALMA
 from almakit.errors import BadInput
 from almakit.eval.attacktext import build_all, describe, text_of
@@ -100,6 +101,17 @@ def test_an_attack_has_one_text_and_the_text_builds_it():
         attack = get(text)
         assert get(text_of(attack)) == attack
     assert text_of(get("alma")) == "alma(distance=l2, steps=1000)"
+
+
+NEEDS_AN_ATTACK = {"search": "search(attack=apgd(distance=l2, steps=50))", "ensemble": "ensemble(attacks=[alma(distance=l2, steps=30), ddn(steps=20)])"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_registered_attack_has_a_text_that_builds_it(name):
+    attack = get(NEEDS_AN_ATTACK.get(name, name))
+    text = text_of(attack)
+    assert get(text) == attack and text_of(get(text)) == text
+    assert json.loads(json.dumps(describe(attack, 0, False).settings, allow_nan=False))
 
 
 def test_a_function_as_distance_is_named_by_its_code():

@@ -93,7 +93,8 @@ def test_running_out_of_memory_halves_the_batch_and_a_resume_remembers(tmp_path)
     run = small_run(tmp_path, model=Hungry(), preflight=False, attacks=ONE)
     assert {chunk.batch for chunk in run.chunks} == {2} and len(run.records) == 40
     same = small_run(None, attacks=ONE, batch_size=2)
-    assert [r.distance for r in run.records] == [r.distance for r in same.records]
+    assert [r.status for r in run.records] == [r.status for r in same.records]
+    assert [r.distance for r in run.records] == pytest.approx([r.distance for r in same.records], rel=0.01)
     auto = small_run(None, model=Hungry(), preflight=False, attacks=ONE, batch_size="auto", limit=4)
     assert auto.spec.batch_size == 2, "four images at once were too much"
 

@@ -13,18 +13,21 @@ from almakit.core import Attack
 
 # Settings a law test needs where the fallback's are not enough: names with required settings, or slow with their defaults.
 TEXTS: dict[str, list[str]] = {
-    "ead": ["ead(steps=20, searches=5, weight=0.1)", "ead(steps=20, searches=4, weight=0.1, accelerated=false)", "ead(steps=20, searches=4, weight=0.1, rule=en)"],
+    "ead": ["ead(steps=20, searches=5, weight=0.1)", "ead(steps=20, searches=4, weight=0.1, accelerated=false)",
+            "ead(steps=20, searches=4, weight=0.1, rule=en)"],
     "cw": ["cw(steps=25, searches=4, rate=0.05, weight=0.1)", "cw(distance=l1, steps=25, searches=4, rate=0.05, weight=1)"],
-    "apgd": ["apgd(distance=l2, epsilon=1.5, steps=20)", "apgd(distance=l1, epsilon=8, steps=20, loss=ce)", "apgd(distance=linf, epsilon=0.3, steps=20, restarts=2)",
+    "apgd": ["apgd(distance=l2, epsilon=1.5, steps=20)", "apgd(distance=l1, epsilon=8, steps=20, loss=ce)",
+             "apgd(distance=linf, epsilon=0.3, steps=20, restarts=2)",
              "apgd(distance=l2, epsilon=0.6, steps=15, loss=targeted-dlr)"],
     "pgd": ["pgd(distance=linf, epsilon=0.2, steps=15)", "pgd(distance=l2, epsilon=1.5, steps=15)", "pgd(distance=l1, epsilon=10, steps=15, restarts=2)"],
     "search": ["search(attack=apgd(distance=l2, steps=10), halvings=6)", "search(attack=pgd(distance=linf, steps=10), halvings=6, largest=0.3)",
                "search(attack=apgd(distance=l1, steps=15, loss=targeted-dlr, rivals=2), halvings=5)"],
     "lpa": ["lpa(distance=l2, epsilon=1.5, steps=10, searches=3)", "lpa(distance=ssim, epsilon=0.1, steps=10, searches=3)"],
+    "bb": [f"bb(distance={distance}, steps=6)" for distance in ("l1", "l2", "linf")],
     "strattack": ["strattack(steps=20, searches=3, refine=10)"],
     "alm": ["alm(distance=l2, outer=3, inner=15)", "alm(distance=l1, outer=3, inner=15)"],
     "alma-prox": ["alma-prox(steps=40, rate=0.01)"],
-    "ensemble": ["ensemble(attacks=[alma(distance=l2, steps=15), pgd(distance=l2, epsilon=1, steps=5), bb(distance=l2, steps=10)])"],
+    "ensemble": ["ensemble(attacks=[alma(distance=l2, steps=15), pgd(distance=l2, epsilon=1, steps=5), bb(distance=l2, steps=4)])"],
 }
 # Distances that are defined on colour images of a certain size only.
 COLOUR = {"ciede2000", "ciede2000-paper", "ssim", "lpips", "lpips-learned"}

@@ -30,8 +30,8 @@ class ALMAProx(Attack):
     constraints is left out; lambda falls hyperbolically to a tenth once the goal is reached (at the latest from half of the steps on).
     Rony, Pesquet and Ben Ayed, *Proximal Splitting Adversarial Attack for Semantic Segmentation*, CVPR 2023, Algorithm 1 and 2.
 
-    Call it with ``labels`` (B, H, W), optionally ``targets`` and a boolean ``mask`` (B, H, W), for a model that returns (B, K, H, W); labels that are no class do not
-    count. With labels (B,) it attacks a classifier, which is one pixel. A success has at least ``share`` of the pixels wrong.
+    Call it with ``labels`` (B, H, W), optionally ``targets`` and a boolean ``mask`` (B, H, W), for a model that returns (B, K, H, W); labels
+    that are no class do not count. With labels (B,) it attacks a classifier, which is one pixel. A success has at least ``share`` of the pixels wrong.
     Unlike the original: the prox is exact to rounding, P' has the paper's form for violated constraints, and no
     backward pass follows the last query.
     """

@@ -35,7 +35,8 @@ class APGD(FixedEpsilon):
 
     ``loss``: "ce", "dlr", "margin", or "targeted-dlr", which is APGD-T: one run towards each of the ``rivals`` likeliest other classes. Every image
     leaves as soon as a point inside epsilon is found; with ``stop=False`` only when the run it was found in ends, as in the
-    original. All iterates are projected onto a radius below epsilon by the rounding of x + delta, so a success holds
+    original. Unlike the original, sparse steps pass over pixels at the bound they are pushed against and round their number down. All
+    iterates are projected onto a radius below epsilon by the rounding of x + delta, so a success holds
     the radius. No backward pass after the last query of a run.
     """
 
@@ -111,6 +112,10 @@ class APGD(FixedEpsilon):
             problem.record(step, loss=loss, epsilon=epsilon, distance=query.distance, success=query.success)
             back = climber.check(step, loss, best_loss, best_point) | ~query.valid
             point, slope = _where(back, best_point, point), _where(back, best_slope, slope)
+            if norm == 1:
+                # A pixel at the bound it is pushed against would use up its part of a sparse step for nothing.
+                stuck = ((slope > 0) & (point - x >= high)) | ((slope < 0) & (point - x <= low))
+                slope = slope.masked_fill(stuck, 0.0)
             moved = project(point + climber.move(slope))
             if norm != 1 and step:
                 moved = project(point + MOMENTUM * (moved - point) + (1 - MOMENTUM) * (point - last))
@@ -179,7 +184,9 @@ class _SparseSteps:
     def move(self, slope: Tensor) -> Tensor:
         """The step (B, ...) up the slope, of l1 length ``size``."""
         flat = slope.flatten(1).abs()
-        rank = ((1 - self.share) * self.pixels).long().clamp(0, self.pixels - 1)
+        # Rounded down: of two pixels used, a step along both could never shift weight to the steeper one.
+        count = (self.share * self.pixels).long().clamp(1, self.pixels)
+        rank = self.pixels - count
         smallest = flat.sort(dim=1).values.gather(1, rank.unsqueeze(1))
         signs = slope.flatten(1).sign() * (flat >= smallest)
         return (signs * (self.size / signs.abs().sum(1).clamp_min(1)).unsqueeze(1)).reshape(slope.shape)

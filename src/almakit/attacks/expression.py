@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from ..errors import BadInput
 
@@ -46,7 +47,7 @@ class _Parser:
             self.tokens.append((match.lastgroup or "", match.group(match.lastgroup or 0)))
             position = match.end()
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str) -> NoReturn:
         raise BadInput(f"cannot read the attack {self.source!r}: {why}. Write it like alma(distance=l2, steps=100).")
 
     def peek(self) -> str | None:

@@ -26,7 +26,7 @@ FIRST = 2.0
 # Of the box's width: the first step in norms that do not say how far a single value goes.
 SPARSE_RATE = 0.1
 # lambda_0 / lambda_1 at the start: where they balance with ``scaled``; l2/3 lets nothing leave zero until the margin outweighs it by far.
-RATIO, RATIO_L0 = 0.5, 0.01
+RATIO, RATIO_L0 = 0.5, 0.1
 PUBLISHED: dict[str, object] = {"steps": 500, "rate": 0.1, "ratio": 0.01, "scaled": False}
 
 
@@ -34,8 +34,8 @@ PUBLISHED: dict[str, object] = {"steps": 500, "rate": 0.1, "ratio": 0.01, "scale
 class PrimalDual(Attack):
     """What PDGD and PDPGD share: min over delta, max over lambda of lambda_0 |delta| + lambda_1 softplus(margin), lambda_0 + lambda_1 = 1.
 
-    delta follows Adam with a rate that falls to ``final_rate`` of itself; log(lambda_1 / lambda_0) starts at -log(``ratio``) (none: 1/2, l0 1/100) and moves
-    by ``dual_rate`` (which falls to a tenth) up where the margin is positive, down where it is negative; the multipliers used are
+    delta follows Adam with a rate that falls to ``final_rate`` of itself; log(lambda_1 / lambda_0) starts at -log(``ratio``) (none: 1/2, l0
+    1/10) and moves by ``dual_rate`` (which falls to a tenth) up where the margin is positive, down where it is negative; the multipliers used are
     running averages with ``smoothing``.
     """
 

@@ -19,8 +19,9 @@ class Search(Attack):
     """Finds the smallest epsilon at which a fixed-radius attack succeeds: tries ``largest``, then halves the bracket, ``halvings`` tries in all.
 
     A success at radius e with a point at distance d <= e makes d the upper end, a failure makes e the lower end. While no radius has failed the
-    next is a quarter of the best distance, while none has succeeded twice the last one. ``largest`` is None for half the distance to the farthest corner of the box, which needs no knowledge
-    of the data: successes far out cost few passes. The ALMA paper's tables (section 5) used APGD-T and LPA this way with the values in
+    next is a quarter of the best distance, while none has succeeded twice the last one. ``largest`` is None for half
+    the distance to the farthest corner of the box, which needs no knowledge of the data: successes far out cost few passes.
+    The ALMA paper's tables (section 5) used APGD-T and LPA this way with the values in
     ``presets``.
 
     Unlike the search there: the upper end uses the distance found instead of the radius tried, a failed image goes on with larger radii

@@ -26,17 +26,17 @@ class SigmaZero(Attack):
     ``threshold_rate`` times the rate where the goal is reached and falls by as much where it is not. Cina et al., *sigma-zero:
     Gradient-based Optimization of l0-norm Adversarial Examples*, ICLR 2025, Algorithm 1.
 
-    The original leaves changes in place that turn out not to be needed. Here the last part ``trim`` of the steps restores values of the best
-    point, those that lower the linearised margin least first, in groups that double after a success and halve after a failure, while the
-    others go to the end of the box that lowers the margin, which l0 does not mind (0: no trimming, as published). No backward pass after
-    the last query; a target is reached through its margin (the original is untargeted).
+    The original may leave changes in place that are not needed. Here, after the steps, one query with a gradient and up to ``trim`` forwards
+    restore values of the best point, those that lower the linearised margin least first, in groups that double after a success and
+    halve after a failure, while the others go to the end of the box that lowers the margin, which l0 does not mind (0: none, as published).
+    No backward pass after the last query; a target is reached through its margin (the original is untargeted).
     """
 
     title = "sigma-zero"
     does = ("l0",)
-    cost = "1 forward, 1 backward per step; the last fifth of the steps forwards only"
+    cost = "1 forward, 1 backward per step; then up to trim + 1 forwards, 1 backward"
     paper = "Cina et al., ICLR 2025"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000, "trim": 0.0}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000, "trim": 0}}
 
     distance: DistanceLike = "l0"
     steps: int = 100
@@ -44,7 +44,7 @@ class SigmaZero(Attack):
     sigma: float = 1e-3
     threshold: float = 0.3
     threshold_rate: float = 0.01
-    trim: float = 0.2
+    trim: int = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,26 +52,23 @@ class SigmaZero(Attack):
             raise BadInput(f"rate={self.rate} and sigma={self.sigma} must be positive.")
         if not (0 <= self.threshold <= 1 and self.threshold_rate >= 0):
             raise BadInput(f"threshold={self.threshold} must be in [0, 1] (of the box's width) and threshold_rate={self.threshold_rate} 0 or more.")
-        if not 0 <= self.trim < 1:
-            raise BadInput(f"trim={self.trim}: the part of the steps spent on restoring values must be in [0, 1).")
+        if self.trim < 0:
+            raise BadInput(f"trim={self.trim}: the number of forwards spent on restoring values must be 0 or more.")
 
     def run(self, problem: Problem) -> None:
-        trims = int(self.trim * self.steps)
-        # One try needs one query with a gradient before it.
-        trims = trims if trims >= 2 else 0
-        self._descend(problem, self.steps - trims)
-        if trims:
+        self._descend(problem)
+        if self.trim:
             with problem.round():
-                self._restore(problem, trims - 1)
+                self._restore(problem, self.trim)
 
-    def _descend(self, problem: Problem, steps: int) -> None:
+    def _descend(self, problem: Problem) -> None:
         x, goal, width = problem.x, problem.goal, problem.box.width
         low, high = room(problem.box, x)
         delta, first, second = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
         threshold = x.new_full((len(x),), self.threshold)
         rate = self.rate
-        for step in range(steps):
-            final = step == steps - 1
+        for step in range(self.steps):
+            final = step == self.steps - 1
             query = problem.query(x + delta, grad=not final) if step else problem.start()
             if final:
                 break
@@ -86,7 +83,7 @@ class SigmaZero(Attack):
             second = BETA2 * second + (1 - BETA2) * gradient.square()
             size = second.sqrt() / math.sqrt(1 - BETA2 ** (step + 1)) + TINY
             moved = clip(delta - width * rate / (1 - BETA1 ** (step + 1)) * first / size, low, high)
-            rate = cosine_decay(step, steps, self.rate, 0.1 * self.rate)
+            rate = cosine_decay(step, self.steps, self.rate, 0.1 * self.rate)
             change = self.threshold_rate * rate
             threshold = (threshold + torch.where(query.success, change, -change)).clamp(0, 1)
             moved = torch.where(moved.abs() < per_image(threshold * width, x), torch.zeros_like(moved), moved)

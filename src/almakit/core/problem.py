@@ -27,8 +27,8 @@ class Query:
     """What the model said about a set of candidates: one row per candidate.
 
     ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K), or (R, K, H, W) with a goal on pixels, are attached to the
-    graph when the query was made with ``grad=True``; ``margin``, ``tolerance``, ``distance`` (R,), ``success`` and ``valid`` (R,) are detached. Rows of finished images hold
-    what was last seen of them and get zero gradients.
+    graph when the query was made with ``grad=True``; ``margin``, ``tolerance``, ``distance`` (R,), ``success`` and ``valid`` (R,) are detached.
+    Rows of finished images hold what was last seen of them and get zero gradients.
     """
 
     def __init__(self, problem: Problem, point: Tensor, logits: Tensor, leaf: Tensor | None, images: Tensor | None = None,

@@ -56,6 +56,13 @@ def to_halfspace(w: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float
     return (move * flat.sign()).reshape(shape)
 
 
+def fewest(w: Tensor, need: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """(B,) how many values a d with w.d >= need and low <= d <= high must change at least: the l0 distance to the half-space."""
+    most = (w * torch.where(w > 0, high, low)).flatten(1)
+    reached = most.sort(dim=1, descending=True).values.double().cumsum(1)
+    return (reached < need.unsqueeze(1)).sum(1).add(1).clamp_max(most.shape[1]).to(w.dtype) * (need > 0)
+
+
 def _fill_steepest(gain: Tensor, span: Tensor, wanted: Tensor) -> Tensor:
     order = gain.argsort(dim=1, descending=True)
     reached = (gain * span).gather(1, order).double().cumsum(1)
@@ -156,7 +163,7 @@ def proximal(z: Tensor, weight: Tensor, metric: Tensor, low: Tensor, high: Tenso
         d = _proximal_linf(size, inside, weight, metric)
     else:
         candidate = inside if norm == 0 else torch.minimum(_stationary_two_thirds(size, weight / metric), cap)
-        cost = weight * (candidate > 0 if norm == 0 else candidate.pow(norm)) + metric * (candidate - size).square() / 2
+        cost = weight * (candidate > 0 if norm == 0 else _power(candidate, norm)) + metric * (candidate - size).square() / 2
         d = torch.where(cost < metric * size.square() / 2, candidate, torch.zeros_like(candidate))
     return (d * z.sign()).reshape(shape)
 
@@ -193,11 +200,16 @@ def _proximal_linf(size: Tensor, inside: Tensor, weight: Tensor, metric: Tensor)
 
 def _stationary_two_thirds(size: Tensor, weight: Tensor) -> Tensor:
     """The larger root u of u + (2/3) weight u^(-1/3) = size, by Newton steps from ``size`` downwards; 0 where there is none."""
-    lowest = (2 / 9 * weight).clamp_min(TINY).pow(0.75)
-    has_root = lowest + 2 / 3 * weight * lowest.pow(-1 / 3) <= size
+    lowest = _power((2 / 9 * weight).clamp_min(TINY), 0.75)
+    has_root = lowest + 2 / 3 * weight * _power(lowest, -1 / 3) <= size
     u = torch.maximum(size, lowest)
     for _ in range(8):
-        value = u + 2 / 3 * weight * u.pow(-1 / 3) - size
-        slope = 1 - 2 / 9 * weight * u.pow(-4 / 3)
+        value = u + 2 / 3 * weight * _power(u, -1 / 3) - size
+        slope = 1 - 2 / 9 * weight * _power(u, -4 / 3)
         u = torch.where(slope > 1e-6, torch.maximum(u - value / slope.clamp_min(1e-6), lowest), u)
     return torch.where(has_root, u, torch.zeros_like(u))
+
+
+def _power(values: Tensor, exponent: float) -> Tensor:
+    """``values`` ** ``exponent`` for values >= 0. Not torch.pow: its last bit depends on where in the batch an image stands."""
+    return torch.exp(exponent * torch.log(values))

@@ -91,7 +91,7 @@ def call(model: object, confidence: float, batch_size: int | None, budget: int |
             raise BadInput(f"{name}={value!r}: give a whole number, at least 1, or None.")
 
 
-PLAIN = {"int": int, "float": (int, float), "bool": bool, "str": str, "None": type(None)}
+PLAIN: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "str": str, "None": type(None)}
 
 
 def setting(owner: str, name: str, value: object, annotation: object) -> None:

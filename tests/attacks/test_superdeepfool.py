@@ -1,0 +1,66 @@
+"""SuperDeepFool: exact on linear models, nearer than one DeepFool run on curved ones, its stop, counts and refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from closed_form.linear import random_problem, smallest
+from torch import Tensor
+
+from almakit import attacks
+from almakit.attacks.deepfool import DeepFool
+from almakit.attacks.superdeepfool import SuperDeepFool
+from almakit.core import Status
+from almakit.errors import BadInput
+
+
+def ellipse(x: Tensor) -> Tensor:
+    """Class 1 outside (u/0.3)^2 + (v/0.1)^2 = 1 around the middle: from off the axes the shortest way out is not the first linearised one."""
+    u, v = x[:, 0] - 0.5, x[:, 1] - 0.5
+    return torch.stack([torch.ones_like(u), (u / 0.3).square() + (v / 0.1).square()], 1)
+
+
+def nearest_on_ellipse(x: Tensor) -> Tensor:
+    angle = torch.linspace(0, 2 * torch.pi, 200_001, dtype=x.dtype)
+    rim = torch.stack([0.5 + 0.3 * angle.cos(), 0.5 + 0.1 * angle.sin()], 1)
+    return torch.stack([(rim - image).norm(dim=1).min() for image in x])
+
+
+X = torch.tensor([[0.55, 0.53], [0.62, 0.52], [0.42, 0.46]], dtype=torch.float64)
+
+
+def test_a_curved_boundary_is_met_at_its_nearest_point() -> None:
+    labels = torch.zeros(3, dtype=torch.long)
+    exact = nearest_on_ellipse(X)
+    ours = SuperDeepFool()(ellipse, X, labels).distances / exact
+    once = DeepFool(damping=1.0)(ellipse, X, labels).distances / exact
+    assert float(ours.max()) < 1.01
+    assert float(once.max()) > 1.02
+
+
+def test_linear_models_are_solved_with_the_box() -> None:
+    for seed, shape in enumerate([(40,), (3, 8, 8)]):
+        model, x, labels = random_problem(seed, 8, shape)
+        ratio = SuperDeepFool()(model, x, labels).distances.double() / smallest(model, x, labels, 2)
+        assert float(ratio.median()) < 1.002 and float(ratio.max()) < 1.005
+
+
+def test_counts_and_the_stop() -> None:
+    model, x, labels = random_problem(0, 4, (40,))
+    result = SuperDeepFool(pull_back=0)(model, x, labels)
+    # 1: clean pass, gradient of the first plane, and its query again for the three others. 2: across, projected. 3: on the boundary, no gain
+    # left after at most one more turn.
+    assert bool((result.status == Status.SUCCESS).all())
+    assert int(result.forwards.max()) <= 8 and int(result.backwards.max()) <= 13
+    published = SuperDeepFool(gain=None, pull_back=0)(model, x, labels)
+    # The plane through the crossing is 2 % past the boundary: its nearest point is adversarial and ends the attack at the third query.
+    assert published.forwards.tolist() == [4] * 4 and published.backwards.tolist() == [6] * 4
+    assert int(SuperDeepFool(steps=4)(model, x, labels).forwards.max()) <= 8
+
+
+@pytest.mark.parametrize("setting", ["candidates=1", "overshoot=-0.1", "gain=1", "gain=-0.1", "pull_back=-1"])
+def test_refusals(setting: str) -> None:
+    with pytest.raises(BadInput):
+        attacks.get(f"superdeepfool({setting})")
+    with pytest.raises(BadInput):
+        attacks.get("superdeepfool(distance=linf)")
