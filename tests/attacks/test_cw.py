@@ -55,7 +55,8 @@ def test_images_that_stand_still_stop_and_others_do_not() -> None:
 def test_the_weight_is_searched_for_each_image() -> None:
     _, notes = traced(CW(steps=40, searches=5, rate=0.02, weight=0.001, abort_early=False))
     weights = torch.stack([note["weight"] for note in notes if note["step"] == 1])
-    assert bool((weights[0] == 0.001).all()) and bool((weights[1] == 0.01).all())
+    # Ten times the weight after a failure, half of it after a success.
+    assert bool((weights[0] == 0.001).all()) and set(weights[1].tolist()) == {0.01, 0.0005}
     assert len(set(weights[-1].tolist())) > 1
 
 
@@ -78,8 +79,8 @@ def test_perceptual_distances(distance: str) -> None:
     def model(y: Tensor) -> Tensor:
         return (y - 0.5).flatten(1) @ weight.T
 
-    weight_scale = {"ciede2000": 10.0, "ssim": 0.1}[distance]
-    result = CW(distance=distance, steps=60, searches=4, weight=weight_scale)(model, x, model(x).argmax(1))
+    start = {"ciede2000": {"steps": 60, "searches": 4, "weight": 10.0}, "ssim": {"steps": 150, "searches": 8, "weight": 1e-4, "rate": 0.003}}
+    result = CW(distance=distance, **start[distance])(model, x, model(x).argmax(1))
     l2 = CW(steps=60, searches=4, weight=0.1)(model, x, model(x).argmax(1))
     assert result.success_rate == 1
     assert bool((result.distances < CW(distance=distance).measure(x, l2.adversarials)).all())

@@ -1,0 +1,76 @@
+"""Brendel & Bethge: it runs, it ends at the optimum of linear models, it starts where starting is hard, and it fails alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attacks.small_problem import LABELS, MODEL, SECOND, X, fools, traced
+from closed_form.linear import random_problem, smallest
+from torch import Tensor
+
+from almakit.attacks.bb import BB
+from almakit.errors import AlmakitError
+
+NORM = {"l1": 1.0, "l2": 2.0, "linf": float("inf")}
+HELD = {"l1": 1.05, "l2": 1.001, "linf": 1.01}
+
+
+@pytest.mark.parametrize("distance", NORM)
+def test_linear_models_with_the_box(distance: str) -> None:
+    model, x, labels = random_problem(1, 8, (40,), 2)
+    result = BB(distance=distance, steps=60, halvings=6)(model, x, labels)
+    ratio = result.distances.double() / smallest(model, x, labels, NORM[distance])
+    assert bool((ratio > 1 - 1e-4).all()) and float(ratio.max()) < HELD[distance], ratio
+
+
+def test_it_follows_the_boundary_inwards() -> None:
+    result, notes = traced(BB(steps=40))
+    distance = torch.stack([note["distance"] for note in notes])
+    assert bool((distance[-1] < distance[0]).all()) and bool((result.distances <= distance[0]).all())
+    inside = torch.stack([note["margin"] for note in notes])[-10:]
+    assert bool((inside < 0).double().mean() > 0.5), "the overshoot keeps most iterates adversarial"
+
+
+def test_counts() -> None:
+    result = BB(steps=25, bisections=7)(MODEL, X, LABELS)
+    starting = result.forwards - 25 - 7
+    # The clean pass and the large steps until the first success; one backward for each large step.
+    assert bool((starting >= 2).all()) and bool((starting <= 11).all())
+    assert torch.equal(result.backwards, 24 + starting - 1)
+
+
+def test_where_gradients_are_zero_it_starts_from_random_images() -> None:
+    def steps_only(x: Tensor) -> Tensor:
+        score = ((x.flatten(1)[:, :4] - 0.5) * 4).round().sum(1)
+        return torch.stack([score, -score - 0.5], 1)
+
+    x = X.clone()
+    x[:, 0, 0] = 0.95
+    labels = torch.zeros(5, dtype=torch.long)
+    result = BB(steps=5)(steps_only, x, labels)
+    assert bool((steps_only(result.adversarials).argmax(1) != labels)[result.success].all()) and result.success_rate > 0.5
+
+
+def test_an_image_without_a_starting_point_fails_alone() -> None:
+    def guarded(x: Tensor) -> Tensor:
+        first = x.flatten(1)[:, 0]
+        return MODEL(x) + 1e4 * (first == X[0].flatten()[0]).double()[:, None] * torch.nn.functional.one_hot(LABELS[:1], 5)
+
+    from almakit.core import Box
+
+    mask = torch.ones(X.shape[1:], dtype=torch.bool)
+    mask[0, 0, 0] = False
+    result = BB(steps=10, start_tries=3)(guarded, X, LABELS, box=Box(mask=mask))
+    assert result.success.tolist() == [False, True, True, True, True]
+    assert int(result.forwards[0]) == 1 + 10 + 3 and bool(torch.isinf(result.distances[0]))
+
+
+def test_targets_and_refusals() -> None:
+    result = BB(steps=60)(MODEL, X, LABELS, SECOND)
+    assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
+    assert bool(fools(result.adversarials).all())
+    for settings, words in [({"radius": 0.0}, "must be positive"), ({"overshoot": 2.5}, "overshoot=2.5 in"), ({"bisections": -1}, "must not be negative")]:
+        with pytest.raises(AlmakitError, match=words):
+            BB(**settings)  # type: ignore[arg-type]
+    with pytest.raises(AlmakitError, match="BB does l1, l2, linf, not l0"):
+        BB(distance="l0")

@@ -1,0 +1,71 @@
+"""The ensemble: the best of its members, at the sum of their costs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attacks.small_problem import LABELS, MODEL, SECOND, X, fools
+from torch import Tensor
+
+from almakit import ALMA, attacks
+from almakit.attacks.bb import BB
+from almakit.attacks.ensemble import Ensemble
+from almakit.attacks.pgd import PGD
+from almakit.errors import AlmakitError
+
+
+def test_the_smallest_distance_of_each_image_wins() -> None:
+    members = [ALMA(steps=30), BB(steps=15)]
+    alone = torch.stack([member(MODEL, X, LABELS).distances for member in members])
+    both = Ensemble(attacks=members)(MODEL, X, LABELS)
+    assert torch.allclose(both.distances, alone.amin(0)) and bool(fools(both.adversarials).all())
+    assert len(set(alone.argmin(0).tolist())) >= 1
+
+
+def test_costs_add_up_and_the_clean_pass_is_paid_again_by_later_members() -> None:
+    one, two = ALMA(steps=30)(MODEL, X, LABELS), ALMA(steps=20)(MODEL, X, LABELS)
+    both = Ensemble(attacks=(ALMA(steps=30), ALMA(steps=20)))(MODEL, X, LABELS)
+    assert torch.equal(both.forwards, one.forwards + two.forwards) and torch.equal(both.backwards, one.backwards + two.backwards)
+
+
+def test_a_fixed_radius_member_neither_widens_its_radius_nor_spoils_others() -> None:
+    tiny = PGD(distance="l2", epsilon=1e-4, steps=5)
+    first, last = (Ensemble(attacks=order)(MODEL, X, LABELS) for order in ((ALMA(steps=40), tiny), (tiny, ALMA(steps=40))))
+    alone = ALMA(steps=40)(MODEL, X, LABELS)
+    assert torch.equal(first.distances, alone.distances) and torch.allclose(last.distances, alone.distances)
+
+
+def test_a_member_that_stops_early_does_not_stop_the_next() -> None:
+    # PGD releases every image as soon as it has a point; ALMA still runs its full length.
+    result = Ensemble(attacks=(PGD(distance="l2", epsilon=2.0, steps=20), ALMA(steps=25)))(MODEL, X, LABELS)
+    assert bool((result.forwards >= 1 + 2 + 24).all()) and bool((result.distances <= ALMA(steps=25)(MODEL, X, LABELS).distances).all())
+
+
+def test_a_budget_is_spent_in_order() -> None:
+    result = Ensemble(attacks=(ALMA(steps=30), BB(steps=15)))(MODEL, X, LABELS, budget=30)
+    assert torch.equal(result.distances, ALMA(steps=30)(MODEL, X, LABELS).distances) and bool((result.forwards == 30).all())
+
+
+def test_texts_and_targets() -> None:
+    text = "ensemble(attacks=[alma(distance=l1, steps=20), bb(distance=l1, steps=10)])"
+    assert attacks.get(text) == Ensemble(attacks=(ALMA(distance="l1", steps=20), BB(distance="l1", steps=10)))
+    assert repr(attacks.get(text).measure) == "l1" and hash(attacks.get(text)) == hash(attacks.get(text))
+    result = attacks.get(text)(MODEL, X, LABELS, SECOND)
+    assert bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
+
+
+def test_refusals() -> None:
+    def own(x: Tensor, y: Tensor) -> Tensor:
+        return (y - x).flatten(1).abs().amax(1)
+
+    with pytest.raises(AlmakitError, match="ALMA has l2 and BB has l1: set distance="):
+        Ensemble(attacks=(ALMA(), BB(distance="l1")))
+    with pytest.raises(AlmakitError, match="must measure the same distance"):
+        Ensemble(attacks=(ALMA(distance=own), ALMA(distance=lambda x, y: own(x, y))))
+    assert Ensemble(attacks=(ALMA(distance=own), ALMA(distance=own, steps=5))).measure(X, X).shape == (5,)
+    with pytest.raises(AlmakitError, match="an ensemble needs attacks"):
+        Ensemble()
+    with pytest.raises(AlmakitError, match="is no attack"):
+        Ensemble(attacks=("alma",))  # type: ignore[arg-type]
+    with pytest.raises(AlmakitError, match="give epsilon="):
+        Ensemble(attacks=(ALMA(), PGD(distance="l2")))

@@ -1,0 +1,84 @@
+"""FMN: the flaw of the original and its mending, exact first radii, the l0 count, counts and refusals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from closed_form.linear import Linear, random_problem, smallest
+
+from almakit import attacks
+from almakit.attacks.fmn import FMN
+from almakit.errors import BadInput
+
+NORMS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
+each_norm = pytest.mark.parametrize("distance", NORMS)
+
+
+@each_norm
+@pytest.mark.parametrize("shrink", [1.0, 0.05])
+def test_linear_models(distance: str, shrink: float) -> None:
+    found = []
+    for seed in range(2):
+        model, x, labels = random_problem(seed, 6, (3, 6, 6), shrink=shrink)
+        found.append(FMN(distance=distance)(model, x, labels).distances.double() / smallest(model, x, labels, NORMS[distance]))
+    assert float(torch.cat(found).median()) < 1.02 and float(torch.cat(found).max()) < 1.3
+
+
+def test_the_original_stops_inside_the_boundary_and_an_overshoot_mends_it() -> None:
+    """On a linear model the linearised distance leads onto the boundary itself; for a part of the images rounding leaves it on the wrong side."""
+    successes = {"original": 0, "overshoot": 0, "default": 0}
+    for seed in range(3):
+        model, x, labels = random_problem(seed, 8, (40,), classes=2, shrink=0.05)
+        optimum = smallest(model, x, labels, 1.0)
+        for name, attack in (("original", FMN(distance="l1", steps=60, adaptive=False, overshoot=0)),
+                             ("overshoot", FMN(distance="l1", steps=60, adaptive=False)), ("default", FMN(distance="l1", steps=60))):
+            result = attack(model, x, labels)
+            successes[name] += int(result.success.sum())
+            assert bool((result.distances.double() < 1.01 * optimum)[result.success].all())
+    assert successes["overshoot"] == successes["default"] == 24
+    assert successes["original"] < 20
+
+
+@each_norm
+def test_the_first_radius_is_exact_for_a_linear_model_inside_the_box(distance: str) -> None:
+    model, x, labels = random_problem(5, 4, (30,), classes=2, dtype=torch.float64)
+    notes: list[dict[str, Any]] = []
+    FMN(distance=distance, steps=20, overshoot=0.05)(model, x, labels, trace=notes.append)
+    assert torch.allclose(notes[0]["radius"], 1.05 * smallest(model, x, labels, NORMS[distance]), rtol=1e-6)
+    for before, after in itertools.pairwise(notes):
+        change = after["radius"] / before["radius"] - 1
+        assert torch.equal(change < 0, after["success"])
+        assert bool((change.abs() <= 0.2 + 1e-9).all()) and bool((change.abs() >= 0.005 - 1e-9).all())
+
+
+def test_l0_finds_the_fewest_values() -> None:
+    """Values 3 and 7 together turn the decision, no single one does, and all the others help little."""
+    weight = torch.full((2, 40), 0.01)
+    weight[0] *= -1
+    for place in (3, 7):
+        weight[1, place], weight[0, place] = 1.0, -1.0
+    x = torch.full((2, 40), 0.2)
+    model = Linear(weight, torch.tensor([4.0, 0.0]))
+    result = FMN(distance="l0")(model, x, torch.tensor([0, 0]))
+    assert result.distances.tolist() == [2.0, 2.0]
+    changed = (result.adversarials != x).nonzero()
+    assert changed.tolist() == [[0, 3], [0, 7], [1, 3], [1, 7]]
+
+
+def test_counts_and_presets() -> None:
+    model, x, labels = random_problem(0, 3, (20,))
+    for distance in ("l0", *NORMS):
+        for attack in (FMN(distance=distance, steps=15), FMN(distance=distance, steps=15, **FMN.presets["paper"])):  # type: ignore[arg-type]
+            result = attack(model, x, labels)
+            assert result.forwards.tolist() == [15] * 3 and result.backwards.tolist() == [14] * 3
+    assert attacks.get("fmn(adaptive=false, overshoot=0)") == FMN(**FMN.presets["paper"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("setting", ["overshoot=-1", "gamma=0", "gamma=1", "rate=0", "steps=0", "distance=ssim"])
+def test_refusals(setting: str) -> None:
+    with pytest.raises(BadInput):
+        attacks.get(f"fmn({setting})")
