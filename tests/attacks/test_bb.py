@@ -34,9 +34,9 @@ def test_it_follows_the_boundary_inwards() -> None:
 def test_counts() -> None:
     result = BB(steps=25, bisections=7)(MODEL, X, LABELS)
     starting = result.forwards - 25 - 7
-    # The clean pass and the large steps until the first success; one backward for each large step.
+    # The clean pass and the large steps until the first success, each with a backward.
     assert bool((starting >= 2).all()) and bool((starting <= 11).all())
-    assert torch.equal(result.backwards, 24 + starting - 1)
+    assert torch.equal(result.backwards, 24 + starting)
 
 
 def test_where_gradients_are_zero_it_starts_from_random_images() -> None:

@@ -15,11 +15,16 @@ from almakit.errors import AlmakitError
 
 
 def test_the_smallest_distance_of_each_image_wins() -> None:
-    members = [ALMA(steps=30), BB(steps=15)]
+    members = [ALMA(steps=20), ALMA(steps=20, epsilon=0.3), ALMA(steps=20, epsilon=0.01)]
     alone = torch.stack([member(MODEL, X, LABELS).distances for member in members])
-    both = Ensemble(attacks=members)(MODEL, X, LABELS)
-    assert torch.allclose(both.distances, alone.amin(0)) and bool(fools(both.adversarials).all())
-    assert len(set(alone.argmin(0).tolist())) >= 1
+    together = Ensemble(attacks=members)(MODEL, X, LABELS)
+    assert torch.equal(together.distances, alone.amin(0)) and bool(fools(together.adversarials).all())
+    assert len(set(alone.argmin(0).tolist())) > 1, "else the test shows nothing"
+
+
+def test_a_later_member_may_start_from_what_an_earlier_one_found() -> None:
+    alone = torch.stack([member(MODEL, X, LABELS).distances for member in (ALMA(steps=30), BB(steps=15))])
+    assert bool((Ensemble(attacks=(ALMA(steps=30), BB(steps=15)))(MODEL, X, LABELS).distances <= alone[0]).all())
 
 
 def test_costs_add_up_and_the_clean_pass_is_paid_again_by_later_members() -> None:

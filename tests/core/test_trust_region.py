@@ -87,3 +87,14 @@ def test_a_zero_normal_and_a_zero_radius_do_no_harm(norm: float) -> None:
     assert bool(torch.isfinite(nearest_step(home, torch.zeros_like(b), c, r, low, high, norm)).all())
     still = nearest_step(home, b, c.abs(), torch.zeros_like(r), low, high, norm)
     assert float(still.abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_from_the_clean_image_itself_it_goes_out_to_the_half_space(norm: float) -> None:
+    _, b, _, _, low, high = case(4, 20)
+    home = torch.zeros_like(b)
+    c, r = torch.tensor([-0.2], dtype=torch.float64), torch.tensor([0.5], dtype=torch.float64)
+    d = nearest_step(home, b, c, r, low, high, norm)
+    assert float((b * d).sum()) <= -0.2 * 0.999
+    best = by_solver(home, b, c, r, low, high, norm)
+    assert float(torch.linalg.vector_norm(d, ord=norm)) == pytest.approx(best, rel=1e-2)

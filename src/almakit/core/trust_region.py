@@ -31,20 +31,22 @@ def nearest_step(home: Tensor, b: Tensor, c: Tensor, radius: Tensor, low: Tensor
     b, c, radius = b / scale, c.unsqueeze(1) / scale, radius.unsqueeze(1)
     path = _Path(home, b, low, high, radius, norm)
 
+    def fits(d: Tensor) -> Tensor:
+        return (_length(d) <= radius) & ((b * d).sum(1, keepdim=True) <= c + 1e-5 * c.abs())
+
     multiplier = path.reach(path.unhindered, c, torch.zeros_like(c), newton + 5)
     free = path.step(path.unhindered, multiplier)
-    inside = _length(free) <= radius
     small, large = torch.zeros_like(c), torch.ones_like(c)
     for _ in range(rounds):
         middle = (small + large) / 2
         value = path.value(middle)
         multiplier = path.reach(value, c, multiplier, newton)
-        fits = _length(path.step(value, multiplier)) <= radius
-        small, large = torch.where(fits, middle, small), torch.where(fits, large, middle)
+        good = fits(path.step(value, multiplier))
+        small, large = torch.where(good, middle, small), torch.where(good, large, middle)
     value = path.value(small)
     held = path.step(value, path.reach(value, c, multiplier, newton + 5))
     held = torch.where(_length(held) <= 1.001 * radius, held, _farthest(b, radius, low, high))
-    return torch.where(inside, free, held).reshape(shape)
+    return torch.where(fits(free), free, held).reshape(shape)
 
 
 def _length(d: Tensor) -> Tensor:
