@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from attacks.small_problem import LABELS, MODEL, SECOND, X, fools, traced
@@ -22,7 +24,7 @@ def test_mu_and_rho_change_between_inner_minimisations_only() -> None:
     for begin, end in zip(starts, [*starts[1:], len(notes)], strict=True):
         for note in notes[begin:end]:
             assert torch.equal(note["mu"], notes[begin]["mu"]) and torch.equal(note["rho"], notes[begin]["rho"])
-    for begin, following in zip(starts, starts[1:], strict=False):
+    for begin, following in itertools.pairwise(starts):
         last, fresh = notes[following - 1], notes[following]
         expected = penalty.derivative(last["constraint"], last["rho"], last["mu"]).clamp(1e-6, 1e12)
         assert torch.allclose(fresh["mu"], expected)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from .run import exit_code
 
-ATTACKS = ("alma(distance=l2, steps=100)", "alma(distance=l1, steps=100)", "alma(distance=linf, steps=100)")
+ATTACKS = (
+    "alma-plus(distance=l2, steps=100)", "alma(distance=l2, steps=100)", "alma-plus(distance=l1, steps=100)", "alma(distance=l1, steps=100)",
+    "alma-plus(distance=linf, steps=100)",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

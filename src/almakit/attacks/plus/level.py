@@ -25,10 +25,13 @@ def level(problem: Problem, steps: int, start: Tensor, given_up: tuple[float, fl
         if last:
             break
         phase = i / max(steps - 2, 1)
-        g, _ = direction(problem, query, 0.2 * 0.1**phase)
+        g, spread = direction(problem, query, 0.2 * 0.1**phase)
         share = given_up[0] * (given_up[1] / given_up[0]) ** phase
         along = dot(g, delta)
-        excess = torch.where(query.valid, query.margin, torch.zeros_like(along)) + 1.5 * query.tolerance + 0.1 * share * along.abs()
+        # Aim further and further beyond the boundary until something is found: the linearisation may promise too much.
+        impatience = torch.where(problem.found, 1.0, min(1.2 ** max(0, i - 10), 100.0))
+        overshoot = 0.1 * share * torch.maximum(along.abs(), 0.02 * spread) * impatience
+        excess = torch.where(query.valid, query.margin, torch.zeros_like(along)) + 1.5 * query.tolerance + overshoot
         target = along - excess
         radius = delta.abs().flatten(1).amax(1)
         heading = momentum * heading + g / per_image(g.abs().flatten(1).mean(1).clamp_min(TINY), x)
