@@ -15,7 +15,7 @@ from almakit.errors import AlmakitError
 
 
 def test_the_smallest_distance_of_each_image_wins() -> None:
-    members = [ALMA(steps=20), ALMA(steps=20, epsilon=0.3), ALMA(steps=20, epsilon=0.01)]
+    members = [ALMA(steps=20, epsilon=0.3), ALMA(steps=20, epsilon=0.4, penalty="phr"), attacks.get("ddn(steps=6)"), ALMA(steps=20, epsilon=0.2, alpha=0.8)]
     alone = torch.stack([member(MODEL, X, LABELS).distances for member in members])
     together = Ensemble(attacks=members)(MODEL, X, LABELS)
     assert torch.equal(together.distances, alone.amin(0)) and bool(fools(together.adversarials).all())

@@ -19,7 +19,7 @@ OCTAVES = 24.0
 
 
 def nearest_step(home: Tensor, b: Tensor, c: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float,
-                 rounds: int = 12, newton: int = 5) -> Tensor:
+                 rounds: int | None = None, newton: int = 5) -> Tensor:
     """The step d (B, ...) above; ``home`` (B, ...) is x0 - x, ``b`` (B, ...), ``c`` and ``radius`` (B,), the box's ``low`` and ``high`` (B, ...).
 
     Where the half-space is out of reach within the radius, the step of that length which comes nearest to it.
@@ -37,7 +37,8 @@ def nearest_step(home: Tensor, b: Tensor, c: Tensor, radius: Tensor, low: Tensor
     multiplier = path.reach(path.unhindered, c, torch.zeros_like(c), newton + 5)
     free = path.step(path.unhindered, multiplier)
     small, large = torch.zeros_like(c), torch.ones_like(c)
-    for _ in range(rounds):
+    # In linf the search is on an absolute scale, which wants finer steps than a relative one.
+    for _ in range(rounds or (16 if norm == float("inf") else 12)):
         middle = (small + large) / 2
         value = path.value(middle)
         multiplier = path.reach(value, c, multiplier, newton)
