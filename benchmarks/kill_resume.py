@@ -84,9 +84,9 @@ def main() -> None:
             time.sleep(chance.uniform(0, 0.1))
             seen = chunks(hunted)
             process.send_signal(signal.SIGKILL)
-            process.communicate()
+            said = process.communicate()[1]
             after = chunks(hunted)
-            assert process.returncode == -signal.SIGKILL, "the run ended before it was killed; give more --images"
+            assert process.returncode == -signal.SIGKILL, f"the run ended before it was killed (give more --images?): {said}"
             lost += len((before | seen) - after)
             killed += 1
             gains.append(len(after) - len(before))

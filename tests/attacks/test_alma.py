@@ -100,8 +100,8 @@ def test_the_first_step_is_epsilon_by_the_raw_gradient(distance: str, epsilon: f
 
 
 def test_epsilon_presets() -> None:
-    paper = {"l1": 0.5, "l2": 0.1, "ssim": 3e-5, "ciede2000": 0.05, "lpips": 1e-3}
-    scripts = {"l1": 0.5, "l2": 0.1, "ssim": 1e-4, "ciede2000": 0.05, "lpips": 1e-2}
+    paper = {"l1": 0.5, "l2": 0.1, "ssim": 3e-5, "ciede2000": 0.5, "ciede2000-paper": 0.05, "lpips": 1e-3}
+    scripts = {"l1": 0.5, "l2": 0.1, "ssim": 1e-4, "ciede2000": 0.5, "ciede2000-paper": 0.05, "lpips": 1e-2}
     for name in paper:
         steps = registry.get("distances", name).first_step
         assert steps["paper"] == paper[name] and steps["scripts"] == scripts[name]

@@ -205,6 +205,7 @@ def test_lists(capsys):
     assert main([]) == 2 and main(["--help"]) == 0 and main(["--version"]) == 0
 
 
+@pytest.mark.shared_data
 def test_fetch_says_what_is_at_hand(capsys):
     assert main(["fetch", "--list"]) == 0
     assert "mnist: 4 of 4 files at hand" in capsys.readouterr().out

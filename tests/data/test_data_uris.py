@@ -42,6 +42,7 @@ def test_the_demo_digits_are_the_first_of_the_test_set_and_need_no_files(monkeyp
     assert demo.chunk([17]).sha256 == real.chunk([17]).sha256
 
 
+@pytest.mark.shared_data
 def test_cifar10_takes_the_small_file_when_it_is_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ALMAKIT_HOME", str(tmp_path))
     monkeypatch.setenv("ALMAKIT_OFFLINE", "1")
@@ -85,6 +86,7 @@ def test_a_data_set_is_the_same_however_it_is_cut() -> None:
         whole.chunk([256])
 
 
+@pytest.mark.shared_data
 def test_imagenet_photos_from_their_csv() -> None:
     photos = data.load("imagenet", limit=4)
     assert photos.ids[0] == "0c7ac4a8c9dfa802.png"

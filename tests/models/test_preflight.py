@@ -37,6 +37,7 @@ def test_a_good_model_passes_with_figures() -> None:
     assert memory == report.bytes_of_weights + 64 * report.bytes_per_image
 
 
+@pytest.mark.shared_data
 @pytest.mark.parametrize("name", ["mnist/smallcnn-trades", "cifar10/resnet20", "cifar10/resnet4b-adv", "cifar10/cnn-a-adv"])
 def test_the_zoo_passes(name: str) -> None:
     model = models.load(name)

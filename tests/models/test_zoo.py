@@ -29,6 +29,7 @@ FIRST_1000 = {
 }
 
 
+@pytest.mark.shared_data
 @pytest.mark.parametrize("name", FIRST_1000)
 def test_clean_accuracy_on_the_first_thousand(name: str) -> None:
     model = models.load(name)
@@ -78,6 +79,7 @@ def test_models_come_frozen_in_evaluation_mode_and_differentiable() -> None:
     assert (model.name, model.dataset, model.shape, model.classes) == ("mnist/smallcnn-tiny", "mnist", (1, 28, 28), 10)
 
 
+@pytest.mark.shared_data
 def test_normalisation_is_inside() -> None:
     model = models.load("cifar10/resnet20")
     x = torch.rand(3, 3, 32, 32)
@@ -89,6 +91,7 @@ def test_normalisation_is_inside() -> None:
     assert other.weights_sha256 == model.weights_sha256
 
 
+@pytest.mark.shared_data
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_every_floating_type_works_and_half_precision_logits_come_back_whole(dtype: torch.dtype) -> None:
     model = models.load("cifar10/cnn-a-adv", dtype=dtype)

@@ -50,7 +50,8 @@ class CIEDE2000(Distance):
     """
 
     name, degree, about = "ciede2000", 1, "l2 norm over pixels of the CIEDE2000 colour difference (sRGB, D65)"
-    first_step = {"paper": 0.05, "scripts": 0.05}
+    # Ten times the published 0.05, which belongs to the paper's formula: its lightness goes to 9 instead of 100.
+    first_step = {"paper": 0.5, "scripts": 0.5}
     space: ClassVar[ColorSpace] = SRGB_D65
 
     def check(self, x: Tensor) -> None:
@@ -72,4 +73,5 @@ class CIEDE2000Paper(CIEDE2000):
     """
 
     name, about = "ciede2000-paper", "CIEDE2000 with the ALMA paper's scaling of XYZ, for its tables"
+    first_step = {"paper": 0.05, "scripts": 0.05}
     space = SRGB_PAPER
