@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from almakit import attacks, distances
-from almakit.core import Status
+from almakit.core import Attack, Status
 
 Cell = dict[str, Any]
 
@@ -41,10 +41,11 @@ class Results:
         part.replace(self.path)
 
 
-def run_ours(text: str, model: nn.Module, x: Tensor, labels: Tensor, batch: int) -> Cell:
-    """Our attack, e.g. ``alma(distance=l2)``, on the images ``x`` (B, ...) with ``labels`` (B,)."""
+def run_ours(attack: str | Attack, model: nn.Module, x: Tensor, labels: Tensor, batch: int, budget: int | None = None) -> Cell:
+    """Our attack, itself or as text such as ``alma(distance=l2)``, on the images ``x`` (B, ...) with ``labels`` (B,)."""
+    made = attacks.get(attack) if isinstance(attack, str) else attack
     started = time.perf_counter()
-    result = attacks.get(text)(model, x, labels, batch_size=batch)
+    result = made(model, x, labels, batch_size=batch, budget=budget)
     seconds = time.perf_counter() - started
     attacked = result.status != Status.ALREADY_WRONG
     with torch.no_grad():
@@ -54,8 +55,11 @@ def run_ours(text: str, model: nn.Module, x: Tensor, labels: Tensor, batch: int)
     return cell(values, seconds, result.forwards[attacked], result.backwards[attacked])
 
 
-def run_peer(peer: peers.Peer, model: nn.Module, x: Tensor, labels: Tensor, steps: int, distance: str, batch: int) -> Cell:
-    """A peer on those of the images ``x`` (B, ...) that are classified as ``labels`` (B,), judged by a fresh pass over what it returned."""
+def run_peer(peer: peers.Peer, model: nn.Module, x: Tensor, labels: Tensor, steps: int, distance: str, batch: int, within: float = math.inf) -> Cell:
+    """A peer on those of the images ``x`` (B, ...) that are classified as ``labels`` (B,), judged by a fresh pass over what it returned.
+
+    A point counts where its distance is at most ``within``, up to 1e-5 of it for rounding.
+    """
     with torch.no_grad():
         todo = (torch.cat([model(part).argmax(1) for part in x.split(batch)]) == labels).nonzero().flatten()
     counting = peers.Counting(model).eval()
@@ -66,7 +70,8 @@ def run_peer(peer: peers.Peer, model: nn.Module, x: Tensor, labels: Tensor, step
     with torch.no_grad():
         wrong = torch.cat([model(part).argmax(1) for part in found.split(batch)]) != labels[todo]
         wrong &= ((found >= 0) & (found <= 1)).flatten(1).all(1)
-        values[todo] = torch.where(wrong, distances.get(distance)(x[todo], found), torch.tensor(float("inf")))
+        away = distances.get(distance)(x[todo], found)
+        values[todo] = torch.where(wrong & (away <= within * (1 + 1e-5)), away, torch.tensor(float("inf")))
     passes = torch.tensor([counting.forwards, counting.backwards]) / len(todo)
     return cell(values, seconds, passes[:1], passes[1:])
 

@@ -62,32 +62,72 @@ def _stand_ins() -> list[torch.library.Library]:
 
 
 def adv_lib(function: str, steps_as: str = "steps", **settings: Any) -> Peer:
-    """An attack of adv-lib's: a function of (model, inputs, labels, ...)."""
+    """An attack of adv-lib's: a function of (model, inputs, labels, ...); "module.function" for those it does not export."""
+    module, _, name = f"adv_lib.attacks.{function}".rpartition(".")
 
     def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
-        attack = getattr(library("adv_lib.attacks"), function)
-        return attack(model, x, labels, **{steps_as: steps}, **settings)
+        return getattr(library(module), name)(model, x, labels, **{steps_as: steps}, **settings)
 
     return run
 
 
-def foolbox(name: str, **settings: Any) -> Peer:
+def adv_lib_alma_prox(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
+    """adv-lib's attack on segmentation models, on a classifier: logit maps of one pixel."""
+
+    def as_map(images: Tensor) -> Tensor:
+        return model(images)[:, :, None, None]
+
+    module = library("adv_lib.attacks.segmentation.alma_prox")
+    # Its proximal map is compiled, for which a C++ compiler is needed; the function itself is the same.
+    module.prox_linf_indicator = getattr(module.prox_linf_indicator, "_torchdynamo_orig_callable", module.prox_linf_indicator)
+    return module.alma_prox(as_map, x, labels[:, None, None], num_steps=steps)
+
+
+def foolbox(name: str, steps_as: str = "steps", **settings: Any) -> Peer:
     """A minimisation attack of foolbox's."""
 
     def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
         fb = library("foolbox")
         wrapped = fb.PyTorchModel(model, bounds=(0, 1), device=x.device)
-        attack = getattr(fb.attacks, name)(steps=steps, **settings)
+        attack = getattr(fb.attacks, name)(**{steps_as: steps}, **settings)
         return attack.run(wrapped, x, fb.criteria.Misclassification(labels))
 
     return run
 
 
-def torchattacks(name: str, **settings: Any) -> Peer:
+def foolbox_from_others(name: str, **settings: Any) -> Peer:
+    """An attack of foolbox's that starts at adversarial points: each image starts at the nearest of the others that has another class.
+
+    Its own search for starting points ends with an error where one image has none.
+    """
+
+    def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
+        fb = library("foolbox")
+        wrapped = fb.PyTorchModel(model, bounds=(0, 1), device=x.device)
+        apart = torch.cdist(x.flatten(1), x.flatten(1)).masked_fill(labels[:, None] == labels[None], float("inf"))
+        attack = getattr(fb.attacks, name)(steps=steps, **settings)
+        return attack.run(wrapped, x, fb.criteria.Misclassification(labels), starting_points=x[apart.argmin(1)].clone())
+
+    return run
+
+
+def foolbox_at(name: str, epsilon: float, **settings: Any) -> Peer:
+    """An attack of foolbox's inside a given radius."""
+
+    def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
+        fb = library("foolbox")
+        wrapped = fb.PyTorchModel(model, bounds=(0, 1), device=x.device)
+        attack = getattr(fb.attacks, name)(steps=steps, **settings)
+        return attack.run(wrapped, x, fb.criteria.Misclassification(labels), epsilon=epsilon)
+
+    return run
+
+
+def torchattacks(name: str, steps_as: str = "steps", **settings: Any) -> Peer:
     """An attack of torchattacks'."""
 
     def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
-        attack = getattr(library("torchattacks"), name)(model, steps=steps, **settings)
+        attack = getattr(library("torchattacks"), name)(model, **{steps_as: steps}, **settings)
         return attack(x, labels)
 
     return run

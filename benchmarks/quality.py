@@ -3,10 +3,12 @@
     python benchmarks/quality.py --quick                        2 networks, 8 images, budgets 30 and 100; nothing kept unless --out is given
     python benchmarks/quality.py --models mnist --distances l2,l1 --budgets 100,300
     python benchmarks/quality.py --attacks alma-plus,alma       only these; cells already in the results are not run again
+    python benchmarks/quality.py --models masked --peers        other libraries' attacks too (in an environment that has them, see parity.py)
+    python benchmarks/quality.py --models cnn-a --distances l4,weighted-l2,dists-like --attacks alma,alma-plus
     python benchmarks/quality.py --table                        the kept results as markdown; with --docs docs/alma-plus.md into that page
 
 A budget of N allows each image N forwards and N backwards, enforced by the problem itself for every attack alike. The images reported on
-begin at the first of the test set (``REPORTED``); those ALMA-plus was tuned on are MNIST's test images 9000 to 9063 and are never reported
+begin at the first of the test set (``subjects.REPORTED``); those ALMA-plus was tuned on are MNIST's test images 9000 to 9063 and are never reported
 on. The reference of the paired ratio is ALMA with 1000 steps on the same images: the authors' library's where benchmarks/parity.py has
 kept it, otherwise ours.
 The ratio is the geometric mean of d / d_reference over images both succeed on, with its standard error.
@@ -19,24 +21,34 @@ import json
 import math
 import statistics
 import tempfile
-import time
-from functools import cache
 from pathlib import Path
 
 import common
+import peers
+import subjects
 import torch
-from torch import Tensor, nn
 
-from almakit import data, models, registry
-from almakit.core import Attack, Status
+from almakit import registry
+from almakit.core import Attack
 from almakit.core.attack import resolve_distance
 
 HERE = Path(__file__).resolve().parent
-NETWORKS = ("mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades", "cifar10/resnet20", "cifar10/resnet4b-adv", "cifar10/cnn-a-adv")
-REPORTED = {"mnist": 100, "cifar10": 32}
-DISTANCES = {"mnist": ("l2", "l1", "linf", "l0"), "cifar10": ("l2", "l1", "linf", "lpips", "ssim", "ciede2000")}
+NETWORKS = (*subjects.ZOO, *subjects.MASKED, *subjects.PHOTOS)
 BUDGETS = (30, 100, 300, 1000)
 REFERENCE = ("alma", 1000)
+PEERS: dict[str, dict[str, peers.Peer]] = {
+    "l2": {
+        "adv-lib alma": peers.adv_lib("alma", "num_steps", distance="l2", init_lr_distance=0.1), "adv-lib ddn": peers.adv_lib("ddn"),
+        "adv-lib fmn": peers.adv_lib("fmn", norm=2), "adv-lib pdgd": peers.adv_lib("pdgd", "num_steps"),
+        "foolbox ddn": peers.foolbox("DDNAttack"), "foolbox fmn": peers.foolbox("L2FMNAttack"), "foolbox deepfool": peers.foolbox("L2DeepFoolAttack"),
+    },
+    "l1": {
+        "adv-lib alma": peers.adv_lib("alma", "num_steps", distance="l1", init_lr_distance=0.5), "adv-lib fmn": peers.adv_lib("fmn", norm=1),
+        "adv-lib pdpgd": peers.adv_lib("pdpgd", "num_steps", norm=1),
+        "foolbox fmn": peers.foolbox("L1FMNAttack"), "foolbox ead": peers.foolbox("EADAttack", binary_search_steps=1),
+    },
+}  # fmt: skip
+"""Other libraries' attacks that take a number of steps, with their own defaults; some need more passes than steps, and the table shows how many."""
 
 
 def candidates() -> list[str]:
@@ -51,42 +63,22 @@ def build(name: str, distance: str, budget: int) -> Attack | None:
     if kind.does is not None and distance not in kind.does:
         return None
     fields = kind.__dataclass_fields__
-    settings = {"distance": distance} if "distance" in fields else {}
+    settings = {"distance": subjects.distance(distance)} if "distance" in fields else {}
     if "steps" in fields:
         # Attacks with an outer search share the budget out between its rounds.
         settings["steps"] = max(1, budget // (fields["searches"].default if "searches" in fields else 1))
     return kind(**settings)
 
 
-@cache
-def network(name: str) -> nn.Module:
-    return models.load(name)
-
-
-@cache
-def images(dataset: str, count: int) -> tuple[Tensor, Tensor]:
-    return data.load(dataset, limit=count).tensors()
-
-
-def measure(model: nn.Module, x: Tensor, labels: Tensor, attack: Attack, budget: int, batch: int) -> common.Cell:
-    """One cell: the attack under an enforced budget, judged by a fresh pass."""
-    started = time.perf_counter()
-    result = attack(model, x, labels, budget=budget, batch_size=batch)
-    seconds = time.perf_counter() - started
-    with torch.no_grad():
-        fooled = torch.cat([model(part).argmax(1) for part in result.adversarials.split(batch)]) != labels
-    values = torch.where(fooled, result.distances, torch.full_like(result.distances, float("inf")))
-    attacked = result.status != Status.ALREADY_WRONG
-    return common.cell(values, seconds, result.forwards[attacked], result.backwards[attacked])
-
-
 def reference(results: common.Results, model: str, distance: str, count: int) -> tuple[str, common.Cell] | None:
     """The authors' library's ALMA at 1000 steps on the first ``count`` images where parity.py kept it, else our own."""
     parity = HERE / "results" / "parity.json"
     kept = json.loads(parity.read_text()) if parity.exists() else {}
+    # The authors' library has no correct CIEDE2000: there our ALMA's cell is taken.
+    first_step, who = ("0.5", "ours") if distance == "ciede2000" else ("paper", "adv-lib")
     for key, value in kept.items():
-        if f"|{model}|{distance}|paper|1000 steps|" in key and key.endswith("adv-lib") and len(value["distances"]) >= count:
-            return "adv-lib", {**value, "distances": value["distances"][:count]}
+        if f"|{model}|{distance}|{first_step}|1000 steps|" in key and key.endswith(who) and len(value["distances"]) >= count:
+            return who, {**value, "distances": value["distances"][:count]}
     own = results.cells.get(f"{model}|{distance}|{REFERENCE[0]}|{REFERENCE[1]}|{count}")
     return None if own is None else ("ours", own)
 
@@ -124,6 +116,7 @@ def main() -> None:
     parser.add_argument("--attacks", default="", help="comma-separated names; default: all registered minimal attacks")
     parser.add_argument("--budgets", default="", help="comma-separated numbers; default 30,100,300,1000")
     parser.add_argument("--images", type=int, help="how many images; default 100 of MNIST, 32 of CIFAR-10")
+    parser.add_argument("--peers", action="store_true", help="run other libraries' attacks instead of ours")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
@@ -151,18 +144,28 @@ def run(results: common.Results, options: argparse.Namespace) -> None:
     names = [name for name in options.attacks.split(",") if name] or candidates()
     for model in chosen:
         dataset = model.split("/")[0]
-        count = options.images or (8 if options.quick else REPORTED[dataset])
-        for distance in [d for d in options.distances.split(",") if d] or DISTANCES[dataset]:
-            resolve_distance(distance)
+        count = options.images or (8 if options.quick else subjects.REPORTED[dataset])
+        for distance in [d for d in options.distances.split(",") if d] or subjects.DISTANCES[dataset]:
+            if distance not in subjects.UNKNOWN:
+                resolve_distance(distance)
             for budget in budgets:
-                for name in names:
+                for name in PEERS.get(distance, {}) if options.peers else names:
                     key = f"{model}|{distance}|{name}|{budget}|{count}"
-                    attack = None if key in results.cells else build(name, distance, budget)
-                    if attack is None:
+                    if key in results.cells or not (options.peers or build(name, distance, budget)):
                         continue
-                    x, labels = images(dataset, count)
-                    results.keep(key, measure(network(model), x, labels, attack, budget, options.batch))
+                    results.keep(key, one(model, distance, name, budget, count, options.batch))
                     print(" ".join(row(results, key)), flush=True)
+
+
+def one(model: str, distance: str, name: str, budget: int, count: int, batch: int) -> common.Cell:
+    """Runs one cell."""
+    (x, labels), net = subjects.images(model, count), subjects.network(model)
+    if name in PEERS.get(distance, {}):
+        torch.manual_seed(0)
+        return common.run_peer(PEERS[distance][name], net, x, labels, budget, distance, batch)
+    attack = build(name, distance, budget)
+    assert attack is not None, f"{name} does not do {distance}"
+    return common.run_ours(attack, net, x, labels, batch, budget)
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ class Lagrangian:
 
 
 def lagrangian(problem: Problem, steps: int, unit: Tensor, height: Tensor, settings: Lagrangian | None = None, start: Tensor | None = None,
-               direction: Direction = untargeted) -> None:
-    """Spends ``steps`` queries from the clean images or ``start`` (B, ...).
+               direction: Direction = untargeted) -> Tensor:
+    """Spends ``steps`` queries from the clean images or ``start`` (B, ...); gives the best points (B, ...) of this search, or of all before where it found none.
 
     ``unit`` (B,) is the linearised distance to the boundary,
     ``height`` (B,) the constraint on the clean image: in these two units a linear model looks the same whatever its margin."""
@@ -56,11 +56,14 @@ def lagrangian(problem: Problem, steps: int, unit: Tensor, height: Tensor, setti
     found_at = x.new_full((size,), float(steps))
     found = torch.zeros(size, dtype=torch.bool, device=x.device)
     average, momentum = torch.ones_like(x), torch.zeros_like(x)
+    best_point, best_distance = problem.best_point, torch.full_like(unit, float("inf"))
     checked = rate = x.new_zeros(size)
     weight = per_image(s.weight / unit.clamp_min(TINY), x)
     for i in range(steps):
         last = i == steps - 1
         query = problem.start() if i == 0 and start is None else problem.query(x + delta, grad=not last, distance_grad=not last)
+        better = query.success & (query.distance < best_distance)
+        best_point, best_distance = torch.where(per_image(better, x), query.point, best_point), torch.where(better, query.distance, best_distance)
         if last:
             break
         scale = goal.scale(query.logits.detach()) * (height / LOW).clamp(1e-3, 1)
@@ -89,6 +92,7 @@ def lagrangian(problem: Problem, steps: int, unit: Tensor, height: Tensor, setti
         momentum = s.alpha * momentum + gradient / (average.sqrt() + TINY)
         moved = box.project_continuous(x + delta - per_image(rate * decay, x) * momentum, x)
         delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta)) - x
+    return best_point
 
 
 def _rate(problem: Problem, gradient: Tensor, distance: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from .margins import Direction, towards, untargeted
 from .polish import polish
 from .scan import Scan
 
-LENGTH = 70
+# What one search and its polish are worth spending, and the share of the polish, where several follow one another.
+SLOT, TOUCH = 90, 15
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Sizes:
     unit_cap: float
 
 
-SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07), 2.0: Sizes(0.2, 1.5, 0.057, float("inf"))}
+SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07), 2.0: Sizes(0.2, 4.5, 0.057, float("inf"))}
 
 
 def searches(problem: Problem, passes: int, norm: float, scan: Scan) -> None:
@@ -39,28 +40,39 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan) -> None:
     typical = problem.x[0].numel() ** 0.5 * problem.box.width
     unit = scan.unit.clamp_max(sizes.unit_cap * typical)
     base = Lagrangian(first=(sizes.first * scan.unit).clamp_max(sizes.step_cap * typical) / unit, weight=sizes.weight)
-    last = min(passes // 5, 60)
-    left, number = passes - last, 0
-    while left > 0:
-        length = left if left < 2 * LENGTH else LENGTH
-        settings, direction, start = _variant(problem, scan, base, number)
-        lagrangian(problem, length, unit, scan.height, settings, start, direction)
+    slots = max(1, passes // SLOT)
+    if slots == 1:
+        last = passes // 5
+        lagrangian(problem, passes - last, unit, scan.height, base)
+        return polish(problem, last, norm)
+    # The last polish works on the best of all; each search has one of its own before, since which basin is best shows only at its bottom.
+    last = 20
+    first_takes = 2 if slots > 5 else 1
+    share, number, left = (passes - last) // slots, 0, passes - last
+    while left > TOUCH:
+        length = min(left, share * (first_takes if number == 0 else 1))
+        length = left if left - length < share else length
+        settings, direction, start = _variant(problem, scan, base, norm, number)
+        own = lagrangian(problem, length - TOUCH, unit, scan.height, settings, start, direction)
+        polish(problem, TOUCH, norm, start=own)
         left, number = left - length, number + 1
-    polish(problem, last, norm)
+    polish(problem, left + last, norm)
 
 
-def _variant(problem: Problem, scan: Scan, base: Lagrangian, number: int) -> tuple[Lagrangian, Direction, torch.Tensor]:
-    """The settings, direction and start of a search: plain; bolder with a sharp margin; towards each likely rival; then from random starts."""
+def _variant(problem: Problem, scan: Scan, base: Lagrangian, norm: float, number: int) -> tuple[Lagrangian, Direction, torch.Tensor]:
+    """The settings, direction and start of a search: plain; bolder (l1) or more timid (l2); a random start; each likely rival; more random starts."""
     x, rivals = problem.x, scan.classes.shape[1]
     if number == 0:
         return base, untargeted, x
     if number == 1:
-        return replace(base, first=2 * base.first, hot=0.02, cold=0.01), untargeted, x
-    if number < 2 + rivals:
-        return base, towards(scan.classes[:, number - 2]), x
+        return replace(base, first=2 * base.first, hot=0.02, cold=0.01) if norm == 1 else replace(base, first=base.first / 2), untargeted, x
+    if 3 <= number < 3 + rivals:
+        # The nearest rival last: the searches before have mostly gone there.
+        return base, towards(scan.classes[:, (number - 2) % rivals]), x
     noise = problem.random.normal()
     length = torch.linalg.vector_norm(noise.flatten(1), dim=1)
-    reach = 0.5 * torch.linalg.vector_norm((problem.best_point - x).flatten(1), dim=1)
+    reach = torch.linalg.vector_norm((problem.best_point - x).flatten(1), dim=1)
     start = problem.box.project_continuous(x + per_image(reach / length, x) * noise, x)
-    direction = untargeted if number % 2 else towards(scan.classes[:, number % rivals])
-    return replace(base, first=base.first * (0.5, 1.0, 2.0)[number % 3]), direction, start
+    again = number - rivals
+    settings = replace(base, alpha=0.8) if again % 4 == 3 else replace(base, first=base.first * (1.0, 2.0, 0.5)[again % 3]) if number > 2 else base
+    return settings, untargeted if again % 2 == 0 or number == 2 else towards(scan.classes[:, again % rivals]), start

@@ -1,0 +1,176 @@
+"""What the quality benchmark attacks: networks of the zoo, networks that mask their gradients, photos, and distances no attack was tuned for.
+
+Masked networks share the shipped ``mnist/smallcnn-tiny``'s architecture: logits a hundred times larger, so that losses on probabilities saturate;
+activations rounded to eight levels with straight-through gradients; only the largest tenth of each layer's activations kept (k-WTA), trained so
+by ``python benchmarks/subjects.py`` (a few minutes); and the interval-trained one of the zoo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from almakit import data, models
+
+KWTA = Path(__file__).resolve().parent / "results" / "mnist-kwta.safetensors"
+ZOO = ("mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades", "cifar10/resnet20", "cifar10/resnet4b-adv", "cifar10/cnn-a-adv")
+MASKED = ("masked/ibp", "masked/times-100", "masked/quantised", "masked/kwta")
+PHOTOS = ("photos/efficientnet-lite0",)
+REPORTED = {"mnist": 100, "masked": 100, "cifar10": 32, "photos": 32}
+DISTANCES = {
+    "mnist": ("l2", "l1", "linf", "l0"), "masked": ("l2", "l1"), "cifar10": ("l2", "l1", "linf", "lpips", "ssim", "ciede2000"), "photos": ("l2", "l1"),
+}  # fmt: skip
+
+
+class Quantised(nn.Module):
+    """ReLU followed by rounding to ``levels`` values up to ``top``; the gradient passes as if nothing was rounded."""
+
+    def __init__(self, levels: int = 8, top: float = 4.0):
+        super().__init__()
+        self.unit, self.top = top / (levels - 1), top
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = x.clamp(0, self.top)
+        return kept + ((kept / self.unit).round() * self.unit - kept).detach()
+
+
+class Winners(nn.Module):
+    """k-winners-take-all (Xiao, Zhong, Zheng 2020): the largest ``share`` of an image's activations stay, all others become zero."""
+
+    def __init__(self, share: float = 0.1):
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        least = flat.topk(max(1, round(self.share * flat.shape[1])), dim=1).values[:, -1:]
+        return (flat * (flat >= least)).view_as(x)
+
+
+class Louder(nn.Module):
+    """A network whose logits are ``factor`` times as large."""
+
+    def __init__(self, network: nn.Module, factor: float = 100.0):
+        super().__init__()
+        self.network, self.factor = network, factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * self.network(x)
+
+
+def with_activation(network: nn.Module, activation: Callable[[], nn.Module]) -> nn.Module:
+    """``network`` with each ReLU replaced."""
+    for name, child in network.named_children():
+        if isinstance(child, nn.ReLU):
+            setattr(network, name, activation())
+        else:
+            with_activation(child, activation)
+    return network
+
+
+@cache
+def network(name: str) -> nn.Module:
+    """A subject by name, in evaluation mode: images in [0, 1] to logits."""
+    if name == "masked/ibp":
+        return models.load("mnist/smallcnn-tiny-ibp")
+    if name == "masked/times-100":
+        return Louder(models.load("mnist/smallcnn-tiny")).eval()
+    if name == "masked/quantised":
+        return with_activation(models.load("mnist/smallcnn-tiny"), Quantised).eval()
+    if name == "masked/kwta":
+        from safetensors.torch import load_file
+
+        found = with_activation(models.load("mnist/smallcnn-tiny"), Winners).eval()
+        found.load_state_dict(load_file(KWTA))
+        return found
+    if name in PHOTOS:
+        import photos
+
+        return photos.model()
+    return models.load(name)
+
+
+@cache
+def images(name: str, count: int) -> tuple[Tensor, Tensor]:
+    """The first ``count`` images of the subject's data set, and their labels."""
+    kind = name.split("/")[0]
+    if kind == "photos":
+        folder = next(folder / "imagenet" for folder in data.hub.folders() if (folder / "imagenet").is_dir())
+        return data.load(f"folder:{folder}", size=224, limit=count).tensors()
+    return data.load("mnist" if kind == "masked" else kind, limit=count).tensors()
+
+
+def l4(x: Tensor, y: Tensor) -> Tensor:
+    return (y - x).flatten(1).pow(4).sum(1).clamp_min(1e-30).pow(0.25)
+
+
+def weighted_l2(x: Tensor, y: Tensor) -> Tensor:
+    """Changes cost up to five times as much towards the middle of the image."""
+    side = torch.linspace(-1, 1, x.shape[-1], dtype=x.dtype, device=x.device)
+    weight = 1 + 4 * torch.exp(-2 * (side[:, None] ** 2 + side[None] ** 2))
+    return ((y - x) * weight).flatten(1).square().sum(1).clamp_min(1e-30).sqrt()
+
+
+def structure_and_texture(x: Tensor, y: Tensor) -> Tensor:
+    """After DISTS (Ding, Ma, Wang, Simoncelli 2020): one minus the mean similarity of means and covariances of fixed random features."""
+    generator = torch.Generator().manual_seed(0)
+    a, b, total, count = x, y, x.new_zeros(len(x)), 0
+    for inputs, outputs in ((x.shape[1], 16), (16, 32), (32, 32)):
+        weight = torch.randn(outputs, inputs, 3, 3, generator=generator).to(x) / (9 * inputs) ** 0.5
+        a, b = (torch.nn.functional.softplus(torch.nn.functional.conv2d(part, weight, padding=1), beta=5) for part in (a, b))
+        mean_a, mean_b = a.flatten(2).mean(2), b.flatten(2).mean(2)
+        off_a, off_b = a.flatten(2) - mean_a.unsqueeze(2), b.flatten(2) - mean_b.unsqueeze(2)
+        var_a, var_b = off_a.square().mean(2), off_b.square().mean(2)
+        # One minus each similarity, without the cancellation: (p - q)**2 over p**2 + q**2, and the variance of the difference.
+        total = total + ((mean_a - mean_b).square() / (mean_a.square() + mean_b.square() + 1e-6)).sum(1)
+        total = total + ((off_a - off_b).square().mean(2) / (var_a + var_b + 1e-6)).sum(1)
+        count += 2 * outputs
+    return total / count
+
+
+UNKNOWN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"l4": l4, "weighted-l2": weighted_l2, "dists-like": structure_and_texture}
+
+
+def distance(name: str) -> Any:
+    """A registered name as it is, or the function of an unknown one."""
+    return UNKNOWN.get(name, name)
+
+
+def train_kwta(epochs: int = 3) -> None:
+    """Trains the k-WTA network and keeps it beside the results."""
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    net = with_activation(models.load("mnist/smallcnn-tiny"), Winners)
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.reset_parameters()
+    net.requires_grad_(True)
+    x, labels = data.load("mnist", split="train").tensors()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
+    steps = epochs * (len(x) // 128)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
+    for epoch in range(epochs):
+        order = torch.randperm(len(x))
+        for rows in order[: len(x) // 128 * 128].split(128):
+            loss = nn.functional.cross_entropy(net(x[rows]), labels[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        print(f"epoch {epoch + 1}: loss {float(loss):.4f}", flush=True)
+    net.eval()
+    tests, answers = data.load("mnist").tensors()
+    with torch.no_grad():
+        right = sum(int((net(a).argmax(1) == b).sum()) for a, b in zip(tests.split(500), answers.split(500), strict=True))
+    print(f"{right} of {len(tests)} test images right")
+    save_file({name: value.contiguous() for name, value in net.state_dict().items()}, KWTA)
+
+
+if __name__ == "__main__":
+    train_kwta()
