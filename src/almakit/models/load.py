@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -71,6 +72,8 @@ def _from(uri: str, trust: bool, normalisation: Normalisation | None) -> Classif
         network = call(uri)
         if isinstance(network, Classifier):
             return network
+        if isinstance(network, type):
+            raise BadModel(f"{uri} returned the class {network.__name__} and not a model; let it return {network.__name__}().")
     elif uri.endswith(".pt2"):
         from .exported import exported
 
@@ -105,9 +108,7 @@ def _from_zoo(entry: Entry, file: str, trust: bool, normalisation: Normalisation
     elif entry.file:
         state = read(hub.path(entry.file))
     else:
-        raise Unavailable(
-            f"almakit cannot fetch the weights of {entry.name} ({entry.about}); get {entry.whence} and name the file: {entry.name}@<file>."
-        )
+        return _elsewhere(entry, trust)
     network = build(entry)
     fit(network, state, entry.name)
     if not file and entry.sha256 and (found := state_sha256(state)) != entry.sha256:
@@ -115,6 +116,26 @@ def _from_zoo(entry: Entry, file: str, trust: bool, normalisation: Normalisation
     mean, std = normalisation or entry.normalisation or (None, None)
     name = f"{entry.name}@{file}" if file else entry.name
     return Classifier(network, name=name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes)
+
+
+def _elsewhere(entry: Entry, trust: bool) -> Classifier:
+    """The entry's network from the library that publishes it, where that is installed; otherwise what the user can do."""
+    why = ""
+    if entry.via and os.environ.get("ALMAKIT_OFFLINE", "0") in ("", "0"):
+        from . import foreign
+        from .classifier import Classifier
+
+        kind, _, rest = entry.via.partition(":")
+        try:
+            found = getattr(foreign, kind)(rest, trust)
+        except Unavailable as error:
+            why = f" ({entry.via} would bring them: {str(error).rstrip('.')})"
+        else:
+            mean, std = (None if value is None else value.flatten().tolist() for value in (found.mean, found.std))
+            return Classifier(found.network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes)
+    raise Unavailable(
+        f"almakit cannot fetch the weights of {entry.name}, {entry.about}{why}; get {entry.whence} and name the file: {entry.name}@<file>."
+    )
 
 
 def _file(uri: str) -> Path:
@@ -127,6 +148,13 @@ def _file(uri: str) -> Path:
 def _unknown(uri: str) -> Exception:
     if not uri:
         return BadInput("a model's URI is empty; see almakit.models.names().")
+    if uri.endswith(".py"):
+        return UnknownName(f"{uri} is a file; name the function in it that returns the model: {uri}:<function>.")
+    if Path(uri).suffix.lower() in (".pt", ".pth", ".pkl", ".ckpt", ".safetensors", ".bin"):
+        return UnknownName(
+            f"{uri} holds weights, and weights alone are no model: name a network of the zoo they belong to (<zoo name>@{uri}), or write a function that "
+            "builds the network, loads them and returns it, and name it as file.py:function."
+        )
     near = difflib.get_close_matches(uri.partition("@")[0].lower(), ZOO, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join([*ZOO, *FORMS])}."
     return UnknownName(f"there is no model called {uri!r}; {hint}")

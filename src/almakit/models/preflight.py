@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import BadInput, UnknownName
+from ..errors import BadInput, BadModel, UnknownName
 from .findings import WAYS_OUT, Finding, Preflight, Severity
 
 __all__ = ["WAYS_OUT", "Finding", "Preflight", "preflight"]
@@ -111,6 +111,9 @@ class _Look:
             try:
                 with torch.no_grad():
                     outputs.append(self.model(batch))
+            except BadModel as error:
+                self.found("bad-output", "refuse", f"{str(error).rstrip('.')}.")
+                return None
             except Exception as error:
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
                 self.found("forward-fails", "refuse", f"The model failed on images of shape {tuple(batch.shape)} with {reason}.")

@@ -27,7 +27,8 @@ PANEL = (3.3, 2.35)  # inches: two panels are a page's width
 GALLERY_ROWS, GALLERY_ATTACKS = 8, 4
 
 
-def _pyplot() -> Any:
+def plotting() -> Any:
+    """matplotlib's pyplot, drawing into files only."""
     try:
         import matplotlib
     except ImportError as error:
@@ -50,7 +51,7 @@ def _mathematical(distance: str) -> str:
 
 def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
     """``curves.*``: one row per distance, one column per model; solid the large budget, dotted the small one, one colour per method."""
-    pyplot = _pyplot()
+    pyplot = plotting()
     infos = [column.info for subject in subjects for column in subject.columns]
     names = label_attacks(infos)
     labels = {
@@ -72,7 +73,7 @@ def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = (
         if handles:
             across = min(math.ceil(len(handles) / 2), 3 * len(subjects))
             figure.legend(handles.values(), map(literal, handles), loc="outside lower center", ncols=across)
-        written = [_save(figure, out / f"curves.{kind}") for kind in kinds]
+        written = [save_figure(figure, out / f"curves.{kind}") for kind in kinds]
         pyplot.close(figure)
     return written
 
@@ -129,7 +130,7 @@ def steps(distances: Array, edge: float) -> tuple[Array, Array]:
 
 def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
     """``gallery.png``: a few images of the first subject, each attack's adversarial image and difference; None where nothing was found."""
-    pyplot = _pyplot()
+    pyplot = plotting()
     subject = subjects[0]
     columns = [column for column in _leading(subject)][:GALLERY_ATTACKS]
     places = [
@@ -162,7 +163,7 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
                 sheet.put(row, 1 + 2 * number, pictures.eight_bit(points[image]), _class(subject, record.prediction))
                 sheet.put(row, 2 + 2 * number, change, f"{name} {record.proven:.3g}")
             sheet.title(1 + 2 * number, f"{names[id(column)].label}, {name}")
-        written = _save(sheet.figure, out / "gallery.png")
+        written = save_figure(sheet.figure, out / "gallery.png")
         pyplot.close(sheet.figure)
     return written
 
@@ -209,7 +210,7 @@ def _class(subject: Subject, label: int | None) -> str:
     return "–" if label is None else names[label] if names and 0 <= label < len(names) else str(label)
 
 
-def _save(figure: Any, place: Path) -> Path:
+def save_figure(figure: Any, place: Path) -> Path:
     """Without dates, so that equal numbers give equal files."""
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(place.suffix)
     figure.savefig(place, metadata=metadata, dpi=200)

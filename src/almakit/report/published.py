@@ -10,7 +10,7 @@ from importlib.resources import files
 from ..eval.records import AttackInfo
 from . import labels
 
-FILE = "tables.csv"
+FILE, GRID, MODELS = "tables.csv", "grid.csv", "models.csv"
 SUFFIXES = {"apgd-t": "apgd-t-dlr+search", "apgd": "apgd-t-dlr+search", "lpa": "lpa+search"}
 """Attacks whose name in the paper's tables says more than ours."""
 
@@ -45,13 +45,32 @@ def read(text: str) -> dict[Key, Published]:
     }
 
 
+@cache
+def grid() -> dict[tuple[str, str], tuple[str, str, str]]:
+    """(data set, attack text) -> (distance, attack, budget) as the paper's tables call the attack with the settings of its runs."""
+    return {(row["dataset"], row["text"]): (row["distance"], row["attack"], row["budget"]) for row in _rows(GRID)}
+
+
+@cache
+def models() -> dict[str, str]:
+    """Name in the zoo -> name in the paper's tables."""
+    return {row["name"]: row["model"] for row in _rows(MODELS)}
+
+
 def published(model: str, data: str, info: AttackInfo, known: dict[Key, Published] | None = None) -> Published | None:
-    """The paper's row for this attack, or None. Models are named ``dataset/name`` here as in the zoo."""
+    """The paper's row for this attack, or None. Models are named ``dataset/name`` as in the zoo, perhaps with ``@<weights file>``.
+
+    An attack with the settings of the paper's runs is found by its text; one with almakit's own defaults stands for the same cell.
+    """
     rows = tables() if known is None else known
-    dataset, _, name = model.partition("/")
-    if not name or data.partition(":")[0].partition("/")[0] != dataset or labels.extras(info) or info.targeted:
+    own = model.partition("@")[0]
+    dataset, _, name = own.partition("/")
+    if not name or _data_set(data) != dataset or info.targeted:
         return None
-    if info.distance == "ciede2000":
+    name = models().get(own, name)
+    if (dataset, info.text) in grid():
+        return rows.get((dataset, name, *grid()[dataset, info.text]))
+    if labels.extras(info) or info.distance == "ciede2000":
         return None  # the paper's runs measured another CIEDE2000
     distance = "ciede2000" if info.distance == "ciede2000-paper" else info.distance
     attack, budget = info.text.partition("(")[0], labels.budget(info).replace("×", "x")
@@ -60,6 +79,17 @@ def published(model: str, data: str, info: AttackInfo, known: dict[Key, Publishe
         candidates += [(SUFFIXES[attack], ""), (SUFFIXES[attack], budget)]
     keys = [(dataset, name, distance, *candidate) for candidate in candidates]
     return next((rows[key] for key in keys if key in rows), None)
+
+
+def _data_set(data: str) -> str:
+    """The data set behind a URI: its name, or that of the list `almakit reproduce` wrote."""
+    kind, _, rest = data.partition(":")
+    return "imagenet" if kind == "folder" and rest.endswith("imagenet-sample.csv") else kind.partition("/")[0]
+
+
+def _rows(file: str) -> list[dict[str, str]]:
+    place = files("almakit").joinpath("paper", file)
+    return list(csv.DictReader(place.read_text(encoding="utf-8").splitlines())) if place.is_file() else []
 
 
 def _number(text: str) -> float | None:

@@ -59,6 +59,10 @@ def summarise(run: Run, epsilons: Sequence[float] = (), seed: int = 0) -> dict[s
         "started": session.get("started"),
         "complete": missing == 0,
         "missing_records": missing,
+        "failed_chunks": [
+            {"attack": row.key.attack, "chunk": row.key.chunk, "round": row.key.round, "images": row.images, "tries": row.tries, "reason": row.reason}
+            for row in run.failures
+        ],
         "images": len(images),
         "clean_accuracy": _share(np.array([info.correct for info in images], dtype=np.float64), draw),
         "findings": run.findings,

@@ -86,6 +86,9 @@ def _notes(summary: dict[str, Any]) -> list[str]:
             lines.append(
                 f"{part['attack']}, nearest target of each image: success {percent(nearest['success_rate'])} %, median {number(nearest['median'])}."
             )
+    for row in summary.get("failed_chunks", ()):
+        what = "the clean pass" if row["attack"] < 0 else summary["attacks"][row["attack"]]["attack"]
+        lines.append(f"Chunk {row['chunk']} ({row['images']} images) was given up by {what} after {row['tries']} tries: {row['reason']}")
     if not summary["complete"]:
         lines.append(
             f"This run is not finished: {summary['missing_records']} records are missing; the same command resumes it."

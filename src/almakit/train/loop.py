@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -20,23 +21,41 @@ from ..data import load as load_data
 from ..errors import BadInput
 from ..models.classifier import Classifier, state_sha256
 from ..models.zoo import ZOO, Entry, build
+from .checkpoint import read as read_checkpoint
+from .checkpoint import write as write_checkpoint
 
 Objective = Callable[[nn.Module, Tensor, Tensor, torch.Generator, float], Tensor]
 """loss = objective(model, x, labels, generator, progress): the model takes images in [0, 1] (B, C, H, W), ``progress`` runs from 0 to 1."""
 
-KINDS = {"regular": "almakit.train.regular"}
-"""Kind of training -> its module, which has ``objective(**options) -> Objective`` and ``RECIPES``, a dict from model name to recipe."""
+KINDS = {
+    "regular": "almakit.train.regular",
+    "ddn": "almakit.train.ddn",
+    "pgd": "almakit.train.pgd",
+    "trades": "almakit.train.trades",
+    "ibp": "almakit.train.ibp",
+    "crown-ibp": "almakit.train.crown_ibp",
+}
+"""Kind of training -> its module, which has ``objective(**options) -> Objective`` and ``RECIPES``, a dict from model name to recipe.
+
+A kind that promises robustness also has ``measure(model, x, labels, **options)``, percentages for the log on ``MEASURED`` test images.
+"""
+
+MEASURED = 1000
 
 Trace = Callable[[dict[str, Any]], None]
 """Called after every epoch with its line of the log."""
+
+BatchTrace = Callable[[int, int, float], None]
+"""Called after every batch with its number, how many there are in all, and its loss."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a network of the zoo is trained: AdamW, a learning rate that rises for ``warm_up`` of the steps and falls along a cosine to zero.
 
-    ``shift`` moves every training image by up to that many pixels in each direction, the border filled with zeros; ``options`` go to the
-    objective of the ``kind`` of training.
+    ``shift`` moves every training image by up to that many pixels in each direction, the border filled with zeros, ``flip`` mirrors half of
+    them; ``options`` go to the objective of the ``kind`` of training. ``data`` are training images other than the data set's own training
+    split. ``channels_last`` stores images channel by channel for each pixel, which is faster on CPUs and rounds differently.
     """
 
     model: str
@@ -49,6 +68,9 @@ class Recipe:
     shift: int = 2
     seed: int = 0
     options: dict[str, float] = field(default_factory=dict)
+    flip: bool = False
+    data: str | None = None
+    channels_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,52 +86,94 @@ def recipes() -> dict[str, Recipe]:
     return {name: recipe for kind in KINDS for name, recipe in _kind(kind).RECIPES.items()}
 
 
-def train(recipe: Recipe, *, limit: int | None = None, test_limit: int | None = None, trace: Trace | None = None) -> Trained:
-    """Trains the recipe's network on its data set's training split and measures clean accuracy on the test split.
+def train(
+    recipe: Recipe,
+    *,
+    limit: int | None = None,
+    test_limit: int | None = None,
+    trace: Trace | None = None,
+    checkpoint: Path | None = None,
+    batch_trace: BatchTrace | None = None,
+) -> Trained:
+    """Trains the recipe's network on its data set's training split and measures its accuracy on the test split.
 
     All randomness comes from ``recipe.seed``: the first weights, the order, the shifts, dropout and whatever the objective draws from its
-    generator. The caller's random state is left as it was. ``limit`` takes the first training images only.
+    generator. The caller's random state is left as it was. ``limit`` takes the first training images only. With ``checkpoint`` the state is
+    kept in that file after every epoch, and a training that finds its own file there goes on to the same weights, bit for bit.
     """
-    entry, objective = _entry(recipe), _kind(recipe.kind).objective(**recipe.options)
-    training, test = load_data(entry.dataset, split="train", limit=limit), load_data(entry.dataset, limit=test_limit)
+    entry, objective = _entry(recipe), _objective(recipe)
+    begun = read_checkpoint(checkpoint, recipe, limit)
+    training, test = load_data(recipe.data or entry.dataset, split="train", limit=limit), load_data(entry.dataset, limit=test_limit)
     x, labels = training.tensors()
-    epochs: list[dict[str, Any]] = []
-    started = time.process_time()
+    layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         generator = torch.Generator().manual_seed(recipe.seed)
-        model = _trainable(entry)
+        model = _trainable(entry).to(memory_format=layout)  # type: ignore[call-overload]
         optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         per_epoch = math.ceil(len(x) / recipe.batch_size)
         total = per_epoch * recipe.epochs
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step / total, recipe.warm_up))
-        for epoch in range(recipe.epochs):
+        epochs: list[dict[str, Any]] = []
+        if begun is not None:
+            model.network.load_state_dict(begun["model"])
+            optimiser.load_state_dict(begun["optimiser"])
+            schedule.load_state_dict(begun["schedule"])
+            generator.set_state(begun["generator"])
+            torch.set_rng_state(begun["random"])
+            epochs = begun["epochs"]
+        started = time.process_time() - (epochs[-1]["cpu_seconds"] if epochs else 0.0)
+        for epoch in range(len(epochs), recipe.epochs):
             model.train()
             losses = []
             for number, rows in enumerate(torch.randperm(len(x), generator=generator).split(recipe.batch_size)):
-                images = _shifted(x[rows], recipe.shift, generator)
+                images = _mirrored(_shifted(x[rows], recipe.shift, generator), recipe.flip, generator).contiguous(memory_format=layout)
                 loss = objective(model, images, labels[rows], generator, (epoch * per_epoch + number) / total)
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
                 optimiser.step()
                 schedule.step()
                 losses.append(float(loss.detach()))
+                if batch_trace is not None:
+                    batch_trace(epoch * per_epoch + number + 1, total, losses[-1])
             line = {"epoch": epoch + 1, "loss": round(sum(losses) / len(losses), 6), "cpu_seconds": round(time.process_time() - started, 1)}
+            if not math.isfinite(line["loss"]):
+                raise BadInput(f"the loss of {recipe.model} is {line['loss']} after epoch {epoch + 1}; try a smaller learning rate.")
             epochs.append(line)
+            if checkpoint is not None:
+                state = {
+                    "model": model.network.state_dict(),
+                    "optimiser": optimiser.state_dict(),
+                    "schedule": schedule.state_dict(),
+                    "generator": generator.get_state(),
+                    "random": torch.get_rng_state(),
+                    "epochs": epochs,
+                }
+                write_checkpoint(checkpoint, recipe, limit, state)
             if trace is not None:
                 trace(line)
-    model.eval().requires_grad_(False)
+    model.to(memory_format=torch.contiguous_format).eval().requires_grad_(False)
+    seen, wanted = test.tensors()
     log = {
         "recipe": asdict(recipe),
         "training_images": len(training),
         "test_images": len(test),
-        "clean_accuracy": round(100 * accuracy(model, *test.tensors()), 3),
+        "clean_accuracy": round(100 * accuracy(model, seen, wanted), 3),
+        **_robustness(recipe, model, seen[:MEASURED], wanted[:MEASURED]),
         "weights_sha256": state_sha256(model.network.state_dict()),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "epochs": epochs,
     }
     return Trained(model, log)
+
+
+def _robustness(recipe: Recipe, model: Classifier, x: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What the kind of training promises, measured on the images ``x`` (N, C, H, W) with ``labels`` (N,)."""
+    measure = getattr(_kind(recipe.kind), "measure", None)
+    if measure is None:
+        return {}
+    return {"measured_images": len(x), **{name: round(value, 3) for name, value in measure(model, x, labels, **recipe.options).items()}}
 
 
 def accuracy(model: nn.Module, x: Tensor, labels: Tensor, batch_size: int = 500) -> float:
@@ -126,8 +190,8 @@ def save(trained: Trained, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     stem = trained.log["recipe"]["model"].replace("/", "-")
     state = {key: value.contiguous() for key, value in trained.model.network.state_dict().items() if not key.endswith("num_batches_tracked")}
-    _write(folder / f"{stem}.safetensors", as_bytes(state))
-    _write(folder / f"{stem}.json", (json.dumps(trained.log, indent=1) + "\n").encode())
+    write_whole(folder / f"{stem}.safetensors", as_bytes(state))
+    write_whole(folder / f"{stem}.json", (json.dumps(trained.log, indent=1) + "\n").encode())
     return folder / f"{stem}.safetensors"
 
 
@@ -135,6 +199,17 @@ def _kind(kind: str) -> Any:
     if kind not in KINDS:
         raise BadInput(f"there is no kind of training called {kind!r}; known: {', '.join(KINDS)}.")
     return import_module(KINDS[kind])
+
+
+def _objective(recipe: Recipe) -> Objective:
+    module = _kind(recipe.kind)
+    allowed = inspect.signature(module.objective).parameters
+    for name in recipe.options:
+        if name not in allowed:
+            known = f"its options are {', '.join(allowed)}" if allowed else "it has none"
+            raise BadInput(f"the kind of training {recipe.kind!r} has no option {name!r}; {known}.")
+    made: Objective = module.objective(**recipe.options)
+    return made
 
 
 def _entry(recipe: Recipe) -> Entry:
@@ -169,7 +244,17 @@ def _shifted(x: Tensor, most: int, generator: torch.Generator) -> Tensor:
     return padded[torch.arange(len(x))[:, None, None, None], torch.arange(x.shape[1])[None, :, None, None], rows, columns]
 
 
-def _write(path: Path, content: bytes) -> None:
+def _mirrored(x: Tensor, wanted: bool, generator: torch.Generator) -> Tensor:
+    """Half of the images (B, C, H, W), drawn by lot, with left and right exchanged."""
+    if not wanted:
+        return x
+    chosen = torch.rand(len(x), generator=generator) < 0.5
+    return torch.where(chosen[:, None, None, None], x.flip(3), x)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """The file with this content, or the old one: never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:
         out.write(content)
     os.chmod(out.name, 0o644)

@@ -17,12 +17,16 @@ __all__ = ["ZOO", "Entry", "build"]
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CIFAR = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+_AUGUSTIN = ((0.4913997551666284, 0.48215855929893703, 0.4465309133731618), (0.24703225141799082, 0.24348516474564, 0.26158783926049628))
 _MNIST_SHAPE, _CIFAR_SHAPE, _IMAGENET_SHAPE = (1, 28, 28), (3, 32, 32), (3, 224, 224)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One network. ``accuracy`` is the clean accuracy in percent that its authors (or README) give, on the images ``measured_on``."""
+    """One network. ``accuracy`` is the clean accuracy in percent on the images ``measured_on``, as ``stated_by`` says (None: our own log).
+
+    ``whence`` tells a user where weights lie that almakit cannot pin, ``via`` names the URI of another library that downloads them.
+    """
 
     name: str
     architecture: str
@@ -37,6 +41,8 @@ class Entry:
     normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     classes: int = 10
     whence: str | None = None
+    via: str | None = None
+    stated_by: str | None = None
 
     @property
     def at_hand(self) -> bool:
@@ -54,6 +60,36 @@ _TABLE = (
         99.40,
         shipped="mnist-smallcnn-tiny.safetensors",
         sha256="25c028ab9eb8f7d10ba918f6caf8c1a2d3c54c9e3e2b1265c40bf777b6ffea1b",
+    ),
+    Entry(
+        "mnist/smallcnn-tiny-ddn",
+        "small:small_cnn_tiny",
+        "a network inside the package: narrow SmallCNN, l2-adversarial training with DDN, made by almakit.train.ddn",
+        "mnist",
+        _MNIST_SHAPE,
+        98.74,
+        shipped="mnist-smallcnn-tiny-ddn.safetensors",
+        sha256="26ed5c90a9fb1fa4aa49d17df1d018a87aa321af4ef603cc422021436aad2998",
+    ),
+    Entry(
+        "mnist/smallcnn-tiny-trades",
+        "small:small_cnn_tiny",
+        "a network inside the package: narrow SmallCNN, linf-adversarial training with TRADES, made by almakit.train.trades",
+        "mnist",
+        _MNIST_SHAPE,
+        98.59,
+        shipped="mnist-smallcnn-tiny-trades.safetensors",
+        sha256="659dd8dfafe30e933dc1f736b92b2e59736c96908ff118a0f731224cae79ab6a",
+    ),
+    Entry(
+        "mnist/smallcnn-tiny-ibp",
+        "small:small_cnn_tiny",
+        "a network inside the package: narrow SmallCNN, certified training with interval bounds, made by almakit.train.ibp",
+        "mnist",
+        _MNIST_SHAPE,
+        96.16,
+        shipped="mnist-smallcnn-tiny-ibp.safetensors",
+        sha256="c0d45a09683edefb3452bedb74945294666c72dcdd150a0b657f9778b2795bc7",
     ),
     Entry(
         "mnist/smallcnn",
@@ -85,10 +121,10 @@ _TABLE = (
     Entry(
         "mnist/crown-ibp-large",
         "small:crown_ibp_large",
-        "the paper's network, trained with CROWN-IBP (Zhang et al. 2020)",
+        "the paper's network, trained with CROWN-IBP at radius 0.4 (Zhang et al. 2020)",
         "mnist",
         _MNIST_SHAPE,
-        whence="the CROWN-IBP project's MNIST checkpoint",
+        whence="the large MNIST checkpoint of radius 0.4 from the CROWN-IBP project (github.com/huanzhang12/CROWN-IBP, pre-trained models)",
     ),
     Entry(
         "cifar10/resnet20",
@@ -130,6 +166,8 @@ _TABLE = (
         _CIFAR_SHAPE,
         94.78,
         whence="RobustBench's Standard",
+        via="robustbench:cifar10/Linf/Standard",
+        stated_by="RobustBench's model zoo",
     ),
     Entry(
         "cifar10/wrn-28-10-carmon",
@@ -139,6 +177,8 @@ _TABLE = (
         _CIFAR_SHAPE,
         89.69,
         whence="RobustBench's Carmon2019Unlabeled",
+        via="robustbench:cifar10/Linf/Carmon2019Unlabeled",
+        stated_by="RobustBench's model zoo",
     ),
     Entry(
         "cifar10/resnet50-augustin",
@@ -147,8 +187,10 @@ _TABLE = (
         "cifar10",
         _CIFAR_SHAPE,
         91.08,
-        normalisation=_CIFAR,
+        normalisation=_AUGUSTIN,
         whence="RobustBench's Augustin2020Adversarial (L2)",
+        via="robustbench:cifar10/L2/Augustin2020Adversarial",
+        stated_by="RobustBench's model zoo",
     ),
     Entry(
         "imagenet/resnet50",
@@ -160,7 +202,9 @@ _TABLE = (
         "the validation set",
         normalisation=_IMAGENET,
         classes=1000,
-        whence="torchvision's ResNet50_Weights.IMAGENET1K_V1 (or use torchvision:resnet50)",
+        whence="torchvision's ResNet50_Weights.IMAGENET1K_V1 (resnet50-0676ba61.pth, whose sha256 begins with 0676ba61)",
+        via="torchvision:resnet50/IMAGENET1K_V1",
+        stated_by="torchvision",
     ),
     Entry(
         "imagenet/resnet50-l2",
@@ -172,7 +216,8 @@ _TABLE = (
         "the validation set",
         normalisation=_IMAGENET,
         classes=1000,
-        whence="the robustness library's imagenet_l2_3_0.pt",
+        whence="imagenet_l2_3_0.pt from the robustness library's list of pretrained models",
+        stated_by="the robustness library's README",
     ),
     Entry(
         "imagenet/resnet50-linf",
@@ -184,7 +229,8 @@ _TABLE = (
         "the validation set",
         normalisation=_IMAGENET,
         classes=1000,
-        whence="the robustness library's imagenet_linf_4.pt",
+        whence="imagenet_linf_4.pt from the robustness library's list of pretrained models",
+        stated_by="the robustness library's README",
     ),
 )
 

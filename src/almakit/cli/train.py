@@ -1,0 +1,127 @@
+"""Trains a network of the zoo: regular, l2-adversarial (ddn), linf-adversarial (pgd, trades), or certified (ibp, crown-ibp).
+
+Without further flags a network inside the package is made again by its recipe. The weights (safetensors) and the log (json: recipe,
+losses, accuracies) go to OUT. The same command goes on after the last whole epoch when it was stopped, to the same weights bit for bit.
+
+  almakit train mnist/smallcnn-tiny-ddn
+  almakit train cifar10/cnn-a-adv --kind pgd --option radius=0.03 --epochs 10 --flip
+  almakit train --list
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from .main import DONE, Usage
+
+KINDS = ("regular", "ddn", "pgd", "trades", "ibp", "crown-ibp")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", help="the network, by its name in the zoo (almakit ls models)")
+    parser.add_argument("--list", action="store_true", help="print the recipes of the networks inside the package")
+    parser.add_argument("--kind", choices=KINDS, help="the kind of training (default: the recipe's, or regular)")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a setting of the kind of training, e.g. radius=0.3, steps=7")
+    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="images per step")
+    parser.add_argument("--learning-rate", type=float, metavar="R", help="the largest learning rate")
+    parser.add_argument("--weight-decay", type=float, metavar="R", help="the weight decay of AdamW")
+    parser.add_argument("--shift", type=int, metavar="N", help="move each image by up to N pixels")
+    parser.add_argument("--flip", action="store_const", const=True, help="mirror half of the images")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    parser.add_argument("--data", metavar="URI", help="training images instead of the data set's training split")
+    parser.add_argument("--limit", type=int, metavar="N", help="train on the first N images only")
+    parser.add_argument("--test-limit", type=int, metavar="N", help="measure accuracy on the first N test images only")
+    parser.add_argument("--out", type=Path, default=Path("trained"), metavar="FOLDER", help="where weights and log go (default: trained)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def main(args: argparse.Namespace) -> int:
+    from ..eval.progress import Silent, for_terminal
+    from ..train.loop import recipes, save, train
+
+    if args.list:
+        for name, known in recipes().items():
+            print(f"{name}: {known.kind}, {json.dumps({key: value for key, value in asdict(known).items() if key not in ('model', 'kind')})}")
+        return DONE
+    if not args.model:
+        raise Usage("name a network to train, e.g. almakit train mnist/smallcnn-tiny-ddn, or give --list.")
+    recipe = _recipe(args, recipes())
+    stem = args.model.replace("/", "-")
+    weights, log = args.out / f"{stem}.safetensors", args.out / f"{stem}.json"
+    if _finished(weights, log, asdict(recipe), args.limit):
+        print(f"Nothing is left to do: {weights} was made by this recipe.")
+        return DONE
+    checkpoint = args.out / f"{stem}.checkpoint.pt"
+    show = Silent() if args.quiet else for_terminal()
+    if checkpoint.is_file():
+        show.note(f"Going on from {checkpoint}.")
+    shown = _Shown(show)
+    try:
+        trained = train(recipe, limit=args.limit, test_limit=args.test_limit, trace=shown.epoch, checkpoint=checkpoint, batch_trace=shown.batch)
+    except BadInput as error:
+        raise Usage(str(error)) from error
+    finally:
+        show.end()
+    trained.log["limit"] = args.limit
+    save(trained, args.out)
+    checkpoint.unlink(missing_ok=True)
+    facts = [f"clean accuracy {trained.log['clean_accuracy']:.2f} % of {trained.log['test_images']} test images"]
+    if "epsilon" in trained.log:
+        facts.append(f"at radius {trained.log['epsilon']:g}, first {trained.log['measured_images']}: PGD accuracy {trained.log['pgd_accuracy']:.1f} %")
+    if "verified_accuracy" in trained.log:
+        facts.append(f"verified accuracy {trained.log['verified_accuracy']:.1f} %")
+    print(f"{args.model}: {'; '.join(facts)}. Weights and log: {weights}, {log.name}. Use it as {args.model}@{weights}.")
+    return DONE
+
+
+class _Shown:
+    """Progress of a training: batches in the bar, a line for every epoch."""
+
+    def __init__(self, show: Any):
+        self.show, self.begun = show, False
+
+    def batch(self, done: int, total: int, loss: float) -> None:
+        if not self.begun:
+            self.show.begin("training, batches", done - 1, total)
+            self.begun = True
+        self.show.advance(1, f"loss {loss:.4f}")
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        self.show.note(f"epoch {line['epoch']}: loss {line['loss']:.4f}, {line['cpu_seconds']:.0f} s of CPU")
+
+
+def _recipe(args: argparse.Namespace, known: dict[str, Any]) -> Any:
+    from ..train.loop import Recipe
+
+    recipe = known.get(args.model)
+    if recipe is None or (args.kind is not None and args.kind != recipe.kind):
+        recipe = Recipe(args.model, kind=args.kind or "regular", channels_last=True)
+    changes = {
+        name: value
+        for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "shift", "flip", "seed", "data")
+        if (value := getattr(args, name)) is not None
+    }
+    options = dict(recipe.options)
+    for text in args.option:
+        name, equals, value = text.partition("=")
+        try:
+            options[name.strip()] = float(value)
+        except ValueError:
+            raise Usage(f"--option {text!r}: write NAME=NUMBER, e.g. radius=0.3.") from None
+        if not equals:
+            raise Usage(f"--option {text!r}: write NAME=NUMBER, e.g. radius=0.3.")
+    return replace(recipe, options=options, **changes)
+
+
+def _finished(weights: Path, log: Path, recipe: dict[str, Any], limit: int | None) -> bool:
+    try:
+        found = json.loads(log.read_text(encoding="utf-8"))
+        return weights.is_file() and found["recipe"] == recipe and found.get("limit") == limit
+    except (OSError, ValueError, KeyError):
+        return False

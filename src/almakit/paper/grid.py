@@ -1,0 +1,107 @@
+"""The paper's grid as values: which models, which attacks with which settings, at which budget. No torch here."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from ..errors import BadInput
+
+DATASETS = ("mnist", "cifar10", "imagenet")
+BUDGETS = ("small", "large", "both")
+SAMPLES = {"mnist": 10_000, "cifar10": 1000, "imagenet": 1000}
+"""How many images the paper used: all of MNIST's test set, the first 1000 of CIFAR-10's, 1000 of ImageNet's validation set."""
+
+COSTLY = ("cw", "apgd-t-dlr+search", "lpa+search")
+"""Attacks that take a hundred times the passes of the others; with ``--limit`` they get a fifth of its images unless told otherwise."""
+
+TITLES = {
+    "ead": "EAD",
+    "fab": "FAB",
+    "fab-t": "FAB-T",
+    "fmn": "FMN",
+    "alma": "ALMA",
+    "alma-plus": "ALMA-plus",
+    "cw": "C&W",
+    "ddn": "DDN",
+    "apgd-t-dlr+search": "APGD-T + search",
+    "lpa+search": "LPA + search",
+    "perc-al": "PerC-AL",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A line of the paper's tables: ``attack`` and ``budget`` as they are called there, ``text`` the attack of almakit that stands for it."""
+
+    dataset: str
+    distance: str
+    attack: str
+    budget: str
+    size: str  # small or large
+    text: str
+
+    @property
+    def title(self) -> str:
+        return f"{TITLES[self.attack]} {self.budget.replace('x', '×')}".strip()
+
+    @property
+    def costly(self) -> bool:
+        return self.attack in COSTLY
+
+    @property
+    def slug(self) -> str:
+        """A name for a folder."""
+        return re.sub(r"[^a-z0-9]+", "-", f"{self.distance}-{self.attack}-{self.budget}".lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model of the paper: ``model`` as its tables call it, ``name`` in the zoo, ``label`` for print."""
+
+    dataset: str
+    model: str
+    name: str
+    label: str
+
+
+def _rows(file: str) -> list[dict[str, str]]:
+    text = files("almakit").joinpath("paper", file).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+@cache
+def cells(dataset: str) -> tuple[Cell, ...]:
+    """The paper's cells for a data set, in its order; ALMA-plus, which it has not, after each ALMA."""
+    return tuple(Cell(**row) for row in _rows("grid.csv") if row["dataset"] == dataset)
+
+
+@cache
+def networks(dataset: str) -> tuple[Network, ...]:
+    """The paper's models for a data set, in its order."""
+    return tuple(Network(**row) for row in _rows("models.csv") if row["dataset"] == dataset)
+
+
+def choose(dataset: str, budget: str = "both", attacks: Sequence[str] = (), distances: Sequence[str] = ()) -> list[Cell]:
+    """The cells of a budget, of these attacks and distances (all of them where none are named)."""
+    if dataset not in DATASETS:
+        raise BadInput(f"the paper has no tables for {dataset!r}; choose {', '.join(DATASETS)}.")
+    if budget not in BUDGETS:
+        raise BadInput(f"budget {budget!r}: choose {', '.join(BUDGETS)}.")
+    known = cells(dataset)
+    for what, given, have in (("attack", attacks, [cell.attack for cell in known]), ("distance", distances, [cell.distance for cell in known])):
+        for name in given:
+            if name not in have:
+                raise BadInput(f"the paper's tables for {dataset} have no {what} {name!r}; they have {', '.join(dict.fromkeys(have))}.")
+    found = [
+        cell
+        for cell in known
+        if budget in ("both", cell.size) and (not attacks or cell.attack in attacks) and (not distances or cell.distance in distances)
+    ]
+    if not found:
+        raise BadInput(f"nothing is left of the paper's {dataset} tables with these --attacks, --distances and --budget.")
+    return found

@@ -1,0 +1,68 @@
+"""The images of the paper's experiments: all of MNIST's test set, the first 1000 of CIFAR-10's, 1000 of ImageNet's validation set."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from importlib.resources import files
+from pathlib import Path
+
+from ..errors import Unavailable
+from .grid import SAMPLES
+
+LIST = "imagenet_sample.txt"
+"""The validation images of the experiment, by number. The paper drew 1000 at random and does not name them; these were drawn once, and stay."""
+
+WRITTEN = "imagenet-sample.csv"
+_VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})\.")
+
+
+def numbers() -> frozenset[int]:
+    """The numbers of the validation images, from 1."""
+    return frozenset(int(line) for line in files("almakit").joinpath("paper", LIST).read_text(encoding="utf-8").split())
+
+
+def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str | None]:
+    """The data's URI, how many images there are, and a sentence where they are not the paper's.
+
+    For ImageNet's validation set a csv that names the listed files is written into ``out``, so that a run's specification says all.
+    """
+    from ..data import load
+
+    uri = data or dataset
+    if dataset != "imagenet":
+        found = min(SAMPLES[dataset], len(load(uri, limit=SAMPLES[dataset])))
+        return uri, found, None if data is None else f"The images are those of {data}, not the paper's."
+    whole = load(uri)
+    labels = dict(zip(whole.ids, whole.labels.tolist(), strict=True))
+    chosen = [name for name in labels if (match := _VALIDATION.search(name)) and int(match[1]) in numbers()]
+    if not chosen:
+        return uri, len(whole), f"{uri} is not ImageNet's validation set: its {len(whole)} photos are used instead of the paper's 1000."
+    root = _root(uri)
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("file", "label"))
+    for name in sorted(chosen, key=lambda name: int(_VALIDATION.search(name)[1])):  # type: ignore[index]
+        if not (root / name).is_file():
+            raise Unavailable(f"the file {root / name} of ImageNet's validation set is gone.")
+        table.writerow((root / name, labels[name]))
+    place = out.resolve() / WRITTEN
+    if not place.is_file() or place.read_text(encoding="utf-8") != text.getvalue():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text.getvalue(), encoding="utf-8")
+    missing = len(numbers()) - len(chosen)
+    return f"folder:{place}", len(chosen), f"{missing} of the 1000 listed validation images are missing." if missing else None
+
+
+def _root(uri: str) -> Path:
+    """The folder the ids of an ImageNet folder are relative to."""
+    from ..data import hub
+
+    given = uri.partition(":")[2]
+    if given:
+        place = Path(given).expanduser()
+    else:
+        place = next(folder / "imagenet" for folder in [*hub.folders(), hub.home()] if (folder / "imagenet").is_dir())
+    place = place / "val" if (place / "val").is_dir() else place
+    return (place if place.is_dir() else place.parent).resolve()

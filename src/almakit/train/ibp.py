@@ -1,0 +1,65 @@
+"""Certified training with interval bounds: the cross-entropy of the worst logits the intervals allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..models.classifier import Classifier
+from . import pgd
+from .bounds import Bounded, verified
+from .loop import Objective, Recipe
+from .schedule import ramp
+
+RECIPES = {
+    "mnist/smallcnn-tiny-ibp": Recipe(
+        "mnist/smallcnn-tiny-ibp",
+        kind="ibp",
+        epochs=10,
+        batch_size=128,
+        learning_rate=1.5e-3,
+        weight_decay=0.0,
+        shift=0,
+        channels_last=True,
+        options={"radius": 0.2, "train_radius": 0.22, "begin": 0.08, "end": 0.7},
+    )
+}
+
+
+def objective(
+    radius: float = 0.2, train_radius: float | None = None, kappa_last: float = 0.5, begin: float = 0.05, end: float = 0.6
+) -> Objective:
+    """kappa CE(f(x), y) + (1 - kappa) CE(-m, y), with m_j a lower bound of z_y - z_j over |x' - x|_inf <= epsilon.
+
+    From ``begin`` to ``end`` of the training epsilon grows from 0 to ``train_radius`` (``radius`` where not given) and kappa falls from 1 to
+    ``kappa_last``. Gowal et al., *On the Effectiveness of Interval Bound Propagation for Training Verifiably Robust Models*, 2018, eq. 12.
+    Dropout is left out of the bounds: they are those of the network as it is used.
+    """
+    most = radius if train_radius is None else train_radius
+    known: list[Bounded] = []
+
+    def loss(model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator, progress: float) -> Tensor:
+        kappa, now = ramp(progress, begin, end, 1.0, kappa_last), ramp(progress, begin, end, 0.0, most)
+        clean = F.cross_entropy(model(x), labels)
+        if now == 0:
+            return clean
+        return kappa * clean + (1 - kappa) * F.cross_entropy(-bounded_once(known, model).margins(x, labels, now), labels)
+
+    return loss
+
+
+def bounded_once(known: list[Bounded], model: nn.Module) -> Bounded:
+    """The model's steps, followed once for each training."""
+    assert isinstance(model, Classifier)
+    if not known or known[0].model is not model:
+        known[:] = [Bounded(model)]
+    return known[0]
+
+
+def measure(model: Classifier, x: Tensor, labels: Tensor, radius: float = 0.2, **_: Any) -> dict[str, float]:
+    """Verified accuracy and PGD accuracy in percent at ``radius``, on images ``x`` (N, C, H, W) with ``labels`` (N,)."""
+    share = float(verified(model, x, labels, radius).double().mean())
+    return pgd.measure(model, x, labels, radius) | {"verified_accuracy": 100 * share}

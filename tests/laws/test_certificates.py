@@ -1,0 +1,51 @@
+"""A certificate and an attack test each other: no attack may succeed below the radius the interval bounds prove, and the proof must not be empty."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from almakit import attacks, data, models
+from almakit.core import Status
+from almakit.train.bounds import certified_radius
+
+NAME, COUNT = "mnist/smallcnn-tiny-ibp", 48
+MINIMAL = ("alma-plus(distance=linf, steps=100)", "fmn(distance=linf, steps=100)", "pdpgd(distance=linf, steps=100)", "fab(distance=linf, steps=20)",
+           "deepfool(distance=linf)", "search(attack=apgd(distance=linf, steps=30), halvings=8)")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def certified() -> tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor]:
+    model = models.load(NAME)
+    x, labels = data.load("mnist", limit=COUNT).tensors()
+    return model, x, labels, certified_radius(model, x, labels)
+
+
+def test_the_certificate_is_not_vacuous(certified: tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
+    radius = certified[3]
+    assert float((radius >= 0.2).double().mean()) > 0.7
+    # Nor is it a claim about everything: nobody is proved robust where one half of the grey scale can be reached from anywhere.
+    assert float(radius.max()) < 0.5
+
+
+@pytest.mark.parametrize("text", MINIMAL)
+def test_no_attack_succeeds_below_the_certified_radius(
+    text: str, certified: tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor]
+) -> None:
+    model, x, labels, radius = certified
+    result = attacks.get(text)(model, x, labels)
+    attacked = result.status != Status.ALREADY_WRONG
+    assert bool((result.distances.double()[attacked] >= radius[attacked]).all())
+    # An image that is wrong already has no certificate.
+    assert bool((radius[~attacked] == 0).all())
+
+
+def test_attacks_at_the_radius_itself_find_nothing_and_far_beyond_it_something(
+    certified: tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor],
+) -> None:
+    model, x, labels, radius = certified
+    proved = radius >= 0.2
+    inside = attacks.get("apgd(distance=linf, epsilon=0.2, steps=40, loss=targeted-dlr)")(model, x[proved], labels[proved])
+    assert not bool(inside.success.any())
+    beyond = attacks.get("pgd(distance=linf, epsilon=0.6, steps=40)")(model, x[proved], labels[proved])
+    assert float(beyond.success.double().mean()) > 0.5

@@ -1,0 +1,64 @@
+"""Tables in the paper's layout: dashes for medians that are not defined, geometric means over the same models, numbers that come back from a file."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from almakit.errors import BadInput
+from almakit.paper import layout
+from almakit.paper.entries import Entry, from_json, to_json
+from almakit.report.published import Published
+
+BASE = Entry("mnist", "smallcnn", "SmallCNN", "l2", "alma", "100", "small", "alma(distance=l2, steps=100)", 20, 1.0, 1.4, 1.2, 1.6, 1.4, 100.0, 99.0,
+             0.01, 0.99, Published(1.0, 1.38, 100.0, 100.0), True, 0, "2026-01-01T00:00:00", "a", "b", "c", "runs/x")  # fmt: skip
+DDN = replace(BASE, model="smallcnn-ddn", label="SmallCNN-DDN", median=2.8, low=2.5, high=None, paper=Published(1.0, 2.68, 100.0, 100.0))
+FMN = replace(BASE, attack="fmn", text="fmn(distance=l2)", success=0.4, median=None, low=None, high=None, paper=Published(0.8204, 1.53, 100, 100))
+FMN_DDN = replace(FMN, model="smallcnn-ddn", label="SmallCNN-DDN", success=0.9, median=2.0, paper=Published(0.9, None, 100.0, 100.0))
+ALL = [FMN, FMN_DDN, BASE, DDN]
+
+
+def test_each_model_has_its_table_with_the_papers_numbers() -> None:
+    tables = layout.by_model(ALL)
+    assert [table.title for table in tables] == ["ℓ2, SmallCNN", "ℓ2, SmallCNN-DDN"]
+    assert "clean accuracy 99.0 % of 20 images" in tables[0].note
+    fmn, alma = (layout.cells_of(line) for line in tables[0].lines)
+    assert fmn == ["FMN 100", "20", "40.0", "–", "", "100 / 99", "82.04", "1.53", "100 / 100", ""]
+    assert alma == ["ALMA 100", "20", "100.0", "1.400", "1.20 to 1.60", "100 / 99", "100.00", "1.38", "100 / 100", "1.014"]
+    assert layout.cells_of(tables[1].lines[1])[4] == "2.50 to –"
+    assert layout.cells_of(tables[1].lines[0])[7] == "–", "a dash of the paper stays one"
+
+
+def test_geometric_means_are_over_the_same_models() -> None:
+    (table,) = layout.geometric(ALL)
+    fmn, alma = table.lines
+    assert alma.median == pytest.approx((1.4 * 2.8) ** 0.5) and alma.paper is not None and alma.paper.median == pytest.approx((1.38 * 2.68) ** 0.5)
+    assert fmn.median is None and fmn.success == pytest.approx(0.6) and fmn.paper is not None and fmn.paper.median is None
+    assert "over SmallCNN, SmallCNN-DDN" in table.note and "ALMA 100 99.72 % / 2.38" in table.note
+    assert layout.geometric([BASE, FMN]) == [], "one model has no mean"
+    assert len(layout.geometric([BASE, DDN, FMN])[0].lines) == 1, "an attack that one model lacks has no mean"
+
+
+def test_every_format_holds_every_line() -> None:
+    tables = [*layout.geometric(ALL), *layout.by_model(ALL)]
+    assert layout.markdown(tables).count("| ALMA 100 |") == 3
+    rows = list(csv.DictReader(layout.comma_separated(tables).splitlines()))
+    assert len(rows) == 6 and rows[2]["median"] == "" and float(rows[3]["paper_median"]) == 1.38
+    tex = layout.latex(tables)
+    assert tex.count(r"\begin{tabular}") == 1 and tex.count("ALMA 100") == 3 and "& -- &" in tex and "–" not in tex
+    page = layout.web_tables([replace(tables[1], title="<b>")])
+    assert "&lt;b&gt;" in page and "<td>–</td>" in page
+
+
+def test_entries_come_back_from_their_file(tmp_path: Path) -> None:
+    place = tmp_path / "reproduce.json"
+    place.write_text(to_json(ALL, {"processor": "one", "cores": 2, "commit": "abc", "release": "left out"}, ["CROWN-IBP is not at hand"]))
+    entries, rest = from_json(place)
+    assert entries == ALL and rest["skipped"] == ["CROWN-IBP is not at hand"]
+    assert rest["machine"]["processor"] == "one" and "release" not in rest["machine"]
+    place.write_text('{"format": 1, "entries": [{}]}')
+    with pytest.raises(BadInput, match=r"not a reproduce.json"):
+        from_json(place)

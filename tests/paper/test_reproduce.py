@@ -1,0 +1,122 @@
+"""`almakit reproduce`: runs, resumes, grows, joins its shards, leaves out what is not at hand with a sentence, and ends in the paper's tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from almakit.cli.main import main
+from almakit.data import load
+from almakit.errors import Unavailable
+from almakit.paper.entries import from_json
+from almakit.paper.figures import course, draw_decay, draw_ema, draw_penalties, subject
+from almakit.paper.reproduce import Settings, plan
+from almakit.paper.sample import images_of, numbers
+
+FLAGS = ["reproduce", "mnist", "--limit", "6", "--budget", "small", "--model", "mnist/smallcnn-tiny", "--model", "mnist/smallcnn", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("reproduced")
+    assert main([*FLAGS, "--attacks", "alma,fmn", "--out", str(out)]) == 0
+    return out
+
+
+def test_it_ends_in_the_papers_tables(folder: Path) -> None:
+    entries, rest = from_json(folder / "report" / "reproduce.json")
+    assert [(e.label, e.distance, e.attack) for e in entries] == [
+        (label, distance, attack) for distance in ("l1", "l2") for attack in ("fmn", "alma") for label in ("mnist/smallcnn-tiny", "SmallCNN")
+    ]
+    assert all(e.images == 6 and e.complete and (e.paper is not None) == (e.label == "SmallCNN") for e in entries)
+    assert rest["machine"]["torch"]
+    text = (folder / "report" / "paper.md").read_text()
+    assert "### ℓ2, geometric mean" in text and "### ℓ1, SmallCNN" in text and "(paper's image: 1.71)" in text
+    page = (folder / "report" / "paper.html").read_text()
+    assert page.count("data:image/png;base64,") == 3 and "<h2>Geometric means</h2>" in page and "https://" not in page
+    for name in ("index.html", "curves.pdf", "penalties.svg", "ema.svg", "decay.pdf", "paper.tex", "paper.csv"):
+        assert (folder / "report" / name).stat().st_size > 500
+
+
+def test_the_same_command_does_nothing_and_another_adds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/adversarials/*/*")}
+    assert before
+    again = [flag for flag in FLAGS if flag != "--quiet"]
+    assert main([*again, "--attacks", "alma,fmn,ddn", "--no-figures", "--out", str(folder)]) == 0
+    said = capsys.readouterr().err
+    assert said.count("Nothing is left to do") == len(before) and "[1/10]" in said
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    entries, _ = from_json(folder / "report" / "reproduce.json")
+    assert len(entries) == 10 and len(list(folder.glob("runs/*/*"))) == 10
+
+
+def test_shards_are_joined(tmp_path: Path) -> None:
+    flags = ["reproduce", "mnist", "--limit", "6", "--batch-size", "2", "--attacks", "alma", "--distances", "l2", "--budget", "small"]
+    flags += ["--model", "mnist/smallcnn-tiny", "--no-figures", "--quiet"]
+    for shard in ("0/2", "1/2"):
+        assert main([*flags, "--shard", shard, "--out", str(tmp_path / "a")]) == 0
+        assert not (tmp_path / "a" / "report").exists()
+    assert main([*flags, "--out", str(tmp_path / "a")]) == 0
+    assert main([*flags, "--out", str(tmp_path / "b")]) == 0
+    (one,), (other,) = (from_json(tmp_path / name / "report" / "reproduce.json")[0] for name in "ab")
+    assert one.complete and (one.median, one.success, one.forwards) == (other.median, other.success, other.forwards)
+
+
+def test_what_is_not_at_hand_is_left_out_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = plan(Settings("mnist", tmp_path, "small", limit=20))
+    assert any("CROWN-IBP (mnist/crown-ibp-large) is not at hand" in sentence for sentence in made.skipped)
+    assert {task.network.model for task in made.tasks} == {"smallcnn", "smallcnn-ddn", "smallcnn-trades"}
+    counts = {(task.cell.attack, task.spec.limit) for task in made.tasks}
+    assert {("cw", 4), ("apgd-t-dlr+search", 4), ("alma", 20), ("ead", 20)} <= counts
+    costly = [task.cell.costly for task in made.tasks]
+    assert costly == sorted(costly) and made.tasks[0].cell.attack == "fmn", "cheap attacks come first"
+    whole = plan(Settings("mnist", tmp_path, "both"))
+    assert {task.spec.limit for task in whole.tasks} == {10_000} and len(whole.tasks) == 3 * 23
+    with pytest.raises(Unavailable, match=r"none of the networks for cifar10 is at hand.*--model cifar10/wrn-28-10@<file>"):
+        plan(Settings("cifar10", tmp_path))
+    assert main(["reproduce", "mnist", "--limit", "0"]) == 2 and "--limit 0" in capsys.readouterr().err
+    assert main(["reproduce", "mnist", "--attacks", "none"]) == 2 and "no attack 'none'" in capsys.readouterr().err
+    assert main(["reproduce", "mnist", "--report-only", "--limit", "2", "--out", str(tmp_path / "empty")]) == 1
+    assert "has been run yet" in capsys.readouterr().err
+
+
+def test_imagenets_validation_images_are_those_of_the_list(tmp_path: Path) -> None:
+    assert len(numbers()) == 1000 and min(numbers()) >= 1 and max(numbers()) <= 50_000
+    listed = sorted(numbers())[:3]
+    other = next(number for number in range(1, 50_000) if number not in numbers())
+    for place, number in enumerate([*listed, other]):
+        inside = tmp_path / "val" / ("n01440764" if place % 2 else "n01443537")
+        inside.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((20, 30, 3), place, dtype=np.uint8)).save(inside / f"ILSVRC2012_val_{number:08d}.JPEG")
+    uri, count, note = images_of("imagenet", f"imagenet:{tmp_path}", tmp_path / "out")
+    assert count == 3 and note == "997 of the 1000 listed validation images are missing."
+    found = load(uri, size=16)
+    assert found.labels.tolist() == [1, 0, 1] and [Path(name).stem[-8:] for name in found.ids] == [f"{number:08d}" for number in listed]
+    # The photos beside the project are not the validation set, and it says so.
+    uri, count, note = images_of("imagenet", None, tmp_path / "out")
+    assert uri == "imagenet" and count == 64 and note is not None and "64 photos are used instead" in note
+
+
+def test_the_papers_other_figures_show_real_runs(tmp_path: Path) -> None:
+    model, x, label, name = subject()
+    assert "mnist/smallcnn, MNIST test image" in name
+    courses = {title: course(model, x, label, ema, steps=120) for title, ema in (("without EMA", False), ("with EMA", True))}
+    smooth, rough = courses["with EMA"], courses["without EMA"]
+    jumps = [float(np.abs(np.diff(np.log(found.mu))).max()) for found in (rough, smooth)]
+    assert jumps[0] > 3 * jumps[1], "without the moving average mu jumps"
+    assert smooth.first_success is not None and smooth.rate[smooth.first_success] == pytest.approx(smooth.rate[0])
+    assert smooth.rate[-1] < 0.02 * smooth.rate[0] and 0 < smooth.final < 10
+    written = draw_penalties(tmp_path, ("svg",)) + draw_ema(tmp_path, courses, name, ("svg",)) + draw_decay(tmp_path, smooth, ("svg",))
+    assert [path.name for path in written] == ["penalties.svg", "ema.svg", "decay.svg"]
+    assert all(path.read_text().startswith("<?xml") for path in written)
+
+
+def test_the_report_is_written_from_what_is_there(folder: Path) -> None:
+    (folder / "report" / "paper.md").unlink()
+    assert main([*FLAGS, "--attacks", "alma", "--report-only", "--no-figures", "--out", str(folder)]) == 0
+    stored = json.loads((folder / "report" / "reproduce.json").read_text())
+    assert {row["attack"] for row in stored["entries"]} == {"alma"} and (folder / "report" / "paper.md").is_file()

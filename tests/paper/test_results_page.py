@@ -1,0 +1,69 @@
+"""docs/results.md: written from kept runs, which can be checked against their folders, and equal to what the kept files give."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from paper.test_layout import ALL, BASE, FMN
+
+from almakit.cli.main import main
+from almakit.paper.entries import from_json, to_json
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("results_page", ROOT / "benchmarks" / "results_page.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.KEPT, module.PAGE = tmp_path / "kept", tmp_path / "results.md"  # type: ignore[attr-defined]
+    module.KEPT.mkdir()
+    return module
+
+
+def test_the_page_in_the_docs_is_what_the_kept_runs_give(writer: ModuleType) -> None:
+    writer.KEPT = ROOT / "benchmarks" / "results"
+    kept = list(writer.KEPT.glob("reproduce-*.json"))
+    page = ROOT / "docs" / "results.md"
+    assert bool(kept) == page.is_file()
+    if kept:
+        assert page.read_text(encoding="utf-8") == writer.page()
+
+
+def test_lines_are_judged_as_they_are(writer: ModuleType) -> None:
+    far = replace(BASE, median=1.9, low=1.8, high=2.0)
+    near = replace(BASE, median=1.40, low=1.39, high=1.41)
+    wide = replace(BASE, median=1.5, low=1.3, high=1.7)
+    better = replace(BASE, median=1.0, low=0.9, high=1.1)
+    text = writer.judged([far, near, wide, better, FMN, replace(BASE, paper=None)]).splitlines()[2:]
+    assert [line.rsplit("|", 2)[1].strip() for line in text] == [
+        "**larger**", "within 3 %", "within the interval", "smaller", "no median: less than half found"
+    ]  # fmt: skip
+
+
+def test_runs_are_kept_replaced_and_checked(writer: ModuleType, tmp_path: Path) -> None:
+    flags = ["reproduce", "mnist", "--attacks", "alma", "--distances", "l2", "--budget", "small", "--model", "mnist/smallcnn-tiny", "--no-figures", "--quiet"]
+    assert main([*flags, "--limit", "3", "--out", str(tmp_path / "run")]) == 0
+    place = writer.keep(tmp_path / "run")
+    assert main([*flags, "--limit", "2", "--out", str(tmp_path / "run")]) == 0
+    assert [entry.images for entry in from_json(writer.keep(tmp_path / "run"))[0]] == [3], "fewer images do not replace more"
+    assert writer.check(tmp_path / "run") == []
+    text = writer.page()
+    assert "## MNIST" in text and "First 3 images" in text and "mnist/smallcnn-tiny" in text
+    assert "almakit reproduce mnist --limit 3 --costly-limit 3 --budget small --attacks alma --model mnist/smallcnn-tiny" in text
+    entries, rest = from_json(place)
+    place.write_text(to_json([replace(entries[0], median=9.0)], rest["machine"], rest["skipped"]))
+    assert len(writer.check(tmp_path / "run")) == 1, "a number nobody measured is found"
+
+
+def test_the_papers_tables_are_in_the_page(writer: ModuleType) -> None:
+    (writer.KEPT / "reproduce-mnist.json").write_text(to_json(ALL, {"processor": "a processor", "torch": "2"}, ["CROWN-IBP is not at hand."]))
+    text = writer.page()
+    assert "### ℓ2, geometric mean" in text and "### Line by line against the paper" in text and "- CROWN-IBP is not at hand." in text
+    assert "a processor" in text and "seed 0" in text and "2026-01-01" in text

@@ -1,0 +1,132 @@
+"""The kinds of training: inner steps that stay in their ball and make things worse, losses that fall, trainings that go on bit for bit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from almakit import data, models, train
+from almakit.cli.main import main
+from almakit.data import hub
+from almakit.errors import BadInput, BadModel
+from almakit.train import inner
+from almakit.train.loop import KINDS, _mirrored
+from almakit.train.schedule import ramp
+
+SHORT = train.Recipe("mnist/smallcnn-tiny", epochs=2, batch_size=32, seed=3, channels_last=True)
+OPTIONS = {"regular": {}, "ddn": {"radius": 1.0, "steps": 2}, "pgd": {"radius": 0.1, "steps": 2}, "trades": {"radius": 0.1, "steps": 2},
+           "ibp": {"radius": 0.05}, "crown-ibp": {"radius": 0.05}}  # fmt: skip
+
+
+def test_ramps() -> None:
+    assert [ramp(at, 0.2, 0.6, 1.0, 3.0) for at in (0.0, 0.2, 0.4, 0.6, 1.0)] == [1.0, 1.0, pytest.approx(2.0), 3.0, 3.0]
+    assert ramp(0.0, 0.0, 0.0, 1.0, 3.0) == 3.0
+
+
+def test_the_inner_steps_stay_in_the_ball_and_raise_the_loss() -> None:
+    model = models.load("mnist/smallcnn-tiny").train()
+    x, labels = data.load("mnist", limit=32).tensors()
+    generator = torch.Generator().manual_seed(0)
+    near = inner.climb_linf(model, x, lambda logits: F.cross_entropy(logits, labels, reduction="sum"), 0.1, 5, generator)
+    assert float((near - x).abs().max()) <= 0.1 + 1e-6 and 0 <= float(near.min()) <= float(near.max()) <= 1
+    far = inner.ddn(model, x, labels, 1.5, 6, 0.2)
+    lengths = (far - x).flatten(1).norm(dim=1)
+    assert float(lengths.max()) <= 1.5 + 1e-5 and 0 <= float(far.min()) <= float(far.max()) <= 1
+    assert model.training, "the mode was not put back"
+    model.eval()
+    with torch.no_grad():
+        clean = F.cross_entropy(model(x), labels)
+        assert F.cross_entropy(model(near), labels) > clean + 0.1 and F.cross_entropy(model(far), labels) > clean + 0.1
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_stopped_training_goes_on_to_the_same_weights(kind: str, tmp_path: Path) -> None:
+    recipe = replace(SHORT, kind=kind, options=OPTIONS[kind])
+    whole = train.train(recipe, limit=48, test_limit=32)
+    place = tmp_path / "kept.pt"
+
+    class Stopped(Exception):
+        pass
+
+    def stop(line: dict[str, object]) -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        train.train(recipe, limit=48, test_limit=32, trace=stop, checkpoint=place)
+    lines: list[dict[str, object]] = []
+    again = train.train(recipe, limit=48, test_limit=32, trace=lines.append, checkpoint=place)
+    assert [line["epoch"] for line in lines] == [2], "the first epoch was done twice"
+    assert again.log["weights_sha256"] == whole.log["weights_sha256"]
+    if kind != "regular":
+        assert again.log["epsilon"] == recipe.options["radius"] and 0 <= again.log["pgd_accuracy"] <= 100
+    with pytest.raises(BadInput, match="belongs to a training with other settings"):
+        train.train(replace(recipe, seed=9), limit=48, test_limit=32, checkpoint=place)
+    place.write_bytes(b"torn")
+    with pytest.raises(BadInput, match="not a checkpoint"):
+        train.train(recipe, limit=48, test_limit=32, checkpoint=place)
+
+
+def test_certified_training_certifies() -> None:
+    recipe = replace(SHORT, kind="ibp", epochs=6, batch_size=25, learning_rate=3e-3, weight_decay=0.0, shift=0, options={"radius": 0.01, "end": 0.5})
+    certified = train.train(recipe, limit=1000, test_limit=300)
+    ordinary = train.train(replace(recipe, kind="regular", options={}), limit=1000, test_limit=300)
+    from almakit.train.bounds import verified
+
+    x, labels = data.load("mnist", limit=300).tensors()
+    share = float(verified(ordinary.model, x, labels, 0.01).double().mean())
+    assert certified.log["verified_accuracy"] > 100 * share + 10
+    assert certified.log["verified_accuracy"] <= certified.log["pgd_accuracy"] <= certified.log["clean_accuracy"]
+
+
+def test_cifar_networks_train_too(tmp_path: Path) -> None:
+    place = hub.path("cifar10/cifar10_test_first1000.npz")
+    recipe = train.Recipe("cifar10/cnn-a-adv", kind="pgd", epochs=2, batch_size=50, flip=True, data=f"npz:{place}", channels_last=True,
+                          options={"radius": 2 / 255, "steps": 2})  # fmt: skip
+    trained = train.train(recipe, limit=400, test_limit=100)
+    losses = [line["loss"] for line in trained.log["epochs"]]
+    assert losses[1] < losses[0] and trained.model.shape == (3, 32, 32) and trained.model.std is not None
+    with pytest.raises(BadModel, match="BatchNorm2d"):
+        train.train(replace(recipe, model="cifar10/resnet20", kind="ibp", options={"radius": 0.01}), limit=50, test_limit=10)
+
+
+def test_half_of_the_images_are_mirrored() -> None:
+    x = torch.arange(4.0).expand(100, 1, 2, 4)
+    mirrored = _mirrored(x, True, torch.Generator().manual_seed(0))
+    turned = mirrored[:, 0, 0, 0] == 3
+    assert 30 < int(turned.sum()) < 70 and torch.equal(mirrored[turned][:, 0, 0], x[turned][:, 0, 0].flip(1))
+    assert _mirrored(x, False, torch.Generator()) is x
+
+
+def test_the_command_trains_resumes_and_says_when_nothing_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["mnist/smallcnn-tiny", "--kind", "pgd", "--option", "radius=0.1", "--option", "steps=2", "--epochs", "1", "--limit", "64",
+             "--test-limit", "50", "--out", str(tmp_path)]  # fmt: skip
+    assert main(["train", *flags]) == 0
+    said = capsys.readouterr()
+    assert "PGD accuracy" in said.out and "epoch 1: loss" in said.err
+    log = json.loads((tmp_path / "mnist-smallcnn-tiny.json").read_text())
+    assert log["recipe"]["options"] == {"radius": 0.1, "steps": 2.0} and not list(tmp_path.glob("*.checkpoint.pt"))
+    assert np.isfinite(log["epochs"][0]["loss"])
+    assert main(["train", *flags]) == 0
+    assert "Nothing is left to do" in capsys.readouterr().out
+    assert models.load(f"mnist/smallcnn-tiny@{tmp_path}/mnist-smallcnn-tiny.safetensors").weights_sha256 == log["weights_sha256"]
+
+
+def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flags, sentence in (
+        ([], "name a network to train"),
+        (["mnist/none"], "no architecture called 'mnist/none'"),
+        (["mnist/smallcnn-tiny", "--option", "radius"], "write NAME=NUMBER"),
+        (["mnist/smallcnn-tiny", "--option", "radius=1"], "has no option 'radius'; it has none"),
+        (["mnist/smallcnn-tiny", "--kind", "pgd", "--option", "none=1"], "its options are radius, steps, warm_up"),
+        (["mnist/smallcnn-tiny", "--epochs", "0"], "at least one epoch"),
+    ):
+        assert main(["train", *flags, "--out", str(tmp_path)]) == 2
+        assert sentence in capsys.readouterr().err
+    assert main(["train", "--list"]) == 0
+    assert "mnist/smallcnn-tiny-ibp: ibp" in capsys.readouterr().out
