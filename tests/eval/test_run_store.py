@@ -55,7 +55,7 @@ def test_the_finished_database_is_one_plain_file_with_comments(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["adversarials", "originals", "records.lock", "records.sqlite", "run.toml", "summary.json"]
     with sqlite3.connect(tmp_path / "records.sqlite") as db:
         schema = {name: sql for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")}
-        assert set(schema) == {"meta", "sessions", "findings", "attacks", "images", "chunks", "results", "traces"}
+        assert set(schema) == {"meta", "sessions", "findings", "attacks", "images", "chunks", "results", "traces", "failures"}
         for sql in schema.values():
             columns = [line for line in sql.splitlines()[1:] if line.strip() and not line.startswith((")", "  PRIMARY"))]
             assert sum("--" in line for line in columns) >= len(columns) / 2, sql

@@ -8,17 +8,26 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from .. import registry
 from ..attacks import get
 from ..core import Attack
+from ..core.fixed import FixedEpsilon
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
 from .records import AttackInfo
 
-_WORD = re.compile(r"[A-Za-z0-9_.+/-][A-Za-z0-9_.+/:-]*\Z")
+_WORD = re.compile(r"[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*\Z")
 _RESERVED = ("true", "false", "none")
+
+
+@runtime_checkable
+class Written(Protocol):
+    """An attack that says itself what text builds it: a name and settings."""
+
+    @property
+    def written(self) -> tuple[str, dict[str, Any]]: ...
 
 
 def text_of(attack: Attack) -> str:
@@ -26,6 +35,10 @@ def text_of(attack: Attack) -> str:
 
     Distance and steps are always there: they are what one looks for in a table.
     """
+    if isinstance(attack, Written):
+        name, given = attack.written
+        inside = ", ".join(f"{key}={_value(value)}" for key, value in given.items())
+        return f"{_value(name)}({inside})" if given else _value(name)
     settings = []
     for f in fields(attack):
         value = getattr(attack, f.name)
@@ -55,9 +68,12 @@ def describe(attack: Attack, index: int, targeted: bool) -> AttackInfo:
 
 
 def build_all(attacks: str | Attack | Sequence[str | Attack]) -> list[Attack]:
-    """The attacks, built; an attack given twice is an error."""
+    """The attacks, built; an attack given twice, or one at a fixed radius without its radius, is an error."""
     given = [attacks] if isinstance(attacks, (str, Attack)) else list(attacks)
     built = [get(attack) for attack in given]
+    for attack in built:
+        if isinstance(attack, FixedEpsilon):
+            attack.radius()
     texts = [text_of(attack) for attack in built]
     for text in texts:
         if texts.count(text) > 1:

@@ -6,13 +6,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from ..core.layout import CONTIGUOUS, faster_layout
 from ..data.dataset import Chunk, Dataset
 from . import chunkfiles, folder
 from .failures import Refused, SpecChanged
 from .memory import measured_batch_size
+from .precision import measured_dtype
 from .progress import Silent
 from .spec import AUTO, RunSpec
 from .store import ChunkKey, Store
+from .subject import autocast_of
 from .work import Bench
 
 LOOKED_AT = 256  # images preflight looks at, fewer of large ones
@@ -41,11 +44,22 @@ def _shown(value: object) -> str:
 
 def settle(bench: Bench, show: Silent) -> RunSpec:
     """Decides what the user left open: from here on it is part of the run."""
-    spec = bench.spec
-    if spec.batch_size == AUTO:
-        sample = looked_at(bench.dataset).x
-        spec = replace(spec, batch_size=min(measured_batch_size(bench.subject, sample), len(bench.dataset)))
+    spec, sample = bench.spec, looked_at(bench.dataset)
+    measuring = spec.batch_size == AUTO
+    if measuring:
+        spec = replace(spec, batch_size=min(measured_batch_size(bench.subject, sample.x), len(bench.dataset)))
         show.note(f"Batch size {spec.batch_size} (measured).")
+    if spec.layout == AUTO:
+        # Who gives a batch size wants the same bits elsewhere: then nothing is left to a clock.
+        part = bench.subject.place(sample.x[: int(spec.batch_size)])
+        spec = replace(spec, layout=faster_layout(bench.subject.model, part) if measuring else CONTIGUOUS)
+        if spec.layout != CONTIGUOUS:
+            show.note(f"Layout {spec.layout} (measured).")
+    if spec.dtype == AUTO:
+        dtype, reason = measured_dtype(bench.subject, sample, bench.attacks[0], int(spec.batch_size))
+        spec = replace(spec, dtype=dtype)
+        bench.subject = replace(bench.subject, autocast=autocast_of(dtype))
+        show.note(f"Precision {dtype}: {reason}.")
     return spec
 
 
@@ -83,6 +97,7 @@ def check(bench: Bench, wanted: bool, show: Silent) -> list[tuple[str, str, str,
 def agree(store: Store, bench: Bench, facts: dict[str, str | None]) -> None:
     """Makes sure the database belongs to this spec, these weights and these data; a new one is told so."""
     spec = bench.spec
+    store.check_facts()
     if store.meta("spec_sha256") is None:
         store.set_attacks(bench.infos)
         store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml(), model=spec.model, data=spec.data, **facts)
@@ -92,11 +107,12 @@ def agree(store: Store, bench: Bench, facts: dict[str, str | None]) -> None:
     for key, what in (
         ("weights_sha256", f"the weights of {spec.model}"),
         ("code_sha256", f"the contents of {spec.model}"),
-        ("data_sha256", f"the images, labels or targets of {spec.data}{_first_change(store, bench)}"),
+        ("data_sha256", f"the images, labels or targets of {spec.data}"),
     ):
         if (then := store.meta(key)) != (now := facts[key]):
+            where = _first_change(store, bench) if key == "data_sha256" else ""
             raise SpecChanged(
-                f"{what} have changed since this run began ({key} was {then}, is {now}). Bring the old file back, "
+                f"{what}{where} have changed since this run began ({key} was {then}, is {now}). Bring the old file back, "
                 "or choose another folder (--out) for a new run."
             )
     for then_info, now_info in zip(store.attacks(), bench.infos, strict=True):
@@ -121,8 +137,11 @@ def _first_change(store: Store, bench: Bench) -> str:
 
 def remaining(store: Store, bench: Bench, shard: tuple[int, int] | None, out: Path, show: Silent) -> list[ChunkKey]:
     """What is left to do; chunks whose file is damaged or gone are taken back first."""
+    for key in store.damaged():
+        show.note(f"{store.path}: the rows of chunk {key.chunk} are not the ones that were written; it is computed again.")
+        store.discard(key)
     for row in store.chunks():
-        if row.file is not None and (fault := chunkfiles.fault_of(out / row.file, str(row.sha256))):
+        if row.file is not None and (fault := chunkfiles.fault_of(chunkfiles.inside(out, row.file), str(row.sha256))):
             show.note(f"{out / row.file} {fault}; chunk {row.key.chunk} is computed again.")
             store.discard(row.key)
     rows = store.chunks()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,14 @@ def pack(images: Array) -> Array:
 def unpack(stored: Array) -> Array:
     """What ``pack`` was given: float32 (or float64) images (B, ...)."""
     return stored.astype(np.float32) / np.float32(255) if stored.dtype == np.uint8 else stored
+
+
+def inside(folder: Path, file: str) -> Path:
+    """The path of a run folder's ``file``, which must lie in it: a database from elsewhere may name anything."""
+    parts = PurePosixPath(file).parts
+    if not parts or ".." in parts or PurePosixPath(file).is_absolute() or PureWindowsPath(file).drive or "\\" in file:
+        raise Corrupt(f"{folder}: its database names a file {file!r} outside the folder; almakit never writes such a name. Do not use this folder.")
+    return folder / file
 
 
 def write(path: Path, tensors: dict[str, Array]) -> str:

@@ -27,8 +27,30 @@ class Refused(AlmakitError):
     """Preflight found something that would make the numbers meaningless."""
 
 
+class NothingWorks(AlmakitError):
+    """Every piece of work failed: a mistake, not a passing fault."""
+
+
+class CalledOff(AlmakitError):
+    """Work in another thread that nobody waits for any more; never shown."""
+
+
 class Interrupted(KeyboardInterrupt):
     """The run was stopped by a signal; everything finished is stored and the same command goes on."""
+
+
+@contextmanager
+def understood(what: Path) -> Iterator[None]:
+    """Turns errors about values that almakit never wrote into a sentence about ``what``, the file that holds them."""
+    try:
+        yield
+    except AlmakitError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        raise Corrupt(
+            f"{what} holds something that almakit did not write ({type(error).__name__}: {error}); restore it from a copy, or move it away to begin "
+            "this run's records anew (the images' files beside it are not touched)."
+        ) from error
 
 
 _DISK = {

@@ -17,7 +17,7 @@ from .chunkfiles import Array
 from .failures import StoreError
 from .records import AttackInfo, ImageInfo, Record, Trace
 from .spec import RunSpec
-from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, open_folder
+from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
 
 SPEC, SUMMARY = "run.toml", "summary.json"
 
@@ -43,6 +43,7 @@ class Run:
         self.folder, self.epsilons = Path(folder), tuple(epsilons)
         self._keep = keep  # a temporary folder lives as long as the object
         with self._store() as store:
+            store.check_facts()
             self.meta = store.all_meta()
             self.attacks: list[AttackInfo] = store.attacks()
 
@@ -57,18 +58,24 @@ class Run:
     def images(self) -> list[ImageInfo]:
         """The clean images, in order."""
         with self._store() as store:
-            return store.images()
+            return store.images(check=True)
 
     @cached_property
     def records(self) -> list[Record]:
         """One record per attack, image and target."""
         with self._store() as store:
-            return store.records()
+            return store.records(check=True)
 
     @cached_property
     def chunks(self) -> list[ChunkRow]:
         with self._store() as store:
             return store.chunks()
+
+    @cached_property
+    def failures(self) -> list[FailureRow]:
+        """Pieces of work that were given up; their images have no results."""
+        with self._store() as store:
+            return store.failures()
 
     @cached_property
     def traces(self) -> list[Trace]:
@@ -130,7 +137,7 @@ class Run:
         for record in records:
             file = str(record.file)
             if file not in loaded:
-                loaded[file] = chunkfiles.read(self.folder / file, str(hashes[file]))["images"]
+                loaded[file] = chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file]))["images"]
             out.append(chunkfiles.unpack(loaded[file][int(record.slot or 0)]))
         return np.stack(out)
 
@@ -138,7 +145,7 @@ class Run:
         row = next((row for row in self.chunks if row.key == key), None)
         if row is None or row.file is None:
             raise StoreError(f"{self.folder} has not stored chunk {key.chunk} yet; resume the run first.")
-        return chunkfiles.read(self.folder / row.file, str(row.sha256))
+        return chunkfiles.read(chunkfiles.inside(self.folder, row.file), str(row.sha256))
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"

@@ -10,11 +10,11 @@ from . import chunkfiles, folder
 from .chunkfiles import write_bytes
 from .failures import Corrupt, SpecChanged, StoreError, explained
 from .lock import only_writer
+from .rowsums import refuse
 from .spec import RunSpec
-from .store import ChunkRow, Store, database_name
+from .store import CHUNK_COLUMNS, ChunkRow, Store, database_name
 
 SAME = ("schema_version", "spec_sha256", "weights_sha256", "code_sha256", "data_sha256", "images", "classes")
-CHUNK_COLUMNS = "kind, attack, chunk, round, file, sha256, images, batch, seconds"
 TABLES = ("images", "results", "traces", "findings")
 
 
@@ -67,23 +67,28 @@ def _one_spec(places: Sequence[Path], target: Path) -> RunSpec:
 
 def _join(store: Store, shard: Store, target: Path) -> None:
     """Takes over what a shard has; all of it or nothing."""
+    shard.check_facts()
     facts, known = shard.all_meta(), store.all_meta()
     for key in SAME:
         if key in facts and key in known and facts[key] != known[key]:
             raise SpecChanged(f"{shard.path} does not belong to {target}: its {key} is {facts[key]}, not {known[key]}.")
     for row in shard.chunks():
         _bring(row, shard.path.parent, target)
+    for damaged in shard.damaged():
+        raise refuse(shard.path, (damaged.attack, damaged.chunk, damaged.round))
     if not store.attacks():
         store.set_attacks(shard.attacks())
     sessions = _sessions(store, shard)
     with store.transaction():
         for key, value in facts.items():
-            if key != "shard":
+            if key not in ("shard", "facts_sha256"):
                 store.db.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (key, value))
+        store.sum_facts()
         for table in TABLES:
             _copy(store, shard, table)
-        for *done, number in shard.rows(f"SELECT {CHUNK_COLUMNS}, session FROM chunks"):
-            store.db.execute("INSERT OR IGNORE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*done, sessions[number]))
+        sums = "rows_sha256" if shard.has("chunks", "rows_sha256") else "NULL"
+        for *done, number, total in shard.rows(f"SELECT {CHUNK_COLUMNS}, session, {sums} FROM chunks"):
+            store.db.execute("INSERT OR IGNORE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*done, sessions[number], total))
 
 
 def _sessions(store: Store, shard: Store) -> dict[int, int]:
@@ -123,7 +128,7 @@ def _bring(row: ChunkRow, source: Path, target: Path) -> None:
     """Makes sure that a chunk's file lies, whole, in the target folder."""
     if row.file is None:
         return
-    if fault := chunkfiles.fault_of(source / row.file, str(row.sha256)):
+    if fault := chunkfiles.fault_of(chunkfiles.inside(source, row.file), str(row.sha256)):
         raise Corrupt(
             f"{source / row.file} {fault}. Run that shard's command again: it recomputes this chunk and keeps the rest."
         )

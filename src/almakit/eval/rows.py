@@ -13,7 +13,7 @@ ATTACK_COLUMNS = "attack, text, title, distance, minimal, targeted, paper, cost,
 IMAGE_COLUMNS = "image, id, sha256, label, target, chunk, prediction, top"
 RECORDS = f"""
 SELECT r.attack, r.image, r.target, status, reason, distance, forwards, backwards, r.prediction, r.top, fooled, measured,
-       {", ".join(MEASURED)}, fooled_8bit, measured_8bit, slot, c.file, c.seconds / c.images
+       {", ".join(MEASURED)}, fooled_8bit, measured_8bit, slot, c.file, c.seconds / c.images, i.chunk, r.round
 FROM results r CROSS JOIN images i ON i.image = r.image
 CROSS JOIN chunks c ON c.kind = 'attack' AND c.attack = r.attack AND c.chunk = i.chunk AND c.round = r.round
 """
@@ -51,6 +51,15 @@ def result_row(record: Record, turn: int) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+SUMMED = 21
+"""So many columns at the beginning of a row of ``RECORDS`` belong to the result itself; ``summed`` gives the same of a row to be written."""
+
+
+def summed(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row of ``result_row`` without its round: what is summed, in the order of ``RECORDS``."""
+    return (*row[:3], *row[4:])
+
+
 def record(row: tuple[Any, ...]) -> Record:
     """From a row of ``RECORDS``."""
     if row[3] not in STATUSES:
@@ -68,7 +77,7 @@ def trace_row(trace: Trace) -> tuple[Any, ...]:
 
 
 def trace(row: tuple[Any, ...]) -> Trace:
-    return Trace(row[0], row[1], _target(row[2]), json.loads(row[3]))
+    return Trace(row[0], row[1], _target(row[2]), {str(name): list(values) for name, values in json.loads(row[3]).items()})
 
 
 def target_number(target: int | None) -> int:
@@ -80,7 +89,7 @@ def _target(number: int) -> int | None:
 
 
 def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else value
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _top_text(top: Top) -> str:

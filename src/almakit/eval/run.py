@@ -15,10 +15,11 @@ from ..core import Attack
 from ..core.oracle import Model, borrowed
 from ..data.dataset import Dataset
 from ..errors import BadInput
+from ..trackers import Track, all_of
 from . import chunkfiles, folder
 from .attacktext import build_all, describe, text_of
 from .begin import agree, check, continue_in, remaining, settle
-from .engines import local
+from .engines.choose import opened
 from .folder import Run, finish
 from .interrupt import Stop
 from .lock import only_writer
@@ -28,6 +29,7 @@ from .spec import AUTO, RunSpec
 from .store import Store, database_name
 from .subject import data_sha256, model_name, open_data, open_model
 from .targets import given_targets
+from .tracking import tell, told
 from .work import Bench
 
 
@@ -41,8 +43,11 @@ def evaluate(
     shard: tuple[int, int] | None = None,
     preflight: bool = True,
     progress: Silent | None = None,
-    engine: Engine = local.outcomes,
+    engine: str | Engine = "local",
+    address: str = "local",
+    workers: int | None = None,
     epsilons: Sequence[float] = (),
+    track: str | Track | Sequence[str | Track] | None = None,
     **settings: Any,
 ) -> Run:
     """Attacks images of ``data`` on ``model`` and leaves a folder of judged, resumable records: what ``almakit run`` does.
@@ -50,7 +55,9 @@ def evaluate(
     ``model`` is a URI, a torch module or a function from images to logits; ``data`` a URI, a data set or a pair (images (N, C, H, W) in [0, 1],
     labels (N,)); ``attacks`` are texts or attack objects. ``out`` is the run folder (a temporary one by default, gone with the returned ``Run``).
     ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
-    an interrupted run and does nothing for a finished one. ``epsilons`` are radii the summary gives robust accuracy at.
+    an interrupted run and does nothing for a finished one. ``epsilons`` are radii the summary gives robust accuracy at. ``engine="ray"`` has
+    the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``, or host:port), ``workers`` tasks at a time at most.
+    ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
     """
     built = build_all(attacks)
     name = model if isinstance(model, str) else model_name(model)
@@ -75,8 +82,11 @@ def evaluate(
         preflight=preflight,
         progress=progress,
         engine=engine,
+        address=address,
+        workers=workers,
         keep=keep,
         epsilons=epsilons,
+        track=track,
     )
 
 
@@ -91,17 +101,22 @@ def execute(
     shard: tuple[int, int] | None = None,
     preflight: bool = True,
     progress: Silent | None = None,
-    engine: Engine = local.outcomes,
+    engine: str | Engine = "local",
+    address: str = "local",
+    workers: int | None = None,
     keep: tempfile.TemporaryDirectory[str] | None = None,
     epsilons: Sequence[float] = (),
+    track: str | Track | Sequence[str | Track] | None = None,
 ) -> Run:
     """Carries a specification out in the folder ``out``; ``model``, ``data``, ``attacks`` and ``targets`` stand in for what only Python has."""
-    show = progress or Silent()
+    show, trackers = progress or Silent(), all_of(track)
     built = build_all(spec.attacks) if attacks is None else attacks
     spec = replace(spec, attacks=tuple(text_of(attack) for attack in built))
     spec, begun = continue_in(spec, out)
     if shard is not None and spec.batch_size == AUTO:
         raise BadInput("shards must share one chunk grid: give --batch-size a number (all shards the same).")
+    if shard is not None and spec.dtype == AUTO:
+        raise BadInput("shards must share one precision: give --dtype a name (all shards the same).")
     subject = open_model(spec.model if model is None else model, spec)
     spec = replace(spec, device=str(subject.device)) if spec.device == AUTO else spec
     dataset = open_data(spec.data if data is None else data, spec)
@@ -126,6 +141,7 @@ def execute(
             spec = settle(bench, show)
         bench.spec, bench.chunk_size = spec, int(spec.batch_size)
         bench.batch = bench.chunk_size
+        tell(trackers, {"event": "begin", "settings": spec.to_dict(), "folder": str(out)})
         with only_writer(database), _opened(spec, out, database) as store:
             agree(store, bench, facts)
             todo = remaining(store, bench, shard, out, show)
@@ -133,12 +149,15 @@ def execute(
                 if begun:
                     findings = check(bench, preflight, show)
                 store.set_findings(findings or [])
-                with borrowed(subject.model):
-                    Loop(store, bench, out, shard, stop, show, engine).run()
+                with borrowed(subject.model), opened(engine, address, workers, show) as worker:
+                    Loop(store, bench, out, shard, stop, show, told(worker, trackers)).run()
             else:
                 show.note("Nothing is left to do: every chunk of this run is stored.")
     if shard is None:
-        return finish(out, keep, epsilons)
+        run = finish(out, keep, epsilons)
+        tell(trackers, {"event": "end", "ending": "done", "summary": run.summary})
+        return run
+    tell(trackers, {"event": "end", "ending": "done", "summary": None})
     return Run(out, keep) if (out / database_name()).is_file() else _ShardRun(out, shard)
 
 

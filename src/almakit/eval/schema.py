@@ -57,6 +57,7 @@ CREATE TABLE chunks (          -- finished pieces of work; a row appears only af
   batch    INTEGER NOT NULL,   -- images sent through the model at a time (smaller than the chunk after running out of memory)
   seconds  REAL NOT NULL,      -- wall time of attack and verdict
   session  INTEGER NOT NULL,   -- sessions.session that did it
+  rows_sha256 TEXT,            -- of this row and its rows in images or results, as rowsums.py counts it; NULL: not taken
   PRIMARY KEY (kind, attack, chunk, round)
 ) WITHOUT ROWID;
 CREATE TABLE results (         -- one row per attack, image and target
@@ -91,4 +92,17 @@ CREATE TABLE traces (          -- the course of an attack on a few images
   data   TEXT NOT NULL,        -- JSON {name: [value per step]}; null: not finite
   PRIMARY KEY (attack, image, target)
 ) WITHOUT ROWID;
+CREATE TABLE failures (        -- pieces of work that were given up; the next start of the program tries them again
+  kind    TEXT NOT NULL,       -- clean or attack
+  attack  INTEGER NOT NULL,    -- attacks.attack; -1 for kind clean
+  chunk   INTEGER NOT NULL,    -- place in the chunk grid
+  round   INTEGER NOT NULL,    -- as in chunks
+  images  INTEGER NOT NULL,    -- images in the chunk: they have no results
+  tries   INTEGER NOT NULL,    -- how often it was tried
+  reason  TEXT NOT NULL,       -- what happened the last time
+  session INTEGER NOT NULL,    -- sessions.session that gave it up
+  PRIMARY KEY (kind, attack, chunk, round)
+) WITHOUT ROWID;
 """
+LATER = {"chunks": ("rows_sha256", "ALTER TABLE chunks ADD COLUMN rows_sha256 TEXT")}
+"""Columns that databases begun by an earlier almakit lack, and how they get them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import sys
 from dataclasses import dataclass, field, fields, replace
@@ -19,7 +20,9 @@ else:  # pragma: no cover
 
 FORMAT = 1
 AUTO = "auto"
-DTYPES = ("float32", "float64", "bfloat16", "float16")
+DTYPES = ("float32", "float64", "bfloat16", "float16", AUTO)
+LAYOUTS = (AUTO, "contiguous", "channels_last")
+ACCELERATIONS = ("none", "compile", "graph")
 TARGETS = ("random", "least-likely", "next", "all", "data")
 
 
@@ -41,7 +44,7 @@ class RunSpec:
         "the images: mnist, fashion-mnist, cifar10, imagenet:<folder>, folder:<folder or csv>, npz:<file>, file.py:function",
     )
     attacks: tuple[str, ...] = _knob(
-        (), 'an attack such as "alma(distance=l2, steps=100)"; give it several times for several attacks'
+        (), 'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; give it several times for several'
     )
     limit: int | None = _knob(None, "use at most this many images")
     offset: int = _knob(0, "begin with the image at this position")
@@ -59,12 +62,20 @@ class RunSpec:
     )
     budget: int | None = _knob(None, "at most this many forward and this many backward passes per image")
     dtype: str = _knob(
-        "float32", "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision)"
-    )
+        "float32", "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision); auto takes bfloat16 "
+        "where a measurement shows it faster and its distances within 1 %", free=True,
+    )  # fmt: skip
     batch_size: int | str = _knob(
         AUTO, "images per chunk, the unit of work that is stored and resumed; auto measures it", free=True
     )
     device: str = _knob(AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one", free=True)
+    layout: str = _knob(
+        AUTO, "how the model's convolution weights lie during attacks: contiguous, channels_last; auto measures it where batch_size is auto too, "
+        "and is contiguous otherwise", free=True,
+    )  # fmt: skip
+    accelerate: str = _knob(
+        "none", "none, compile (torch.compile: pays for long runs), or graph (CUDA graphs); neither has been measured on a GPU yet"
+    )
     traces: int = _knob(1, "keep the step-by-step course of each attack for this many images")
     trust: bool = _knob(False, "allow the model file to be unpickled, which can run code in it", relevant=False)
     allow: tuple[str, ...] = _knob(
@@ -74,15 +85,27 @@ class RunSpec:
     def __post_init__(self) -> None:
         for name in ("attacks", "allow"):
             value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+            listed = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (tuple, list)) else (None,)
+            if not all(isinstance(item, str) for item in listed):
+                raise BadInput(f"{name}={value!r}: give a list of texts.")
+            object.__setattr__(self, name, listed)
         for name in ("mean", "std"):
             try:
-                object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
-            except (TypeError, ValueError):
-                raise BadInput(f"{name}={getattr(self, name)!r}: give one number per channel.") from None
+                numbers = tuple(float(value) for value in getattr(self, name))
+            except (TypeError, ValueError, OverflowError):
+                numbers = (math.nan,)
+            if not all(map(math.isfinite, numbers)):
+                raise BadInput(f"{name}={getattr(self, name)!r}: give one number per channel.")
+            object.__setattr__(self, name, numbers)
+        for name in ("model", "data", "split", "dtype", "device", "targets"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and not (name == "targets" and value is None):
+                raise BadInput(f"{name}={value!r}: give a text.")
+        if not isinstance(self.trust, bool):
+            raise BadInput(f"trust={self.trust!r}: give true or false.")
         if len(self.mean) != len(self.std):
             raise BadInput(f"mean has {len(self.mean)} numbers and std {len(self.std)}; both need one per channel.")
-        for name, at_least in (("limit", 1), ("offset", 0), ("size", 1), ("bits", 1), ("budget", 1), ("traces", 0)):
+        for name, at_least in (("limit", 1), ("offset", 0), ("size", 1), ("channels", 1), ("bits", 1), ("budget", 1), ("traces", 0)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < at_least):
                 raise BadInput(f"{name}={value!r}: give a whole number, at least {at_least}.")
@@ -90,8 +113,9 @@ class RunSpec:
             raise BadInput(f"seed={self.seed!r}: give a whole number.")
         if self.bits is not None and self.bits > 16:
             raise BadInput(f"bits={self.bits}: bit depths go up to 16.")
-        if self.dtype not in DTYPES:
-            raise BadInput(f"dtype={self.dtype!r}: choose {', '.join(DTYPES)}.")
+        for name, choices in (("dtype", DTYPES), ("layout", LAYOUTS), ("accelerate", ACCELERATIONS)):
+            if getattr(self, name) not in choices:
+                raise BadInput(f"{name}={getattr(self, name)!r}: choose {', '.join(choices)}.")
         if self.split not in ("test", "train"):
             raise BadInput(f"split={self.split!r}: choose test or train.")
         size = self.batch_size
@@ -165,6 +189,10 @@ class RunSpec:
         relevant = {f.name for f in fields(self) if f.metadata["relevant"]}
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
+        # Settings that came later and change nothing as they are leave the hash of older runs alone.
+        for name, plain in (("layout", (AUTO, "contiguous")), ("accelerate", ("none",))):
+            if values[name] in plain:
+                del values[name]
         return {"format": FORMAT, **values}
 
     @property
@@ -180,11 +208,11 @@ class RunSpec:
     def differences(self, recorded: RunSpec) -> list[tuple[str, Any, Any]]:
         """(field, here, recorded) for every relevant setting that differs."""
         here, there = self.canonical(), recorded.canonical()
-        return [(name, here[name], there[name]) for name in here if here[name] != there[name]]
+        return [(name, here.get(name), there.get(name)) for name in {**here, **there} if here.get(name) != there.get(name)]
 
     def folder_name(self) -> str:
         """Where a run goes when nobody says where: the same settings give the same folder."""
-        undecided = replace(self, batch_size=AUTO, device=AUTO)
+        undecided = replace(self, batch_size=AUTO, device=AUTO, layout=AUTO)
         slug = re.sub(
             r"[^A-Za-z0-9]+",
             "-",

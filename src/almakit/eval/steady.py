@@ -1,11 +1,14 @@
-"""Batches that are never tiny: on a CPU the kernels for one to three images round otherwise than those for four and more."""
+"""The model as a run calls it: with batches that are never tiny, for on a CPU the kernels for one to three images round otherwise; and until called off."""
 
 from __future__ import annotations
+
+from threading import Event
 
 import torch
 from torch import Tensor, nn
 
 from ..core.oracle import Model
+from .failures import CalledOff
 
 LEAST = 4
 """From this many rows on torch's CPU kernels give a row the same bits whatever the batch (measured on convolutions and linear layers)."""
@@ -41,3 +44,23 @@ class _Filled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return filled(self.inner, x)
+
+
+def stoppable(model: Model, called_off: Event) -> Model:
+    """The model, which raises ``CalledOff`` instead of answering once the event is set: the way to end an attack in another thread."""
+    return _Stoppable(model, called_off) if isinstance(model, nn.Module) else lambda x: _answer(model, called_off, x)
+
+
+def _answer(model: Model, called_off: Event, x: Tensor) -> Tensor:
+    if called_off.is_set():
+        raise CalledOff("the work was called off")
+    return model(x)
+
+
+class _Stoppable(nn.Module):
+    def __init__(self, inner: nn.Module, called_off: Event):
+        super().__init__()
+        self.inner, self.called_off, self.training = inner, called_off, inner.training
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _answer(self.inner, self.called_off, x)

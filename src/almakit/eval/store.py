@@ -11,12 +11,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import rows, schema
-from .failures import StoreError, explained
+from . import rows, rowsums, schema
+from .failures import StoreError, explained, understood
 from .records import AttackInfo, ImageInfo, Record, Trace
+from .rowsums import Place
 
 LOCK_PATIENCE = 20.0  # seconds to wait for another process's lock before giving up
 CLEAN, ATTACK = "clean", "attack"
+CHUNK_COLUMNS = "kind, attack, chunk, round, file, sha256, images, batch, seconds"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,16 @@ class ChunkKey:
     attack: int
     chunk: int
     round: int = 0
+
+
+@dataclass(frozen=True)
+class FailureRow:
+    """A piece of work that was given up, and why."""
+
+    key: ChunkKey
+    images: int
+    tries: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,11 @@ class Store:
         return db
 
     def _prepare(self) -> None:
+        for kind, name in self.db.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"):
+            raise StoreError(f"{self.path} holds a {kind} called {name!r}, which almakit never makes and which would run by itself; do not use it.")
         made = self.db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
+        if made and not self.read_only and (fault := self.db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(f"malformed: {fault}")
         if not self.read_only:
             self.db.execute("PRAGMA journal_mode = WAL")
             self.db.execute("PRAGMA synchronous = FULL")
@@ -88,11 +104,26 @@ class Store:
                 for statement in filter(str.strip, schema.TABLES.split(";\n")):
                     self.db.execute(statement)
                 self.db.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(schema.VERSION),))
+        elif not self.read_only:
+            self._bring_up_to_date()
         found = self.meta("schema_version")
         if found != str(schema.VERSION):
             raise StoreError(
                 f"{self.path} has schema version {found}; this almakit reads version {schema.VERSION}. Use the almakit that wrote it."
             )
+
+    def _bring_up_to_date(self) -> None:
+        """Gives a database that an earlier almakit began the tables and columns that came later; nothing in it changes."""
+        with self.transaction():
+            for statement in filter(str.strip, schema.TABLES.split(";\n")):
+                self.db.execute(statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1))
+            for table, (column, statement) in schema.LATER.items():
+                if not self.has(table, column):
+                    self.db.execute(statement)
+
+    def has(self, table: str, column: str) -> bool:
+        """Whether the database knows a column (one begun by an earlier almakit and opened for reading may not)."""
+        return any(row[1] == column for row in self.rows(f"PRAGMA table_info({table})"))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -102,6 +133,8 @@ class Store:
             try:
                 yield
                 self.db.execute("COMMIT")
+                # The WAL never holds more than one transaction, whatever happens to it: what is in it is in the database too.
+                self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             except BaseException:
                 if self.db.in_transaction:
                     self.db.execute("ROLLBACK")
@@ -145,13 +178,29 @@ class Store:
                     self.db.execute("DELETE FROM meta WHERE key = ?", (key,))
                 else:
                     self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+            self.sum_facts()
 
     def set_attacks(self, attacks: Iterable[AttackInfo]) -> None:
         with self.transaction():
             self._insert("attacks", [rows.attack_row(info) for info in attacks])
+            self.sum_facts()
 
     def attacks(self) -> list[AttackInfo]:
-        return [rows.attack_info(row) for row in self.rows(f"SELECT {rows.ATTACK_COLUMNS} FROM attacks ORDER BY attack")]
+        with understood(self.path):
+            return [rows.attack_info(row) for row in self.rows(f"SELECT {rows.ATTACK_COLUMNS} FROM attacks ORDER BY attack")]
+
+    def sum_facts(self) -> None:
+        """Writes the sum over the facts and attacks beside them; part of every transaction that changes them."""
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES ('facts_sha256', ?)", (self._facts_sum(),))
+
+    def check_facts(self) -> None:
+        """Refuses facts and attacks that are not the ones that were written."""
+        if (recorded := self.meta("facts_sha256")) is not None and recorded != self._facts_sum():
+            raise rowsums.refuse_facts(self.path)
+
+    def _facts_sum(self) -> str:
+        facts = self.rows("SELECT 0, key, value FROM meta WHERE key != 'facts_sha256'")
+        return rowsums.row_sum([*facts, *self.rows(f"SELECT 1, {rows.ATTACK_COLUMNS} FROM attacks")])
 
     def set_findings(self, findings: Iterable[tuple[str, str, str, str]]) -> None:
         with self.transaction():
@@ -160,7 +209,7 @@ class Store:
 
     def findings(self) -> list[tuple[str, str, str, str]]:
         return [
-            (r[0], r[1], r[2], r[3])
+            (str(r[0]), str(r[1]), str(r[2]), str(r[3]))
             for r in self.rows("SELECT name, severity, sentence, way_out FROM findings ORDER BY name")
         ]
 
@@ -178,10 +227,11 @@ class Store:
 
     def sessions(self) -> list[dict[str, Any]]:
         found = self.rows("SELECT session, started, ended, outcome, environment FROM sessions ORDER BY session")
-        return [
-            {"session": r[0], "started": r[1], "ended": r[2], "outcome": r[3], "environment": json.loads(r[4])}
-            for r in found
-        ]
+        with understood(self.path):
+            return [
+                {"session": r[0], "started": str(r[1]), "ended": r[2] and str(r[2]), "outcome": r[3] and str(r[3]), "environment": dict(json.loads(r[4]))}
+                for r in found
+            ]
 
     # Finished work.
 
@@ -195,11 +245,27 @@ class Store:
     ) -> None:
         """Records a piece of work whose file is already in place; doing it twice changes nothing."""
         key = row.key
+        pictured, found = [rows.image_row(info) for info in images], [rows.result_row(record, key.round) for record in records]
+        own = (*_key(key), row.file, row.sha256, row.images, row.batch, float(row.seconds))
+        total = rowsums.chunk_sum(pictured if key.kind == CLEAN else map(rows.summed, found), own)
         with self.transaction():
-            self._insert("images", [rows.image_row(info) for info in images])
-            self._insert("results", [rows.result_row(record, key.round) for record in records])
+            self._insert("images", pictured)
+            self._insert("results", found)
             self._insert("traces", [rows.trace_row(trace) for trace in traces])
-            self._insert("chunks", [(*_key(key), row.file, row.sha256, row.images, row.batch, row.seconds, session)])
+            self._insert("chunks", [(*own, session, total)])
+            self.db.execute(f"DELETE FROM failures WHERE {_KEY}", _key(key))
+
+    def give_up(self, failure: FailureRow, session: int) -> None:
+        """Records that a piece of work failed for good in this session; it stays undone, so that the next one tries it again."""
+        with self.transaction():
+            self._insert("failures", [(*_key(failure.key), failure.images, failure.tries, failure.reason, session)])
+
+    def failures(self) -> list[FailureRow]:
+        """The pieces of work that were given up and have not been done since."""
+        if not self.has("failures", "reason"):
+            return []
+        found = self.rows("SELECT kind, attack, chunk, round, images, tries, reason FROM failures ORDER BY kind DESC, attack, chunk, round")
+        return [FailureRow(ChunkKey(*row[:4]), *row[4:]) for row in found]
 
     def _insert(self, table: str, values: list[tuple[Any, ...]]) -> None:
         if values:
@@ -209,27 +275,58 @@ class Store:
     def discard(self, key: ChunkKey) -> None:
         """Takes a piece of work back, so that a resume does it again; rows without their chunk are not read, and are replaced then."""
         with self.transaction():
-            self.db.execute("DELETE FROM chunks WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?", _key(key))
+            self.db.execute(f"DELETE FROM chunks WHERE {_KEY}", _key(key))
 
     def chunks(self) -> list[ChunkRow]:
         """Finished work: clean passes first, then attack by attack."""
-        columns = "kind, attack, chunk, round, file, sha256, images, batch, seconds"
-        found = self.rows(f"SELECT {columns} FROM chunks ORDER BY kind DESC, attack, chunk, round")
+        found = self.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks ORDER BY kind DESC, attack, chunk, round")
         return [ChunkRow(ChunkKey(*row[:4]), *row[4:]) for row in found]
 
-    def images(self) -> list[ImageInfo]:
-        return [rows.image_info(row) for row in self.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images ORDER BY image")]
+    def images(self, check: bool = False) -> list[ImageInfo]:
+        """The clean images; ``check`` refuses rows that are not the ones that were written."""
+        found = self.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images ORDER BY image")
+        if check:
+            self._believe(CLEAN, found)
+        with understood(self.path):
+            return [rows.image_info(row) for row in found]
 
-    def records(self, attack: int | None = None) -> list[Record]:
-        """The results of finished chunks, by attack, image and target."""
+    def records(self, attack: int | None = None, check: bool = False) -> list[Record]:
+        """The results of finished chunks, by attack, image and target; ``check`` refuses rows that are not the ones that were written."""
         where, values = ("", ()) if attack is None else ("WHERE r.attack = ?", (attack,))
-        return [
-            rows.record(row) for row in self.rows(f"{rows.RECORDS} {where} ORDER BY r.attack, r.image, r.target", values)
-        ]
+        found = self.rows(f"{rows.RECORDS} {where} ORDER BY r.attack, r.image, r.target", values)
+        if check:
+            self._believe(ATTACK, found, attack)
+        with understood(self.path):
+            return [rows.record(row) for row in found]
+
+    def damaged(self) -> list[ChunkKey]:
+        """Finished work whose rows are not the ones that were written."""
+        images, results = self.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), self.rows(rows.RECORDS)
+        places = [*self._differing(CLEAN, images), *self._differing(ATTACK, results)]
+        return [ChunkKey(CLEAN if place[0] < 0 else ATTACK, *place) for place in places]
+
+    def _believe(self, kind: str, found: list[tuple[Any, ...]], attack: int | None = None) -> None:
+        for place in self._differing(kind, found, attack):
+            raise rowsums.refuse(self.path, place)
+
+    def _differing(self, kind: str, found: list[tuple[Any, ...]], attack: int | None = None) -> list[Place]:
+        """The chunks of a kind (of one attack) whose rows, as they were read, do not have their recorded sum."""
+        if not self.has("chunks", "rows_sha256"):
+            return []
+        query = f"SELECT {CHUNK_COLUMNS}, rows_sha256 FROM chunks WHERE kind = ? AND attack = coalesce(?, attack)"
+        grouped: dict[Place, list[rowsums.Row]] = {}
+        for row in found:
+            place = (-1, row[5], 0) if kind == CLEAN else (row[0], row[-2], row[-1])
+            grouped.setdefault(place, []).append(row if kind == CLEAN else row[: rows.SUMMED])
+        return rowsums.differing(grouped, self.rows(query, (kind, attack)))
 
     def traces(self) -> list[Trace]:
         found = self.rows("SELECT attack, image, target, data FROM traces ORDER BY attack, image, target")
-        return [rows.trace(row) for row in found]
+        with understood(self.path):
+            return [rows.trace(row) for row in found]
+
+
+_KEY = "kind = ? AND attack = ? AND chunk = ? AND round = ?"
 
 
 def _key(key: ChunkKey) -> tuple[str, int, int, int]:

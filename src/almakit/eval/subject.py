@@ -6,7 +6,7 @@ import copy
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..errors import BadInput, BadModel, Unavailable
 from .attacktext import fingerprint
 from .spec import AUTO, RunSpec
 from .steady import steady
+from .transfer import to_device
 
 PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -36,6 +37,7 @@ class Subject:
     working: torch.dtype  # what images and distances are in
     native: torch.dtype | None  # what the model's weights are in, None for a function
     autocast: torch.dtype | None
+    classes: list[int] = field(default_factory=list)  # how many it has, once it has answered
 
     @torch.no_grad()
     def logits(self, x: Tensor, size: int) -> Tensor:
@@ -48,12 +50,15 @@ class Subject:
                 raise BadModel(
                     f"the model must return logits of shape (batch, classes); for {len(part)} images it returned {got}."
                 )
+            self.classes[:] = self.classes or [answer.shape[1]]
+            if answer.shape[1] != self.classes[0]:
+                raise BadModel(f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before; it must always have the same classes.")
             parts.append(answer.cpu().double())
         return torch.cat(parts)
 
     def place(self, x: Tensor) -> Tensor:
         """``x`` (B, ...) as the model takes it: on its device, in its precision."""
-        return x.to(self.device, self.native or self.working)
+        return to_device(x, self.device, self.native or self.working)
 
 
 def pick_device(wanted: str) -> str:
@@ -103,7 +108,6 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         loaded = copy.deepcopy(loaded).double()
     weights_in = (*loaded.parameters(), *loaded.buffers()) if isinstance(loaded, nn.Module) else ()
     first = next((tensor for tensor in weights_in if tensor.is_floating_point()), None)
-    autocast = PRECISION[spec.dtype] if spec.dtype in ("bfloat16", "float16") else None
     place = torch.device(device) if first is None else first.device
     return Subject(
         name,
@@ -114,8 +118,13 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         place,
         working,
         None if first is None else first.dtype,
-        autocast,
+        autocast_of(spec.dtype),
     )
+
+
+def autocast_of(dtype: str) -> torch.dtype | None:
+    """The precision a model is cast to while it is attacked; None: its own."""
+    return PRECISION[dtype] if dtype in ("bfloat16", "float16") else None
 
 
 def _file_sha256(uri: object) -> str | None:

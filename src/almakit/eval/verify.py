@@ -12,7 +12,7 @@ from ..attacks import get
 from ..core.oracle import borrowed
 from ..data.dataset import Dataset, image_sha256
 from ..errors import AlmakitError
-from .chunkfiles import fault_of
+from .chunkfiles import fault_of, inside
 from .folder import Run
 from .records import ALREADY_WRONG, AttackInfo, Record
 from .subject import Subject
@@ -46,7 +46,7 @@ def damaged_files(run: Run) -> list[str]:
     return [
         f"{row.file} {fault}"
         for row in run.chunks
-        if row.file is not None and (fault := fault_of(run.folder / row.file, str(row.sha256)))
+        if row.file is not None and (fault := fault_of(inside(run.folder, row.file), str(row.sha256)))
     ]
 
 

@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
+from ..core.layout import CONTIGUOUS
 from ..core.oracle import Model
 from ..data.dataset import Chunk, Dataset
 from ..errors import BadInput, BadModel
@@ -19,11 +21,12 @@ from .chunkfiles import Array
 from .failures import SpecChanged
 from .memory import within_memory
 from .records import STATUSES, AttackInfo, ImageInfo, Record, Trace
-from .spec import RunSpec
-from .steady import LEAST
+from .spec import AUTO, RunSpec
+from .steady import LEAST, stoppable
 from .store import ATTACK, CLEAN, ChunkKey
 from .subject import Subject
 from .targets import round_target, rounds, rule_target
+from .transfer import to_device, to_host
 from .verdict import Judgement, judge, predictions, top_classes
 
 T = TypeVar("T")
@@ -42,6 +45,7 @@ class Outcome:
     records: list[Record] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     classes: int = 0
+    node: str = ""  # who did it, where others than this process do the work
 
 
 @dataclass(eq=False)
@@ -59,6 +63,7 @@ class Bench:
     batch: int
     known: dict[int, ImageInfo] = field(default_factory=dict)
     classes: int = 0
+    called_off: Event | None = None  # set when nobody wants the work any more: the next pass of the model is then the last
 
     def positions(self, chunk: int) -> range:
         return range(chunk * self.chunk_size, min((chunk + 1) * self.chunk_size, len(self.dataset)))
@@ -89,8 +94,13 @@ class Bench:
 
     def compute(self, key: ChunkKey) -> Outcome:
         """Does a piece of work."""
+        return self.start(key)()
+
+    def start(self, key: ChunkKey) -> Callable[[], Outcome]:
+        """Does the long part of a piece of work; what is returned does the rest, the verdict, which may go on beside the next attack."""
         if key.kind == CLEAN:
-            return self._clean(key)
+            outcome = self._clean(key)
+            return lambda: outcome
         try:
             return self._attack(key)
         except (BadInput, BadModel) as error:
@@ -116,7 +126,7 @@ class Bench:
             )
         return Outcome(key, len(chunk), size, time.perf_counter() - begin, chunk.x.numpy(), infos, classes=logits.shape[1])
 
-    def _attack(self, key: ChunkKey) -> Outcome:
+    def _attack(self, key: ChunkKey) -> Callable[[], Outcome]:
         begin = time.perf_counter()
         chunk, attack = self.read(key.chunk), self.attacks[key.attack]
         x, labels = chunk.x.to(self.subject.working), chunk.labels.tolist()
@@ -127,7 +137,7 @@ class Bench:
             watch = _Watch(self._traced(key, infos, targets))
             result = attack(
                 self._called(size, len(chunk)),
-                x.to(self.subject.device),
+                to_device(x, self.subject.device),
                 torch.tensor(labels),
                 None if targets is None else torch.tensor(targets),
                 box=Box(bits=self.spec.bits),
@@ -137,11 +147,19 @@ class Bench:
                 autocast=self.subject.autocast,
                 check=False,
                 trace=watch if watch.rows else None,
+                layout=CONTIGUOUS if self.spec.layout == AUTO else self.spec.layout,
+                accelerate=self.spec.accelerate,
             )
             return result, watch
 
         (result, watch), size = self._within_memory(attempt, len(chunk))
-        points = result.adversarials.detach().cpu()
+        points = to_host(result.adversarials.detach())
+        return lambda: self._judged(key, x, labels, infos, targets, result, points, watch, size, begin)
+
+    def _judged(self, key: ChunkKey, x: Tensor, labels: list[int], infos: list[ImageInfo], targets: list[int] | None, result: Result,
+                points: Tensor, watch: _Watch, size: int, begin: float) -> Outcome:  # fmt: skip
+        """The verdict on the ``points`` (B, ...) found for ``x`` (B, ...), and all that is stored of them."""
+        attack = self.attacks[key.attack]
         claimed = [row for row, status in enumerate(result.status.tolist()) if status <= 1]
         stored = [row for row in claimed if int(result.status[row]) == 1]
         judged = dict(
@@ -167,7 +185,7 @@ class Bench:
         ]
         return Outcome(
             key,
-            len(chunk),
+            len(x),
             size,
             time.perf_counter() - begin,
             points[stored].numpy() if stored else None,
@@ -178,7 +196,8 @@ class Bench:
     def _called(self, size: int, images: int) -> Model:
         """The model to attack ``size`` of a chunk's images at a time: with tiny batches filled up, unless memory has shown how dear a row is."""
         shrunk = self.batch < self.chunk_size or size < images
-        return self.subject.model if shrunk and size < LEAST else self.subject.steady
+        model = self.subject.model if shrunk and size < LEAST else self.subject.steady
+        return model if self.called_off is None else stoppable(model, self.called_off)
 
     def _within_memory(self, work: Callable[[int], T], images: int) -> tuple[T, int]:
         """``work`` with as many images at a time as memory allows; what was learnt holds for the chunks that follow."""

@@ -1,0 +1,61 @@
+"""The fuzzers of tests/fuzz for longer than a test may take, and what they met.
+
+    python benchmarks/fuzz.py --times 20              twenty times the examples of `make test`
+    python benchmarks/fuzz.py --docs                  write the kept table into docs/reliability.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = Path(__file__).parent / "results" / "fuzz.json"
+
+
+def table(results: dict[str, Any]) -> str:
+    from common import markdown
+
+    kinds = dict.fromkeys(name.partition(": ")[0] for name in results["counts"])
+    rows = []
+    for kind in kinds:
+        good, said = (results["counts"].get(f"{kind}: {outcome}", 0) for outcome in ("result", "sentence"))
+        rows.append([kind, str(good + said), str(good), str(said), "0" if results["passed"] else "?"])
+    head = ["bad input ", "tried", "valid results", "sentences", "anything else"]
+    how = f"`python benchmarks/fuzz.py --times {results['times']}` in {results['minutes']:.0f} minutes"
+    return f"{markdown(head, rows)}\n\nMeasured {results['date']} with {how}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--docs", action="store_true", help="write the kept table into docs/reliability.md and do nothing else")
+    args = parser.parse_args()
+    if args.docs:
+        from common import replace_section
+
+        replace_section(ROOT / "docs" / "reliability.md", "fuzz", table(json.loads(RESULTS.read_text())))
+        return
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        counts = Path(place) / "counts.json"
+        environment = {**os.environ, "ALMAKIT_FUZZ": str(args.times), "ALMAKIT_FUZZ_COUNTS": str(counts), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/fuzz"]
+        passed = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
+        found = json.loads(counts.read_text()) if counts.is_file() else {}
+    results = {"date": time.strftime("%Y-%m-%d"), "times": args.times, "minutes": (time.monotonic() - begin) / 60, "passed": passed, "counts": found}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
+    sys.exit(0 if passed else 1)
+
+
+if __name__ == "__main__":
+    main()

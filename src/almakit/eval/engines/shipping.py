@@ -1,0 +1,186 @@
+"""What goes to other processes: the bench as bytes, once per run, and a chunk's images; and how a worker does a piece of work with them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import site
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...core import Attack
+from ...data.dataset import Dataset
+from ...errors import AlmakitError, BadModel
+from ..chunkfiles import Array, pack, unpack
+from ..failures import SpecChanged
+from ..records import ImageInfo
+from ..steady import steady
+from ..store import ChunkKey
+from ..subject import Subject, open_model
+from ..work import Bench, Outcome
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A piece of work that did not end well on a worker. ``fatal``: trying again would be wrong, not just useless."""
+
+    reason: str
+    node: str
+    fatal: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Cargo:
+    """A bench without its images. ``uri``: the model is loaded on the node, for it does not survive being pickled."""
+
+    bench: Bench
+    uri: str | None
+    threads: int
+
+
+def packed(bench: Bench) -> bytes:
+    """The bench with its weights as bytes: images stay behind, weights lie in ordinary memory whatever device they are on."""
+    from ray import cloudpickle
+
+    subject = bench.subject
+    model = subject.model if subject.device.type == "cpu" or not isinstance(subject.model, nn.Module) else copy.deepcopy(subject.model).cpu()
+    bare = replace(bench, dataset=replace(bench.dataset, read=_left_behind), known={})
+    threads = torch.get_num_threads()
+    with _by_value(cloudpickle, _own_modules(bench)):
+        try:
+            return bytes(cloudpickle.dumps(_Cargo(replace(bare, subject=replace(subject, model=model, steady=_left_behind)), None, threads)))
+        except Exception as error:
+            if bench.spec.model.startswith("python:"):
+                raise BadModel(
+                    f"the model or the attack cannot be sent to other processes ({type(error).__name__}: {str(error)[:200]}); give the model by "
+                    "name or as file.py:function, or use the local engine."
+                ) from error
+            return bytes(cloudpickle.dumps(_Cargo(replace(bare, subject=replace(subject, model=_left_behind, steady=_left_behind)), bench.spec.model, threads)))
+
+
+def images_of(bench: Bench, chunk: int) -> Array:
+    """A chunk's images (B, ...) as they travel: bytes where they lie on the 8-bit grid."""
+    return pack(bench.read(chunk).x.numpy())
+
+
+_unpacked: dict[str, Bench] = {}
+"""The bench of the run this worker works for, by the run's token: weights are unpickled once per process, not once per chunk."""
+
+
+def work(token: str, cargo: Array, key: ChunkKey, images: Array, infos: Sequence[ImageInfo], classes: int) -> Outcome | Trouble:
+    """Does a piece of work on a worker: ``cargo`` are the bytes of ``packed``, ``images`` (B, ...) and ``infos`` those of the chunk."""
+    node = _node()
+    try:
+        bench = _bench(token, cargo)
+        bench.known, bench.classes = {info.index: info for info in infos}, classes
+        bench.dataset = _holding(bench.dataset, bench.positions(key.chunk), unpack(images))
+        return replace(bench.compute(key), node=node)
+    except SpecChanged as error:
+        return Trouble(str(error), node, fatal=True)
+    except AlmakitError as error:
+        return Trouble(str(error), node)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return Trouble(f"{type(error).__name__}: {str(error)[:300]} ({os.path.basename(where.filename)}, line {where.lineno})", node)
+
+
+def _bench(token: str, cargo: Array) -> Bench:
+    if token not in _unpacked:
+        _unpacked.clear()
+        loaded: _Cargo = pickle.loads(cargo.data)  # made by ``packed`` in our own driver
+        torch.set_num_threads(loaded.threads)
+        _unpacked[token] = replace(loaded.bench, subject=_placed(loaded))
+    return _unpacked[token]
+
+
+def _placed(cargo: _Cargo) -> Subject:
+    """The model on this worker's device: Ray shows a worker the GPUs it may use, and the first of them is its own."""
+    then, spec = cargo.bench.subject, cargo.bench.spec
+    if cargo.uri is not None:
+        here = open_model(cargo.uri, replace(spec, device=then.device.type))
+        if (here.weights_sha256, here.code_sha256) != (then.weights_sha256, then.code_sha256):
+            raise SpecChanged(f"{cargo.uri} is not the same model on the node {_node()} as where the run was started; bring the same file there.")
+        return here
+    device = torch.device(then.device.type, 0) if then.device.type == "cuda" else then.device
+    model = then.model.to(device) if isinstance(then.model, nn.Module) else then.model
+    return replace(then, model=model, steady=steady(model, device), device=device)
+
+
+def _holding(dataset: Dataset, positions: range, images: Array) -> Dataset:
+    """The data set with these images in hand and no others."""
+    tensor = torch.from_numpy(images.copy() if not images.flags.writeable else images)
+
+    def read(wanted: Sequence[int]) -> Tensor:
+        return tensor[[index - positions[0] for index in wanted]]
+
+    return replace(dataset, read=read)
+
+
+def _left_behind(*_: Any) -> Any:
+    raise AssertionError("this part of the bench is not shipped")
+
+
+def _node() -> str:
+    import socket
+
+    import ray
+
+    return f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()[:6]}"
+
+
+# Code that only this machine has travels by value.
+
+def _own_modules(bench: Bench) -> list[ModuleType]:
+    """The modules of the user's that model and attacks are made of: not installed, so the nodes cannot be expected to have them."""
+    model = bench.subject.model
+    things: list[Any] = [*map(type, model.modules())] if isinstance(model, nn.Module) else [model, type(model)]
+    for attack in bench.attacks:
+        things += _parts(attack)
+    names = {name for thing in things if isinstance(name := getattr(thing, "__module__", None), str)}
+    names |= {name for name in sys.modules if name.startswith("almakit_user_")}
+    files = {name: Path(file).resolve() for name in sys.modules if isinstance(file := getattr(sys.modules[name], "__file__", None), str)}
+    folders = {files[name].parent for name in names if name in files and not _installed(files[name])}
+    return [
+        sys.modules[name]
+        for name, file in files.items()
+        if name.partition(".")[0] not in ("almakit", "__main__") and file.parent in folders and not _installed(file)
+    ]
+
+
+def _parts(thing: Any) -> list[Any]:
+    """The kinds and functions an attack is made of."""
+    found = [thing, type(thing)]
+    if isinstance(thing, Attack):
+        for f in fields(thing):
+            value = getattr(thing, f.name)
+            for item in value if isinstance(value, (tuple, list)) else (value,):
+                found += _parts(item)
+    found += [value for value in vars(thing).values() if callable(value)] if hasattr(thing, "__dict__") and not isinstance(thing, Attack) else []
+    return found
+
+
+def _installed(file: Path) -> bool:
+    places = {*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()}
+    return any(file.is_relative_to(Path(place).resolve()) for place in places if place)
+
+
+@contextmanager
+def _by_value(cloudpickle: Any, modules: Sequence[ModuleType]) -> Iterator[None]:
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)

@@ -1,0 +1,259 @@
+"""What comes from outside is data: nothing of it runs, nothing leaves its place, everything is shown as text. docs/security.md says the same in words."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import pickle
+import sqlite3
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from contextlib import suppress
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from eval.small_runs import Net, images, small_run
+
+import almakit
+from almakit import attacks, data, models
+from almakit.cli.main import main
+from almakit.data.catalogue import COLLECTIONS
+from almakit.data.dataset import Dataset
+from almakit.errors import AlmakitError, BadInput, BadModel
+from almakit.eval.failures import Corrupt
+from almakit.eval.folder import Run
+from almakit.eval.merge import merge
+from almakit.eval.spec import RunSpec
+from almakit.eval.verify import damaged_files
+from almakit.report import html, subjects
+from almakit.report.payload import Limits
+from almakit.report.watch import HOST, Pages, Server
+
+SOURCE = Path(almakit.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+class Payload:
+    """Unpickled, it leaves a file: proof that code ran."""
+
+    def __init__(self, mark: Path):
+        self.mark = str(mark)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (open, (self.mark, "w"))
+
+
+def evil_checkpoint(path: Path, mark: Path) -> Path:
+    torch.save({"state_dict": Net().state_dict(), "more": Payload(mark)}, path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".ckpt", ".bin"])
+def test_a_malicious_checkpoint_does_not_run(tmp_path, suffix):
+    mark = tmp_path / "it-ran"
+    file = evil_checkpoint(tmp_path / f"evil{suffix}", mark)
+    with pytest.raises(BadModel, match=r"would run code of its author.*--trust"):
+        models.load(f"mnist/smallcnn-tiny@{file}")
+    (tmp_path / "bare").write_bytes(pickle.dumps(Payload(mark)))
+    with pytest.raises(BadModel):
+        models.load(f"mnist/smallcnn-tiny@{tmp_path / 'bare'}")
+    assert not mark.exists()
+
+
+def test_the_malicious_checkpoint_is_malicious(tmp_path):
+    """Without this the test above could not fail: with the user's word it does run."""
+    mark = tmp_path / "it-ran"
+    with pytest.raises(BadModel):
+        models.load(f"mnist/smallcnn-tiny@{evil_checkpoint(tmp_path / 'evil.pt', mark)}", trust=True)
+    assert mark.exists()
+
+
+def test_the_command_line_asks_for_trust(tmp_path, capsys):
+    mark = tmp_path / "it-ran"
+    file = evil_checkpoint(tmp_path / "evil.pt", mark)
+    flags = ["--data", "mnist-demo", "--limit", "4", "--attack", "alma(distance=l2, steps=2)", "--out", str(tmp_path / "run"), "--quiet"]
+    assert main(["run", "--model", f"mnist/smallcnn-tiny@{file}", *flags]) == 1
+    assert "--trust" in capsys.readouterr().err and not mark.exists() and not (tmp_path / "run").exists()
+
+
+def test_malicious_data_and_programs_do_not_run(tmp_path):
+    mark = tmp_path / "it-ran"
+    objects = np.empty(2, dtype=object)
+    objects[:] = [Payload(mark), Payload(mark)]
+    np.savez(tmp_path / "evil.npz", x=objects, y=np.zeros(2, dtype=np.int64))
+    with pytest.raises(AlmakitError):
+        data.load(f"npz:{tmp_path / 'evil.npz'}")
+    for inner in ("data.pkl", "models/model.pkl", "serialized_state_dict.pt", "data/weights/model.pt", "archive/data.pkl"):
+        with zipfile.ZipFile(tmp_path / "evil.pt2", "w") as archive:
+            archive.writestr(inner, pickle.dumps(Payload(mark)))
+            archive.writestr("version", "3")
+            archive.writestr("archive_format", "pt2")
+        with pytest.raises(AlmakitError):
+            models.load(str(tmp_path / "evil.pt2"))
+    (tmp_path / "evil.onnx").write_bytes(pickle.dumps(Payload(mark)))
+    with pytest.raises(AlmakitError):
+        models.load(str(tmp_path / "evil.onnx"))
+    (tmp_path / "evil.safetensors").write_bytes(pickle.dumps(Payload(mark)))
+    with pytest.raises(AlmakitError):
+        models.load(f"mnist/smallcnn-tiny@{tmp_path / 'evil.safetensors'}")
+    assert not mark.exists()
+
+
+def test_an_exported_program_with_a_pickle_inside_does_not_run(tmp_path):
+    """A real .pt2 file in which every serialised part is replaced by a malicious one."""
+    mark, good = tmp_path / "it-ran", tmp_path / "good.pt2"
+    torch.export.save(torch.export.export(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)), (torch.rand(2, 1, 2, 2),)), good)
+    buffer = io.BytesIO()
+    torch.save(Payload(mark), buffer)
+    with zipfile.ZipFile(good) as source:
+        names = source.namelist()
+        for name in names:
+            if name.endswith((".json", "version", "archive_format", "byteorder", "format")):
+                continue
+            evil = tmp_path / "evil.pt2"
+            with zipfile.ZipFile(evil, "w") as target:
+                for other in names:
+                    target.writestr(other, buffer.getvalue() if other == name else source.read(other))
+            with suppress(AlmakitError):
+                models.load(str(evil))
+            assert not mark.exists(), name
+
+
+def test_configs_are_toml_and_texts_are_no_code(tmp_path, capsys):
+    mark = tmp_path / "it-ran"
+    (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nmodel = 'x'\n")
+    assert main(["run", "--config", str(tmp_path / "evil.py")]) == 2
+    assert "cannot be read as TOML" in capsys.readouterr().err
+    for text in (f"open('{mark}','w')", "__import__('os').getpid()", "alma(steps=__import__('os'))", "alma(distance=lambda x, y: 0)", "{{7*7}}", "$(id)"):
+        with pytest.raises((BadInput, AlmakitError)):
+            attacks.get(text)
+    with pytest.raises(AlmakitError):
+        RunSpec.from_dict({"__class__": "x"})
+    assert not mark.exists()
+
+
+def test_no_shell_no_eval_no_unpickling_in_the_source():
+    """Calls that would hand text to an interpreter; each exception is named with its reason."""
+    allowed = {
+        ("eval/engines/shipping.py", "pickle.loads"),  # what our own driver packed, inside the user's own cluster
+        ("models/weights.py", "torch.load"),  # weights_only unless the user says trust
+        ("data/convert.py", "torch.load"),  # weights_only, contents pinned by sha256
+        ("train/checkpoint.py", "torch.load"),  # weights_only
+        ("data/user_file.py", "exec_module"),  # a model given as Python code runs as code
+    }
+    dangerous = {"eval", "exec", "os.system", "os.popen", "pickle.load", "pickle.loads", "marshal.loads", "marshal.load", "torch.load", "yaml.load",
+                 "cloudpickle.loads", "exec_module", "shelve.open", "joblib.load", "torch.jit.load", "tempfile.mktemp", "extractall"}
+    found = set()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            where = path.relative_to(SOURCE).as_posix()
+            assert not any(keyword.arg == "shell" and ast.unparse(keyword.value) != "False" for keyword in node.keywords), f"{where}: shell"
+            short = name if name in dangerous else name.rpartition(".")[2] if name.rpartition(".")[2] in ("exec_module", "extractall") else None
+            if short:
+                found.add((where, short))
+            if name == "torch.load":
+                words = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "weights_only"]
+                assert words and words[0] in ("True", "not trust"), where
+            if name.endswith("np.load") or name == "numpy.load":
+                assert any(keyword.arg == "allow_pickle" and ast.unparse(keyword.value) == "False" for keyword in node.keywords), where
+    assert found <= allowed, found - allowed
+
+
+def test_downloads_are_pinned_and_bounded():
+    for collection in COLLECTIONS.values():
+        for file in collection.files:
+            assert len(file.sha256) == 64 and 0 < file.size < 1 << 33, file
+            assert ".." not in Path(file.name).parts and not Path(file.name).is_absolute()
+        for recipe in collection.recipes:
+            assert 0 < recipe.source.limit <= 1 << 33
+
+
+HOSTILE = [
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><script>alert(2)</script>", "{{7*7}}", "javascript:alert(3)",
+    "&lt;b&gt;", "'onload='x",
+]  # fmt: skip
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: Counter[tuple[object, ...]] = Counter()
+        self.events: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found[(tag, *sorted(name for name, _ in attrs))] += 1
+        self.events += [name for name, _ in attrs if name.startswith("on")]
+
+
+def page(folder: Path, names: list[str]) -> str:
+    x, labels = images(len(HOSTILE))
+    model = Net()
+    model.name = names[0]  # type: ignore[assignment]
+    dataset = Dataset(names[1], tuple(f"{name} {row}" for row, name in enumerate(names)), labels, lambda rows: x[list(rows)], None, tuple(names[:5]))
+    small_run(folder, model=model, data=dataset, attacks=["alma(distance=l2, steps=4)"])
+    return html.render(subjects.load([folder]), Limits(images=4))
+
+
+def test_the_report_escapes_everything_and_has_a_policy(tmp_path):
+    hostile, harmless = Tags(text := page(tmp_path / "a", HOSTILE)), Tags(page(tmp_path / "b", [f"plain{row}" for row in range(len(HOSTILE))]))
+    assert hostile.found == harmless.found, "a name became an element"
+    assert not hostile.events and "<script>alert" not in text and "Content-Security-Policy" in text and "default-src" in text
+    assert ">49<" not in text, "a name was read as a template"
+
+
+def test_watch_serves_this_machine_and_one_page(tmp_path):
+    assert HOST == "127.0.0.1"
+    with Server(Pages([tmp_path], Limits(images=0), 1.0), 0) as server:
+        assert server.server_address[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/hostname", "originals/../../secret", "..\\secret", "C:/secret", ""])
+def test_a_database_cannot_point_outside_its_folder(tmp_path, name):
+    """A folder from elsewhere, its sums made to fit: files are read from inside it or not at all."""
+    from almakit.eval import rows
+    from almakit.eval.rowsums import chunk_sum
+    from almakit.eval.store import CHUNK_COLUMNS, CLEAN, Store
+
+    small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))
+    (tmp_path / "secret.safetensors").write_bytes(b"secret")
+    with Store(tmp_path / "run" / "records.sqlite") as store:
+        store.db.execute("UPDATE chunks SET file = ? WHERE kind = 'clean'", (name,))
+        own = store.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks WHERE kind = ?", (CLEAN,))[0]
+        total = chunk_sum(store.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), own)
+        store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = 'clean'", (total,))
+    run = Run(tmp_path / "run")
+    for use in (run.originals, lambda: damaged_files(run), lambda: merge([tmp_path / "run"], tmp_path / "out"),
+                lambda: small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))):
+        with pytest.raises(Corrupt, match="outside the folder"):
+            use()
+    assert (tmp_path / "secret.safetensors").read_bytes() == b"secret"
+
+
+def test_reading_a_strangers_database_runs_nothing(tmp_path):
+    """Triggers in a database are code too: a database that has one is not used."""
+    small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))
+    with sqlite3.connect(tmp_path / "run" / "records.sqlite") as db:
+        db.execute("CREATE TRIGGER evil AFTER INSERT ON chunks BEGIN DELETE FROM results; END")
+    db.close()
+    with pytest.raises(AlmakitError, match="evil"):
+        Run(tmp_path / "run")
+    with pytest.raises(AlmakitError, match="evil"):
+        small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))
+
+
+def test_importing_and_asking_for_help_reads_no_config_and_no_network(tmp_path):
+    (tmp_path / "almakit.toml").write_text("model = 'x'")
+    (tmp_path / "conftest.py").write_text("raise SystemExit('ran')")
+    code = "import socket; socket.socket = None; from almakit.cli.main import main; raise SystemExit(main(['run', '--help']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ)
+    assert done.returncode == 0, done.stderr
