@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export ALMAKIT_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint clean docs dist
 
 setup: $(VENV)/.setup-done
 
@@ -24,5 +24,14 @@ lint: setup
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal -m "not network and not slow"
 
+# The site, into site/; a warning is an error.
+docs: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Wheel and sdist, into dist/.
+dist: setup
+	$(BIN)/python -m build
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist site src/*.egg-info

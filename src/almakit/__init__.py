@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .errors import AlmakitError
     from .eval.run import evaluate
     from .front import attack
+    from .standard import standard_evaluation
 
 # Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing.
 _HOME = {
@@ -33,12 +34,13 @@ _HOME = {
     "attack": "almakit.front",
     "check_distance": "almakit.distances",
     "evaluate": "almakit.eval.run",
+    "standard_evaluation": "almakit.standard",
 }
 _ROOMS = ("attacks", "data", "distances", "models")
 
 __all__ = [
     "ALMA", "ALMAPlus", "AlmakitError", "Box", "Result", "Status", "__version__", "attack", "attacks", "check_distance", "data", "distances",
-    "evaluate", "models",
+    "evaluate", "models", "standard_evaluation",
 ]
 
 

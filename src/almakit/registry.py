@@ -1,7 +1,7 @@
 """Names for everything a user can choose: ``kind`` and ``name`` -> an object, imported only when asked for.
 
-Third-party packages add names through entry points in the groups ``almakit.attacks`` and ``almakit.distances``
-(and the other kinds below); a name given there wins over nothing: built-in names cannot be replaced.
+Third-party packages add names through entry points in the groups ``almakit.attacks``, ``almakit.distances``, ``almakit.bridges``
+and ``almakit.trackers``; a name given there wins over nothing: built-in names cannot be replaced.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from .errors import UnknownName
+from .errors import Unavailable, UnknownName
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "attacks": {
@@ -57,9 +57,23 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "p2": "almakit.core.penalties:P2",
         "p3": "almakit.core.penalties:P3",
     },
+    "bridges": {
+        "foolbox": "almakit.bridges.foolbox:FoolboxForeign",
+        "torchattacks": "almakit.bridges.torchattacks:TorchattacksForeign",
+        "adv-lib": "almakit.bridges.adv_lib:AdvLibForeign",
+        "art": "almakit.bridges.art:ARTForeign",
+        "autoattack": "almakit.bridges.autoattack:AutoAttackForeign",
+        "file": "almakit.bridges.user_file:UserAttack",
+        "almakit": "almakit.standard:Standard",
+    },
+    "trackers": {
+        "tensorboard": "almakit.trackers.tensorboard:TensorBoard",
+        "mlflow": "almakit.trackers.hosted:MLflow",
+        "wandb": "almakit.trackers.hosted:WandB",
+    },
 }
 
-SINGULAR = {"attacks": "attack", "distances": "distance", "penalties": "penalty"}
+SINGULAR = {"attacks": "attack", "distances": "distance", "penalties": "penalty", "bridges": "library of attacks", "trackers": "tracker"}
 
 
 @cache
@@ -79,7 +93,15 @@ def get(kind: str, name: str) -> Any:
         module, attribute = BUILT_IN[kind][name].split(":")
         return getattr(import_module(module), attribute)
     if name in _plugins(kind):
-        return _plugins(kind)[name].load()
+        point = _plugins(kind)[name]
+        try:
+            return point.load()
+        except Exception as error:
+            whose = point.dist.name if point.dist else point.value
+            raise Unavailable(
+                f"the {SINGULAR[kind]} {name!r} comes from the package {whose}, which cannot be loaded ({type(error).__name__}: {error}); "
+                "update or uninstall that package."
+            ) from error
     known = names(kind)
     near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}."

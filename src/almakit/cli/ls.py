@@ -41,7 +41,9 @@ def _attacks() -> str:
                 kind.paper,
             )
         )
-    return text_table(("attack", "distances", "targeted", "looks for", "cost", "paper"), rows, left=range(6))
+    table = text_table(("attack", "distances", "targeted", "looks for", "cost", "paper"), rows, left=range(6))
+    others = [f"{name}:<attack>(...)" for name in registry.names("bridges") if name not in ("file", "almakit")]
+    return f"{table}\n\nother forms: {', '.join([*others, 'file.py:function(...)', 'almakit:standard-v1(distance=...)'])}"
 
 
 def _distances() -> str:

@@ -23,8 +23,11 @@ VERBS = {
     "verify": "judge a run's stored images, or a folder of images, again",
     "merge": "join the shards of a run",
     "export": "write a run's records as csv or parquet, its images as PNG",
+    "reproduce": "run the paper's tables, its numbers beside ours",
+    "train": "train a network: regular, adversarial or certified",
     "fetch": "download data sets and weights ahead of time",
     "ls": "list attacks, distances, models or data",
+    "completion": "print a script that completes verbs, flags and names in bash, zsh or fish",
 }
 
 DONE, ERROR, USAGE, REFUSED, FAILED_IMAGES, WORSE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
@@ -117,7 +120,7 @@ def _code(error: AlmakitError) -> int:
 
 
 def _how_to_resume(given: Sequence[str]) -> str:
-    if given[:1] in (["run"], ["demo"]):
+    if given[:1] in (["run"], ["demo"], ["reproduce"], ["train"]):
         return "Everything finished is stored; the same command goes on where it stopped."
     return "Nothing was changed."
 

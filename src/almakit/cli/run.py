@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..eval.spec import AUTO, RunSpec, parse_shard
+from ..eval.spec import ACCELERATIONS, AUTO, DTYPES, LAYOUTS, RunSpec, parse_shard
 from .main import DONE, FAILED_IMAGES, Usage
 
 FLAGS = {"attacks": "attack"}  # fields whose flag has another name
 MANY = ("attacks", "allow")
-CHOICES = {"dtype": ("float32", "float64", "bfloat16", "float16"), "split": ("test", "train")}
+CHOICES = {"dtype": DTYPES, "split": ("test", "train"), "layout": LAYOUTS, "accelerate": ACCELERATIONS}
 
 
 def add_spec_arguments(parser: argparse.ArgumentParser, leave_out: tuple[str, ...] = ()) -> None:
@@ -65,6 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard", metavar="I/N", help="do every N-th chunk only, from I = 0 to N - 1; join the shards with `almakit merge`"
     )
     parser.add_argument(
+        "--engine", choices=("local", "ray"), default="local",
+        help="who computes: this process, or the tasks of a Ray cluster (needs almakit[ray]); the numbers are the same",
+    )  # fmt: skip
+    parser.add_argument(
+        "--address", default="local", metavar="ADDRESS",
+        help="with --engine ray: local starts a cluster on this machine for the run, auto joins the one that runs here, host:port another (default local)",
+    )  # fmt: skip
+    parser.add_argument("--workers", type=int, metavar="N", help="with --engine ray: at most N tasks at a time (default: as many as the cluster can)")
+    parser.add_argument(
         "--epsilon",
         type=float,
         action="append",
@@ -72,6 +81,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="E",
         help="also give robust accuracy within E; may be repeated",
     )
+    parser.add_argument(
+        "--track", action="append", metavar="TRACKER",
+        help="tell a tracker how it goes: tensorboard:<folder>, mlflow:<experiment>, wandb:<project> or file.py:function; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--no-preflight", action="store_true", help="do not look at the model first (it is wiser to --allow a finding)"
     )
@@ -96,6 +109,10 @@ def main(args: argparse.Namespace) -> int:
             raise BadInput("--epsilon is a radius, 0 or more.")
         if shard is not None and spec.batch_size == AUTO and not (args.out and (args.out / "run.toml").is_file()):
             raise BadInput("shards must share one chunk grid: give --batch-size a number, the same for all shards.")
+        if args.engine == "local" and (args.workers is not None or args.address != "local"):
+            raise BadInput("--address and --workers are for the Ray engine: give --engine ray, or leave them out.")
+        if args.workers is not None and args.workers < 1:
+            raise BadInput(f"--workers {args.workers}: give a whole number, at least 1.")
     except BadInput as error:
         raise Usage(str(error)) from error
     out = args.out or _default_folder(spec, args.config)
@@ -110,8 +127,9 @@ def main(args: argparse.Namespace) -> int:
         raise Usage(str(error)) from error
     show = Silent() if args.quiet else for_terminal()
     run = execute(
-        spec, out, attacks=attacks, shard=shard, preflight=not args.no_preflight, progress=show, epsilons=args.epsilon
-    )
+        spec, out, attacks=attacks, shard=shard, preflight=not args.no_preflight, progress=show, epsilons=args.epsilon,
+        engine=args.engine, address=args.address, workers=args.workers, track=args.track,
+    )  # fmt: skip
     if shard is not None:
         print(f"Shard {args.shard} is done: {len(run.records)} records in {out}. When all shards are: almakit merge {out}")
         return DONE
@@ -137,7 +155,7 @@ def robustness(summary: dict[str, Any], epsilons: list[float]) -> str:
 
 
 def exit_code(summary: dict[str, Any]) -> int:
-    """4 where an image failed: no finite logits, a claim the verdict refutes, or nothing found by an attack that looks for the smallest change.
+    """4 where a chunk was given up or an image failed: no finite logits, a refuted claim, or nothing found by an attack that looks for the smallest change.
 
     An attack at a fixed epsilon that finds nothing has not failed: the image is robust there.
     """
@@ -145,7 +163,7 @@ def exit_code(summary: dict[str, Any]) -> int:
         part["status"]["invalid"] + part["refuted"] + part["status"]["failed"] * part["minimal"]
         for part in summary["attacks"]
     )
-    return FAILED_IMAGES if failed else DONE
+    return FAILED_IMAGES if failed or summary["failed_chunks"] else DONE
 
 
 def _default_folder(spec: RunSpec, config: Path | None) -> Path:

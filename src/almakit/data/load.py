@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput, UnknownName
@@ -64,6 +65,9 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
         return folder.folder(uri, rest, size, channels)
     if kind == "npz" and rest:
         return arrays.npz(rest, size)
+    if Path(uri).expanduser().exists():
+        form = f"{uri}:<function>" if uri.endswith(".py") else f"npz:{uri}" if uri.endswith(".npz") else f"folder:{uri}"
+        raise UnknownName(f"there is no data set called {uri!r}, but there is something of that name here; write {form} for it.")
     near = difflib.get_close_matches(uri.lower(), NAMES, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(NAMES + FORMS)}."
     raise UnknownName(f"there is no data set called {uri!r}; {hint}")

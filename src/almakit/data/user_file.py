@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import AlmakitError, BadInput, Unavailable
 
@@ -19,27 +22,57 @@ def is_user_file(uri: str) -> bool:
     return _FORM.match(uri) is not None
 
 
-def call(uri: str) -> Any:
-    """What the function returns, called without arguments; while it runs, its folder can be imported from."""
+def split(uri: str) -> tuple[str, str]:
+    """The file and the function's name."""
     match = _FORM.match(uri)
     if match is None:
         raise BadInput(f"{uri!r} is not of the form file.py:function.")
-    file, name = Path(match["file"]).expanduser().resolve(), match["function"]
-    if not file.is_file():
-        raise Unavailable(f"there is no file {match['file']}; a model or data set of your own is named path/to/file.py:function.")
-    sys.path.insert(0, str(file.parent))
+    return match["file"], match["function"]
+
+
+@contextmanager
+def importable(uri: str) -> Iterator[None]:
+    """While the block runs, the file's folder can be imported from."""
+    folder = str(Path(split(uri)[0]).expanduser().resolve().parent)
+    sys.path.insert(0, folder)
     try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def function(uri: str) -> Callable[..., Any]:
+    """The function itself; the file is run afresh."""
+    named, name = split(uri)
+    file = Path(named).expanduser().resolve()
+    if not file.is_file():
+        raise Unavailable(f"there is no file {named}; a model, data set or attack of your own is named path/to/file.py:function.")
+    with _explained(uri), importable(uri):
         module = _module(file)
-        function = getattr(module, name, None)
-        if not callable(function):
-            raise BadInput(f"{match['file']} has no function called {name!r}.")
-        return function()
+        found = getattr(module, name, None)
+        if not callable(found):
+            own = [key for key, value in vars(module).items() if callable(value) and getattr(value, "__module__", None) == module.__name__]
+            near = difflib.get_close_matches(name, own, n=2, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(own)}." if own else "it has none."
+            raise BadInput(f"{named} has no function called {name!r}; {hint}")
+        return cast("Callable[..., Any]", found)
+
+
+def call(uri: str) -> Any:
+    """What the function returns, called without arguments; while it runs, its folder can be imported from."""
+    found = function(uri)
+    with _explained(uri), importable(uri):
+        return found()
+
+
+@contextmanager
+def _explained(uri: str) -> Iterator[None]:
+    try:
+        yield
     except AlmakitError:
         raise
     except Exception as error:
         raise BadInput(f"{uri} failed with {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(file.parent))
 
 
 def _module(file: Path) -> Any:

@@ -1,0 +1,75 @@
+"""adv-lib: its attacks in our engine, e.g. ``adv-lib:pdpgd(norm=1, num_steps=100)``; ours for its harness are in ``attackbench.py``."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from .foreign import Foreign, norm_name
+from .gate import Gate
+from .library import distribution, library, unknown
+
+attacks = library("adv_lib.attacks", "pip install adv-lib")
+
+GREEK = {"alpha": "α", "gamma": "γ", "epsilon": "ε", "mu": "μ", "rho": "ρ", "tau": "τ", "delta": "δ", "lambda": "λ"}
+# What the functions without a setting ``norm`` or ``distance`` minimise.
+MINIMISES = {
+    "carlini_wagner_l2": "l2", "carlini_wagner_linf": "linf", "ddn": "l2", "df": "l2", "sdf": "l2", "pdgd": "l2", "perc_al": "ciede2000",
+    "pgd_linf": "linf", "sigma_zero": "l0", "fga": "l0", "vfga": "l0", "str_attack": "l2",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AdvLibForeign(Foreign):
+    """``adv-lib:<function of adv_lib.attacks>(settings)``; Greek settings are written in letters: ``alpha`` for α, ``mu_init`` for μ_init."""
+
+    library = "adv-lib"
+
+    @cached_property
+    def target(self) -> Callable[..., Any]:
+        name = self.name.partition(":")[2]
+        known = {key for key, value in vars(attacks).items() if isinstance(value, types.FunctionType)}
+        if name not in known:
+            raise unknown("adv-lib", name, known)
+        found: Callable[..., Any] = getattr(attacks, name)
+        return found
+
+    @cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        found = inspect.signature(self.target).parameters
+        return {_in_letters(name): each for name, each in found.items() if name not in self.hidden()}
+
+    def guess_distance(self) -> str | None:
+        for name in ("norm", "distance"):
+            if name in self.parameters:
+                return norm_name(self.values[name]) or str(self.values[name])
+        return MINIMISES.get(self.name.partition(":")[2])
+
+    def radius(self) -> float | None:
+        given = self.values.get("eps", self.epsilon)
+        return float(given) if isinstance(given, (int, float)) else None
+
+    def version(self) -> str:
+        return distribution("adv-lib")
+
+    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+        theirs = {_in_letters(name): name for name in inspect.signature(self.target).parameters}
+        given = {theirs[name]: value for name, value in self.settings}
+        if isinstance(given.get("penalty"), str):
+            given["penalty"] = library("adv_lib.utils.lagrangian_penalties", "pip install adv-lib").all_penalties[given["penalty"]]
+        if targets is not None:
+            given["targeted"] = True
+        found: Tensor = self.target(model.eval(), x, labels if targets is None else targets, **given)
+        return found
+
+
+def _in_letters(name: str) -> str:
+    for letters, sign in GREEK.items():
+        name = name.replace(sign, letters)
+    return name

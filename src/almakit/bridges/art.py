@@ -1,0 +1,108 @@
+"""ART, the Adversarial Robustness Toolbox: its evasion attacks in our engine (``art:ElasticNet(max_iter=100)``), and ours as one of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..attacks import get
+from ..core import Attack, Box, Result
+from ..errors import BadInput
+from .foreign import Foreign, norm_name
+from .gate import Gate
+from .library import distribution, library, unknown
+
+INSTALL = "pip install adversarial-robustness-toolbox, or pip install 'almakit[bridges]'"
+evasion = library("art.attacks.evasion", INSTALL)
+base = library("art.attacks.attack", INSTALL)
+classification = library("art.estimators.classification", INSTALL)
+Base: Any = base.EvasionAttack
+label_format = library("art.utils", INSTALL).check_and_transform_label_format
+
+# What the attacks without a setting ``norm`` minimise, or whose ball they stay in.
+MINIMISES = {
+    "DeepFool": "l2", "ElasticNet": "l1", "CarliniL2Method": "l2", "CarliniLInfMethod": "linf", "CarliniL0Method": "l0", "NewtonFool": "l2",
+    "BoundaryAttack": "l2", "SaliencyMapMethod": "l0", "ZooAttack": "l2", "PixelAttack": "l0", "ThresholdAttack": "linf", "SignOPTAttack": "l2",
+    "SimBA": "l2", "VirtualAdversarialMethod": "l2", "BasicIterativeMethod": "linf",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ARTForeign(Foreign):
+    """``art:<class of art.attacks.evasion>(settings)``; ``eps`` with a ``norm`` is the radius its successes are held to."""
+
+    library = "art"
+
+    @cached_property
+    def target(self) -> Callable[..., Any]:
+        name = self.name.partition(":")[2]
+        known = {key for key, value in vars(evasion).items() if inspect.isclass(value) and issubclass(value, base.EvasionAttack)}
+        if name not in known:
+            raise unknown("art", name, known)
+        found: Callable[..., Any] = getattr(evasion, name)
+        return found
+
+    def hidden(self) -> tuple[str, ...]:
+        return ("self", "classifier", "estimator", "targeted", "summary_writer", "tensor_board")
+
+    def guess_distance(self) -> str | None:
+        return norm_name(self.values["norm"]) if "norm" in self.values else MINIMISES.get(self.name.partition(":")[2])
+
+    def version(self) -> str:
+        return distribution("adversarial-robustness-toolbox")
+
+    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+        assert model.problem.clean_logits is not None
+        box, classes = model.problem.box, model.problem.clean_logits.shape[1]
+        classifier = classification.PyTorchClassifier(
+            model=model.eval(), loss=nn.CrossEntropyLoss(), input_shape=tuple(x.shape[1:]), nb_classes=classes, clip_values=(box.lo, box.hi),
+            device_type="gpu" if x.is_cuda else "cpu",
+        )  # fmt: skip
+        given = dict(self.settings)
+        if "verbose" in self.parameters:
+            given.setdefault("verbose", False)
+        if self.targets_too():
+            given["targeted"] = targets is not None
+        goal = np.eye(classes, dtype=np.float32)[(labels if targets is None else targets).cpu().numpy()]
+        return torch.from_numpy(np.asarray(self.target(classifier, **given).generate(x.cpu().numpy(), goal)))
+
+
+class ARTAttack(Base):
+    """One of our attacks as ART's: ``ARTAttack(classifier, "alma(distance=l2, steps=100)").generate(x, y)`` with a ``PyTorchClassifier``.
+
+    The classifier's ``clip_values`` are the box ([0, 1] where it has none) and its preprocessing is part of the model. Without ``y`` the
+    classifier's own classes are left. With ``targeted=True`` ``y`` are the targets. ``result`` is our own ``Result`` of the last call.
+    """
+
+    attack_params = [*base.EvasionAttack.attack_params, "attack", "targeted"]
+    _estimator_requirements = (classification.PyTorchClassifier,)
+
+    def __init__(self, classifier: Any, attack: str | Attack, targeted: bool = False, **options: Any):
+        """``options`` are those of our attacks' call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
+        super().__init__(estimator=classifier)
+        self.attack, self.options, self._targeted = get(attack), options, targeted
+        self.result: Result | None = None
+
+    def generate(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
+        """Adversarial images (B, ...) of the array ``x`` (B, ...); ``y`` are classes (B,) or one-hot rows (B, K)."""
+        if self._targeted and y is None:
+            raise BadInput("a targeted attack needs the targets: generate(x, y).")
+        device, clip = self.estimator.device, self.estimator.clip_values
+        images = torch.from_numpy(np.asarray(x)).to(device)
+        predicted = torch.from_numpy(self.estimator.predict(np.asarray(x))).to(device)
+        classes = None if y is None else torch.from_numpy(label_format(np.asarray(y), self.estimator.nb_classes)).argmax(1).to(device)
+        labels, targets = predicted.argmax(1) if classes is None else classes, None
+        if self._targeted and classes is not None:
+            labels, targets = predicted.scatter(1, classes.unsqueeze(1), float("-inf")).argmax(1), classes
+        if clip is not None and not (np.ndim(clip[0]) == 0 or np.ptp(clip[0]) == np.ptp(clip[1]) == 0):
+            raise BadInput("almakit's attacks take one lower and one upper bound for all pixels; give clip_values=(0, 1).")
+        box = Box() if clip is None else Box(float(np.min(clip[0])), float(np.max(clip[1])))
+        self.result = self.attack(lambda batch: self.estimator._predict_framework(batch)[0], images, labels, targets, box=box, **self.options)
+        return self.result.adversarials.cpu().numpy()

@@ -1,0 +1,37 @@
+"""The call of adv-lib and AttackBench, ``attack(model=, inputs=, labels=, targeted=, targets=) -> images``, for our attacks. Needs neither library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attacks import get
+from ..core import Attack
+from ..core.oracle import Model
+
+Call = Callable[..., Tensor]
+
+
+def as_function(attack: str | Attack, **options: Any) -> Call:
+    """One of our attacks as such a function: ``as_function("alma(distance=l2, steps=100)")(model, inputs, labels)``.
+
+    ``inputs`` (B, ...) are in [0, 1] and ``labels`` (B,) the true classes. With ``targeted=True`` the targets are ``targets`` (B,), as AttackBench calls
+    it, or the labels themselves where no targets are given, as adv-lib does. Images nothing was found for come back unchanged. ``options`` are
+    those of our attacks' call: ``batch_size``, ``seed``, ``budget`` ...
+    """
+    ours = get(attack)
+
+    def run(model: Model, inputs: Tensor, labels: Tensor, targeted: bool = False, targets: Tensor | None = None, **_: Any) -> Tensor:
+        if not targeted:
+            return ours(model, inputs, labels, **options).adversarials
+        if targets is None:
+            with torch.no_grad():
+                logits = model(inputs)
+            targets, labels = labels, logits.scatter(1, labels.unsqueeze(1), float("-inf")).argmax(1)
+        return ours(model, inputs, labels, targets, **options).adversarials
+
+    run.__name__ = type(ours).__name__.lower()
+    return run

@@ -1,0 +1,143 @@
+"""foolbox: its attacks in our engine (``foolbox:LinfFMNAttack(steps=100)``), and ours as a foolbox ``MinimizationAttack``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attacks import get
+from ..core import Attack, Box, Result
+from ..distances.base import Distance
+from ..errors import BadInput
+from .foreign import Foreign, norm_name
+from .gate import Gate
+from .library import distribution, library, unknown
+
+foolbox = library("foolbox", "pip install foolbox, or pip install 'almakit[bridges]'")
+base = library("foolbox.attacks.base", "pip install foolbox")
+Base: Any = base.MinimizationAttack
+BaseDistance: Any = foolbox.distances.Distance
+
+
+@dataclass(frozen=True)
+class FoolboxForeign(Foreign):
+    """``foolbox:<class of foolbox.attacks>(settings)``. Attacks at a fixed radius take it as ``epsilon``."""
+
+    library = "foolbox"
+
+    @cached_property
+    def target(self) -> Callable[..., Any]:
+        name = self.name.partition(":")[2]
+        known = {key for key, value in vars(foolbox.attacks).items() if inspect.isclass(value) and issubclass(value, base.Attack)}
+        if name not in known:
+            raise unknown("foolbox", name, known)
+        found: Callable[..., Any] = getattr(foolbox.attacks, name)
+        return found
+
+    def guess_distance(self) -> str | None:
+        found = self.target.distance  # type: ignore[attr-defined]
+        return norm_name(found.p) if isinstance(found, foolbox.distances.LpDistance) else None
+
+    def radius(self) -> float | None:
+        return None if issubclass(self.target, base.MinimizationAttack) else self.epsilon  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fixed = not issubclass(self.target, base.MinimizationAttack)  # type: ignore[arg-type]
+        if fixed and self.epsilon is None:
+            raise BadInput(f"{self.name} works at a fixed radius: give epsilon=..., for example {self.name}(epsilon=0.3).")
+        if not fixed and self.epsilon is not None:
+            raise BadInput(f"{self.name} looks for the smallest change and takes no epsilon; read robust accuracy at any radius off the results.")
+
+    def targets_too(self) -> bool:
+        # Attacks without a targeted form say so when they are run.
+        return True
+
+    def version(self) -> str:
+        return distribution("foolbox")
+
+    def made(self) -> Any:
+        """foolbox's own attack object."""
+        given = {name: value.made() if isinstance(value, FoolboxForeign) else value for name, value in self.settings}
+        if "distance" in given:
+            given["distance"] = _their_distance(self.measure)
+        return self.target(**given)
+
+    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+        box = model.problem.box
+        wrapped = foolbox.PyTorchModel(model.eval(), bounds=(box.lo, box.hi), device=x.device)
+        criterion = foolbox.criteria.Misclassification(labels) if targets is None else foolbox.criteria.TargetedMisclassification(targets)
+        more = {} if self.minimal else {"epsilon": self.epsilon}
+        found: Tensor = self.made().run(wrapped, x, criterion, **more)
+        return found
+
+
+class FoolboxAttack(Base):
+    """One of our attacks as foolbox's: ``FoolboxAttack("alma(distance=l2, steps=100)")(fmodel, images, labels, epsilons=[0.5, 1.0])``.
+
+    Takes foolbox's models with their bounds and its criteria ``Misclassification`` and ``TargetedMisclassification``. ``result`` is our own
+    ``Result`` of the last call: distances, status and passes of each image.
+    """
+
+    def __init__(self, attack: str | Attack, **options: Any):
+        """``options`` are those of our attacks' call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
+        self.attack, self.options = get(attack), options
+        self.result: Result | None = None
+
+    @property
+    def distance(self) -> Any:
+        return _their_distance(self.attack.measure)
+
+    def run(self, model: Any, inputs: Any, criterion: Any, *, early_stop: float | None = None, **kwargs: Any) -> Any:
+        """Attacks ``inputs`` (B, ...), a tensor of torch or of eagerpy."""
+        base.raise_if_kwargs(kwargs)
+        eager = library("eagerpy", "pip install eagerpy")
+        x, restore = eager.astensor_(inputs)
+        if not isinstance(x.raw, Tensor):
+            raise BadInput("almakit's attacks work on torch tensors; wrap the model in foolbox.PyTorchModel.")
+        criterion = base.get_criterion(criterion)
+        box = Box(float(model.bounds.lower), float(model.bounds.upper))
+        labels, targets = _goal(model, x.raw, criterion)
+        result = self.attack(model, x.raw, labels, targets, box=box, **self.options)
+        self.result = result
+        return restore(eager.astensor(result.adversarials.to(x.raw)))
+
+
+def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]:
+    """Labels (B,) and targets (B,) of a criterion; a targeted one does not know the labels, so the model's own classes stand in."""
+    if isinstance(criterion, foolbox.criteria.Misclassification):
+        return criterion.labels.raw, None
+    if not isinstance(criterion, foolbox.criteria.TargetedMisclassification):
+        raise BadInput("almakit's attacks know foolbox's criteria Misclassification and TargetedMisclassification.")
+    targets = criterion.target_classes.raw
+    with torch.no_grad():
+        logits = model(x)
+    labels = logits.scatter(1, targets.unsqueeze(1), float("-inf")).argmax(1)
+    return labels, targets
+
+
+def _their_distance(distance: Distance) -> Any:
+    return _Measured(distance) if distance.norm is None else foolbox.distances.LpDistance(distance.norm)
+
+
+class _Measured(BaseDistance):
+    """A distance of ours that is no norm, for foolbox to measure with."""
+
+    def __init__(self, distance: Distance):
+        self.ours = distance
+
+    def __call__(self, reference: Any, perturbed: Any) -> Any:
+        (x, y), restore = library("eagerpy", "pip install eagerpy").astensors_(reference, perturbed)
+        return restore(type(x)(self.ours(x.raw, y.raw)))
+
+    def clip_perturbation(self, references: Any, perturbed: Any, epsilon: float) -> Any:
+        """What lies farther than ``epsilon`` goes back to the reference: there is no way to shrink a change in any distance."""
+        (x, y), restore = library("eagerpy", "pip install eagerpy").astensors_(references, perturbed)
+        outside = self.ours(x.raw, y.raw) > epsilon
+        return restore(type(x)(torch.where(outside.reshape(-1, *[1] * (x.raw.ndim - 1)), x.raw, y.raw)))

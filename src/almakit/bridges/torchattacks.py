@@ -1,0 +1,97 @@
+"""torchattacks: its attacks in our engine (``torchattacks:CW(steps=100)``), and ours as a torchattacks ``Attack``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..attacks import get
+from ..core import Attack, Result
+from ..errors import BadInput
+from .foreign import Foreign, norm_name
+from .gate import Gate
+from .library import distribution, library, unknown
+
+torchattacks = library("torchattacks", "pip install torchattacks, or pip install 'almakit[bridges]'")
+base = library("torchattacks.attack", "pip install torchattacks")
+Base: Any = base.Attack
+
+# What the attacks without a setting ``norm`` minimise, or whose ball they stay in; the library does not say it in code.
+MINIMISES = {"CW": "l2", "DeepFool": "l2", "EADL1": "l1", "EADEN": "l1", "SparseFool": "l0", "OnePixel": "l0", "Pixle": "l0", "JSMA": "l0", "GN": "l2"}
+IN_L2_BALL = ("PGDL2", "PGDRSL2")
+
+
+@dataclass(frozen=True)
+class TorchattacksForeign(Foreign):
+    """``torchattacks:<attack>(settings)``; ``eps``, where an attack has it, is the radius its successes are held to."""
+
+    library = "torchattacks"
+
+    @cached_property
+    def target(self) -> Callable[..., Any]:
+        name = self.name.partition(":")[2]
+        known = {key for key, value in vars(torchattacks).items() if inspect.isclass(value) and issubclass(value, base.Attack)}
+        if name not in known:
+            raise unknown("torchattacks", name, known)
+        found: Callable[..., Any] = getattr(torchattacks, name)
+        return found
+
+    def guess_distance(self) -> str | None:
+        name = self.name.partition(":")[2]
+        if "norm" in self.values:
+            return norm_name(self.values["norm"])
+        return MINIMISES.get(name) or ("l2" if name in IN_L2_BALL else "linf" if "eps" in self.parameters else None)
+
+    def targets_too(self) -> bool:
+        return "targeted" in self.made(nn.Linear(1, 1)).supported_mode
+
+    def version(self) -> str:
+        return distribution("torchattacks")
+
+    def made(self, model: nn.Module) -> Any:
+        """torchattacks' own attack object."""
+        return self.target(model, **dict(self.settings))
+
+    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+        attack = self.made(model.eval())
+        if targets is not None:
+            attack.set_mode_targeted_by_label(quiet=True)
+        found: Tensor = attack(x, labels if targets is None else targets)
+        return found
+
+
+class TorchattacksAttack(Base):
+    """One of our attacks as torchattacks': ``TorchattacksAttack(model, "alma(distance=l2, steps=100)")(images, labels)``.
+
+    ``set_mode_targeted_by_function`` and its sisters work, and so does ``set_normalization_used``. ``result`` is our own ``Result`` of the last call.
+    """
+
+    def __init__(self, model: nn.Module, attack: str | Attack, **options: Any):
+        """``options`` are those of our attacks' call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
+        ours = get(attack)
+        super().__init__(type(ours).__name__, model)
+        self.ours, self.options = ours, options
+        self.result: Result | None = None
+        self.supported_mode = ["default", "targeted"] if ours.can_target else ["default"]
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """The adversarial images (B, ...) of ``images`` (B, ...) in [0, 1] with ``labels`` (B,)."""
+        images, labels = images.clone().detach().to(self.device), labels.clone().detach().to(self.device)
+        targets = None
+        if self.targeted:
+            targets = self.get_target_label(images, labels)
+            if self.attack_mode == "targeted(label)":
+                # The labels given are the targets; the model's own classes stand in for the labels.
+                logits = self.get_output_with_eval_nograd(images)
+                labels = logits.scatter(1, targets.unsqueeze(1), float("-inf")).argmax(1)
+        if self.attack_mode not in ("default", "targeted(label)") and targets is not None and bool((targets == labels).any()):
+            raise BadInput("a target equals its label; let the target function give another class.")
+        # The module itself where nothing is to be normalised: then precision, mode and frozen weights are seen to.
+        model = self.get_logits if self.normalization_used is not None else self.model
+        self.result = self.ours(model, images, labels, targets, **self.options)
+        return self.result.adversarials

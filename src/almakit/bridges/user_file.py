@@ -1,0 +1,97 @@
+"""A user's own attack, ``file.py:function(model, x, y) -> x_adv``, run and judged like one of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..data import user_file
+from ..errors import BadInput
+from .foreign import Foreign
+from .gate import Gate
+
+
+@dataclass(frozen=True)
+class UserAttack(Foreign):
+    """``function(model, x, y)`` out of a file; ``x`` (B, ...) in [0, 1], ``y`` (B,) labels, ``model`` a torch module from images to logits.
+
+    Further parameters of the function are settings: ``my.py:attack(steps=50)``. A parameter ``targets`` makes it an attack that can be targeted: it
+    is given (B,) classes, or None. What it minimises is said by ``distance=...`` in the text, or by an attribute ``distance`` of the function;
+    otherwise l2 is measured. A parameter ``eps`` or ``epsilon`` is the radius of a ball.
+    """
+
+    library = ""
+
+    @cached_property
+    def target(self) -> Callable[..., Any]:
+        function = user_file.function(self.name)
+        if len(_positional(function)) < 3:
+            raise BadInput(f"{self.name} must be a function of (model, x, y) that returns the adversarial images; further parameters are settings.")
+        return function
+
+    def hidden(self) -> tuple[str, ...]:
+        return (*_positional(self.target)[:3], "targets")
+
+    def guess_distance(self) -> str:
+        return str(self.defaults.get("distance") or getattr(self.target, "distance", "l2"))
+
+    def radius(self) -> float | None:
+        given = self.values.get("epsilon", super().radius())
+        return float(given) if isinstance(given, (int, float)) else None
+
+    def targets_too(self) -> bool:
+        return "targets" in inspect.signature(self.target).parameters
+
+    def version(self) -> str:
+        return f"sha256 {hashlib.sha256(Path(user_file.split(self.name)[0]).expanduser().read_bytes()).hexdigest()[:16]}"
+
+    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+        more = {"targets": targets} if self.targets_too() else {}
+        with user_file.importable(self.name):
+            found: Tensor = self.target(model, x, labels, **dict(self.settings), **more)
+        return found
+
+
+@dataclass(frozen=True)
+class FunctionAttack(UserAttack):
+    """A function of (model, x, y) that only Python has, as an attack: ``FunctionAttack.of(my_function, distance="linf")``."""
+
+    function: Callable[..., Any] | None = None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], **settings: Any) -> FunctionAttack:
+        """The function as an attack; ``settings`` are its own further parameters and ``distance``, ``epsilon``, ``at_once``."""
+        from .foreign import OURS
+
+        own = {key: settings.pop(key) for key in OURS if key in settings}
+        name = f"python:{getattr(function, '__name__', type(function).__name__)}"
+        return cls(name=name, settings=tuple(settings.items()), function=function, **own)
+
+    @cached_property
+    def target(self) -> Callable[..., Any]:
+        if not callable(self.function) or len(_positional(self.function)) < 3:
+            raise BadInput("an attack of your own is a function of (model, x, y) that returns the adversarial images.")
+        return self.function
+
+    def version(self) -> str:
+        code = getattr(self.function, "__code__", None)
+        if code is None:
+            return "unknown"
+        plain = [each for each in code.co_consts if each is None or isinstance(each, (bool, int, float, str))]
+        return f"code {hashlib.sha256(code.co_code + repr((code.co_names, plain)).encode()).hexdigest()[:16]}"
+
+    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+        more = {"targets": targets} if self.targets_too() else {}
+        found: Tensor = self.target(model, x, labels, **dict(self.settings), **more)
+        return found
+
+
+def _positional(function: Callable[..., Any]) -> list[str]:
+    return [name for name, each in inspect.signature(function).parameters.items() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]

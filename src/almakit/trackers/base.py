@@ -1,0 +1,61 @@
+"""What a tracker is told, and the part all trackers by name share: events become named numbers at a step.
+
+An event is a dict of plain values with a key ``event``:
+
+* ``begin``: ``settings`` of the run, ``folder``
+* ``trace``: the course of an attack on one image: ``attack``, ``image``, ``step``, ``values`` (name -> number)
+* ``progress``: after each chunk: ``attack``, ``images`` seen, ``fooled`` (share), ``median`` (distance, None where it is infinite)
+* ``end``: ``ending`` and, where the run is whole, ``summary``: the contents of summary.json
+
+An attack called from Python hands its trace over as it is, without ``event``: ``step``, ``image`` (B,) and tensors (B,), of which the mean is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+Numbers = dict[str, float]
+
+
+class Tracker:
+    """Turns events into ``settings`` and ``numbers``; a subclass writes them down."""
+
+    def settings(self, values: dict[str, Any]) -> None:
+        """What a run was begun with."""
+
+    def numbers(self, values: Numbers, step: int) -> None:
+        """Finite numbers by name, e.g. ``alma(distance=l2, steps=100)/fooled``."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Everything is written."""
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        kind = event.get("event")
+        if kind is None:
+            self._write({name: _mean(value) for name, value in event.items() if name not in ("step", "image")}, int(event["step"]))
+        elif kind == "begin":
+            self.settings(event["settings"])
+        elif kind == "trace":
+            self._write({f"{event['attack']}/{event['image']}/{name}": value for name, value in event["values"].items()}, event["step"])
+        elif kind == "progress":
+            self._write({f"{event['attack']}/{name}": event[name] for name in ("fooled", "median")}, event["images"])
+        elif kind == "end":
+            for part in (event.get("summary") or {}).get("attacks", ()):
+                found = {"success rate": part["success_rate"]["value"], "median": part["median_all"]["value"], "forwards": part["forwards"]["mean"],
+                         "backwards": part["backwards"]["mean"]}  # fmt: skip
+                self._write({f"{part['attack']}/summary/{name}": value for name, value in found.items()}, 0)
+            self.close()
+
+    def _write(self, values: dict[str, Any], step: int) -> None:
+        finite = {name: float(value) for name, value in values.items() if isinstance(value, (bool, int, float)) and math.isfinite(value)}
+        if finite:
+            self.numbers(finite, step)
+
+
+def _mean(value: Any) -> float | None:
+    """The mean of the finite entries of a tensor (B,)."""
+    numbers = [float(each) for each in value.flatten().tolist()] if hasattr(value, "tolist") else [value]
+    finite = [each for each in numbers if isinstance(each, (int, float)) and math.isfinite(each)]
+    return sum(finite) / len(finite) if finite else None

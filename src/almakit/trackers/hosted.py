@@ -1,0 +1,55 @@
+"""MLflow and Weights & Biases, where they are installed, through the same events."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Any
+
+from ..errors import Unavailable
+from .base import Numbers, Tracker
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except Exception as error:
+        raise Unavailable(f"{name} cannot be imported ({error}): pip install {name}.") from error
+
+
+class MLflow(Tracker):
+    """``mlflow:<experiment>``: parameters and metrics of an MLflow run, at whatever tracking URI MLflow is set to."""
+
+    def __init__(self, experiment: str):
+        self.mlflow = _library("mlflow")
+        if experiment:
+            self.mlflow.set_experiment(experiment)
+        self.run = self.mlflow.start_run()
+
+    def settings(self, values: dict[str, Any]) -> None:
+        # MLflow's parameters hold 500 characters in older versions.
+        self.mlflow.log_params({name: str(value)[:500] for name, value in values.items()})
+
+    def numbers(self, values: Numbers, step: int) -> None:
+        # MLflow allows letters, digits and _-./ and blanks in names.
+        self.mlflow.log_metrics({re.sub(r"[^\w\-./ ]+", "_", name): value for name, value in values.items()}, step=step)
+
+    def close(self) -> None:
+        self.mlflow.end_run()
+
+
+class WandB(Tracker):
+    """``wandb:<project>``: config and history of a Weights & Biases run; WANDB_MODE=offline keeps it on this machine."""
+
+    def __init__(self, project: str):
+        self.run = _library("wandb").init(project=project or "almakit")
+
+    def settings(self, values: dict[str, Any]) -> None:
+        self.run.config.update(values)
+
+    def numbers(self, values: Numbers, step: int) -> None:
+        # Steps of W&B only grow, and ours start again with each attack: the step is a number like the others.
+        self.run.log({**values, "step": step})
+
+    def close(self) -> None:
+        self.run.finish()

@@ -1,0 +1,129 @@
+"""Wheel and sdist hold what they must; a package of someone else's adds a distance and an attack; shells complete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from almakit.cli.main import VERBS, main
+from almakit.version import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = Path(__file__).parent / "plugin"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean copy of the project, and its wheel and sdist made by setuptools as ``python -m build`` has it do."""
+    place = tmp_path_factory.mktemp("built")
+    copy = place / "project"
+    leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info", "results", "*.pyc")
+    copy.mkdir()
+    for name in ("src", "docs", "tests"):
+        shutil.copytree(ROOT / name, copy / name, ignore=leave_out)
+    papers = ("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md")
+    for file in (*papers, "pyproject.toml", "MANIFEST.in", "constraints.txt", "Makefile", "mkdocs.yml"):
+        shutil.copy(ROOT / file, copy / file)
+    done = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place)], cwd=copy, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place
+
+
+def test_the_wheel_is_whole(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    assert wheel.name == f"almakit-{VERSION}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        metadata = archive.read(f"almakit-{VERSION}.dist-info/METADATA").decode()
+        archive.extractall(tmp_path)
+    source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "almakit").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert source <= names, f"left out: {sorted(source - names)}"
+    assert "almakit/py.typed" in names and not [name for name in names if name.startswith("tests")]
+    for extra in ("cli", "report", "ray", "vision", "bridges", "docs", "dev"):
+        assert f"Provides-Extra: {extra}" in metadata
+    # It runs from where it was unpacked, with what it ships.
+    code = "import almakit; print(almakit.__file__); m = almakit.models.load('mnist/smallcnn-tiny'); print(len(almakit.data.load('mnist-demo', limit=3)))"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split() == [str(tmp_path / "almakit" / "__init__.py"), "3"]
+
+
+def test_the_sdist_is_whole(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "src/almakit/py.typed", "tests/conftest.py", "mkdocs.yml"} <= names
+
+
+@pytest.fixture(scope="module")
+def plugged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which the example package is installed beside almakit."""
+    place = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(PLUGIN, place / "source", ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
+    target = place / "site"
+    offline = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    command = [sys.executable, "-m", "pip", "install", *offline, "--target", str(target), str(place / "source")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {**os.environ, "PYTHONPATH": str(target)}
+
+
+def almakit(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "almakit", *arguments], env=env, capture_output=True, text=True)
+
+
+def test_a_package_adds_a_distance_and_an_attack(plugged: dict[str, str], tmp_path: Path) -> None:
+    assert "straight" in almakit(["ls", "attacks"], plugged).stdout
+    attacks = ["--attack", "straight(steps=30)", "--attack", "alma(distance=l4, steps=20)"]
+    done = almakit(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "6", *attacks, "--out", str(tmp_path / "run")], plugged)
+    assert done.returncode in (0, 4), done.stderr
+    assert "straight(distance=l2, steps=30)" in done.stdout and "alma(distance=l4, steps=20)" in done.stdout
+    assert almakit(["verify", str(tmp_path / "run")], plugged).returncode == 0
+
+
+def test_a_broken_package_is_a_sentence_and_cannot_replace_a_name(plugged: dict[str, str]) -> None:
+    base = ["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--attack"]
+    done = almakit([*base, "alma(distance=broken)"], plugged)
+    assert done.returncode == 1 and "comes from the package almakit-example, which cannot be loaded" in done.stderr
+    code = "from almakit.distances import get; print(type(get('l2')).__module__)"
+    shown = subprocess.run([sys.executable, "-c", code], env=plugged, capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "almakit.distances.lp"
+
+
+def completed(*words: str) -> list[str]:
+    """What bash would offer after these words, the last of which is being typed."""
+    script = 'source <("$0" -m almakit completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _almakit; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", script, sys.executable, *words], capture_output=True, text=True, check=True)
+    assert not done.stderr
+    return done.stdout.split()
+
+
+def test_bash_completes_verbs_flags_and_names() -> None:
+    assert set(completed("almakit", "")) >= set(VERBS)
+    assert completed("almakit", "com") == ["compare", "completion"]
+    assert "--attack" in completed("almakit", "run", "--a") and "--shard" not in completed("almakit", "run", "--a")
+    assert completed("almakit", "run", "--attack", "alma-pl") == ["alma-plus"]
+    assert completed("almakit", "run", "--dtype", "float") == ["float32", "float64", "float16"]
+    assert set(completed("almakit", "ls", "")) >= {"attacks", "distances", "models", "data"}
+    assert "mnist/smallcnn-tiny" in completed("almakit", "run", "--model", "mnist/")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_verb_and_flag_is_in_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from almakit.cli.completion import actions
+
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for verb in VERBS:
+        assert verb in script
+        for action in actions(verb):
+            assert all(flag.lstrip("-") in script for flag in action.option_strings)
+    if shell != "fish":
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
