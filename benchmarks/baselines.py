@@ -1,21 +1,23 @@
-"""Our versions of other papers' attacks beside the same attacks in other libraries and in the paper's tables: same images, one run.
+"""Other papers' attacks as we have them, beside the same attacks in other libraries and in the paper's tables: same images, one run.
 
     python benchmarks/baselines.py                                            what is missing in benchmarks/results/baselines.json
-    python benchmarks/baselines.py --models smallcnn-trades --attacks ddn,fmn/l1 --limit 50     one network, some attacks, fewer images
-    python benchmarks/baselines.py --only-ours --again                        our cells anew, the peers' as they were kept
-    python benchmarks/baselines.py --table                                    the kept results, nothing is run
+    python benchmarks/baselines.py --attacks ddn,fmn/l1 --networks smallcnn   some rows
+    python benchmarks/baselines.py --who ours --again                         our cells anew, the peers' as they were kept
+    python benchmarks/baselines.py --linear                                   ratios to the exact optimum of linear models, ours and the peers'
+    python benchmarks/baselines.py --table --docs docs/parity.md              the kept results, into that page; nothing is run
 
-For each network, attack and distance: success rate, median distance, forwards and backwards per attacked image and seconds of our default, of
-our version with the paper's settings, of the peers, and of the paper (10 000 images there). A row is held when our default's success rate is at most half
-a point below the best peer's and its median at most 2 % above the best peer's. Cells are kept one by one; what is kept is not run again.
+For each network, attack and distance: success rate, median distance, forwards and backwards per attacked image of our default, of variants of it,
+of the peers, and of the paper (10 000 images there). A row is held when our default's success rate is at most half a point below the best peer's
+and its median at most 2 % above the best peer's, on the images both had. Cells are kept one by one, from cheap to expensive; what is kept is
+not run again. The rows are in ``baseline_rows.py``.
 
 The peers need an environment of their own, with ``src`` on PYTHONPATH and ALMAKIT_DATA set as for the tests:
 
     python3.11 -m venv bench && echo "setuptools<81" > constraint.txt
-    PIP_CONSTRAINT=constraint.txt bench/bin/pip install torch==2.13.0 torchvision safetensors adv-lib==0.2.8 foolbox==3.3.4 torchattacks==3.5.1
+    PIP_CONSTRAINT=constraint.txt bench/bin/pip install torch==2.13.0 torchvision safetensors numba adv-lib==0.2.8 foolbox==3.3.4 torchattacks==3.5.1
 
 (adv-lib runs only with a setuptools that still has pkg_resources. torchvision may lack its compiled operators beside a CPU torch: they are
-declared, never called.)
+declared, never called. ``--linear`` also needs scipy.)
 """
 
 from __future__ import annotations
@@ -23,179 +25,171 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import statistics
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 import common
-import peers
 import torch
+from baseline_rows import ROWS, Row
 from torch import nn
 
 from almakit import data, models
 
 HERE = Path(__file__).resolve().parent
-MODELS = ("smallcnn", "smallcnn-ddn", "smallcnn-trades")
-NORMS = {"l0": 0.0, "l1": 1.0, "l2": 2.0, "linf": math.inf}
 RATE_WITHIN, MEDIAN_WITHIN = 0.5, 1.02
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the comparison: our default and our paper's version as text (``{steps}`` is filled in), the peers, the paper's (attack, budget)."""
-
-    attack: str
-    distance: str
-    ours: str
-    as_published: str | None = None
-    peers: dict[str, peers.Peer] = field(default_factory=dict)
-    paper: tuple[str, str] | None = None
-
-    @property
-    def key(self) -> str:
-        return f"{self.attack}/{self.distance}"
-
-
-def _for_norms() -> Iterator[Row]:
-    """The attacks that exist for several norms."""
-    for name, norm in NORMS.items():
-        said = f"distance={name}, steps={{steps}}"
-        title = "LInf" if name == "linf" else name.upper()
-        in_paper = name in ("l1", "l2")
-        yield Row("fmn", name, f"fmn({said})", f"fmn({said}, adaptive=false, overshoot=0)",
-                  {"adv-lib": peers.adv_lib("fmn", norm=norm), "foolbox": peers.foolbox(f"{title}FMNAttack")},
-                  ("fmn", "{steps}") if in_paper else None)
-        yield Row("pdpgd", name, f"pdpgd({said})", f"pdpgd({said}, rate=0.1, ratio=0.01, scaled=false)",
-                  {"adv-lib": peers.adv_lib("pdpgd", "num_steps", norm=norm)})
-        if name == "l0":
-            continue
-        fab = {"adv-lib": peers.adv_lib("fab", "n_iter", norm=norm)}
-        if name != "l1":  # torchattacks' l1 version stops with an error
-            fab["torchattacks"] = peers.torchattacks("FAB", norm="Linf" if name == "linf" else "L2", eps=1e9)
-        yield Row("fab", name, f"fab({said})", f"fab({said}, search=0)", fab, ("fab", "{steps}") if in_paper else None)
-        yield Row("fab-t", name, f"fab({said}, targeted_classes=9)", None,
-                  {"adv-lib": peers.adv_lib("fab", "n_iter", norm=norm, targeted_restarts=True, restarts=9)})
-        if name == "l1":
-            continue
-        deepfool = {"adv-lib": peers.adv_lib("df", norm=norm), "foolbox": peers.foolbox("L2DeepFoolAttack" if name == "l2" else "LinfDeepFoolAttack")}
-        if name == "l2":
-            deepfool["torchattacks"] = peers.torchattacks("DeepFool")
-        yield Row("deepfool", name, f"deepfool({said})", f"deepfool({said}, boxed=false, damping=1, pull_back=0)", deepfool)
-
-
-ROWS: list[Row] = [
-    Row("ddn", "l2", "ddn(steps={steps})", "ddn(steps={steps}, adaptive=false, levels=256)",
-        {"adv-lib": peers.adv_lib("ddn", levels=None), "adv-lib, 256 levels": peers.adv_lib("ddn", levels=256),
-         "foolbox": peers.foolbox("DDNAttack")}, ("ddn", "{steps}")),
-    *_for_norms(),
-    Row("superdeepfool", "l2", "superdeepfool(steps={steps})", "superdeepfool(steps={steps}, gain=none)", {"adv-lib": peers.adv_lib("sdf")}),
-    Row("pdgd", "l2", "pdgd(steps={steps})", "pdgd(steps={steps}, rate=0.1, ratio=0.01, scaled=false)",
-        {"adv-lib": peers.adv_lib("pdgd", "num_steps")}),
-    Row("sigma-zero", "l0", "sigma-zero(steps={steps})", "sigma-zero(steps={steps}, trim=0)",
-        {"adv-lib": peers.adv_lib("sigma_zero", "num_steps")}),
-    Row("ead", "l1", "ead(steps={steps})", "ead(steps={steps}, rule=en)", {"foolbox": peers.foolbox("EADAttack")}, ("ead", "9x{steps}")),
-    Row("cw", "l2", "cw(steps={steps})", None,
-        {"adv-lib": peers.adv_lib("carlini_wagner_l2", "max_iterations"), "foolbox": peers.foolbox("L2CarliniWagnerAttack")}, ("cw", "9x{steps}")),
-]  # fmt: skip
+BATCH = {"mnist": 100, "cifar10": 64}
 
 
 @cache
-def _network(name: str) -> nn.Module:
-    return models.load(f"mnist/{name}")
+def _network(data_set: str, name: str) -> nn.Module:
+    return models.load(f"{data_set}/{name}")
 
 
 @cache
-def _images(limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return data.load("mnist", limit=limit).tensors()
+def _images(data_set: str, first: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x, labels = data.load(data_set, limit=first + count).tensors()
+    return x[first:], labels[first:]
 
 
-def _published(network: str, row: Row, steps: int) -> common.Cell | None:
+def cells_of(row: Row, network: str) -> dict[str, str]:
+    """Who is run for a row and a network, with the key of the cell."""
+    found = {}
+    for who, what in [*{"ours": row.ours, **row.also}.items(), *((who, f"{row.steps} steps") for who in row.peers)]:
+        count = row.count(who)
+        which = f"{count} images" if row.first == 0 else f"images {row.first}-{row.first + count - 1}"
+        found[who] = f"{network}|{row.key}|{who}|{what}|{which}"
+    return found
+
+
+def run(row: Row, network: str, who: str) -> common.Cell:
+    """One cell."""
+    x, labels = _images(row.data, row.first, row.count(who))
+    model, batch = _network(row.data, network), BATCH[row.data]
+    if who not in row.peers:
+        return common.run_ours({"ours": row.ours, **row.also}[who], model, x, labels, batch)
+    torch.manual_seed(0)
+    distance, within = row.distance.split(" ")[0], math.inf if row.epsilon is None else row.epsilon
+    return common.run_peer(row.peers[who], model, x, labels, row.steps, distance, batch, within)
+
+
+@cache
+def _paper_lines() -> list[dict[str, str]]:
+    with (files("almakit.paper") / "tables.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def published(row: Row, network: str) -> str:
     """The paper's line for a row, where it has one."""
     if row.paper is None:
-        return None
-    wanted = {"dataset": "mnist", "model": network, "distance": row.distance, "attack": row.paper[0], "budget": row.paper[1].format(steps=steps)}
-    with (files("almakit.paper") / "tables.csv").open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            if wanted.items() <= line.items():
-                return {"asr": float(line["asr_percent"]), "median": float(line["median_distance"]), "forwards": float(line["forwards"]),
-                        "backwards": float(line["backwards"])}
-    return None
+        return "–"
+    wanted = {"dataset": row.data, "model": network, "distance": row.distance, "attack": row.paper[0], "budget": row.paper[1]}
+    for line in _paper_lines():
+        if wanted.items() <= line.items():
+            return f"{float(line['asr_percent']):.4g} / {float(line['median_distance']):.4g} ({line['forwards']} / {line['backwards']})"
+    return "–"
 
 
-def run(row: Row, network: str, results: common.Results, chosen: argparse.Namespace) -> dict[str, common.Cell]:
-    """The cells of a row and a network, those that are missing run first."""
-    texts = {"ours": row.ours, "ours, as published": row.as_published}
-    cells: dict[str, common.Cell] = {}
-    x, labels = _images(chosen.limit)
-    for who, text in ((who, text.format(steps=chosen.steps)) for who, text in texts.items() if text):
-        key = f"{network}|{row.key}|{who}|{text}|{chosen.limit} images"
-        if not chosen.table and (chosen.again or key not in results.cells):
-            results.keep(key, common.run_ours(text, _network(network), x, labels, chosen.batch))
-        cells |= {who: results.cells[key]} if key in results.cells else {}
-    for who, peer in row.peers.items():
-        key = f"{network}|{row.key}|{who}|{chosen.steps} steps|{chosen.limit} images"
-        if not (chosen.table or chosen.only_ours or key in results.cells):
-            torch.manual_seed(0)
-            results.keep(key, common.run_peer(peer, _network(network), x, labels, chosen.steps, row.distance, chosen.batch))
-        cells |= {who: results.cells[key]} if key in results.cells else {}
-    return cells
+def shown(cell: common.Cell | None, row: Row, who: str) -> str:
+    """success / median (forwards / backwards), with the number of images where it is not the row's."""
+    if cell is None:
+        return "–"
+    if "error" in cell:
+        return cell["error"]
+    median = "" if row.epsilon is not None else f" / {_value(cell['median'])}"
+    images = f", {row.count(who)} images" if row.count(who) != row.images else ""
+    return f"{cell['asr']:.4g}{median} ({cell['forwards']:.0f} / {cell['backwards']:.0f}{images})"
 
 
-def lines(row: Row, network: str, cells: dict[str, common.Cell], steps: int) -> list[list[str]]:
-    """A row and a network as lines of the table; the verdict stands beside our default."""
-    paper = _published(network, row, steps)
-    shown = []
-    for who, cell in [*cells.items(), *([("paper", paper)] if paper else [])]:
-        median = cell["median"]
-        passes = f"{cell['forwards']:.4g} / {cell['backwards']:.4g}"
-        shown.append([network, row.key, who, f"{cell['asr']:.1f}", "∞" if median is None else f"{median:.4g}", passes,
-                      f"{cell['seconds']:.0f}" if "seconds" in cell else "", verdict(cells) if who == "ours" else ""])
-    return shown
+def _value(median: float | None) -> str:
+    return "∞" if median is None else f"{median:.4g}" if median >= 1e-3 else f"{median:.3e}"
 
 
-def verdict(cells: dict[str, common.Cell]) -> str:
-    """How our default compares with the best peer, success rate and median each for itself; empty where there is none."""
-    others = [cell for who, cell in cells.items() if not who.startswith("ours")]
-    if not others:
-        return ""
-    ours, best_rate = cells["ours"], max(cell["asr"] for cell in others)
-    best = min((cell["median"] for cell in others if cell["median"] is not None), default=math.inf)
-    median = math.inf if ours["median"] is None else ours["median"]
-    ratio = median / best if best < math.inf else 0.0 if median < math.inf else 1.0
-    held = ours["asr"] >= best_rate - RATE_WITHIN and ratio <= MEDIAN_WITHIN
-    return f"{ours['asr'] - best_rate:+.1f} points, x {ratio:.3f}: {'held' if held else '**missed**'}"
+def verdict(row: Row, cells: dict[str, common.Cell]) -> str:
+    """How our default compares with the best peer, success rate and median each for itself, on the images both had."""
+    ours, points, ratios = cells["ours"]["distances"], [], []
+    for who in row.peers:
+        theirs = cells.get(who, {}).get("distances")
+        if theirs:
+            count = min(len(ours), len(theirs))
+            points.append(_rate(ours[:count]) - _rate(theirs[:count]))
+            ratios.append(_median(ours[:count]) / _median(theirs[:count]) if _median(theirs[:count]) < math.inf else 0.0)
+    if not points:
+        return "no peer"
+    held = min(points) >= -RATE_WITHIN and (row.epsilon is not None or max(ratios) <= MEDIAN_WITHIN)
+    median = "" if row.epsilon is not None else f", x {max(ratios):.3f}"
+    return f"{min(points):+.1f} points{median}: {'held' if held else '**missed**'}"
+
+
+def _rate(distances: list[float | None]) -> float:
+    return 100 * sum(value is not None for value in distances) / len(distances)
+
+
+def _median(distances: list[float | None]) -> float:
+    return statistics.median(math.inf if value is None else value for value in distances)
+
+
+def table(rows: list[Row], networks: set[str], results: common.Results) -> str:
+    """The kept results as markdown."""
+    lines = []
+    for row in rows:
+        for network in [name for name in row.networks if not networks or name in networks]:
+            cells = {who: results.cells[key] for who, key in cells_of(row, network).items() if key in results.cells}
+            if "ours" not in cells:
+                continue
+            variants = [f"{who.removeprefix('ours, ')}: {shown(cells.get(who), row, who)}" for who in row.also]
+            others = [f"{who}: {shown(cells.get(who), row, who)}" for who in row.peers]
+            which = f"{row.images}" if row.first == 0 else f"{row.first}–{row.first + row.images - 1}"
+            lines.append([row.attack, row.distance.replace("<=", "≤"), network, which, shown(cells["ours"], row, "ours"), "; ".join(variants) or "–",
+                          "; ".join(others) or "–", published(row, network), verdict(row, cells)])
+    head = ["attack ", "distance ", "network ", "images", "ours", "ours, variants ", "peers ", "paper", "ours against the best peer "]
+    return common.markdown(head, lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--models", default=",".join(MODELS), help="networks of the paper's MNIST table, comma-separated")
+    parser.add_argument("--networks", default="", help="networks, comma-separated; all when left out")
     parser.add_argument("--attacks", default="", help="attack or attack/distance, comma-separated; all when left out")
-    parser.add_argument("--limit", type=int, default=200, help="the first so many test images")
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--batch", type=int, default=100)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only-ours", action="store_true", help="run no peer, so that no other library is needed")
+    parser.add_argument("--who", choices=("ours", "peers", "all"), default="all", help="run no peer, or nothing but peers")
     parser.add_argument("--again", action="store_true", help="run our cells again even where they are kept")
+    parser.add_argument("--most", type=int, default=None, help="leave out cells that cost more passes than this")
+    parser.add_argument("--linear", action="store_true", help="linear models with a known optimum instead of networks")
     parser.add_argument("--table", action="store_true", help="print the kept results and run nothing")
+    parser.add_argument("--docs", type=Path, default=None, help="a page whose section between the baselines markers gets the tables")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "baselines.json", help="where results are kept")
     chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    wanted = {name for name in chosen.attacks.split(",") if name}
+    torch.set_num_threads(1)
+    results = common.Results(chosen.out)
+    wanted, networks = ({word for word in words.split(",") if word} for words in (chosen.attacks, chosen.networks))
     unknown = wanted - {name for row in ROWS for name in (row.attack, row.key)}
     if unknown:
         parser.error(f"there is no row {', '.join(sorted(unknown))}; the rows are {', '.join(row.key for row in ROWS)}.")
-    results, table = common.Results(chosen.out), []
-    for network in chosen.models.split(","):
-        for row in ROWS:
-            if not wanted or row.attack in wanted or row.key in wanted:
-                found = lines(row, network, run(row, network, results, chosen), chosen.steps)
-                for line in found:
-                    print(" | ".join(line), flush=True)
-                table += found
-    head = ["network ", "attack ", "who ", "success %", "median", "forwards / backwards", "seconds", "ours against the best peer "]
-    print("\n" + common.markdown(head, table))
+    if chosen.linear:
+        import baselines_linear
+
+        baselines_linear.main(results, wanted, chosen.table, chosen.again, chosen.docs)
+        return
+    rows = [row for row in ROWS if not wanted or row.attack in wanted or row.key in wanted]
+    todo = [(row.passes * row.count(who), row, network, who, key) for row in rows for network in row.networks if not networks or network in networks
+            for who, key in cells_of(row, network).items()]
+    for cost, row, network, who, key in [] if chosen.table else sorted(todo, key=lambda job: job[0]):
+        ours = who not in row.peers
+        skip = (chosen.who == "ours" and not ours) or (chosen.who == "peers" and ours) or (chosen.most is not None and cost > chosen.most)
+        if skip or (key in results.cells and not (chosen.again and ours)):
+            continue
+        try:
+            cell = run(row, network, who)
+        except Exception as error:  # a peer that stops must not stop the others; what it said is part of the comparison
+            if ours:
+                raise
+            cell = {"error": f"stops: {type(error).__name__}"}
+        results.keep(key, cell)
+        print(key, shown(cell, row, who), f"{cell.get('seconds', 0):.0f} s", flush=True)
+    text = table(rows, networks, results)
+    print(text)
+    if chosen.docs:
+        common.replace_section(chosen.docs, "baselines", text)
 
 
 if __name__ == "__main__":

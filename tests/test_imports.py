@@ -115,6 +115,11 @@ def test_attacks_know_the_core_and_no_other_attack() -> None:
         assert not others, f"{module} knows {others}"
 
 
+def test_bridges_know_attacks_and_the_core() -> None:
+    # A user's own attack is a file, read as models and data of his own are.
+    assert not beyond("bridges", {"core", "attacks", "distances.base"}, {"bridges.user_file": {"data.user_file", "data"}})
+
+
 def test_models_and_data_keep_to_themselves() -> None:
     # Weights are files that the data room's hub finds, its readers convert, and its loader of a user's own file runs.
     files = {"models.load": {"data.hub", "data.user_file"}, "models.foreign": {"data.hub"}, "models.weights": {"data.convert"}}
@@ -130,7 +135,7 @@ def test_the_report_knows_records_and_never_torch() -> None:
             assert "torch" not in imports_of(path)[1], path.name
 
 
-@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "report", "eval", "train", "paper"])
+@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "report", "eval", "train", "paper", "bridges", "trackers"])
 def test_no_room_knows_the_command_line(room: str) -> None:
     assert not any(inside(name, "cli") for names in rooms_known(room).values() for name in names)
 

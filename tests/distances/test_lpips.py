@@ -13,7 +13,8 @@ from torch import Tensor
 
 from almakit import distances
 from almakit.data import hub
-from almakit.distances.lpips import LPIPS, LPIPSLearned, _weights
+from almakit.distances.base import Bound
+from almakit.distances.lpips import LPIPS, LPIPSLearned, _network, _weights
 from almakit.errors import BadInput
 
 DECLARED = torch.library.Library("torchvision", "FRAGMENT")  # what it declares lives as long as it does
@@ -114,6 +115,7 @@ def test_a_place_without_any_activation_stays_finite() -> None:
 
 def test_weights_are_read_once_and_frozen() -> None:
     _weights.cache_clear()
+    _network.cache_clear()
     x, y = pairs(32, 0.1)
     for _ in range(3):
         LPIPSLearned()(x, y)
@@ -121,6 +123,21 @@ def test_weights_are_read_once_and_frozen() -> None:
     information = _weights.cache_info()
     assert information.misses == 2  # trunk and heads, once each
     assert not any(value.requires_grad for value in _weights("lpips/alexnet-features.safetensors", x.dtype, x.device).values())
+
+
+@pytest.mark.parametrize("size", [31, 32, 33, 34, 35, (31, 64), (63, 70), 72], ids=str)
+@pytest.mark.parametrize("name", ["lpips", "lpips-learned"])
+def test_the_closed_form_gradient_is_that_of_the_graph(name: str, size: int | tuple[int, int]) -> None:
+    """Over the sizes where blocks of the first convolution are cut or filled up, and where small maps go through dense matrices."""
+    for step in (0.05, 1e-5):
+        x, y = pairs(size, step, torch.float64)
+        bound = distances.get(name).bind(x)
+        (value, gradient), (expected, slope) = bound.value_and_grad(y), Bound.value_and_grad(bound, y)
+        assert relative(value - expected, expected) < 1e-9 and relative(gradient - slope, slope) < 1e-8
+        part = bound.take(torch.tensor([1, 1, 0]))
+        assert relative(part.value_and_grad(y[[1, 1, 0]])[1] - gradient[[1, 1, 0]], gradient[[1, 1, 0]]) < 1e-9
+    value, gradient = bound.value_and_grad(x)
+    assert float(value.abs().max()) == 0 and float(gradient.abs().max()) == 0
 
 
 def test_too_small_or_grey() -> None:

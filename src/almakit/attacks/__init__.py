@@ -18,19 +18,40 @@ def names() -> list[str]:
 
 
 def get(attack: str | Attack) -> Attack:
-    """An attack from its text, e.g. ``"alma"``, ``"ddn(steps=100)"`` or ``"search(attack=apgd(distance=l2, steps=50))"``."""
+    """An attack from its text, e.g. ``"alma"``, ``"ddn(steps=100)"`` or ``"search(attack=apgd(distance=l2, steps=50))"``.
+
+    ``"library:attack(...)"`` is an attack of another library, ``"file.py:function(...)"`` one of your own.
+    """
     if isinstance(attack, Attack):
         return attack
+    if not isinstance(attack, str):
+        raise BadInput(
+            f"{attack!r} is no attack; give a text such as \"alma(distance=l2, steps=100)\", an attack object, or for a function of "
+            "(model, x, y) of your own almakit.bridges.user_file.FunctionAttack.of(function)."
+        )
     return _build(parse(attack))
 
 
 def _build(call: Call) -> Attack:
+    if ":" in call.name:
+        return _build_foreign(call)
     kind = registry.get("attacks", call.name)
     known = [name for name in inspect.signature(kind).parameters]
     for name in call.arguments:
         if name not in known:
             raise BadInput(f"{call.name} has no setting {name!r}; its settings are {', '.join(known)}.")
     attack = kind(**{name: _value(value) for name, value in call.arguments.items()})
+    assert isinstance(attack, Attack)
+    return attack
+
+
+def _build_foreign(call: Call) -> Attack:
+    """``foolbox:LinfFMNAttack(steps=100)`` and the like: the library's own file in ``bridges`` builds it."""
+    library = call.name.rpartition(":")[0]
+    if library == "python":
+        raise BadInput(f"the attack {call.name} was given from Python; go on with almakit.evaluate(...), which has it.")
+    kind = registry.get("bridges", "file" if library.endswith(".py") else library)
+    attack = kind.build(call.name, {name: _value(value) for name, value in call.arguments.items()})
     assert isinstance(attack, Attack)
     return attack
 

@@ -83,10 +83,13 @@ class ALMA(Attack):
         mu, rho = x.new_full((size,), self.mu), x.new_full((size,), self.rho)
         first_success = x.new_full((size,), float(self.steps))
         last_checked = rate = x.new_zeros(size)
+        # Whole images are computed into memory that is kept: on a CPU fresh memory costs more than the arithmetic done in it.
+        point, gradient, work = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)
 
         for step in range(self.steps):
             final = step == self.steps - 1
-            query = problem.query(x + delta, grad=not final, distance_grad=not final) if step else problem.start()
+            torch.add(x, delta, out=point)
+            query = problem.query(point, grad=not final, distance_grad=not final) if step else problem.start()
             if final:
                 break
             constraint = goal.constraint(query.logits, query.tolerance)
@@ -104,25 +107,25 @@ class ALMA(Attack):
                 mu = (alpha * mu + (1 - alpha) * proposed if self.ema else proposed).clamp(MU_MIN, MU_MAX)
 
             slope = problem.escape(query.gradient(constraint), ~query.success)
-            gradient = per_image(penalty.derivative(d, rho, mu), x) * slope
+            torch.mul(slope, per_image(penalty.derivative(d, rho, mu), x), out=gradient)
             if query.distance_gradient is not None:
-                gradient = gradient + query.distance_gradient
+                gradient += query.distance_gradient
             if step == 0:
-                rate = self._first_rate(problem, gradient)
+                rate = self._first_rate(problem, gradient, work)
             decay = exponential_decay(step, first_success, self.steps, self.final_step)
             problem.record(step, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=rate * decay, success=query.success)
-            square_average = alpha * square_average + (1 - alpha) * gradient.square()
-            momentum = alpha * momentum + gradient / (square_average.sqrt() + 1e-8)
-            moved = box.project_continuous(x + delta - per_image(rate * decay, x) * momentum, x)
-            retreat = problem.midway(x + delta)
-            delta = torch.where(per_image(query.valid, x), moved, retreat) - x
+            square_average.mul_(alpha).add_(torch.mul(gradient, gradient, out=work).mul_(1 - alpha))
+            momentum.mul_(alpha).add_(gradient.div_(torch.sqrt(square_average, out=work).add_(1e-8)))
+            torch.sub(point, torch.mul(momentum, per_image(rate * decay, x), out=work), out=work)
+            torch.sub(problem.onward(query, box.project_continuous(work, x, out=work), point), x, out=delta)
 
-    def _first_rate(self, problem: Problem, gradient: torch.Tensor) -> torch.Tensor:
-        """(B,) the step sizes that take the clean images a distance epsilon against ``gradient`` (B, ...)."""
+    def _first_rate(self, problem: Problem, gradient: torch.Tensor, work: torch.Tensor) -> torch.Tensor:
+        """(B,) the step sizes that take the clean images a distance epsilon against ``gradient`` (B, ...); overwrites ``work`` (B, ...)."""
         x, box = problem.x, problem.box
 
         def distance_after(eta: torch.Tensor) -> torch.Tensor:
-            return problem.bound(box.project_continuous(x - per_image(eta, x) * gradient, x))
+            torch.sub(x, torch.mul(gradient, per_image(eta, x), out=work), out=work)
+            return problem.bound(box.project_continuous(work, x, out=work))
 
         with torch.no_grad():
             return first_step(distance_after, gradient, self._epsilon(problem), box.width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,21 +33,24 @@ class ALMAProx(Attack):
 
     Call it with ``labels`` (B, H, W), optionally ``targets`` and a boolean ``mask`` (B, H, W), for a model that returns (B, K, H, W); labels
     that are no class do not count. With labels (B,) it attacks a classifier, which is one pixel. A success has at least ``share`` of the pixels wrong.
-    Unlike the original: the prox is exact to rounding, P' has the paper's form for violated constraints, and no
-    backward pass follows the last query.
+    The original's lambda of 0.001 cannot move a value farther than its steps' sum: made for the small distances of segmentation models, it fails
+    where 0.3 is needed. Here lambda grows, by ``growth`` over the first half of the steps, until the goal is first reached (1: as published).
+    Unlike the original: the prox is exact to rounding, P' has the paper's form for violated constraints (the published code multiplies mu by
+    the constraint there), and no backward pass follows the last query.
     """
 
     title = "ALMA-prox"
     does = ("linf",)
     cost = "1 forward, 1 backward per step"
     paper = "Rony, Pesquet and Ben Ayed, CVPR 2023"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 500}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 500, "growth": 1.0}}
 
     distance: DistanceLike = "linf"
     steps: int = 500
     share: float = 0.99
     rate: float = 0.001
     final_rate: float = 0.1
+    growth: float = 20.0
     mu: float = 1.0
     rho: float = 0.01
     gamma: float = 2.0
@@ -59,9 +63,10 @@ class ALMAProx(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share(self.share)
-        if not (0 < self.final_rate <= 1 and self.rate > 0 and 0 <= self.alpha < 1 and self.gamma > 1):
+        if not (0 < self.final_rate <= 1 and self.rate > 0 and self.growth >= 1 and 0 <= self.alpha < 1 and self.gamma > 1):
             raise BadInput(
-                f"rate={self.rate} must be positive, final_rate={self.final_rate} in (0, 1], alpha={self.alpha} in [0, 1), gamma={self.gamma} above 1."
+                f"rate={self.rate} must be positive, growth={self.growth} at least 1, final_rate={self.final_rate} in (0, 1], "
+                f"alpha={self.alpha} in [0, 1), gamma={self.gamma} above 1."
             )
 
     def __call__(self, model: Model, x: Tensor, labels: Any, targets: Any = None, *, mask: Tensor | None = None, **settings: Any) -> Result:
@@ -111,7 +116,8 @@ class ALMAProx(Attack):
             problem.record(step, scale=scale, distance=query.distance, success=query.success)
 
             tangent = self.final_rate / (1 - self.final_rate + 1e-12) * (self.steps - first_success).clamp_min(1)
-            rate = self.rate * problem.box.width * tangent / ((step - first_success).clamp_min(0) + tangent)
+            grown = torch.exp(math.log(self.growth) * first_success.clamp_max(step) / max(half, 1))
+            rate = self.rate * problem.box.width * grown * tangent / ((step - first_success).clamp_min(0) + tangent)
             squares = self.alpha * squares + (1 - self.alpha) * gradient.square()
             metric = (squares / (1 - self.alpha ** (step + 1))).sqrt().clamp_min(1e-8)
             moved = proximal(delta - per_image(rate, x) * gradient / metric, rate, metric, low, high, float("inf"))

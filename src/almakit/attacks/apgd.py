@@ -81,18 +81,28 @@ class APGD(FixedEpsilon):
             return [(1.0, self.steps)]
         return [(3.0, early), (2.0, early), (1.0, self.steps - 2 * early)]
 
+    def _random_point(self, problem: Problem, radius: Tensor) -> Tensor:
+        """A random point (B, ...) at the distance ``radius`` (B,); in l1 noise as wide as the box, of which a projection leaves few values."""
+        x, norm = problem.x, self.measure.norm
+        assert norm is not None
+        if norm == 1:
+            return x + problem.box.width * math.sqrt(x[0].numel()) * random_start(problem, 2)
+        return x + per_image(radius, x) * random_start(problem, norm)
+
     def _climb(self, problem: Problem, epsilon: Tensor, widening: float, rival: Tensor | None, steps: int, start: Tensor | None) -> Tensor:
         """One run from ``start`` (B, ...) or a random point, in balls of ``widening`` times ``epsilon`` (B,); the point of largest loss (B, ...)."""
         x, norm = problem.x, self.measure.norm
         assert norm is not None
         radius = safe_radius(problem, widening * epsilon, norm)
         low, high = room(problem.box, x)
-        climber = _SparseSteps(x, radius, steps, start) if norm == 1 else _HalvedSteps(x, radius, steps, norm, self.rho)
 
         def project(point: Tensor) -> Tensor:
             return x + onto_ball(point - x, radius, low, high, norm)
 
-        point = project(x + per_image(radius, x) * random_start(problem, norm) if start is None else start)
+        point = project(self._random_point(problem, radius) if start is None else start)
+        # Where a run has phases, even the first step is as sparse as the point it starts from.
+        known = point if start is not None or widening > 1 else None
+        climber = _SparseSteps(x, radius, steps, known) if norm == 1 else _HalvedSteps(x, radius, steps, norm, self.rho)
         last = point
         best_point, best_slope = point, torch.zeros_like(x)
         best_loss = x.new_full((len(x),), float("-inf"))

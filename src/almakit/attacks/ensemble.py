@@ -20,6 +20,7 @@ class Ensemble(Attack):
 
     title = "ensemble"
     cost = "the sum of the attacks' costs"
+    paper = "almakit"
 
     attacks: tuple[Attack, ...] = ()
 

@@ -19,7 +19,8 @@ class Call:
 
 Value = str | int | float | bool | None | tuple["Value", ...] | Call
 
-TOKEN = re.compile(r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<word>[A-Za-z0-9_.+/-][A-Za-z0-9_.+/:-]*)|(?P<mark>[()\[\],=]))""")
+TOKEN = re.compile(r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<word>[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*)|(?P<mark>[()\[\],=]))""")
+DEEPEST = 20
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
@@ -38,7 +39,7 @@ def parse(text: str) -> Call:
 
 class _Parser:
     def __init__(self, text: str):
-        self.source, self.tokens, self.at = text, [], 0  # type: str, list[tuple[str, str]], int
+        self.source, self.tokens, self.at, self.depth = text, [], 0, 0  # type: str, list[tuple[str, str]], int, int
         position, stripped = 0, text.rstrip()
         while position < len(stripped):
             match = TOKEN.match(stripped, position)
@@ -48,7 +49,8 @@ class _Parser:
             position = match.end()
 
     def fail(self, why: str) -> NoReturn:
-        raise BadInput(f"cannot read the attack {self.source!r}: {why}. Write it like alma(distance=l2, steps=100).")
+        shown = self.source if len(self.source) <= 200 else f"{self.source[:197]}..."
+        raise BadInput(f"cannot read the attack {shown!r}: {why}. Write it like alma(distance=l2, steps=100).")
 
     def peek(self) -> str | None:
         return self.tokens[self.at][1] if self.at < len(self.tokens) else None
@@ -64,6 +66,14 @@ class _Parser:
             self.fail(f"{mark!r} is missing" + (f" before {self.peek()!r}" if self.peek() else " at the end"))
 
     def value(self) -> Value:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            self.fail(f"it is nested more than {DEEPEST} deep")
+        found = self._value()
+        self.depth -= 1
+        return found
+
+    def _value(self) -> Value:
         if self.take("["):
             items: list[Value] = []
             while not self.take("]"):
@@ -77,7 +87,7 @@ class _Parser:
         kind, token = self.tokens[self.at]
         self.at += 1
         if kind == "text":
-            return token[1:-1]
+            return Call(token[1:-1], self.arguments()) if self.take("(") else token[1:-1]
         if kind == "mark":
             self.fail(f"{token!r} is out of place")
         if self.take("("):

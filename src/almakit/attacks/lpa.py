@@ -42,8 +42,10 @@ class LPA(FixedEpsilon):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.searches < 1 or not self.weight > 0:
-            raise BadInput(f"searches={self.searches} must be at least 1 and weight={self.weight} positive.")
+        if self.searches < 1 or not (self.weight > 0 and self.confidence_cap >= 0):
+            raise BadInput(
+                f"searches={self.searches} must be at least 1, weight={self.weight} positive and confidence_cap={self.confidence_cap} not negative."
+            )
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         x, box, goal = problem.x, problem.box, problem.goal

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem, Query
+from ..core import Attack, Problem
+from ..core.aside import ask_aside
 from ..core.attack import DistanceLike
 from ..core.losses import ascent_loss
 from ..core.steps import cosine_decay, per_image, unit
@@ -26,12 +27,14 @@ class PerCAL(Attack):
     The published code's CIEDE2000 is wrong in values and gradients (ALMA paper, section 6); here it is the correct one, or with
     ``distance="ciede2000-paper"`` the ALMA paper's constants. ``levels=256`` judges only points rounded to 8 bits, by a second forward in each step,
     as the original does; left out, every iterate is judged where its gradient is taken and one forward a step is enough. (To want only
-    8-bit images of any attack, give it a box with bits=8.)
+    8-bit images of any attack, give it a box with bits=8.) With levels there are 2 N forwards where the paper's tables have 2 N + 1: the clean
+    pass serves the first step too. The original keeps the point whose colour difference was smallest before its last step and rounding,
+    here it is the returned image's own.
     """
 
     title = "PerC-AL"
     does = ("ciede2000", "ciede2000-paper")
-    cost = "steps + 1 forwards, steps backwards; 2 steps + 1 forwards with levels"
+    cost = "steps + 1 forwards, steps backwards; 2 steps forwards with levels"
     paper = "Zhao, Liu and Larson, CVPR 2020"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "ciede2000-paper", "levels": 256}}
 
@@ -64,7 +67,7 @@ class PerCAL(Attack):
             final = step == self.steps - 1
             if self.levels is not None:
                 fools = problem.query(self._rounded(point, problem), grad=False).success
-                query = query if final else self._unjudged(problem, point)
+                query = query if final else ask_aside(problem, point, distance_grad=True)
             else:
                 query = problem.query(point, grad=not final, distance_grad=not final)
                 fools = query.success
@@ -73,11 +76,3 @@ class PerCAL(Attack):
         assert self.levels is not None
         box = problem.box
         return box.lo + box.width * ((point - box.lo) / box.width * (self.levels - 1)).round() / (self.levels - 1)
-
-    @staticmethod
-    def _unjudged(problem: Problem, point: Tensor) -> Query:
-        """A query for gradients only: what it finds between the levels does not count."""
-        kept = problem.best_point, problem.best_distance
-        query = problem.query(point, distance_grad=True)
-        problem.best_point, problem.best_distance = kept
-        return query

@@ -13,6 +13,8 @@ from torch import Tensor
 from ..distances.base import Distance, DistanceLike
 from ..distances.base import resolve as resolve_distance
 from ..errors import BadInput
+from . import accelerate as acceleration
+from . import layout as layouts
 from . import validate
 from .domain import Box
 from .goals import Goal
@@ -62,11 +64,14 @@ class Attack:
 
     def __call__(self, model: Model, x: Tensor, labels: Tensor | Sequence[int], targets: Tensor | Sequence[int] | None = None, *,
                  box: Box | None = None, confidence: float = 0.0, batch_size: int | None = None, seed: int = 0, budget: int | None = None,
-                 autocast: torch.dtype | None = None, check: bool = True, trace: Trace | None = None) -> Result:
+                 autocast: torch.dtype | None = None, check: bool = True, trace: Trace | None = None,
+                 layout: str = layouts.CONTIGUOUS, accelerate: str = acceleration.NONE) -> Result:
         """Attacks the images ``x`` (B, ...) in the box, with ``labels`` (B,), towards ``targets`` (B,) where given.
 
         ``batch_size`` images go through the model at a time. ``budget`` caps the forwards and the backwards of each image. ``autocast``
         runs the model in that precision, the final decision in full precision. ``trace`` receives a dict of tensors per step.
+        ``layout="channels_last"`` lays the model's convolution weights out that way for the time of the call, ``"auto"`` where a few uncounted
+        passes show it to be faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA graphs.
         """
         box = box or Box()
         x = validate.images(x, box)
@@ -77,6 +82,8 @@ class Attack:
             targets = validate.classes(targets, "targets", len(x))
             validate.targets_differ(labels, targets)
         validate.call(model, confidence, batch_size, budget)
+        layouts.check(layout)
+        acceleration.check(accelerate)
         self.measure.check(x)
         if not len(x):
             counts = torch.zeros(0, dtype=torch.long)
@@ -84,10 +91,13 @@ class Attack:
         oracle = Oracle(model, x.dtype, autocast)
         x, labels, box = oracle.place(x), oracle.place(labels), box.to(oracle.device or x.device)
         targets = None if targets is None else oracle.place(targets)
-        size = batch_size or max(1, min(128, 2_400_000 // x[0].numel()))
+        size = batch_size or default_batch_size(x)
+        if layout == layouts.AUTO:
+            layout = layouts.faster_layout(model, x[:size].to(oracle.native or x.dtype))
+        oracle.model = acceleration.accelerated(model, accelerate, min(size, len(x)), x.device)
         parts = []
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
-        with borrowed(model), torch.inference_mode(False), torch.enable_grad():
+        with borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
             for begin in range(0, len(x), size):
                 rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
                 goal = Goal(labels[rows], None if targets is None else targets[rows], confidence)
@@ -148,6 +158,14 @@ class Attack:
         return {f.name: repr(v) if isinstance(v := getattr(self, f.name), Distance) else v for f in fields(self)}
 
 
+def default_batch_size(x: Tensor) -> int:
+    """How many of the images ``x`` (B, ...) go through the model at a time where nobody says: 128 small ones, fewer large ones.
+
+    On a CPU few large ones: where a layer's output passes 32 MB, fetching fresh memory for it in every pass doubles the cost of the pass.
+    """
+    return max(1, min(128, (1_250_000 if x.device.type == "cpu" else 2_400_000) // x[0].numel()))
+
+
 def _why(problem: Problem, index: int) -> str:
     """Why nothing was found for an image."""
     if bool(problem.broken[index]):
@@ -163,7 +181,7 @@ OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.25)
 
 def confirm_in_full_precision(problem: Problem, budget: int | None, outwards: tuple[float, ...]) -> None:
     """Judges points found under autocast again without it, within ``budget``; one that fails is moved ``outwards``, else given up."""
-    oracle, problem.oracle = problem.oracle, Oracle(problem.oracle.model, problem.oracle.working)
+    oracle, problem.oracle = problem.oracle, Oracle(problem.oracle.plain, problem.oracle.working)
     problem.budget = budget
     delta = problem.best_point - problem.x
     problem.recall(problem.found)

@@ -48,9 +48,9 @@ class Box:
             point = point if self.mask is None else torch.where(self.mask, point, x)
         return point
 
-    def project_continuous(self, candidate: Tensor, x: Tensor) -> Tensor:
-        """The same without the grid: iterates keep what is below a level, only what the model sees is rounded."""
-        point = candidate.clamp(self.lo, self.hi)
+    def project_continuous(self, candidate: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """The same without the grid: iterates keep what is below a level, only what the model sees is rounded. ``out`` may be ``candidate``."""
+        point = torch.clamp(candidate, self.lo, self.hi, out=out)
         return point if self.mask is None else torch.where(self.mask, point, x)
 
     def free(self, gradient: Tensor) -> Tensor:

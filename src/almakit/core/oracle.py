@@ -44,9 +44,11 @@ class Oracle:
     shape: ClassVar[str] = "(batch, classes)"
 
     def __init__(self, model: Model, working: torch.dtype, autocast: torch.dtype | None = None):
-        self.model, self.working, self.autocast = model, working, autocast
+        # ``plain`` is the model as it came where ``model`` is a faster way to call it.
+        self.model, self.plain, self.working, self.autocast = model, model, working, autocast
         self.native, self.device = _precision_and_device(model)
         self.precision = autocast or self.native or working
+        self.classes: int | None = None  # as the first answer had them
 
     def place(self, tensor: Tensor) -> Tensor:
         """``tensor`` on the model's device."""
@@ -56,7 +58,8 @@ class Oracle:
         """Logits (R, K) of ``images`` (R, ...); ``exact`` leaves autocast out."""
         inputs = images if self.native is None else images.to(self.native)
         low = self.autocast is not None and not exact
-        with torch.autocast(images.device.type, dtype=self.autocast) if low else nullcontext():
+        # No cache: frozen weights are never in it, and a CUDA graph must not be recorded with one.
+        with torch.autocast(images.device.type, dtype=self.autocast, cache_enabled=False) if low else nullcontext():
             logits = self.model(inputs)
         if not isinstance(logits, Tensor) or logits.ndim != self.rank or len(logits) != len(images):
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
@@ -66,6 +69,10 @@ class Oracle:
             )
         if logits.shape[1] < 2:
             raise BadModel("the model returns a single logit; stack (-z/2, z/2) to make a two-class classifier of it.")
+        if logits.shape[1] != self.classes:
+            if self.classes is not None:
+                raise BadModel(f"the model returned {logits.shape[1]} logits for an image and {self.classes} before; it must always have the same classes.")
+            self.classes = logits.shape[1]
         if not low and logits.dtype in (torch.float16, torch.bfloat16):
             self.precision = logits.dtype
         return logits.to(self.working)

@@ -14,7 +14,7 @@ from ..errors import BadModel
 from .domain import Box
 from .goals import Goal
 from .oracle import Oracle
-from .steps import ImageRandom, per_image
+from .steps import ImageRandom, choose, largest_entry, per_image, unit
 
 Trace = Callable[[dict[str, Any]], None]
 
@@ -71,6 +71,9 @@ class Problem:
                  trace: Trace | None = None, rows: Tensor | None = None):
         self.oracle, self.x, self.goal, self.bound, self.box, self.random = oracle, x, goal, bound, box, random
         self.budget, self.trace = budget, trace
+        # On the CPU a look at (B,) values costs nothing and saves passes over whole images. On another device it would wait for all that is
+        # under way, so there the same is done with masks.
+        self.looks = x.device.type == "cpu"
         self.rows = torch.arange(len(x)) if rows is None else rows
         size, device = len(x), x.device
         self.forwards = torch.zeros(size, dtype=torch.long, device=device)
@@ -88,6 +91,9 @@ class Problem:
         self.clean_logits: Tensor | None = None
         self._last_logits: Tensor | None = None
         self._sub_bound: tuple[Tensor, Bound] | None = None
+        self._steepest: tuple[Tensor, Tensor] | None = None
+        self._noise: Tensor | None = None
+        self._turns = 0
 
     def __len__(self) -> int:
         return len(self.x)
@@ -171,16 +177,33 @@ class Problem:
         """Halfway from ``candidate`` (B, ...) to the best point known (or the clean image): where to go on after non-finite logits."""
         return (candidate + self.best_point) / 2
 
+    def onward(self, query: Query, moved: Tensor, candidate: Tensor) -> Tensor:
+        """``moved`` (B, ...) where the logits of ``query`` were finite, and midway back from ``candidate`` (B, ...) where they were not."""
+        if self.looks and bool(query.valid.all()):
+            return moved
+        return torch.where(per_image(query.valid, moved), moved, self.midway(candidate))
+
     def escape(self, gradient: Tensor, stuck: Tensor | None = None) -> Tensor:
         """``gradient`` (B, ...) with a random unit direction in rows that are zero (and, if given, marked in ``stuck`` (B,))."""
-        zero = (gradient.flatten(1) == 0).all(1) & self._active
+        known, self._steepest = self._steepest, None
+        steepest = known[1] if known is not None and known[0] is gradient else largest_entry(gradient)
+        zero = (steepest == 0) & self._active
         zero = zero if stuck is None else zero & stuck
+        if not self.looks:
+            return torch.where(per_image(zero, gradient), self._direction(), gradient)
         rows = zero.nonzero().flatten().tolist()
         if not rows:
             return gradient
         noise = self.box.free(self.random.normal(rows))
         norm = torch.linalg.vector_norm(noise.flatten(1), dim=1).clamp_min(1e-12)
         return torch.where(per_image(zero, gradient), noise / per_image(norm, noise), gradient)
+
+    def _direction(self) -> Tensor:
+        """(B, ...) a unit direction of its own for each image, another at each call; drawn once and turned, so that no call waits for the CPU."""
+        if self._noise is None:
+            self._noise = self.random.normal()
+        self._turns += 1
+        return unit(self.box.free(self._noise.flatten(1).roll(self._turns, 1).view_as(self._noise)))
 
     def record(self, step: int, **values: Tensor) -> None:
         """Hands per-image values (B,) of a step to the caller's trace, with the rows of the caller's batch they belong to."""
@@ -252,7 +275,7 @@ class Problem:
             self.broken |= ~query.valid
             better = success & (query.distance < self.best_distance)
             self.best_distance = torch.where(better, query.distance, self.best_distance)
-            self.best_point = torch.where(per_image(better, query.point), query.point, self.best_point)
+            self.best_point = choose(better, query.point, self.best_point, self.looks)
             return
         self.broken[images[~query.valid]] = True
         distance = torch.where(success, query.distance, torch.full_like(query.distance, float("inf")))
@@ -285,15 +308,30 @@ class Problem:
         (gradient,) = torch.autograd.grad(value.sum(), query._leaf, retain_graph=keep, allow_unused=True)
         gradient = torch.zeros_like(query._leaf) if gradient is None else gradient
         gradient = gradient if query._from_leaf is None else gradient[query._from_leaf]
-        gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0) * per_image(counted, gradient)
+        gradient, steepest = self._finite(gradient.contiguous())
+        if allowed is not None:
+            gradient, steepest = gradient * per_image(counted, gradient), steepest * counted
         if query._sent is not None:
             gradient = torch.zeros_like(query.point).index_copy(0, query._sent, gradient)
+            steepest = torch.zeros_like(query.margin).index_copy(0, query._sent, steepest)
         self.backwards = self.backwards + counted if owners is None else self.backwards.index_add(0, owners, counted)
         images = query._images
-        gradient = (self.box if images is None else self.box.take(images, self.x.shape[1:])).free(gradient)
-        slope = (gradient.flatten(1) != 0).any(1)
+        if self.box.mask is not None:
+            gradient = (self.box if images is None else self.box.take(images, self.x.shape[1:])).free(gradient)
+            steepest = largest_entry(gradient)
+        self._steepest = (gradient, steepest)
+        slope = steepest > 0
         self.had_slope = self.had_slope | slope if images is None else self.had_slope.index_put((images[slope],), slope.new_tensor(True))
         return gradient
+
+
+    def _finite(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """``gradient`` (R, ...) with zeros for what is not finite, and its largest absolute entry (R,); the same tensor where nothing is wrong."""
+        steepest = largest_entry(gradient)
+        if self.looks and bool(torch.isfinite(steepest).all()):
+            return gradient, steepest
+        gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
+        return gradient, largest_entry(gradient)
 
 
 def _most(owners: Tensor | None) -> int:

@@ -15,6 +15,23 @@ def per_image(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def largest_entry(values: Tensor) -> Tensor:
+    """(B,) the largest absolute entry of ``values`` (B, ...); two reductions cost less than one and a tensor of absolute values."""
+    flat = values.flatten(1)
+    return torch.maximum(flat.amax(1), -flat.amin(1))
+
+
+def choose(rows: Tensor, chosen: Tensor, others: Tensor, look: bool) -> Tensor:
+    """``chosen`` (B, ...) in the marked ``rows`` (B,), ``others`` (B, ...) elsewhere; ``look`` allows reading which rows are marked.
+
+    A mask over whole images is dear on a CPU, and mostly few rows are marked.
+    """
+    if not look:
+        return torch.where(per_image(rows, chosen), chosen, others)
+    places = rows.nonzero().flatten()
+    return others.index_copy(0, places, chosen[places]) if len(places) else others
+
+
 def unit(direction: Tensor) -> Tensor:
     """``direction`` (B, ...) with l2 length 1 per image, zero where it is zero."""
     length = torch.linalg.vector_norm(direction.flatten(1), dim=1)
@@ -22,21 +39,23 @@ def unit(direction: Tensor) -> Tensor:
 
 
 def first_step(distance_after: Callable[[Tensor], Tensor], gradient: Tensor, epsilon: float | Tensor, width: float) -> Tensor:
-    """(B,) step sizes eta with ``distance_after(eta)`` = epsilon, by doubling and 20 bisections; always ends.
+    """(B,) step sizes eta with ``distance_after(eta)`` = epsilon, by a list of powers of two and 20 bisections; always ends.
 
     ``distance_after`` maps eta (B,) to the distance (B,) of the image moved by eta against ``gradient`` (B, ...) inside the box. Where epsilon
     is out of reach, the step that moves the largest gradient entry a thousand box widths is taken: everything that can move has moved.
     """
-    largest = gradient.flatten(1).abs().amax(1)
+    largest = largest_entry(gradient)
     unit = width / torch.where(largest > 0, largest, torch.ones_like(largest))
-    low, high = torch.zeros_like(unit), unit * 2.0**-20
-    growing = torch.ones_like(unit, dtype=torch.bool)
-    for _ in range(30):
-        # A NaN distance counts as far enough: the comparison is false.
-        growing = growing & (distance_after(high) < epsilon)
-        if not bool(growing.any()):
-            break
-        low, high = torch.where(growing, high, low), torch.where(growing, high * 2, high)
+    # The bracket is the first of these powers of two that goes far enough and the one before it, found by halving the list. A NaN distance
+    # counts as far enough: the comparison is false.
+    powers = torch.tensor([2.0**power for power in range(-20, 11)], dtype=unit.dtype, device=unit.device)
+    first, last = torch.zeros_like(unit, dtype=torch.long), torch.full_like(unit, len(powers) - 1, dtype=torch.long)
+    for _ in range(5):
+        middle_power = (first + last) // 2
+        short = distance_after(unit * powers[middle_power]) < epsilon
+        first, last = torch.where(short & (first < last), middle_power + 1, first), torch.where(short, last, middle_power)
+    high = unit * powers[first]
+    low = torch.where(first > 0, high / 2, torch.zeros_like(high))
     for _ in range(20):
         middle = (low + high) / 2
         short = distance_after(middle) < epsilon

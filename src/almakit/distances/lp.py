@@ -15,11 +15,12 @@ def _per_image(values: Tensor, like: Tensor) -> Tensor:
 
 class _L1Bound(Bound):
     def __call__(self, y: Tensor) -> Tensor:
-        return (y - self.x).abs().flatten(1).sum(1)
+        delta = y - self.x
+        return (delta.abs() if delta.requires_grad else delta.abs_()).flatten(1).sum(1)
 
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
         delta = y.detach() - self.x
-        return delta.abs().flatten(1).sum(1), delta.sign()
+        return delta.abs().flatten(1).sum(1), delta.sign_()
 
 
 class L1(Distance):
@@ -34,7 +35,8 @@ class L1(Distance):
 
 def _largest(delta: Tensor) -> Tensor:
     """The largest |entry| of each row of (B, N), or 1 where all are zero: (B, 1). Divided by it, squares of tiny entries do not underflow."""
-    largest = delta.detach().abs().amax(1, keepdim=True)
+    values = delta.detach()
+    largest = torch.maximum(values.amax(1, keepdim=True), -values.amin(1, keepdim=True))
     return torch.where(largest > 0, largest, torch.ones_like(largest))
 
 
@@ -42,18 +44,19 @@ class _L2Bound(Bound):
     def __call__(self, y: Tensor) -> Tensor:
         delta = (y - self.x).flatten(1)
         scale = _largest(delta)
-        squares = (delta / scale).square().sum(1)
+        # Without a gradient to keep, the fresh difference is overwritten: on a CPU new memory is the dearest part.
+        squares = ((delta / scale).square() if delta.requires_grad else delta.div_(scale).square_()).sum(1)
         # Where all is zero, the square root is taken of one instead and switched off: gradient zero, not NaN.
         zero = squares == 0
         return torch.where(zero, squares, torch.where(zero, torch.ones_like(squares), squares).sqrt()) * scale[:, 0]
 
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        delta = y.detach() - self.x
-        scale = _largest(delta.flatten(1))
-        unit = delta.flatten(1) / scale
+        unit = (y.detach() - self.x).flatten(1)
+        scale = _largest(unit)
+        unit.div_(scale)
         length = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
         # length is at least 1 unless all is zero; then so is the gradient
-        return (length * scale)[:, 0], (unit / length.clamp(min=1)).view_as(delta)
+        return (length * scale)[:, 0], unit.div_(length.clamp(min=1)).view_as(y)
 
 
 class L2(Distance):

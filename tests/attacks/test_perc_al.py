@@ -1,0 +1,93 @@
+"""PerC-AL: its two kinds of steps to the letter, its counts with and without rounding, and what it refuses."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from attacks.small_problem import LABELS, MODEL, SECOND, X, fools, traced
+from torch import Tensor
+
+from almakit import attacks, distances
+from almakit.attacks.perc_al import PerCAL
+from almakit.core.steps import cosine_decay, unit
+from almakit.errors import AlmakitError
+
+# Away from the ends of the box, so that no step is clipped.
+MIDDLE = 0.4 + 0.2 * X
+with torch.no_grad():
+    OWN = MODEL(MIDDLE).argmax(1)
+
+
+def visited(attack: PerCAL) -> list[Tensor]:
+    """The points (B, ...) the model was asked about, in order."""
+    points: list[Tensor] = []
+
+    def spy(x: Tensor) -> Tensor:
+        points.append(x.detach().clone())
+        return MODEL(x)
+
+    attack(spy, MIDDLE, OWN, check=False)
+    return points
+
+
+def test_steps_follow_the_algorithm() -> None:
+    """Up the cross-entropy where the class still holds, down the colour difference where it does not, each of its own length."""
+    attack = PerCAL(steps=15, class_rate=0.2, colour_rate=0.05)
+    points = visited(attack)
+    assert len(points) == 16
+    kinds = set()
+    bound = distances.get("ciede2000").bind(MIDDLE)
+    for step, (before, after) in enumerate(pairwise(points)):
+        leaf = before.clone().requires_grad_(True)
+        logits = MODEL(leaf)
+        up = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, OWN, reduction="sum"), leaf)[0]
+        away = logits.argmax(1) != OWN
+        back = bound.value_and_grad(before)[1]
+        expected = torch.where(away[:, None, None, None], -cosine_decay(step, 15, 0.05, 0.005) * unit(back), cosine_decay(step, 15, 0.2, 0.002) * unit(up))
+        inside = ((before + expected > 0) & (before + expected < 1)).flatten(1).all(1)
+        assert bool(inside.any()) and torch.allclose(after[inside], (before + expected)[inside], atol=1e-9)
+        kinds |= set(away.tolist())
+    assert kinds == {True, False}
+
+
+def test_counts() -> None:
+    plain = PerCAL(steps=12)(MODEL, X, LABELS)
+    assert bool((plain.forwards == 13).all()) and bool((plain.backwards == 12).all())
+    rounded = PerCAL(steps=12, levels=256)(MODEL, X, LABELS)
+    assert bool((rounded.forwards == 24).all()) and bool((rounded.backwards == 12).all())
+
+
+def test_with_levels_only_rounded_images_count() -> None:
+    grid = (X * 255).round() / 255
+    labels = MODEL(grid).argmax(1)
+    result = PerCAL(steps=40, levels=256)(MODEL, grid, labels)
+    assert result.success_rate == 1
+    assert torch.allclose(result.adversarials * 255, (result.adversarials * 255).round(), atol=1e-9)
+    free = PerCAL(steps=40)(MODEL, grid, labels)
+    off = ((free.adversarials * 255) - (free.adversarials * 255).round()).abs().flatten(1).amax(1)
+    assert bool((off > 1e-3).all()), "without levels nothing is rounded"
+
+
+def test_it_comes_back_after_the_first_success() -> None:
+    result, notes = traced(PerCAL(steps=100))
+    distance = torch.stack([note["distance"] for note in notes])
+    success = torch.stack([note["success"] for note in notes])
+    first = distance.gather(0, success.int().argmax(0, keepdim=True)).squeeze(0)
+    assert result.success_rate == 1 and bool(fools(result.adversarials).all())
+    assert bool((result.distances < 0.6 * first).all())
+    assert torch.allclose(result.distances, distances.get("ciede2000")(X, result.adversarials))
+
+
+def test_targets_presets_and_refusals() -> None:
+    result = PerCAL(steps=60)(MODEL, X, LABELS, SECOND)
+    assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
+    paper = PerCAL(**PerCAL.presets["paper"])  # type: ignore[arg-type]
+    assert paper == attacks.get("perc-al(distance=ciede2000-paper, levels=256)") and (paper.class_rate, paper.colour_rate) == (1.0, 0.5)
+    for settings, words in [({"distance": "l2"}, "PerCAL does ciede2000, ciede2000-paper, not l2"), ({"levels": 1}, "at least 2 levels"),
+                            ({"class_rate": 0.0}, "must be positive")]:
+        with pytest.raises(AlmakitError, match=words):
+            PerCAL(**settings)  # type: ignore[arg-type]
+    with pytest.raises(AlmakitError, match="RGB images"):
+        PerCAL()(lambda x: x.flatten(1)[:, :3], torch.rand(2, 1, 8, 8), [0, 1])
