@@ -3,9 +3,10 @@
     python benchmarks/bridges.py                      100 MNIST images, 8 minutes of one core; the table, and the run folder runs/bridges
     python benchmarks/bridges.py --docs docs/bridges.md    also writes the table into that page
 
-Three things are shown. The table comes from one `almakit run` and its report. The passes that run recorded are compared with what hooks on the
-model count, attack by attack, on the first 20 images. And ALMA driven through foolbox's, torchattacks', ART's and adv-lib's own calls
-must give the very numbers of ``ALMA(...)``. Whatever does not hold makes the exit code 1.
+Four things are shown. The table comes from one `almakit run` and its report. The passes an attack is charged are what hooks on the model
+count, and what it finds behind our judge is nowhere worse than what the library returns by itself, both on the first 20 images. And ALMA
+driven through foolbox's, torchattacks', ART's and adv-lib's own calls must give the very numbers of ``ALMA(...)``. Whatever does not hold makes
+the exit code 1.
 
 All libraries together need an environment of their own (their pins do not agree), with ``src`` and ``tests`` on PYTHONPATH and ALMAKIT_DATA set:
 
@@ -20,6 +21,7 @@ import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import common
 import peers
@@ -30,13 +32,15 @@ from torch import Tensor, nn
 from almakit import ALMA, data, models
 from almakit.attacks import get
 from almakit.cli.main import main as almakit
+from almakit.core import Box, Result, Status
 from almakit.eval.folder import Run
 
 HERE = Path(__file__).resolve().parent
 MODEL = "mnist/smallcnn-trades"
 FOREIGN = (
     "foolbox:DDNAttack(steps=100)", "foolbox:L2FMNAttack(steps=100)", "foolbox:LInfFMNAttack(steps=100)", "foolbox:EADAttack(binary_search_steps=3, steps=100)",
-    "torchattacks:CW(c=10, steps=100, lr=0.05)", "adv-lib:alma(num_steps=100, distance=l2, alpha=0.5)", "adv-lib:alma(num_steps=100, distance=l1, alpha=0.5)",
+    "torchattacks:CW(c=10, steps=100, lr=0.05)", "adv-lib:alma(num_steps=100, distance=l2, init_lr_distance=0.1, alpha=0.5)",
+    "adv-lib:alma(num_steps=100, distance=l1, init_lr_distance=0.5, alpha=0.5)",
     "adv-lib:pdpgd(norm=1, num_steps=100)", "art:DeepFool(max_iter=50, batch_size=100)", "autoattack:apgd-t(norm=Linf, eps=0.3)",
 )  # fmt: skip
 OURS = (
@@ -70,8 +74,37 @@ def kept(folder: Path) -> dict[str, dict[str, object]]:
     }  # fmt: skip
 
 
+class Bare(nn.Module):
+    """The model without our judge before it, with what a bridge asks of one."""
+
+    def __init__(self, model: nn.Module, x: Tensor):
+        super().__init__()
+        self.model = model
+        self.problem = SimpleNamespace(box=Box(), clean_logits=model(x), random=SimpleNamespace(seed=0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x)
+
+
+def not_as_good(text: str, model: nn.Module, x: Tensor, labels: Tensor, result: Result) -> list[str]:
+    """Whether the library by itself found for some image what ``result`` has not, or something nearer; random attacks are left out."""
+    attack = get(text)
+    if text.startswith("autoattack"):
+        return []
+    todo = (result.status != Status.ALREADY_WRONG).nonzero().flatten()
+    alone = attack.perturb(Bare(model, x[todo]).eval(), x[todo], labels[todo], None).detach()
+    with torch.no_grad():
+        logits, distances = model(alone), attack.measure(x[todo], alone)
+    rival = logits.scatter(1, labels[todo, None], float("-inf")).amax(1) - logits.gather(1, labels[todo, None])[:, 0]
+    # A lead within the rounding of the logits is no success for us: it may be gone in another batch.
+    fooled = rival > 1e-5 * (logits.amax(1) - logits.amin(1)) + 1e-6 * logits.abs().amax(1)
+    print(f"    by itself: {int(fooled.sum())} of {len(todo)} fooled; behind the judge: {int(result.success[todo].sum())}", flush=True)
+    worse = fooled & ~(result.distances[todo] <= distances * (1 + 1e-4))
+    return [f"{text}: by itself better on {int(worse.sum())} images"] if bool(worse.any()) else []
+
+
 def counts_differ(model: nn.Module, x: Tensor, labels: Tensor) -> list[str]:
-    """Attacks whose recorded passes are not what hooks count."""
+    """Attacks whose recorded passes are not what hooks count, or that do worse than by themselves."""
     wrong = []
     for text in FOREIGN:
         counted = Counted(model)
@@ -80,6 +113,7 @@ def counts_differ(model: nn.Module, x: Tensor, labels: Tensor) -> list[str]:
         ours, theirs = (int(result.forwards.sum()), int(result.backwards.sum())), (counted.forwards, counted.backwards)
         print(f"{text}: {ours[0]} forwards and {ours[1]} backwards recorded, hooks count {theirs[0]} and {theirs[1]}", flush=True)
         wrong += [] if ours == theirs else [f"{text}: recorded {ours}, hooks {theirs}"]
+        wrong += not_as_good(text, model, x, labels, result)
     return wrong
 
 

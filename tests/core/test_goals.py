@@ -123,3 +123,18 @@ def test_take_keeps_rows_together() -> None:
     assert part.labels.tolist() == [2, 0, 2] and part.targets is not None and part.targets.tolist() == [0, 1, 0]
     assert part.reference is not None and part.reference.tolist() == [3.0, 1.0, 3.0] and part.confidence == 0.5
     assert part.classes.tolist() == [0, 1, 0] and part.targeted
+
+
+@pytest.mark.parametrize("targeted", [False, True], ids=["untargeted", "targeted"])
+@pytest.mark.parametrize("count", [2, 3, 4, 10])
+def test_the_closed_form_slope_of_the_constraint_is_autograds(count: int, targeted: bool) -> None:
+    generator = torch.Generator().manual_seed(count)
+    logits, labels = torch.randn(60, count, generator=generator), torch.randint(0, count, (60,), generator=generator)
+    logits[0] *= 1e-6
+    logits[1] = 5.0 + 2e-6 * torch.randperm(count, generator=generator)  # a scale that is raised to its floor, no ties
+    goal = Goal(labels, (labels + 1) % count if targeted else None, reference=torch.rand(60, generator=generator) + 0.1)
+    leaf, tolerance = logits.clone().requires_grad_(True), goal.tolerance(logits, torch.float32)
+    expected = goal.constraint(leaf, tolerance)
+    (slope,) = torch.autograd.grad(expected.sum(), leaf)
+    d, ours = goal.constraint_and_slope(logits, goal.margin(logits), tolerance)
+    assert torch.equal(d, expected.detach()) and torch.equal(ours, slope)

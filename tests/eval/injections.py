@@ -264,7 +264,7 @@ class Arena:
         return self.breaking("raises", "the model broke")
 
     def wrong_shape(self) -> Injected:
-        return self.breaking("shape", "the model")
+        return self.breaking("shape", "model")
 
     def harmless(self, what: str) -> Injected:
         """NaN logits or no memory at a random pass: the run ends, and what it claims to have found holds for the healthy model."""

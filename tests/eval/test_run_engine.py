@@ -278,3 +278,21 @@ def test_summary_json_has_neither_nan_nor_infinity(tmp_path):
     summary = json.loads(text, parse_constant=refuse)
     assert summary["attacks"][0]["median_all"]["value"] is None and summary["attacks"][0]["status"]["failed"] == 39
     assert summary == json.loads(json.dumps(run.summary))
+
+
+def test_a_verdict_that_runs_out_of_memory_goes_on_with_fewer_images(whole, tmp_path):
+    """With gradients everything fits; the verdict's larger batch without them does not, once."""
+
+    class Short(Net):
+        refused = 0
+
+        def forward(self, x):
+            if not torch.is_grad_enabled() and len(x) == 5 and not self.refused and self.passes > 40:
+                self.refused = 1
+                raise torch.OutOfMemoryError("out of memory")
+            return super().forward(x)
+
+    model = Short()
+    run = small_run(tmp_path, model=model)
+    assert model.refused == 1
+    assert [(r.status, r.distance, r.fooled) for r in run.records] == [(r.status, r.distance, r.fooled) for r in whole.records]

@@ -92,9 +92,9 @@ class ALMA(Attack):
             query = problem.query(point, grad=not final, distance_grad=not final) if step else problem.start()
             if final:
                 break
-            constraint = goal.constraint(query.logits, query.tolerance)
-            d = torch.where(query.valid, constraint.detach(), torch.ones_like(query.margin))
-            first_success = torch.where(query.success & (first_success == self.steps), torch.full_like(rho, step), first_success)
+            d, d_slope = goal.constraint_and_slope(query.values, query.margin, query.tolerance)
+            d = d if query.all_valid else torch.where(query.valid, d, 1.0)
+            first_success = torch.where(query.success & (first_success == self.steps), float(step), first_success)
 
             if step == 0:
                 last_checked = d
@@ -106,7 +106,7 @@ class ALMA(Attack):
                 proposed = penalty.derivative(d, rho, mu)
                 mu = (alpha * mu + (1 - alpha) * proposed if self.ema else proposed).clamp(MU_MIN, MU_MAX)
 
-            slope = problem.escape(query.gradient(constraint), ~query.success)
+            slope = problem.escape(query.pull_back(d_slope), ~query.success)
             torch.mul(slope, per_image(penalty.derivative(d, rho, mu), x), out=gradient)
             if query.distance_gradient is not None:
                 gradient += query.distance_gradient

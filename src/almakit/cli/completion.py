@@ -59,7 +59,8 @@ def bash() -> str:
     """A function for bash's ``complete``."""
     lines = [
         "# almakit completion for bash", "_almakit() {",
-        '    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" verb="${COMP_WORDS[1]}"', "    COMPREPLY=()", '    if [ "$COMP_CWORD" -eq 1 ]; then',
+        '    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" verb="${COMP_WORDS[1]}"', "    COMPREPLY=()",
+        '    if [ "$COMP_CWORD" -eq 1 ]; then',
         f'        COMPREPLY=($(compgen -W "{" ".join([*VERBS, "--help", "--version"])}" -- "$word")); return', "    fi", '    case "$verb $before" in',
     ]  # fmt: skip
     for verb in VERBS:

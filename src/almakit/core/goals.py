@@ -64,8 +64,8 @@ class Goal:
         """(B,) how far below zero a margin must be to count, for a model that computes in ``precision``."""
         values = logits.detach()
         safety = SAFETY.get(precision, 1e-5)
-        spread = values.amax(1) - values.amin(1)
-        return safety * spread + 0.1 * safety * values.abs().amax(1)
+        most, least = values.amax(1), values.amin(1)
+        return safety * (most - least) + 0.1 * safety * torch.maximum(most, -least)
 
     def scale(self, logits: Tensor) -> Tensor:
         """(B,) the denominator of DLR+ or tDLR+, positive."""
@@ -85,6 +85,29 @@ class Goal:
         """
         return (self.margin(logits) + tolerance) / self.scale(logits)
 
+    def constraint_and_slope(self, logits: Tensor, margin: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+        """``constraint`` (B,) of the detached ``logits`` (B, K) whose ``margin`` (B,) is known, and its gradient in them (B, K), in closed form.
+
+        With S the scale: (e_y - e_o)/S - d/S (e_p1 - e_p3), or (e_o - e_t)/S - d/S (e_p1 - (e_p3 + e_p4)/2), o the best other class. What autograd gives,
+        at a fraction of its cost on a CPU; of tied classes the first counts.
+        """
+        index, wanted = self.classes.unsqueeze(1), 4 if self.targeted else 3
+        rival = logits.scatter(1, index, float("-inf")).max(1, keepdim=True).indices
+        one = -1.0 if self.targeted else 1.0
+        slope = torch.zeros_like(logits).scatter_(1, rival, -one).scatter_(1, index, one)
+        if logits.shape[1] < wanted:
+            scale = self.scale(logits)
+            return (margin + tolerance) / scale, slope.div_(scale.unsqueeze(1))
+        top, places = logits.topk(wanted, dim=1)
+        span = top[:, 0] - ((top[:, 2] + top[:, 3]) / 2 if self.targeted else top[:, 2])
+        scale = _safe(span, logits)
+        d = (margin + tolerance) / scale
+        # Where the scale was raised to its floor it is a constant.
+        pull = torch.where(span == scale, d / scale, 0.0).unsqueeze(1)
+        slope.div_(scale.unsqueeze(1)).scatter_add_(1, places[:, :1], -pull)
+        low = pull / 2 if self.targeted else pull
+        return d, slope.scatter_add_(1, places[:, 2:], low.expand(-1, wanted - 2))
+
     def soft_margin(self, logits: Tensor, temperature: Tensor) -> Tensor:
         """(B,) the margin with the other classes' maximum softened: T logsumexp(z_i / T); ``temperature`` (B,) > 0."""
         index = self.classes.unsqueeze(1)
@@ -100,6 +123,6 @@ def _safe(scale: Tensor, logits: Tensor) -> Tensor:
 
     Divided by less, a constraint is so steep at a tie that the first step, sized by its gradient, is lost in rounding.
     """
-    floor = TIE * logits.detach().abs().amax(1)
-    scale = torch.maximum(scale, floor)
+    values = logits.detach()
+    scale = torch.maximum(scale, TIE * torch.maximum(values.amax(1), -values.amin(1)))
     return torch.where(scale > 0, scale, torch.ones_like(scale))

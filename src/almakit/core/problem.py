@@ -26,6 +26,7 @@ class Exhausted(Exception):
 class Query:
     """What the model said about a set of candidates: one row per candidate.
 
+    ``values`` are the detached logits with zeros in rows that are not finite, ``all_valid`` is true where it is known that there are none.
     ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K), or (R, K, H, W) with a goal on pixels, are attached to the
     graph when the query was made with ``grad=True``; ``margin``, ``tolerance``, ``distance`` (R,), ``success`` and ``valid`` (R,) are detached.
     Rows of finished images hold what was last seen of them and get zero gradients.
@@ -38,10 +39,15 @@ class Query:
         self._problem, self._leaf, self._images, self._sent, self._from_leaf = problem, leaf, images, sent, from_leaf
         self.point, self.logits = point, logits
         goal = problem.goal if images is None else problem.goal.take(images)
-        self.valid = torch.isfinite(logits.detach()).flatten(1).all(1)
-        values = torch.where(per_image(self.valid, logits), logits.detach(), torch.zeros_like(logits))
+        values = logits.detach()
+        self.valid = largest_entry(values) < float("inf")
+        self.all_valid = problem.looks and bool(self.valid.all())
+        if not self.all_valid:
+            values = torch.where(per_image(self.valid, values), values, torch.zeros_like(values))
+        self.values = values
         self.tolerance = goal.tolerance(values, problem.oracle.precision)
-        self.margin = torch.where(self.valid, goal.margin(values), torch.full_like(self.tolerance, float("inf")))
+        margin = goal.margin(values)
+        self.margin = margin if self.all_valid else torch.where(self.valid, margin, torch.full_like(margin, float("inf")))
         self.success = self.margin < -self.tolerance
         self.distance = torch.zeros_like(self.margin)
         self.distance_gradient: Tensor | None = None
@@ -58,7 +64,11 @@ class Query:
 
         One backward pass is counted for each image sent through. ``keep`` leaves the graph for another call.
         """
-        return self._problem._gradient(self, value, keep)
+        return self._problem._gradient(self, value, None, keep)
+
+    def pull_back(self, slope: Tensor, keep: bool = False) -> Tensor:
+        """The same for a function of the logits whose gradient in them is known: ``slope`` (R, K)."""
+        return self._problem._gradient(self, self.logits, slope, keep)
 
 
 class Problem:
@@ -179,7 +189,7 @@ class Problem:
 
     def onward(self, query: Query, moved: Tensor, candidate: Tensor) -> Tensor:
         """``moved`` (B, ...) where the logits of ``query`` were finite, and midway back from ``candidate`` (B, ...) where they were not."""
-        if self.looks and bool(query.valid.all()):
+        if query.all_valid:
             return moved
         return torch.where(per_image(query.valid, moved), moved, self.midway(candidate))
 
@@ -265,14 +275,15 @@ class Problem:
     def _remember(self, query: Query) -> None:
         """Updates the best verified points from a query."""
         images, send = query._images, query._sent
-        success = query.success & torch.isfinite(query.distance)
+        success = query.success & (query.distance.abs() < float("inf"))
         if send is not None:
             sent = torch.zeros_like(success).index_fill(0, send, True)
             query.success = query.success & sent
             success = success & sent
         if images is None:
             self._last_logits = query.logits.detach()
-            self.broken |= ~query.valid
+            if not query.all_valid:
+                self.broken |= ~query.valid
             better = success & (query.distance < self.best_distance)
             self.best_distance = torch.where(better, query.distance, self.best_distance)
             self.best_point = choose(better, query.point, self.best_point, self.looks)
@@ -288,7 +299,8 @@ class Problem:
         self.best_distance[improved] = smallest[improved]
         self.best_point[improved] = query.point[first[improved]]
 
-    def _gradient(self, query: Query, value: Tensor, keep: bool) -> Tensor:
+    def _gradient(self, query: Query, value: Tensor, slope: Tensor | None, keep: bool) -> Tensor:
+        """The gradient of ``value`` (R,) at the query's points, or of ``value`` (R, K) weighted with ``slope`` (R, K)."""
         assert query._leaf is not None, "the query was made with grad=False"
         owners = query._owners
         self._backwards_at_most += 0 if self.budget is None else _most(owners)
@@ -303,9 +315,14 @@ class Problem:
         counted = torch.ones_like(self.backwards if owners is None else owners) if allowed is None else allowed.long()
         if allowed is not None:
             # An image past its budget learns nothing more: its row is kept out of the pass.
-            weight = counted if query._sent is None else torch.ones_like(value, dtype=torch.long).index_copy(0, query._sent, counted)
-            value = torch.where(weight > 0, value, torch.zeros_like(value))
-        (gradient,) = torch.autograd.grad(value.sum(), query._leaf, retain_graph=keep, allow_unused=True)
+            weight = counted if query._sent is None else value.new_ones(len(value), dtype=torch.long).index_copy(0, query._sent, counted)
+            if slope is None:
+                value = torch.where(weight > 0, value, torch.zeros_like(value))
+            else:
+                slope = torch.where(per_image(weight > 0, slope), slope, torch.zeros_like(slope))
+        if slope is None:
+            value = value.sum()
+        (gradient,) = torch.autograd.grad(value, query._leaf, slope, retain_graph=keep, allow_unused=True)
         gradient = torch.zeros_like(query._leaf) if gradient is None else gradient
         gradient = gradient if query._from_leaf is None else gradient[query._from_leaf]
         gradient, steepest = self._finite(gradient.contiguous())

@@ -108,7 +108,7 @@ class _LPIPSBound(Bound):
         self.activations = self._activate((x - mean) / std) if activations is None else activations
 
     def _activate(self, features: Tensor) -> list[_Activation]:
-        activations = []
+        activations: list[_Activation] = []
         for layer, following in zip(LAYERS, (*LAYERS[1:], None), strict=True):
             weight, bias = self.network.weights[f"{layer.key}.weight"], self.network.weights[f"{layer.key}.bias"]
             before = F.conv2d(features, weight, bias, layer.stride, layer.padding)
@@ -139,11 +139,12 @@ class _LPIPSBound(Bound):
 
     def _look(self, y: Tensor) -> list[_Seen]:
         """The way forward of ``y`` (B, 3, H, W), layer by layer; the same arithmetic as ``squares``, written over itself where it can be."""
-        step, seen = (y - self.x) / self.std, []
+        step = (y - self.x) / self.std
+        seen: list[_Seen] = []
         for index, (layer, reference) in enumerate(zip(LAYERS, self.activations, strict=True)):
-            places = None
+            places: Tensor | None = None
             if layer.pooled:
-                places = F.max_pool2d(seen[-1].after, 3, 2, return_indices=True)[1]
+                places = F.max_pool2d_with_indices(seen[-1].after, (3, 3), (2, 2))[1]
                 before, at = self.activations[index - 1], places.flatten(2)
                 assert before.pooled is not None
                 drop = -before.floor.flatten(2).gather(2, at) - before.pooled.flatten(2)

@@ -162,22 +162,21 @@ class Bench:
         attack = self.attacks[key.attack]
         claimed = [row for row, status in enumerate(result.status.tolist()) if status <= 1]
         stored = [row for row in claimed if int(result.status[row]) == 1]
-        judged = dict(
-            zip(
-                claimed,
-                judge(
-                    self.subject,
-                    x[claimed],
-                    points[claimed],
-                    [labels[row] for row in claimed],
-                    None if targets is None else [targets[row] for row in claimed],
-                    self.infos[key.attack].distance,
-                    attack.measure,
-                    size,
-                ),
-                strict=True,
-            )
+        # The verdict may meet the end of memory as well as the attack; what it learns is not kept, for it asks without gradients.
+        judgements, _ = within_memory(
+            lambda share: judge(
+                self.subject,
+                x[claimed],
+                points[claimed],
+                [labels[row] for row in claimed],
+                None if targets is None else [targets[row] for row in claimed],
+                self.infos[key.attack].distance,
+                attack.measure,
+                share,
+            ),
+            size,
         )
+        judged = dict(zip(claimed, judgements, strict=True))
         records = _records(key.attack, infos, targets, result, judged, {row: slot for slot, row in enumerate(stored)})
         traces = [
             Trace(key.attack, infos[row].index, None if targets is None else targets[row], values)

@@ -44,7 +44,7 @@ class Lagrangian:
 
 def lagrangian(problem: Problem, steps: int, unit: Tensor, height: Tensor, settings: Lagrangian | None = None, start: Tensor | None = None,
                direction: Direction = untargeted) -> Tensor:
-    """Spends ``steps`` queries from the clean images or ``start`` (B, ...); gives the best points (B, ...) of this search, or of all before where it found none.
+    """Spends ``steps`` queries from the clean images or ``start`` (B, ...); gives this search's best points (B, ...), or the best before where it found none.
 
     ``unit`` (B,) is the linearised distance to the boundary,
     ``height`` (B,) the constraint on the clean image: in these two units a linear model looks the same whatever its margin."""
