@@ -76,7 +76,7 @@ def run(row: Row, network: str, who: str) -> common.Cell:
 
 @cache
 def _paper_lines() -> list[dict[str, str]]:
-    with (files("almakit.paper") / "tables.csv").open(encoding="utf-8", newline="") as file:
+    with (files("almakit.paper") / "tables.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 

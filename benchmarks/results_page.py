@@ -112,16 +112,30 @@ def page() -> str:
             f"First {counts} images (the costly attacks have fewer; each table says how many). Begun {days[0]}"
             + (f" to {days[-1]}" if days[-1] != days[0] else "")
             + f"; {machine.get('processor')}, {machine.get('threads')} thread(s), torch {machine.get('torch')}, almakit {machine.get('almakit')}"
-            + f" (source {str(machine.get('commit'))[:12]}); seed {', '.join(sorted({str(entry.seed) for entry in entries}))}.",
+            + f" (source {source(machine.get('commit'))}); seed {', '.join(sorted({str(entry.seed) for entry in entries}))}.",
             "",
             *(f"- {sentence}" for sentence in rest["skipped"]),
             "",
             layout.markdown([*layout.geometric(entries), *layout.by_model(entries)]),
         ]
         if any(entry.paper for entry in entries):
-            parts += ["### Line by line against the paper", "", judged(entries), ""]
+            parts += [
+                "### Line by line against the paper",
+                "",
+                "The interval is the 95 % bootstrap interval of our median over our images. With few images it is wide, and that the paper's figure lies "
+                "inside it says little.",
+                "",
+                judged(entries),
+                "",
+            ]
         parts += ["Again:", "", "```", *commands(dataset, entries), "```", ""]
     return "\n".join(parts)
+
+
+def source(commit: str | None) -> str:
+    """A commit for print, with the word that says that files differed from it."""
+    head, plus, rest = str(commit).partition("+")
+    return f"{head[:12]}{plus}{rest}"
 
 
 def commands(dataset: str, entries: list[Entry]) -> list[str]:

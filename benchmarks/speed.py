@@ -40,7 +40,7 @@ def _peer(ours: str, library: str, name: str, **settings: Any) -> Callable[[int]
         import speed_rows
 
         peer = getattr(peers, library)(name, **settings)
-        return speed_rows.against(peer, ours, "mnist/smallcnn", 1000, 10, repeats)
+        return speed_rows.against(peer, ours, "mnist/smallcnn", 1000, 6, repeats)
 
     return measure
 
@@ -85,7 +85,7 @@ ROWS = {
     "lpips-32": Row("LPIPS, 64 of 32 x 32, against adv-lib's", "", _rows("distance", "lpips", SMALL)),
     "lpips-224": Row("LPIPS, 8 of 224 x 224, against adv-lib's", "", _rows("distance", "lpips", LARGE)),
     "lpips-alma-cnn-a": Row("ALMA LPIPS, cnn-a, 1000 CIFAR-10 images, against adv-lib's in one batch", "≤ 0.6",
-                            _rows("lpips_alma", "cifar10/cnn-a-adv", 1000, 10)),
+                            _rows("lpips_alma", "cifar10/cnn-a-adv", 1000, 8)),
     "lpips-alma-resnet20": Row("ALMA LPIPS, ResNet-20, 500 CIFAR-10 images, against adv-lib's in one batch", "≤ 0.6",
                                _rows("lpips_alma", "cifar10/resnet20", 500, 4)),
     "lpips-alma-lite0": Row("ALMA LPIPS, EfficientNet-Lite0, 32 photos at 224 x 224, against adv-lib's in one batch", "≤ 0.6",

@@ -58,8 +58,17 @@ class Cluster:
         from ray.cluster_utils import Cluster as Nodes
 
         room = {"object_store_memory": 100_000_000, "include_dashboard": False}
-        self.cluster = Nodes(initialize_head=True, head_node_args={"num_cpus": 0, **room})
-        self.nodes = [self.cluster.add_node(num_cpus=1, object_store_memory=100_000_000) for _ in range(nodes)]
+        for tries_left in (2, 1, 0):
+            # Ray gives a node 30 seconds to start, which a busy machine may exceed; that says nothing about the engine.
+            self.cluster = Nodes()
+            try:
+                self.cluster.add_node(num_cpus=0, **room)
+                self.nodes = [self.cluster.add_node(num_cpus=1, object_store_memory=100_000_000) for _ in range(nodes)]
+                break
+            except Exception:
+                self.cluster.shutdown()
+                if not tries_left:
+                    raise
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")
 
     def add(self) -> None:

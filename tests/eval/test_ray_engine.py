@@ -25,6 +25,7 @@ def arena(tmp_path_factory):
     cluster.close()
 
 
+@pytest.mark.slow  # a cluster of three nodes takes minutes to start on two busy cores
 def test_a_worker_and_a_node_die_and_a_node_joins(arena):
     injected = arena.worker_killed()
     assert injected.survived, injected.why
@@ -51,6 +52,7 @@ class Sick(Net):
         return super().forward(x)
 
 
+@pytest.mark.slow  # a cluster of three nodes takes minutes to start on two busy cores
 def test_a_chunk_that_fails_three_times_is_given_up_and_the_run_goes_on(arena, tmp_path, monkeypatch):
     monkeypatch.setattr(engine_module, "BACKOFF", 0.05)
     x, _ = images()

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from . import accelerate as acceleration
+from . import layout as layouts
 from . import validate
-from .attack import Attack
+from .attack import Attack, default_batch_size
 from .domain import Box
 from .goals import TINY, Goal
 from .oracle import Model, Oracle, borrowed
@@ -74,7 +76,8 @@ class PixelGoal(Goal):
 
 def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targets: Tensor | None, mask: Tensor | None, share: float, *,
                   box: Box | None = None, confidence: float = 0.0, batch_size: int | None = None, seed: int = 0, budget: int | None = None,
-                  autocast: torch.dtype | None = None, check: bool = True, trace: Any = None) -> Result:
+                  autocast: torch.dtype | None = None, check: bool = True, trace: Any = None, layout: str = layouts.CONTIGUOUS,
+                  accelerate: str = acceleration.NONE) -> Result:
     """Runs ``attack`` on a segmentation model: ``x`` (B, C, H, W), ``labels``, ``targets`` and ``mask`` (B, H, W); labels that are no class
     of the model (such as 255 for unlabelled pixels) do not count."""
     box = box or Box()
@@ -85,13 +88,18 @@ def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targe
     if mask.shape != labels.shape or mask.dtype != torch.bool:
         raise BadInput(f"the pixel mask must be boolean of shape {tuple(labels.shape)}, not {mask.dtype} of shape {tuple(mask.shape)}.")
     validate.call(model, confidence, batch_size, budget)
+    layouts.check(layout)
+    acceleration.check(accelerate)
     attack.measure.check(x)
     oracle = PixelOracle(model, x.dtype, autocast)
     x, labels, mask, box = oracle.place(x), oracle.place(labels), oracle.place(mask), box.to(oracle.device or x.device)
     targets = None if targets is None else oracle.place(targets)
-    size = batch_size or max(1, min(128, 2_400_000 // x[0].numel()))
+    size = batch_size or default_batch_size(x)
+    if layout == layouts.AUTO:
+        layout = layouts.faster_layout(model, x[:size].to(oracle.native or x.dtype))
+    oracle.model = acceleration.accelerated(model, accelerate, min(size, len(x)), x.device)
     parts = []
-    with borrowed(model), torch.inference_mode(False), torch.enable_grad():
+    with borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
         with torch.no_grad():
             classes = oracle(x[:1]).shape[1]
         labelled = mask & (labels >= 0) & (labels < classes)
