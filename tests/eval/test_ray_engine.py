@@ -75,6 +75,7 @@ def test_a_chunk_that_fails_three_times_is_given_up_and_the_run_goes_on(arena, t
     assert contents(tmp_path / "run") == contents(tmp_path / "local")
 
 
+@pytest.mark.slow  # needs the cluster
 def test_a_mistake_ends_the_run_with_its_sentence(arena, tmp_path, monkeypatch):
     monkeypatch.setattr(engine_module, "BACKOFF", 0.02)
     x, labels = images()
@@ -82,6 +83,7 @@ def test_a_mistake_ends_the_run_with_its_sentence(arena, tmp_path, monkeypatch):
         small_run(tmp_path, data=(x, torch.full_like(labels, 9)), engine=engine, preflight=False)
 
 
+@pytest.mark.slow  # needs the cluster
 def test_a_users_file_travels_and_the_command_line_knows_the_engine(arena, tmp_path, capsys):
     source = source_file(tmp_path)
     flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", "alma(distance=l2, steps=12)", "--batch-size", "8"]
@@ -92,6 +94,7 @@ def test_a_users_file_travels_and_the_command_line_knows_the_engine(arena, tmp_p
     assert Run(tmp_path / "ray").sessions[0]["environment"]["engine"] == "ray"
 
 
+@pytest.mark.slow  # needs the cluster
 def test_what_cannot_travel_is_a_sentence(arena, tmp_path):
     import threading
 
