@@ -169,13 +169,15 @@ class Arena:
     def interrupted(self) -> Injected:
         return self.told(signal.SIGINT)
 
-    def full_disk(self) -> Injected:
-        """A disk that fills up: a small one where it can be mounted, else a limit on the size of files."""
-        out, size = self.fresh(), self.random.randint(90, 260)
+    def full_disk(self, most: int = 250) -> Injected:
+        """A disk that fills up: a small one where it can be mounted, else a limit on the size of files. ``most``: kilobytes it may have."""
+        out, size = self.fresh(), self.random.randint(90, most)
         out.mkdir()
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", str(out)], capture_output=True).returncode == 0
         try:
             code, said = self.run(out, () if mounted else ("file size", 1000 * self.random.randint(40, 75)))
+            if code == 0 and mounted and size > 160:  # The whole run fitted: no fault was injected. The finished folder alone is larger than 160.
+                return self.full_disk(size - 1)
             before = finished(out)
             if mounted:
                 subprocess.run(["mount", "-o", "remount,size=8m", str(out)], check=True)
@@ -344,6 +346,7 @@ def opened_to_all(place: Path) -> None:
 def carry_out(arguments: list[str], environment: dict[str, str], said: Path, harm: tuple[Any, ...]) -> None:
     """The child's life: almakit's command line with its words in a file, after the harm that must come from inside."""
     import torch
+    import torch.fx.experimental.symbolic_shapes  # autograd imports it at the first gradient, when NOBODY may not read the interpreter's own files
 
     from almakit.cli.main import main
 

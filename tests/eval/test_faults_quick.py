@@ -17,8 +17,7 @@ def test_there_are_enough_of_them():
     assert sum(TIMES.get(fault, 1) for fault in FAULTS) == 18
 
 
-# The folder is made read-only at a random moment; in one of two full runs the process was still importing and said something else.
-@pytest.mark.parametrize("fault", [pytest.param(name, marks=pytest.mark.slow) if name == "read-only" else name for name in FAULTS])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_run_survives(arena, fault):
     for _ in range(TIMES.get(fault, 1)):
         injected = FAULTS[fault](arena)
