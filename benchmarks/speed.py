@@ -72,11 +72,11 @@ L2 = "alma(distance=l2, steps={steps})"
 ROWS = {
     "alma-l2": Row("ALMA ℓ2, SmallCNN, 1000 images, against adv-lib's in one batch", "≤ 0.5", _alma("l2", 0.1)),
     "alma-l1": Row("ALMA ℓ1, SmallCNN, 1000 images, against adv-lib's in one batch", "≤ 0.5", _alma("l1", 0.5)),
-    "bare-smallcnn": Row("ALMA ℓ2, SmallCNN, against bare passes", "≤ 1.05", _rows("against_bare", L2, "mnist/smallcnn", 12)),
+    "bare-smallcnn": Row("ALMA ℓ2, SmallCNN, against bare passes", "≤ 1.05", _rows("against_bare", L2, "mnist/smallcnn", 30)),
     "bare-smallcnn-l1": Row(
-        "ALMA ℓ1, SmallCNN, against bare passes", "≤ 1.05", _rows("against_bare", "alma(distance=l1, steps={steps})", "mnist/smallcnn", 12)
+        "ALMA ℓ1, SmallCNN, against bare passes", "≤ 1.05", _rows("against_bare", "alma(distance=l1, steps={steps})", "mnist/smallcnn", 30)
     ),
-    "bare-resnet20": Row("ALMA ℓ2, ResNet-20, against bare passes", "≤ 1.05", _rows("against_bare", L2, "cifar10/resnet20", 6)),
+    "bare-resnet20": Row("ALMA ℓ2, ResNet-20, against bare passes", "≤ 1.05", _rows("against_bare", L2, "cifar10/resnet20", 10)),
     "bare-lite0": Row("ALMA ℓ2, EfficientNet-Lite0 at 224 x 224, against bare passes", "≤ 1.05", _rows("against_bare", L2, "lite0", 8)),
     "ciede2000-32": Row("CIEDE2000, 64 of 32 x 32, against adv-lib's", "≤ 0.4", _rows("distance", "ciede2000-paper", SMALL)),
     "ciede2000-224": Row("CIEDE2000, 8 of 224 x 224, against adv-lib's", "≤ 0.4", _rows("distance", "ciede2000-paper", LARGE)),

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from almakit import attacks, data, models
-from almakit.core.attack import default_batch_size
 from almakit.core.layout import CHANNELS_LAST, CONTIGUOUS, faster_layout
 from almakit.data import hub
+from almakit.eval.memory import OUTSIDE
 
 Cell = dict[str, Any]
 Work = Callable[[], object]
@@ -31,11 +31,15 @@ def clock() -> float:
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
-def seconds(work: Work) -> float:
-    gc.collect()
+def seconds_of(work: Work) -> float:
     began = clock()
     work()
     return clock() - began
+
+
+def seconds(work: Work) -> float:
+    gc.collect()
+    return seconds_of(work)
 
 
 def turns(works: list[Work], repeats: int) -> list[list[float]]:
@@ -86,64 +90,73 @@ def pictures(model: str, count: int) -> tuple[Tensor, Tensor]:
         return x, torch.cat([net(part).argmax(1) for part in x.split(8)])
 
 
+def batches(net: nn.Module, x: Tensor) -> tuple[int, int]:
+    """The batch sizes that are best for an attack on ``x`` (B, ...), as a run measures it (``--batch-size auto``), and for bare passes."""
+    x = x[:128]
+    forward_and_backward(net, x)
+    sizes = [batch for batch in (4, 8, 16, 32, 64, 128) if len(x) // 8 <= batch <= len(x) + 1]
+    rates = {
+        batch: len(x) / min(seconds(lambda batch=batch: [forward_and_backward(net, part) for part in x.split(batch)]) for _ in range(5))
+        for batch in sizes
+    }
+    ours = max(sizes, key=lambda size: 1 / (1 / rates[size] + OUTSIDE / size))
+    return ours, max((size for size in sizes if size <= ours), key=rates.__getitem__)
+
+
 def against(peer: peers.Peer, ours: str, model: str, images: int, steps: int, repeats: int, others_steps: int | None = None) -> Cell:
-    """Our attack in its own batches, in the faster layout, against a peer's on the same images in one batch."""
+    """Our attack in the batches that are best for it, in the faster layout, against a peer's on the same images in one batch."""
     net = network(model)
     x, labels = pictures(model, images)
-    size = default_batch_size(x)
+    size, _ = batches(net, x)
     layout = faster_layout(net, x[:size])
     attack = attacks.get(ours.format(steps=steps + 1))
     cell = in_turn(
-        lambda: attack(net, x, labels, layout=layout, check=False), lambda: peer(net, x, labels, others_steps or steps), repeats
+        lambda: attack(net, x, labels, layout=layout, batch_size=size, check=False), lambda: peer(net, x, labels, others_steps or steps), repeats
     )
     return cell | {"model": model, "images": images, "steps": steps, "batch": size, "layout": layout}
 
 
-def step_by_step(ours: str, net: nn.Module, x: Tensor, labels: Tensor, steps: int, layout: str, bare_batch: int) -> tuple[float, float]:
+def step_by_step(ours: str, net: nn.Module, x: Tensor, labels: Tensor, steps: int, layout: str, batch: int, bare_batch: int
+                 ) -> tuple[float, float]:
     """Seconds of an attack and of as many bare passes, forward and backward, made in turns: after every step of the attack one bare pass.
 
     So both meet the same load of the machine. The bare passes belong to a copy of the model, in the layout and the mode it came in.
     """
-    bare_net, spent = copy.deepcopy(net), {"bare": 0.0, "last": 0.0}
+    attack, bare_net = attacks.get(ours.format(steps=steps + 1)), copy.deepcopy(net)
+    total = bare = 0.0
+    for part, names in zip(x.split(batch), labels.split(batch), strict=True):
 
-    def bare(event: object) -> None:
-        began = clock()
-        for part in x.split(bare_batch):
-            forward_and_backward(bare_net, part)
-        spent["bare"] += clock() - began
+        def one_pass(event: object, part: Tensor = part) -> None:
+            nonlocal bare
+            bare += seconds_of(lambda: [forward_and_backward(bare_net, few) for few in part.split(bare_batch)])
 
-    def whole() -> None:
-        attacks.get(ours.format(steps=steps + 1))(net, x, labels, layout=layout, check=False, batch_size=len(x), trace=bare)
-
-    total = seconds(whole)
+        total += seconds(lambda part=part, names=names, one_pass=one_pass: attack(net, part, names, layout=layout, check=False, trace=one_pass))
     with torch.no_grad():
         last = seconds(lambda: [bare_net(part) for part in x.split(bare_batch)])
-    return total - spent["bare"], spent["bare"] + last
+    return total - bare, bare + last
 
 
 def against_bare(ours: str, model: str, steps: int, repeats: int) -> Cell:
-    """Our attack on one of its batches against as many bare passes of the model as the user handed it over, in the batch size that is best for those."""
+    """Our attack, in the batch size a run measures (``--batch-size auto``), against as many bare passes of the model as the user handed it over, in the
+    batch size that is best for those."""
     net = network(model)
     x, labels = pictures(model, 128 if model != "lite0" else 8)
     # Only images that are attacked: the rest would cost one pass instead of all.
     with torch.no_grad():
         kept = torch.cat([net(part).argmax(1) for part in x.split(32)]) == labels
     x, labels = x[kept], labels[kept]
-    forward_and_backward(net, x)
-    sizes = sorted({batch for batch in (4, 8, 32, 64, 128) if batch <= len(x) and batch >= len(x) // 8} | {len(x)})
-    each = {batch: [seconds(lambda batch=batch: [forward_and_backward(net, part) for part in x.split(batch)]) for _ in range(3)] for batch in sizes}
-    best = min(sizes, key=lambda batch: min(each[batch]))
-    layout = faster_layout(net, x)
+    batch, bare_batch = batches(net, x)
+    layout = faster_layout(net, x[:batch])
     found: dict[str, list[tuple[float, float]]] = {CONTIGUOUS: [], CHANNELS_LAST: []}
     for _ in range(max(repeats, 3)):
         for name, pairs in found.items():
-            pairs.append(step_by_step(ours, net, x, labels, steps, name, best))
+            pairs.append(step_by_step(ours, net, x, labels, steps, name, batch, bare_batch))
     ratios = {name: [round(a / b, 3) for a, b in pairs] for name, pairs in found.items()}
     plain, other = ratios[CONTIGUOUS], ratios[CHANNELS_LAST]
     return {
         "ratio": statistics.median(plain), "ratio_in_channels_last": statistics.median(other), "ratios": plain, "ratios_in_channels_last": other,
         "ours_s": round(statistics.median(a for a, _ in found[CONTIGUOUS]), 3), "theirs_s": round(statistics.median(b for _, b in found[CONTIGUOUS]), 3),
-        "model": model, "images": len(x), "steps": steps, "bare_batch": best, "layout": layout,
+        "model": model, "images": len(x), "steps": steps, "batch": batch, "bare_batch": bare_batch, "layout": layout,
     }  # fmt: skip
 
 

@@ -92,7 +92,7 @@ class ALMA(Attack):
             query = problem.query(point, grad=not final, distance_grad=not final) if step else problem.start()
             if final:
                 break
-            d, d_slope = goal.constraint_and_slope(query.values, query.margin, query.tolerance)
+            d, d_slope = goal.constraint_and_slope(query.values, query.margin, query.tolerance, query.largest)
             d = d if query.all_valid else torch.where(query.valid, d, 1.0)
             first_success = torch.where(query.success & (first_success == self.steps), float(step), first_success)
 
@@ -104,7 +104,7 @@ class ALMA(Attack):
                 last_checked = d
             if step:
                 proposed = penalty.derivative(d, rho, mu)
-                mu = (alpha * mu + (1 - alpha) * proposed if self.ema else proposed).clamp(MU_MIN, MU_MAX)
+                mu = (torch.lerp(mu, proposed, 1 - alpha) if self.ema else proposed).clamp(MU_MIN, MU_MAX)
 
             slope = problem.escape(query.pull_back(d_slope), ~query.success)
             torch.mul(slope, per_image(penalty.derivative(d, rho, mu), x), out=gradient)
@@ -112,11 +112,11 @@ class ALMA(Attack):
                 gradient += query.distance_gradient
             if step == 0:
                 rate = self._first_rate(problem, gradient, work)
-            decay = exponential_decay(step, first_success, self.steps, self.final_step)
-            problem.record(step, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=rate * decay, success=query.success)
-            square_average.mul_(alpha).add_(torch.mul(gradient, gradient, out=work).mul_(1 - alpha))
-            momentum.mul_(alpha).add_(gradient.div_(torch.sqrt(square_average, out=work).add_(1e-8)))
-            torch.sub(point, torch.mul(momentum, per_image(rate * decay, x), out=work), out=work)
+            eta = rate * exponential_decay(step, first_success, self.steps, self.final_step)
+            problem.record(step, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=eta, success=query.success)
+            square_average.mul_(alpha).addcmul_(gradient, gradient, value=1 - alpha)
+            momentum.mul_(alpha).addcdiv_(gradient, torch.sqrt(square_average, out=work).add_(1e-8))
+            torch.addcmul(point, momentum, per_image(eta, x), value=-1, out=work)
             torch.sub(problem.onward(query, box.project_continuous(work, x, out=work), point), x, out=delta)
 
     def _first_rate(self, problem: Problem, gradient: torch.Tensor, work: torch.Tensor) -> torch.Tensor:

@@ -58,14 +58,15 @@ class Goal:
     def margin(self, logits: Tensor) -> Tensor:
         """(B,) z_y - max_{i != y} z_i, or for targets max_{i != t} z_i - z_t, plus the confidence: negative when the goal is reached."""
         own, other = self._own_and_best_other(logits)
-        return (other - own if self.targeted else own - other) + self.confidence
+        margin = other - own if self.targeted else own - other
+        return margin + self.confidence if self.confidence else margin
 
     def tolerance(self, logits: Tensor, precision: torch.dtype) -> Tensor:
         """(B,) how far below zero a margin must be to count, for a model that computes in ``precision``."""
         values = logits.detach()
         safety = SAFETY.get(precision, 1e-5)
         most, least = values.amax(1), values.amin(1)
-        return safety * (most - least) + 0.1 * safety * torch.maximum(most, -least)
+        return torch.add(safety * (most - least), torch.maximum(most, -least), alpha=0.1 * safety)
 
     def scale(self, logits: Tensor) -> Tensor:
         """(B,) the denominator of DLR+ or tDLR+, positive."""
@@ -85,8 +86,9 @@ class Goal:
         """
         return (self.margin(logits) + tolerance) / self.scale(logits)
 
-    def constraint_and_slope(self, logits: Tensor, margin: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+    def constraint_and_slope(self, logits: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """``constraint`` (B,) of the detached ``logits`` (B, K) whose ``margin`` (B,) is known, and its gradient in them (B, K), in closed form.
+        ``largest`` (B,): their largest absolute entry, where it is known.
 
         With S the scale: (e_y - e_o)/S - d/S (e_p1 - e_p3), or (e_o - e_t)/S - d/S (e_p1 - (e_p3 + e_p4)/2), o the best other class. What autograd gives,
         at a fraction of its cost on a CPU; of tied classes the first counts.
@@ -100,7 +102,7 @@ class Goal:
             return (margin + tolerance) / scale, slope.div_(scale.unsqueeze(1))
         top, places = logits.topk(wanted, dim=1)
         span = top[:, 0] - ((top[:, 2] + top[:, 3]) / 2 if self.targeted else top[:, 2])
-        scale = _safe(span, logits)
+        scale = _safe(span, logits, largest)
         d = (margin + tolerance) / scale
         # Where the scale was raised to its floor it is a constant.
         pull = torch.where(span == scale, d / scale, 0.0).unsqueeze(1)
@@ -118,11 +120,13 @@ class Goal:
         return (soft - own if self.targeted else own - soft) + self.confidence
 
 
-def _safe(scale: Tensor, logits: Tensor) -> Tensor:
+def _safe(scale: Tensor, logits: Tensor, largest: Tensor | None = None) -> Tensor:
     """``scale`` (B,) kept above the rounding of ``logits`` (B, K), or of each pixel; 1 where all logits are zero.
 
     Divided by less, a constraint is so steep at a tie that the first step, sized by its gradient, is lost in rounding.
     """
-    values = logits.detach()
-    scale = torch.maximum(scale, TIE * torch.maximum(values.amax(1), -values.amin(1)))
+    if largest is None:
+        values = logits.detach()
+        largest = torch.maximum(values.amax(1), -values.amin(1))
+    scale = torch.maximum(scale, TIE * largest)
     return torch.where(scale > 0, scale, torch.ones_like(scale))

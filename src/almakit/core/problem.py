@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +27,8 @@ class Exhausted(Exception):
 class Query:
     """What the model said about a set of candidates: one row per candidate.
 
-    ``values`` are the detached logits with zeros in rows that are not finite, ``all_valid`` is true where it is known that there are none.
+    ``values`` are the detached logits with zeros in rows that are not finite, ``all_valid`` is true where it is known that there are none;
+    ``largest`` (R,) are the largest absolute logits.
     ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K), or (R, K, H, W) with a goal on pixels, are attached to the
     graph when the query was made with ``grad=True``; ``margin``, ``tolerance``, ``distance`` (R,), ``success`` and ``valid`` (R,) are detached.
     Rows of finished images hold what was last seen of them and get zero gradients.
@@ -40,7 +42,8 @@ class Query:
         self.point, self.logits = point, logits
         goal = problem.goal if images is None else problem.goal.take(images)
         values = logits.detach()
-        self.valid = largest_entry(values) < float("inf")
+        self.largest = largest_entry(values)
+        self.valid = self.largest < float("inf")
         self.all_valid = problem.looks and bool(self.valid.all())
         if not self.all_valid:
             values = torch.where(per_image(self.valid, values), values, torch.zeros_like(values))
@@ -101,7 +104,8 @@ class Problem:
         self.clean_logits: Tensor | None = None
         self._last_logits: Tensor | None = None
         self._sub_bound: tuple[Tensor, Bound] | None = None
-        self._steepest: tuple[Tensor, Tensor] | None = None
+        # The last gradient, its largest entries (R,), and whether it is known that none of them is zero.
+        self._steepest: tuple[Tensor, Tensor, bool] | None = None
         self._noise: Tensor | None = None
         self._turns = 0
 
@@ -196,6 +200,8 @@ class Problem:
     def escape(self, gradient: Tensor, stuck: Tensor | None = None) -> Tensor:
         """``gradient`` (B, ...) with a random unit direction in rows that are zero (and, if given, marked in ``stuck`` (B,))."""
         known, self._steepest = self._steepest, None
+        if known is not None and known[0] is gradient and known[2]:
+            return gradient
         steepest = known[1] if known is not None and known[0] is gradient else largest_entry(gradient)
         zero = (steepest == 0) & self._active
         zero = zero if stuck is None else zero & stuck
@@ -312,8 +318,8 @@ class Problem:
                 "the model's logits carry no gradient, and this attack needs one: leave out torch.no_grad(), detach() and conversions "
                 "to numpy inside the model."
             )
-        counted = torch.ones_like(self.backwards if owners is None else owners) if allowed is None else allowed.long()
         if allowed is not None:
+            counted = allowed.long()
             # An image past its budget learns nothing more: its row is kept out of the pass.
             weight = counted if query._sent is None else value.new_ones(len(value), dtype=torch.long).index_copy(0, query._sent, counted)
             if slope is None:
@@ -328,15 +334,21 @@ class Problem:
         gradient, steepest = self._finite(gradient.contiguous())
         if allowed is not None:
             gradient, steepest = gradient * per_image(counted, gradient), steepest * counted
+            self.backwards = self.backwards + counted if owners is None else self.backwards.index_add(0, owners, counted)
+        else:
+            self._count(self.backwards, owners)
         if query._sent is not None:
             gradient = torch.zeros_like(query.point).index_copy(0, query._sent, gradient)
             steepest = torch.zeros_like(query.margin).index_copy(0, query._sent, steepest)
-        self.backwards = self.backwards + counted if owners is None else self.backwards.index_add(0, owners, counted)
         images = query._images
         if self.box.mask is not None:
             gradient = (self.box if images is None else self.box.take(images, self.x.shape[1:])).free(gradient)
             steepest = largest_entry(gradient)
-        self._steepest = (gradient, steepest)
+        steep = self.looks and float(steepest.amin()) > 0
+        self._steepest = (gradient, steepest, steep)
+        if steep and images is None:
+            self.had_slope.fill_(True)
+            return gradient
         slope = steepest > 0
         self.had_slope = self.had_slope | slope if images is None else self.had_slope.index_put((images[slope],), slope.new_tensor(True))
         return gradient
@@ -345,7 +357,7 @@ class Problem:
     def _finite(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """``gradient`` (R, ...) with zeros for what is not finite, and its largest absolute entry (R,); the same tensor where nothing is wrong."""
         steepest = largest_entry(gradient)
-        if self.looks and bool(torch.isfinite(steepest).all()):
+        if self.looks and math.isfinite(float(steepest.sum())):  # none is negative
             return gradient, steepest
         gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
         return gradient, largest_entry(gradient)
