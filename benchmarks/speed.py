@@ -40,7 +40,7 @@ def _peer(ours: str, library: str, name: str, **settings: Any) -> Callable[[int]
         import speed_rows
 
         peer = getattr(peers, library)(name, **settings)
-        return speed_rows.against(peer, ours, "mnist/smallcnn", 1000, 6, repeats)
+        return speed_rows.against(peer, ours, "mnist/smallcnn", 1000, 12, repeats)
 
     return measure
 

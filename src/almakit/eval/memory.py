@@ -17,7 +17,7 @@ from ..errors import BadModel
 from .subject import Subject
 
 SIZES = (16, 32, 64, 128, 256)
-OUTSIDE = 0.0015  # seconds that a step of an attack spends outside the model, whatever the size of the batch
+OUTSIDE = 0.0025  # seconds that a step of an attack spends outside the model beside a real one, whatever the size of the batch
 T = TypeVar("T")
 
 
