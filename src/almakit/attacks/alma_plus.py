@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from .plus.free_steps import free_steps
@@ -11,6 +13,9 @@ from .plus.level import level
 from .plus.rounds import searches
 from .plus.scan import scan
 from .plus.sparse import sparse
+
+# Where so much of the clean margin is left at the linearised boundary, the gradient at the clean image says little.
+MISLED = 0.5
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,11 @@ class ALMAPlus(Attack):
             # Rivals are worth a twentieth of the budget; what they cost in backwards is taken from the searches.
             rivals = max(1, min(9, self.steps // 20))
             seen = scan(problem, rivals, norm)
+            misled = torch.zeros_like(problem.found)
             if self.steps > 1:
-                problem.query(seen.nearest, grad=False)
+                misled = problem.query(seen.nearest, grad=False).margin > MISLED * seen.margin
             rest = self.steps - 2 - max(0, seen.classes.shape[1] - 3)
             if norm == float("inf"):
                 level(problem, rest, seen.nearest)
             else:
-                searches(problem, rest, norm, seen)
+                searches(problem, rest, norm, seen, misled)

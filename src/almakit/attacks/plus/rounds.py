@@ -1,13 +1,19 @@
-"""How a budget is spent on l1 and l2: one search and a polish, or from 200 passes on several searches that differ, then the polish."""
+"""How a budget is spent on l1 and l2: one search and a polish, or from 180 passes on several searches that differ, then the polish."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
+from ... import registry
 from ...core import Problem
 from ...core.steps import per_image
+from .far import PASSES as FAR_PASSES
+from .far import far_start
 from .lagrangian import Lagrangian, lagrangian
 from .margins import Direction, towards, untargeted
 from .polish import polish
@@ -19,47 +25,75 @@ SLOT, TOUCH = 90, 15
 
 @dataclass(frozen=True)
 class Sizes:
-    """The first step in units of the linearised distance to the boundary, the weight of the distance, and two caps.
+    """The first step in units of the linearised distance to the boundary, the weight of the distance, two caps and two thresholds.
 
     Where the gradient at the clean image is flattened by training, the linearised distance is many times the true one; the caps, in units of
-    the square root of the number of values times the box's width, keep the first step and the unit in reach of what is plausible.
+    the square root of the number of values times the box's width, keep the first step and the unit in reach of what is plausible. In the same unit:
+    images whose linearised distance is below ``near`` are searched by FMN, which picks few values better; those above ``far`` may be masked.
     """
 
     first: float
     weight: float
     step_cap: float
     unit_cap: float
+    near: float
+    far: float
 
 
-SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07), 2.0: Sizes(0.2, 4.5, 0.057, float("inf"))}
+SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07, 0.2, 0.5), 2.0: Sizes(0.2, 4.5, 0.057, float("inf"), 0.0, 0.1)}
+# The share given up per step on the way back from a far start, first and last.
+RETURN = (0.3, 0.02)
 
 
-def searches(problem: Problem, passes: int, norm: float, scan: Scan) -> None:
-    """Spends ``passes`` queries in one or more Lagrangian searches and a polish of what they found."""
+def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Tensor) -> None:
+    """Spends ``passes`` queries in one or more searches and a polish of what they found; ``misled`` (B,) marks images whose gradient says little."""
     sizes = SIZES[norm]
     typical = problem.x[0].numel() ** 0.5 * problem.box.width
     unit = scan.unit.clamp_max(sizes.unit_cap * typical)
     base = Lagrangian(first=(sizes.first * scan.unit).clamp_max(sizes.step_cap * typical) / unit, weight=sizes.weight)
+    near = scan.unit < sizes.near * typical
+    masked = misled & (scan.unit > sizes.far * typical) & (passes >= 60)
     slots = max(1, passes // SLOT)
+    last = passes // 5 if slots == 1 else 20
     if slots == 1:
-        last = passes // 5
-        lagrangian(problem, passes - last, unit, scan.height, base)
+        with chosen(problem, near):
+            _fast_minimum_norm(problem, passes - last)
+        with chosen(problem, ~near & ~masked):
+            lagrangian(problem, passes - last, unit, scan.height, base)
+        with chosen(problem, masked):
+            half = (passes - last - FAR_PASSES) // 2
+            lagrangian(problem, half, unit, scan.height, base)
+            polish(problem, passes - last - FAR_PASSES - half, norm, RETURN, far_start(problem))
         return polish(problem, last, norm)
     # The last polish works on the best of all; each search has one of its own before, since which basin is best shows only at its bottom.
-    last = 20
     first_takes = 2 if slots > 5 else 1
     share, number, left = (passes - last) // slots, 0, passes - last
     while left > TOUCH:
         length = min(left, share * (first_takes if number == 0 else 1))
         length = left if left - length < share else length
-        settings, direction, start = _variant(problem, scan, base, norm, number)
-        own = lagrangian(problem, length - TOUCH, unit, scan.height, settings, start, direction)
-        polish(problem, TOUCH, norm, start=own)
+        sparse = near & (number == 0)
+        from_far = (masked | (slots > 5)) & (number == 1)
+        with chosen(problem, sparse):
+            _fast_minimum_norm(problem, length)
+        with chosen(problem, from_far):
+            polish(problem, length - FAR_PASSES, norm, RETURN, far_start(problem))
+        with chosen(problem, ~sparse & ~from_far):
+            settings, direction, start = _variant(problem, scan, base, norm, number)
+            own = lagrangian(problem, length - TOUCH, unit, scan.height, settings, start, direction)
+            polish(problem, TOUCH, norm, start=own)
         left, number = left - length, number + 1
     polish(problem, left + last, norm)
 
 
-def _variant(problem: Problem, scan: Scan, base: Lagrangian, norm: float, number: int) -> tuple[Lagrangian, Direction, torch.Tensor]:
+@contextmanager
+def chosen(problem: Problem, images: Tensor) -> Iterator[None]:
+    """Inside, only the marked ``images`` (B,) go through the model; without any, the first query ends it."""
+    with problem.round():
+        problem.release(~images)
+        yield
+
+
+def _variant(problem: Problem, scan: Scan, base: Lagrangian, norm: float, number: int) -> tuple[Lagrangian, Direction, Tensor]:
     """The settings, direction and start of a search: plain; bolder (l1) or more timid (l2); a random start; each likely rival; more random starts."""
     x, rivals = problem.x, scan.classes.shape[1]
     if number == 0:
@@ -76,3 +110,8 @@ def _variant(problem: Problem, scan: Scan, base: Lagrangian, norm: float, number
     again = number - rivals
     settings = replace(base, alpha=0.8) if again % 4 == 3 else replace(base, first=base.first * (1.0, 2.0, 0.5)[again % 3]) if number > 2 else base
     return settings, untargeted if again % 2 == 0 or number == 2 else towards(scan.classes[:, again % rivals]), start
+
+
+def _fast_minimum_norm(problem: Problem, steps: int) -> None:
+    """FMN's search, which is an attack of its own."""
+    registry.get("attacks", "fmn")(distance=problem.bound.distance, steps=steps).run(problem)

@@ -16,14 +16,15 @@ from .geometry import TINY, to_boundary
 class Scan:
     """Rivals of each image, nearest first: ``classes`` (B, R), ``distances`` (B, R) linearised in the given norm.
 
-    ``nearest`` (B, ...) is the point of the nearest linearised boundary: on a linear model the answer. ``height`` (B,) is the constraint's
-    value on the clean image.
+    ``nearest`` (B, ...) is the point of the nearest linearised boundary: on a linear model the answer. ``height`` (B,) and
+    ``margin`` (B,) are the constraint's and the margin's value on the clean image.
     """
 
     classes: Tensor
     distances: Tensor
     nearest: Tensor
     height: Tensor
+    margin: Tensor
 
     @property
     def unit(self) -> Tensor:
@@ -57,4 +58,4 @@ def scan(problem: Problem, rivals: int, norm: float) -> Scan:
     table = torch.stack(distances, 1)
     ranking = table.argsort(dim=1, stable=True)
     height = (query.margin + query.tolerance) / goal.scale(logits.detach())
-    return Scan(order.gather(1, ranking), table.gather(1, ranking), nearest, height)
+    return Scan(order.gather(1, ranking), table.gather(1, ranking), nearest, height, query.margin)
