@@ -19,7 +19,8 @@ from .margins import Direction, untargeted
 
 @dataclass(frozen=True)
 class FreeSteps:
-    """Settings of the phase, all dimensionless."""
+    """Settings of the phase, all dimensionless. ``flattest`` is the least entry of the metric in units of its mean: less would let single values that
+    cost nothing yet (a change of zero in a distance of high order) take the whole way."""
 
     inner: int = 10
     rate: float = 0.2
@@ -28,6 +29,7 @@ class FreeSteps:
     overshoot: float = 0.1
     patience: int = 5
     floor: float = 0.01
+    flattest: float = 0.03
 
 
 def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None, start: Tensor | None = None, direction: Direction = untargeted,
@@ -69,7 +71,7 @@ def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None, 
             square = s.smoothing * square + (1 - s.smoothing) * slope.square()
             root = (square / (1 - s.smoothing**seen)).sqrt()
             mean = root.flatten(1).mean(1).clamp_min(1e-30)
-            metric = root + 1e-3 * per_image(mean, x)
+            metric = root + s.flattest * per_image(mean, x)
             momentum = s.momentum * momentum + (1 - s.momentum) * slope / metric
             d = onto_halfspace(d - per_image(size, x) * momentum, x, g, level, box, metric / per_image(mean, x))
         delta = torch.where(per_image(query.valid, x), d, problem.midway(x + delta) - x)
