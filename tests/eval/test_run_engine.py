@@ -19,6 +19,8 @@ from almakit.eval.merge import merge
 from almakit.eval.run import evaluate
 from almakit.eval.spec import RunSpec
 from almakit.eval.steady import steady
+from almakit.eval.subject import open_model
+from almakit.eval.verify import verify_run
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +255,8 @@ def test_double_precision_is_stored_and_judged_in_double_precision(tmp_path):
     stored = [record for record in run.records if record.slot is not None]
     assert run.adversarials(stored[:1]).dtype == np.float64
     assert all(record.fooled for record in stored)
+    for found in verify_run(run, open_model(Net(), run.spec)):
+        assert found.confirmed == found.claimed and not found.changed and not found.misreported
 
 
 def test_autocast_is_judged_in_full_precision(tmp_path):

@@ -7,6 +7,7 @@ import torch
 from eval.small_runs import Net, contents, images, small_run
 from torch import Tensor
 
+from almakit import attacks
 from almakit.data.arrays import from_arrays
 from almakit.errors import BadInput, BadModel
 
@@ -92,9 +93,10 @@ class Hungry(Net):
 def test_running_out_of_memory_halves_the_batch_and_a_resume_remembers(tmp_path):
     run = small_run(tmp_path, model=Hungry(), preflight=False, attacks=ONE)
     assert {chunk.batch for chunk in run.chunks} == {2} and len(run.records) == 40
-    same = small_run(None, attacks=ONE, batch_size=2)
-    assert [r.status for r in run.records] == [r.status for r in same.records]
-    assert [r.distance for r in run.records] == pytest.approx([r.distance for r in same.records], rel=0.01)
+    # What the attack finds two images at a time: the model's kernels round otherwise in larger batches, and forty steps make much of a last bit.
+    x, labels = images()
+    pairs = attacks.get(ONE)(Net(), x, labels, batch_size=2)
+    assert [r.distance for r in run.records] == pytest.approx(pairs.distances.tolist(), rel=1e-6)
     auto = small_run(None, model=Hungry(), preflight=False, attacks=ONE, batch_size="auto", limit=4)
     assert auto.spec.batch_size == 2, "four images at once were too much"
 

@@ -8,9 +8,10 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
+from ..core.steps import per_image
 from .plus.free_steps import free_steps
 from .plus.level import level
-from .plus.rounds import searches
+from .plus.rounds import fast_minimum_norm, searches
 from .plus.scan import scan
 from .plus.sparse import sparse
 
@@ -23,7 +24,7 @@ class ALMAPlus(Attack):
     """Finds small perturbations in few model passes: at most ``steps`` forwards and ``steps`` backwards per image.
 
     l1 and l2: a scan of the likely rival classes, augmented-Lagrangian searches with a soft margin over a detached scale and every size in
-    units of the linearised distance to the boundary, then a polish by sequential programming on the linearised constraint. linf: a search over
+    units of the linearised distance to the boundary, then a polish by sequential programming on the linearised constraint. linf: FMN, then a search over
     the radius. l0: a search over the number of values. Any other distance: free steps, many on the distance between two model passes.
     On a linear model the scan alone gives the exact answer for l1, l2 and linf.
     After Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021; docs/alma-plus.md has the algorithm and what each piece is worth.
@@ -51,6 +52,8 @@ class ALMAPlus(Attack):
                 misled = problem.query(seen.nearest, grad=False).margin > MISLED * seen.margin
             rest = self.steps - 2 - max(0, seen.classes.shape[1] - 3)
             if norm == float("inf"):
-                level(problem, rest, seen.nearest)
+                first = rest * 7 // 10
+                fast_minimum_norm(problem, first)
+                level(problem, rest - first, torch.where(per_image(problem.found, problem.x), problem.best_point, seen.nearest))
             else:
                 searches(problem, rest, norm, seen, misled)

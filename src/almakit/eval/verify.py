@@ -66,10 +66,12 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int) -> V
     for begin in range(0, len(claimed), 256):
         part = claimed[begin : begin + 256]
         x = _originals(run, part)
-        stored = x.clone()
         own = [row for row, record in enumerate(part) if record.slot is not None]
+        stored = x.clone()
         if own:
-            stored[own] = torch.from_numpy(np.array(run.adversarials([part[row] for row in own])))
+            points = torch.from_numpy(np.array(run.adversarials([part[row] for row in own])))
+            # The images are stored as they came, the points in the precision of the run, which may be the higher one.
+            stored = x.to(points.dtype).index_copy(0, torch.tensor(own), points)
         labels = [run.images[record.image].label for record in part]
         targets = [int(record.target or 0) for record in part] if info.targeted else None
         # One image more than last time: another batch size than the attack's and than the first verdict's.

@@ -52,12 +52,13 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Ten
     unit = scan.unit.clamp_max(sizes.unit_cap * typical)
     base = Lagrangian(first=(sizes.first * scan.unit).clamp_max(sizes.step_cap * typical) / unit, weight=sizes.weight)
     near = scan.unit < sizes.near * typical
-    masked = misled & (scan.unit > sizes.far * typical) & (passes >= 60)
     slots = max(1, passes // SLOT)
+    # In l1 a search cut short costs other networks more than masked ones gain, so a far start has to wait for a second search.
+    masked = misled & (scan.unit > sizes.far * typical) & (passes >= (60 if norm == 2 else 2 * SLOT))
     last = passes // 5 if slots == 1 else 20
     if slots == 1:
         with chosen(problem, near):
-            _fast_minimum_norm(problem, passes - last)
+            fast_minimum_norm(problem, passes - last)
         with chosen(problem, ~near & ~masked):
             lagrangian(problem, passes - last, unit, scan.height, base)
         with chosen(problem, masked):
@@ -74,7 +75,7 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Ten
         sparse = near & (number == 0)
         from_far = (masked | (slots > 5)) & (number == 1)
         with chosen(problem, sparse):
-            _fast_minimum_norm(problem, length)
+            fast_minimum_norm(problem, length)
         with chosen(problem, from_far):
             polish(problem, length - FAR_PASSES, norm, RETURN, far_start(problem))
         with chosen(problem, ~sparse & ~from_far):
@@ -112,6 +113,8 @@ def _variant(problem: Problem, scan: Scan, base: Lagrangian, norm: float, number
     return settings, untargeted if again % 2 == 0 or number == 2 else towards(scan.classes[:, again % rivals]), start
 
 
-def _fast_minimum_norm(problem: Problem, steps: int) -> None:
-    """FMN's search, which is an attack of its own."""
+def fast_minimum_norm(problem: Problem, steps: int) -> None:
+    """FMN's search, which is an attack of its own; nothing without any ``steps``."""
+    if steps < 1:
+        return
     registry.get("attacks", "fmn")(distance=problem.bound.distance, steps=steps).run(problem)
