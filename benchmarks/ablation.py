@@ -96,7 +96,7 @@ def variants(distance: str) -> dict[str, Callable[[Problem], None]]:
             "no search: polish from the scan": search(norm, searching=False),
         }  # fmt: skip
     return {
-        WHOLE: free(), "metric bounded at 0.001": free(flattest=1e-3),
+        WHOLE: free(), "free steps not guarded": free(guarded=False),
         "1 free step": free(inner=1), "3 free steps": free(inner=3), "no momentum": free(momentum=0.0), "overshoot x 3": free(overshoot=0.3),
     }  # fmt: skip
 

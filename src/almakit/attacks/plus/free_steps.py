@@ -19,8 +19,8 @@ from .margins import Direction, untargeted
 
 @dataclass(frozen=True)
 class FreeSteps:
-    """Settings of the phase, all dimensionless. ``flattest`` is the least entry of the metric in units of its mean: less would let single values that
-    cost nothing yet (a change of zero in a distance of high order) take the whole way."""
+    """Settings of the phase, all dimensionless. ``guarded``: where the free steps end worse than the shortest way to the linearised boundary would, that is
+    taken. A metric made of slopes lets single values that cost nothing yet (a change of zero in a distance of high order) go the whole way."""
 
     inner: int = 10
     rate: float = 0.2
@@ -29,7 +29,7 @@ class FreeSteps:
     overshoot: float = 0.1
     patience: int = 5
     floor: float = 0.01
-    flattest: float = 0.03
+    guarded: bool = True
 
 
 def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None, start: Tensor | None = None, direction: Direction = untargeted,
@@ -71,7 +71,12 @@ def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None, 
             square = s.smoothing * square + (1 - s.smoothing) * slope.square()
             root = (square / (1 - s.smoothing**seen)).sqrt()
             mean = root.flatten(1).mean(1).clamp_min(1e-30)
-            metric = root + s.flattest * per_image(mean, x)
+            metric = root + 1e-3 * per_image(mean, x)
             momentum = s.momentum * momentum + (1 - s.momentum) * slope / metric
             d = onto_halfspace(d - per_image(size, x) * momentum, x, g, level, box, metric / per_image(mean, x))
+        if s.guarded:
+            shortest = onto_halfspace(delta, x, g, level, box)
+            with torch.no_grad():
+                worse = bound(x + d) > bound(x + shortest)
+            d = torch.where(per_image(worse, x), shortest, d)
         delta = torch.where(per_image(query.valid, x), d, problem.midway(x + delta) - x)
