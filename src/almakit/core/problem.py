@@ -326,9 +326,9 @@ class Problem:
                 value = torch.where(weight > 0, value, torch.zeros_like(value))
             else:
                 slope = torch.where(per_image(weight > 0, slope), slope, torch.zeros_like(slope))
-        if slope is None:
-            value = value.sum()
-        (gradient,) = torch.autograd.grad(value, query._leaf, slope, retain_graph=keep, allow_unused=True)
+        # The gradient of the weighted sum: handed over as grad_outputs, the same weights would make torch import 40 MB of symbolic algebra.
+        total = value.sum() if slope is None else (value * slope).sum()
+        (gradient,) = torch.autograd.grad(total, query._leaf, retain_graph=keep, allow_unused=True)
         gradient = torch.zeros_like(query._leaf) if gradient is None else gradient
         gradient = gradient if query._from_leaf is None else gradient[query._from_leaf]
         gradient, steepest = self._finite(gradient.contiguous())
