@@ -1,4 +1,4 @@
-# make demo   attack 64 digits and print a table     make test   every check, under 8 minutes on 2 cores
+# make demo   attack 64 digits and print a table     make test   every check, under 10 minutes on 2 cores
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -107,7 +107,6 @@ class Problem:
         # The last gradient, its largest entries (R,), and whether it is known that none of them is zero.
         self._steepest: tuple[Tensor, Tensor, bool] | None = None
         self._noise: Tensor | None = None
-        self._turns = 0
 
     def __len__(self) -> int:
         return len(self.x)
@@ -215,11 +214,13 @@ class Problem:
         return torch.where(per_image(zero, gradient), noise / per_image(norm, noise), gradient)
 
     def _direction(self) -> Tensor:
-        """(B, ...) a unit direction of its own for each image, another at each call; drawn once and turned, so that no call waits for the CPU."""
+        """(B, ...) a unit direction of its own for each image, another after each of its backward passes, so that its company does not matter; drawn once
+        and turned, so that no call waits for the CPU."""
         if self._noise is None:
             self._noise = self.random.normal()
-        self._turns += 1
-        return unit(self.box.free(self._noise.flatten(1).roll(self._turns, 1).view_as(self._noise)))
+        flat = self._noise.flatten(1)
+        places = (torch.arange(flat.shape[1], device=flat.device) + self.backwards.unsqueeze(1)) % flat.shape[1]
+        return unit(self.box.free(flat.gather(1, places).view_as(self._noise)))
 
     def record(self, step: int, **values: Tensor) -> None:
         """Hands per-image values (B,) of a step to the caller's trace, with the rows of the caller's batch they belong to."""
