@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from almakit import ALMA, attacks
+from almakit import ALMA, attacks, registry
 from almakit.attacks.expression import Call, Value, parse
 from almakit.errors import BadInput, UnknownName
 
@@ -112,3 +112,25 @@ def test_texts_become_attacks() -> None:
         attacks.get("alma(steps=1e3)")
     with pytest.raises(BadInput, match="ALMA cannot take mu='large'"):
         attacks.get("alma(mu=large)")
+
+
+def test_presets_by_name_and_what_is_given_beside_them() -> None:
+    assert attacks.get("ddn(preset=paper, steps=30)") == attacks.get("ddn(steps=30, adaptive=false, levels=256)")
+    assert attacks.get("fmn(preset=paper, overshoot=0.01)") == attacks.get("fmn(adaptive=false, overshoot=0.01)")
+    for name in registry.names("attacks"):
+        kind = registry.get("attacks", name)
+        for preset in kind.presets:
+            given = "attack=apgd, " if name == "search" else ""
+            assert isinstance(attacks.get(f"{name}({given}preset={preset})"), kind)
+    with pytest.raises(BadInput, match="ddn has no preset 'own'; it has paper"):
+        attacks.get("ddn(preset=own)")
+
+
+def test_names_inside_attacks_and_a_radius_that_search_would_ignore() -> None:
+    assert attacks.get("search(attack=apgd)") == attacks.get("search(attack=apgd())")
+    with pytest.raises(BadInput, match="search chooses the radius itself"):
+        attacks.get("search(attack=pgd(epsilon=0.5))")
+    with pytest.raises(BadInput, match="DDN does l2, not l1"):
+        attacks.get("ddn(distance=l1)")
+    with pytest.raises(BadInput, match="overshoot=nan; it must be a finite number"):
+        attacks.get("fmn(overshoot=nan)")

@@ -20,6 +20,7 @@ def names() -> list[str]:
 def get(attack: str | Attack) -> Attack:
     """An attack from its text, e.g. ``"alma"``, ``"ddn(steps=100)"`` or ``"search(attack=apgd(distance=l2, steps=50))"``.
 
+    ``preset=name`` stands for the settings of that name (``almakit ls attacks`` lists them); others given beside it win.
     ``"library:attack(...)"`` is an attack of another library, ``"file.py:function(...)"`` one of your own.
     """
     if isinstance(attack, Attack):
@@ -37,12 +38,22 @@ def _build(call: Call) -> Attack:
         return _build_foreign(call)
     kind = registry.get("attacks", call.name)
     known = [name for name in inspect.signature(kind).parameters]
-    for name in call.arguments:
+    settings = {name: _value(value) for name, value in call.arguments.items()}
+    if "preset" not in known and "preset" in settings:
+        settings = {**_preset(call.name, kind.presets, settings.pop("preset")), **settings}
+    for name in settings:
         if name not in known:
             raise BadInput(f"{call.name} has no setting {name!r}; its settings are {', '.join(known)}.")
-    attack = kind(**{name: _value(value) for name, value in call.arguments.items()})
+    attack = kind(**settings)
     assert isinstance(attack, Attack)
     return attack
+
+
+def _preset(attack: str, presets: dict[str, dict[str, object]], name: object) -> dict[str, object]:
+    """The settings that ``preset=name`` stands for."""
+    if name not in presets:
+        raise BadInput(f"{attack} has no preset {name!r}; " + (f"it has {', '.join(presets)}." if presets else "it has none: its defaults are its paper's."))
+    return presets[str(name)]
 
 
 def _build_foreign(call: Call) -> Attack:

@@ -57,6 +57,10 @@ class ALM(Attack):
             raise BadInput(f"epsilon={self.epsilon}: the first step needs a positive distance.")
         if not self.gamma > 1:
             raise BadInput(f"gamma={self.gamma}: rho must grow, gamma must exceed 1.")
+        if not (self.mu > 0 and self.rho > 0 and self.improvement > 0 and 0 < self.final_step <= 1):
+            raise BadInput(
+                f"mu={self.mu}, rho={self.rho} and improvement={self.improvement} must be positive, final_step={self.final_step} in (0, 1]."
+            )
 
     def run(self, problem: Problem) -> None:
         x, goal = problem.x, problem.goal

@@ -68,6 +68,12 @@ class ALMAProx(Attack):
                 f"rate={self.rate} must be positive, growth={self.growth} at least 1, final_rate={self.final_rate} in (0, 1], "
                 f"alpha={self.alpha} in [0, 1), gamma={self.gamma} above 1."
             )
+        if not (self.mu > 0 and self.rho > 0 and self.improvement > 0 and self.check_steps >= 1):
+            raise BadInput(
+                f"mu={self.mu}, rho={self.rho} and improvement={self.improvement} must be positive, check_steps={self.check_steps} at least 1."
+            )
+        if not (0 < self.smallest_scale <= 1 and 0 <= self.scale_rate < 1):
+            raise BadInput(f"smallest_scale={self.smallest_scale} must be in (0, 1], scale_rate={self.scale_rate} in [0, 1).")
 
     def __call__(self, model: Model, x: Tensor, labels: Any, targets: Any = None, *, mask: Tensor | None = None, **settings: Any) -> Result:
         """Attacks a segmentation model where ``labels`` are (B, H, W), else as every attack; ``settings`` are the same in both."""

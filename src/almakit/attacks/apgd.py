@@ -42,7 +42,7 @@ class APGD(FixedEpsilon):
 
     title = "APGD"
     does = ("l1", "l2", "linf")
-    cost = "steps + 1 forwards, steps backwards per run; targeted-dlr makes up to 9 runs"
+    cost = "steps + 1 forwards, steps backwards per run (l1: steps + 3 forwards), and the clean pass; targeted-dlr makes up to 9 runs"
     paper = "Croce and Hein, ICML 2020; ICML 2021 (l1)"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "l2", "steps": 100, "loss": "targeted-dlr", "rivals": 9}}
 
@@ -60,6 +60,8 @@ class APGD(FixedEpsilon):
         check_loss(self.loss)
         if self.restarts < 1 or self.rivals < 1:
             raise BadInput(f"restarts={self.restarts} and rivals={self.rivals}: at least one of each is needed.")
+        if not 0 <= self.rho <= 1:
+            raise BadInput(f"rho={self.rho}: the part of the steps that must increase the loss must be in [0, 1].")
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         wide = self.widen if self.widen is not None else self.measure.norm == 1

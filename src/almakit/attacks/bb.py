@@ -32,7 +32,7 @@ class BB(Attack):
 
     title = "B&B"
     does = ("l1", "l2", "linf")
-    cost = "steps forwards and backwards, plus about 15 to start"
+    cost = "steps forwards and backwards, plus about 15 forwards to start (hard images: up to start_steps + start_tries + bisections)"
     paper = "Brendel et al., NeurIPS 2019"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000}}
 

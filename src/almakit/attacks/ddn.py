@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Problem, Query
+from ..core.attack import DistanceLike
 from ..core.projections import clip, length, room
 from ..core.steps import cosine_decay, per_image
 from ..errors import BadInput
@@ -39,6 +40,7 @@ class DDN(Attack):
     paper = "Rony et al., CVPR 2019"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"adaptive": False, "levels": 256}}
 
+    distance: DistanceLike = "l2"
     steps: int = 100
     adaptive: bool = True
     gamma: float | None = None

@@ -9,13 +9,9 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.linearise import pull_back, to_nearest_plane
-from ..core.projections import length
+from ..core.linearise import pull_back, stride, to_nearest_plane
 from ..core.steps import per_image
 from ..errors import BadInput
-
-# A step shorter than this part of the way already gone is near enough to be trusted whole.
-NEAR = 0.1
 
 
 @dataclass(frozen=True)
@@ -68,9 +64,8 @@ class DeepFool(Attack):
                 images = problem.active.nonzero().flatten() if step else torch.arange(len(x), device=x.device)
                 query = problem.query(point[images], images=images) if step else problem.start()
                 move = to_nearest_plane(problem, query, images, self.candidates, norm, boxed=self.boxed)
-                long = length(move, norm) > NEAR * length(query.point - x[images], norm)
-                damped = long & (self.damping < 1) & (2 * step < self.steps - 1)
-                move = per_image(torch.where(damped, self.damping, 1 + self.overshoot), move) * move
+                damping = self.damping if 2 * step < self.steps - 1 else 1.0
+                move = per_image(stride(move, query.point - x[images], norm, damping, self.overshoot), move) * move
                 moved = torch.where(per_image(query.valid, move), query.point + move, problem.midway(point)[images])
                 point = problem.box.project_continuous(point.index_copy(0, images, moved), x)
                 taken = taken + problem.active

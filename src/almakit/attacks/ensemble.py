@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core import Attack, Problem
 from ..core.fixed import FixedEpsilon
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
+from . import get
 
 
 @dataclass(frozen=True)
 class Ensemble(Attack):
-    """min over attacks a of d_a(image): runs ``attacks`` one after the other on one problem, which keeps the best point of each image.
+    """min over attacks a of d_a(image): runs ``attacks`` one after the other, each as it would run alone, and keeps the best point of each image.
 
     All must measure the same distance; fixed-radius attacks need an epsilon and add only points inside it. Forwards and backwards are the sums.
-    In text: ``ensemble(attacks=[alma(distance=l2), fmn(distance=l2)])``. A budget is spent in the order given.
+    In text: ``ensemble(attacks=[alma-plus, fmn(steps=50)])``. A budget is spent in the order given.
     """
 
     title = "ensemble"
@@ -26,7 +28,7 @@ class Ensemble(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        members = (self.attacks,) if isinstance(self.attacks, Attack) else tuple(self.attacks)
+        members = tuple(get(member) if isinstance(member, str) else member for member in _several(self.attacks))
         # A list is welcome, but settings must be hashable.
         object.__setattr__(self, "attacks", members)
         if not members:
@@ -53,8 +55,12 @@ class Ensemble(Attack):
 
     def run(self, problem: Problem) -> None:
         for member in self.attacks:
-            with problem.round():
+            with problem.round(), problem.afresh():
                 member.run(problem)
+
+
+def _several(attacks: Attack | str | Iterable[Attack | str]) -> Iterable[Attack | str]:
+    return (attacks,) if isinstance(attacks, Attack | str) else attacks
 
 
 def _same(one: Distance, other: Distance) -> bool:

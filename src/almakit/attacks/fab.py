@@ -11,8 +11,8 @@ from torch import Tensor
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.linearise import leading_plane
-from ..core.problem import Query
 from ..core.projections import dual_length, length, room, to_halfspace
+from ..core.query import Query
 from ..core.steps import per_image
 from ..errors import BadInput
 

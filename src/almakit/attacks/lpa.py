@@ -30,7 +30,7 @@ class LPA(FixedEpsilon):
     """
 
     title = "LPA"
-    cost = "searches x steps + 1 forwards, searches x steps backwards, fewer with early stops"
+    cost = "searches x steps + 2 forwards, searches x steps backwards, fewer with early stops"
     paper = "Laidlaw, Singla and Feizi, ICLR 2021"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 40, "searches": 5}}
 

@@ -173,6 +173,8 @@ class PDGD(PrimalDual):
     does = ("l2",)
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": PUBLISHED}
 
+    distance: DistanceLike = "l2"
+
     def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
         toward = delta * per_image(weights[0] / length(delta, 2).clamp_min(SMALLEST), delta)
         return toward + per_image(weights[1], push) * push

@@ -31,7 +31,7 @@ class PGD(FixedEpsilon):
 
     title = "PGD"
     does = ("l1", "l2", "linf")
-    cost = "steps + 1 forwards, steps backwards per restart"
+    cost = "steps + 1 forwards, steps backwards per restart, and the clean pass (not with random=false)"
     paper = "Madry et al., ICLR 2018"
     presets: ClassVar[dict[str, dict[str, object]]] = {"madry-mnist": {"distance": "linf", "epsilon": 0.3, "steps": 40, "rate": 1 / 30}}
 
@@ -63,7 +63,7 @@ class PGD(FixedEpsilon):
                 point = x + onto_ball(per_image(radius, x) * random_start(problem, norm), radius, low, high, norm)
             for step in range(self.steps + 1):
                 final = step == self.steps
-                query = problem.query(point, grad=not final)
+                query = problem.start() if point is x and not final else problem.query(point, grad=not final)
                 problem.release(reached(problem, epsilon))
                 if final:
                     break

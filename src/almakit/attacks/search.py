@@ -12,6 +12,7 @@ from ..core import Attack, Problem
 from ..core.fixed import FixedEpsilon, reached
 from ..distances.base import Distance
 from ..errors import BadInput
+from . import get
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,15 @@ class Search(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.attack, str):
+            object.__setattr__(self, "attack", get(self.attack))
         if self.attack is None:
             raise BadInput("search needs an attack to search with: search(attack=apgd(distance=l2, steps=100)).")
         if not isinstance(self.attack, FixedEpsilon):
             what = type(self.attack).__name__ if isinstance(self.attack, Attack) else repr(self.attack)
             raise BadInput(f"search turns a fixed-radius attack into a minimal one; {what} is none: use pgd, apgd or lpa, or run it as it is.")
+        if self.attack.epsilon is not None:
+            raise BadInput(f"search chooses the radius itself: leave epsilon={self.attack.epsilon} out, or give the first radius as search(largest=...).")
         if self.halvings < 1:
             raise BadInput(f"halvings={self.halvings}: at least one radius must be tried.")
         if self.largest is not None and not 0 < self.largest < float("inf"):

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 
 from ..core import Attack, Problem
-from ..core.linearise import leading_plane, pull_back, to_nearest_plane
+from ..core.attack import DistanceLike
+from ..core.linearise import leading_plane, pull_back, stride, to_nearest_plane
 from ..core.projections import room, to_halfspace
 from ..core.steps import per_image
 from ..errors import BadInput
@@ -23,22 +24,26 @@ class SuperDeepFool(Attack):
     accurate minimal adversarial attack*, ICML 2024, Algorithm 2.
 
     The original knows no box, projects onto the plane through x~ itself (a level set, not the boundary) and stops at the first projected
-    point that is adversarial: ``gain=none`` does the last two. By default the plane is the linearised boundary and an image stops when
-    a crossing leaves its best distance less than ``gain`` (relative) below that of the crossing before. As in the original, up to
-    ``pull_back`` forwards of the steps left over bisect the segment to the clean image at the end. Towards a target (not in the paper)
-    the planes are those of the margin.
+    point that is adversarial: ``gain=none`` does the last two. By default the plane is the linearised boundary and an image stops after ``patience``
+    crossings in a row that left its best distance less than ``gain`` (relative) below that of the crossing before. The original trusts its
+    linearisation however far it leads: here only ``damping`` of a DeepFool step that is longer than a tenth of the way already gone is taken (1: all).
+    As in the original, ``pull_back`` of the steps bisect the segment to the clean image at the end. Towards a target (not in the paper) the
+    planes are those of the margin.
     """
 
     title = "SuperDeepFool"
     does = ("l2",)
-    cost = "per step 1 forward, 1 backward where across, else 2 forwards, candidates - 1 backwards; usually 10 to 20 steps; then pull_back forwards"
+    cost = "per step 1 forward, 1 backward where across, else 2 forwards, candidates - 1 backwards; usually 20 to 40 steps; then pull_back forwards"
     paper = "Abroshan et al., ICML 2024"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"gain": None}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"gain": None, "damping": 1.0}}
 
+    distance: DistanceLike = "l2"
     steps: int = 100
     candidates: int = 10
     overshoot: float = 0.02
     gain: float | None = 1e-3
+    patience: int = 3
+    damping: float = 0.3
     pull_back: int = 10
 
     def __post_init__(self) -> None:
@@ -49,6 +54,8 @@ class SuperDeepFool(Attack):
             raise BadInput(f"overshoot={self.overshoot}: the share by which a step goes past the boundary must be 0 or more.")
         if self.gain is not None and not 0 <= self.gain < 1:
             raise BadInput(f"gain={self.gain}: the relative gain below which an image stops must be in [0, 1), or none to stop as published.")
+        if self.patience < 1 or not 0 < self.damping <= 1:
+            raise BadInput(f"patience={self.patience} must be at least 1, damping={self.damping} in (0, 1].")
         if self.pull_back < 0:
             raise BadInput(f"pull_back={self.pull_back}: the number of bisections must be 0 or more.")
 
@@ -57,12 +64,16 @@ class SuperDeepFool(Attack):
         low, high = room(problem.box, x)
         point, taken = x, torch.zeros_like(problem.forwards)
         last, projected = torch.full_like(problem.best_distance, float("inf")), torch.zeros_like(problem.found)
+        idle = torch.zeros_like(taken)
+        steps = max(self.steps - self.pull_back, (self.steps + 1) // 2)
         with problem.round():
-            for step in range(self.steps):
-                final = step == self.steps - 1
+            for step in range(steps):
+                final = step == steps - 1
                 query = problem.query(point, grad=not final) if step else problem.start()
                 taken = taken + problem.active
-                stop = query.success & (projected if self.gain is None else problem.best_distance > (1 - self.gain) * last)
+                gained = problem.best_distance <= (1 - (self.gain or 0)) * last
+                idle = torch.where(query.success, torch.where(gained, 0, idle + 1), idle)
+                stop = query.success & (projected if self.gain is None else idle >= self.patience)
                 last = torch.where(query.success, problem.best_distance, last)
                 problem.record(step, margin=query.margin, distance=query.distance, success=query.success)
                 if final:
@@ -84,4 +95,5 @@ class SuperDeepFool(Attack):
         """Where a DeepFool step takes the points (B, ...) of the images ``images`` (R,), whose first plane is known; (R, ...)."""
         query = problem.query(point[images], images=images)
         move = to_nearest_plane(problem, query, images, self.candidates, 2, (normal[images], need[images]))
-        return torch.where(per_image(valid[images], move), query.point + (1 + self.overshoot) * move, problem.midway(point)[images])
+        move = per_image(stride(move, query.point - problem.x[images], 2, self.damping, self.overshoot), move) * move
+        return torch.where(per_image(valid[images], move), query.point + move, problem.midway(point)[images])

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..core import Problem
-from ..core.problem import Exhausted, Query
+from ..core.problem import Exhausted
+from ..core.query import Query
 from ..errors import BadInput
 
 # An attack that goes on asking after every image has spent its budget is ended after this many refusals.

@@ -38,12 +38,14 @@ def _attacks() -> str:
                 "yes" if kind.can_target else "no",
                 "minimal" if kind.minimal else "fixed epsilon",
                 kind.cost,
+                ", ".join(kind.presets) or "-",
                 kind.paper,
             )
         )
-    table = text_table(("attack", "distances", "targeted", "looks for", "cost", "paper"), rows, left=range(6))
+    table = text_table(("attack", "distances", "targeted", "looks for", "cost", "presets", "paper"), rows, left=range(7))
     others = [f"{name}:<attack>(...)" for name in registry.names("bridges") if name not in ("file", "almakit")]
-    return f"{table}\n\nother forms: {', '.join([*others, 'file.py:function(...)', 'almakit:standard-v1(distance=...)'])}"
+    presets = "A preset is written as a setting, e.g. ddn(preset=paper, steps=1000)."
+    return f"{table}\n\n{presets}\nother forms: {', '.join([*others, 'file.py:function(...)', 'almakit:standard-v1(distance=...)'])}"
 
 
 def _distances() -> str:

@@ -3,7 +3,8 @@
 from .attack import Attack
 from .domain import Box
 from .goals import Goal
-from .problem import Exhausted, Problem, Query
+from .problem import Exhausted, Problem
+from .query import Query
 from .result import Result, Status
 
 __all__ = ["Attack", "Box", "Exhausted", "Goal", "Problem", "Query", "Result", "Status"]

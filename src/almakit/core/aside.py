@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .problem import Problem, Query
+from .problem import Problem
+from .query import Query
 
 
 def ask_aside(problem: Problem, candidate: Tensor, distance_grad: bool = False) -> Query:

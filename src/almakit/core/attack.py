@@ -39,6 +39,7 @@ class Attack:
     minimal: ClassVar[bool] = True
     cost: ClassVar[str] = ""
     paper: ClassVar[str] = ""
+    presets: ClassVar[dict[str, dict[str, object]]] = {}
 
     def run(self, problem: Problem) -> None:
         """Queries the problem until done; what was found is in the problem."""
@@ -86,8 +87,7 @@ class Attack:
         acceleration.check(accelerate)
         self.measure.check(x)
         if not len(x):
-            counts = torch.zeros(0, dtype=torch.long)
-            return Result(x, x.new_zeros(0), counts, counts, counts)
+            return Result.empty(x)
         oracle = Oracle(model, x.dtype, autocast)
         x, labels, box = oracle.place(x), oracle.place(labels), box.to(oracle.device or x.device)
         targets = None if targets is None else oracle.place(targets)

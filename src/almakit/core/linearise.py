@@ -5,12 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .problem import Problem, Query
+from .problem import Problem
 from .projections import length, room, to_halfspace
+from .query import Query
 from .steps import per_image
 
 # A step gains the need up to the rounding of its sum; one that gains clearly less was stopped by the box.
 SHORT = 1e-3
+# A step shorter than this part of the way already gone is near enough to be trusted whole.
+NEAR = 0.1
 FAR = 1e6
 
 
@@ -55,6 +58,13 @@ def to_nearest_plane(problem: Problem, query: Query, images: Tensor, candidates:
         shortest = torch.where(closer, reach, shortest)
         best = torch.where(per_image(closer, best), step, best)
     return best
+
+
+def stride(move: Tensor, gone: Tensor, norm: float, damping: float, overshoot: float) -> Tensor:
+    """(R,) how much of each step ``move`` (R, ...) to take, ``gone`` (R, ...) being the way so far: a little more than all of it, but only ``damping``
+    of one that leads far beyond where its linearisation can be trusted; 1: all are trusted."""
+    far = (length(move, norm) > NEAR * length(gone, norm)) & (damping < 1)
+    return torch.where(far, damping, 1 + overshoot)
 
 
 def _rivals(query: Query, labels: Tensor, candidates: int) -> list[Tensor]:

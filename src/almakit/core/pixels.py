@@ -84,13 +84,15 @@ def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targe
     x = validate.images(x, box)
     labels = _map(labels, "labels", x)
     targets = None if targets is None else _map(targets, "targets", x)
-    mask = torch.ones_like(labels, dtype=torch.bool) if mask is None else mask
+    mask = torch.ones_like(labels, dtype=torch.bool) if mask is None else torch.as_tensor(mask)
     if mask.shape != labels.shape or mask.dtype != torch.bool:
         raise BadInput(f"the pixel mask must be boolean of shape {tuple(labels.shape)}, not {mask.dtype} of shape {tuple(mask.shape)}.")
     validate.call(model, confidence, batch_size, budget)
     layouts.check(layout)
     acceleration.check(accelerate)
     attack.measure.check(x)
+    if not len(x):
+        return Result.empty(x)
     oracle = PixelOracle(model, x.dtype, autocast)
     x, labels, mask, box = oracle.place(x), oracle.place(labels), oracle.place(mask), box.to(oracle.device or x.device)
     targets = None if targets is None else oracle.place(targets)
@@ -101,10 +103,16 @@ def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targe
     parts = []
     with borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
         with torch.no_grad():
-            classes = oracle(x[:1]).shape[1]
+            _, classes, *sides = oracle(x[:1]).shape
+        for what, given in (("labels", labels), ("targets", targets)):
+            if given is not None and list(given.shape[1:]) != sides:
+                raise BadInput(f"{what} are maps of {given.shape[1]} x {given.shape[2]}, the model's logits of {sides[0]} x {sides[1]}: resize one of them.")
         labelled = mask & (labels >= 0) & (labels < classes)
         if targets is not None:
             labelled = labelled & (targets >= 0) & (targets < classes)
+            asked = (labelled & (targets != labels)).flatten(1).any(1)
+            if not bool(asked.all()):
+                raise BadInput(f"the target map of image {int((~asked).nonzero()[0])} equals its labels; change some pixels of it, or leave targets out.")
         empty = ~labelled.flatten(1).any(1)
         if bool(empty.any()):
             raise BadInput(f"image {int(empty.nonzero()[0])} has no labelled pixel in its mask; leave it out.")

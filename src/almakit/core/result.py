@@ -70,6 +70,12 @@ class Result:
         return f"Result({len(self)} images: {counts or 'none'}; success {self.success_rate:.1%}, median distance {self.median:.4g})"
 
     @staticmethod
+    def empty(x: Tensor) -> Result:
+        """The result for no images; ``x`` (0, ...) says their shape."""
+        counts = torch.zeros(0, dtype=torch.long)
+        return Result(x, x.new_zeros(0), counts, counts, counts)
+
+    @staticmethod
     def concatenate(parts: list[Result]) -> Result:
         """The rows of several results, in order."""
         def rows(name: str) -> Tensor:

@@ -94,6 +94,10 @@ class ImageRandom:
                 self._generators.append(torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1))
         return self._generators
 
+    def again(self) -> ImageRandom:
+        """The same random numbers from their beginning."""
+        return ImageRandom(self.seed, self.x, self.labels)
+
     def take(self, rows: Tensor) -> ImageRandom:
         """The generators of the images ``rows`` (R,), shared with this one."""
         part = ImageRandom(self.seed, self.x[rows], self.labels[rows])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -51,7 +53,8 @@ def classes(values: object, what: str, batch: int) -> Tensor:
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise BadInput(f"{what} are {values.dtype}; they must be integer class indices (use .long(), or .argmax(1) for one-hot rows).")
     if values.shape != (batch,):
-        raise BadInput(f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch},).")
+        maps = " Maps of labels, one per pixel, are for alma-prox alone." if values.ndim == 3 else ""
+        raise BadInput(f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch},).{maps}")
     if bool((values < 0).any()):
         row = int((values < 0).nonzero()[0])
         raise BadInput(f"{what[:-1]} {int(values[row])} of image {row} is not a class; classes are counted from 0.")
@@ -102,3 +105,5 @@ def setting(owner: str, name: str, value: object, annotation: object) -> None:
     fits = any(isinstance(value, PLAIN[kind]) and (kind == "bool" or not isinstance(value, bool)) for kind in kinds)
     if name != "steps" and not fits:
         raise BadInput(f"{owner} cannot take {name}={value!r}; it must be {' or '.join(kinds)}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(f"{owner} cannot take {name}={value!r}; it must be a finite number.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .problem import Query
+from .query import Query
 
 
 def hinge_of(query: Query) -> Tensor:

@@ -33,19 +33,20 @@ class Written(Protocol):
 def text_of(attack: Attack) -> str:
     """``name(setting=value, ...)`` with the settings that differ from their defaults, in the order of the attack's fields.
 
-    Distance and steps are always there: they are what one looks for in a table.
+    Steps, and the distance of an attack that has a choice, are always there: they are what one looks for in a table.
     """
     if isinstance(attack, Written):
         name, given = attack.written
         inside = ", ".join(f"{key}={_value(value)}" for key, value in given.items())
         return f"{_value(name)}({inside})" if given else _value(name)
     settings = []
+    always = ("steps",) if len(attack.does or ()) == 1 else ("distance", "steps")
     for f in fields(attack):
         value = getattr(attack, f.name)
         default = (
             f.default if f.default is not MISSING else f.default_factory() if f.default_factory is not MISSING else MISSING
         )
-        if f.name in ("distance", "steps") or default is MISSING or _value(value) != _value(default):
+        if f.name in always or default is MISSING or _value(value) != _value(default):
             settings.append(f"{f.name}={_value(value)}")
     name = _name(type(attack))
     return f"{name}({', '.join(settings)})" if settings else name
