@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from almakit import attacks, models
+from almakit import ALMAPlus, attacks, models
 from almakit.attacks.plus.far import PASSES, far_start
 from almakit.core import Attack, Problem
 from almakit.data import load
+from almakit.distances.base import Bound, Distance
+from almakit.errors import BadInput
 
 
 @pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
@@ -37,7 +39,7 @@ class _FarStart(Attack):
     """Only the start from outside."""
 
     def run(self, problem: Problem) -> None:
-        self.point.append(far_start(problem))
+        self.point.append(far_start(problem)[0])
 
     point: list[Tensor] = []
 
@@ -59,3 +61,80 @@ def test_a_network_whose_clean_gradient_misleads_is_reached_from_outside() -> No
     result = attacks.get("alma-plus(distance=l2, steps=300)")(model, x, labels)
     assert bool((result.distances < float("inf")).all())
     assert float(result.distances.median()) < 1.2
+
+
+class _Cubed(Distance):
+    """A user's own norm, which is none of the four that have a search of their own."""
+
+    name, norm = "l3", 3.0
+
+    def bind(self, x: Tensor) -> Bound:
+        return _CubedBound(self, x)
+
+
+class _CubedBound(Bound):
+    def __call__(self, y: Tensor) -> Tensor:
+        return ((y - self.x).abs().flatten(1).pow(3).sum(1) + 1e-20).pow(1 / 3)
+
+
+class _Summed(Distance):
+    """l1 under another name."""
+
+    name, norm = "summed", 1.0
+
+    def bind(self, x: Tensor) -> Bound:
+        return _SummedBound(self, x)
+
+
+class _SummedBound(Bound):
+    def __call__(self, y: Tensor) -> Tensor:
+        return (y - self.x).abs().flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("distance", [_Cubed(), _Summed()])
+def test_norms_of_the_users_own(distance: Distance) -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=3).tensors()
+    result = ALMAPlus(distance=distance, steps=30)(model, x, labels)
+    assert bool((result.distances < float("inf")).all())
+
+
+def test_functions_in_double_precision_and_without_a_gradient() -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=3).tensors()
+    result = ALMAPlus(distance=lambda a, b: (a - b).double().flatten(1).abs().sum(1), steps=30)(model, x, labels)
+    assert result.distances.dtype == torch.float32 and bool((result.distances < float("inf")).all())
+    with pytest.raises(BadInput, match="carries no gradient"):
+        ALMAPlus(distance=lambda a, b: (a - b).detach().flatten(1).abs().sum(1), steps=5)(model, x, labels)
+
+
+@pytest.mark.parametrize("distance", ["l1", "l2", "ssim"])
+def test_twenty_passes_reach_across_a_flat_spot(distance: str) -> None:
+    """On the interval-trained network a search this short ends where it began for some digits; strides across the box find something."""
+    model = models.load("mnist/smallcnn-tiny-ibp")
+    x, labels = load("mnist-demo", limit=32).tensors()
+    assert bool((attacks.get(f"alma-plus(distance={distance}, steps=20)")(model, x, labels).distances < float("inf")).all())
+
+
+def test_a_long_run_of_free_steps_does_not_overflow() -> None:
+    x = torch.full((1, 1, 2, 2), 0.5)
+    result = ALMAPlus(distance=_Cubed(), steps=4200)(Plateau(), torch.zeros_like(x), torch.zeros(1, dtype=torch.long), check=False)
+    assert int(result.forwards.max()) <= 4200
+
+
+def test_few_values_beside_a_corner_where_the_model_breaks() -> None:
+    """NaN where many values are bright: the search for few values comes back from there."""
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=6).tensors()
+
+    limit = int((x > 0.9).flatten(1).sum(1).max()) + 8
+
+    def broken(images: Tensor) -> Tensor:
+        bright = (images > 0.9).flatten(1).sum(1) > limit
+        logits = model(images)
+        return torch.where(bright.unsqueeze(1), torch.full_like(logits, float("nan")), logits)
+
+    whole = attacks.get("alma-plus(distance=l0, steps=60)")(model, x, labels)
+    result = attacks.get("alma-plus(distance=l0, steps=60)")(broken, x, labels, check=False)
+    good = result.distances < float("inf")
+    assert bool(good.any()) and bool((result.distances[good] <= 3 * whole.distances[good] + 3).all())

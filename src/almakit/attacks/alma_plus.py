@@ -11,12 +11,15 @@ from ..core.attack import DistanceLike
 from ..core.steps import per_image
 from .plus.free_steps import free_steps
 from .plus.level import level
-from .plus.rounds import fast_minimum_norm, searches
+from .plus.others import fast_minimum_norm, sigma_zero
+from .plus.rounds import searches
 from .plus.scan import scan
 from .plus.sparse import sparse
 
 # Where so much of the clean margin is left at the linearised boundary, the gradient at the clean image says little.
 MISLED = 0.5
+# The budget from which l0 is searched in two ways.
+DIVIDED = 60
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class ALMAPlus(Attack):
 
     l1 and l2: a scan of the likely rival classes, augmented-Lagrangian searches with a soft margin over a detached scale and every size in
     units of the linearised distance to the boundary, then a polish by sequential programming on the linearised constraint. linf: FMN, then a search over
-    the radius. l0: a search over the number of values. Any other distance: free steps, many on the distance between two model passes.
-    On a linear model the scan alone gives the exact answer for l1, l2 and linf.
+    the radius. l0: a search over the number of values, then sigma-zero. Any other distance: free steps, many on the distance between two model passes.
+    On a linear model the scan gives the exact answer for l1, l2 and linf where it has seen the nearest class (3 to 9 are scanned).
     After Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021; docs/alma-plus.md has the algorithm and what each piece is worth.
     """
 
@@ -40,12 +43,15 @@ class ALMAPlus(Attack):
     def run(self, problem: Problem) -> None:
         norm = problem.bound.distance.norm
         if norm == 0.0:
-            sparse(problem, self.steps)
-        elif norm is None:
+            # Which of the two finds fewer values depends on the network; short budgets are not worth dividing.
+            first = self.steps if self.steps < DIVIDED else self.steps // 2
+            sparse(problem, first)
+            sigma_zero(problem, self.steps - first)
+        elif norm not in (1.0, 2.0, float("inf")):
             free_steps(problem, self.steps)
         else:
-            # Rivals are worth a twentieth of the budget; what they cost in backwards is taken from the searches.
-            rivals = max(1, min(9, self.steps // 20))
+            # Rivals are worth a twentieth of the budget; what more than three cost in backwards is taken from the searches.
+            rivals = max(min(3, self.steps // 5), min(9, self.steps // 20), 1)
             seen = scan(problem, rivals, norm)
             misled = torch.zeros_like(problem.found)
             if self.steps > 1:

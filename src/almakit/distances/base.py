@@ -94,7 +94,12 @@ class _FunctionBound(Bound):
                 f"the distance {self.distance.label!r} returned {shape} for a batch of {len(y)}; it must return one number per image, "
                 "a tensor of shape (B,): sum or average over all dimensions but the first."
             )
-        return value
+        if y.requires_grad and not value.requires_grad:
+            raise BadInput(
+                f"the distance {self.distance.label!r} carries no gradient: leave out torch.no_grad(), detach() and conversions to numpy inside it, or "
+                "measure with it afterwards."
+            )
+        return value.to(y.dtype)
 
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = super().value_and_grad(y)

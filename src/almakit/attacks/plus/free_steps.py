@@ -13,8 +13,13 @@ from torch import Tensor
 
 from ...core import Problem
 from ...core.steps import per_image
-from .geometry import dot, onto_halfspace, room
+from .geometry import dot, onto_halfspace, room, strided
 from .margins import Direction, untargeted
+
+# Steps after which impatience has reached any limit; its power would overflow in long runs.
+LONGEST_WAIT = 60
+# How many steps before the end images of which nothing is known begin to stride across the box.
+LAST_RESORT = 7
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class FreeSteps:
     overshoot: float = 0.1
     patience: int = 5
     floor: float = 0.01
+    overshoot_floor: float = 0.1
     guarded: bool = True
 
 
@@ -53,9 +59,9 @@ def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None, 
         phase = i / max(steps - 1, 1)
         decay = shrink_from * (s.floor / shrink_from) ** phase
         g, spread = direction(problem, query, 0.2 * 0.1**phase)
-        impatience = min(1.2 ** max(0, i - s.patience), 20 / decay)
+        impatience = min(1.2 ** min(max(0, i - s.patience), LONGEST_WAIT), 20 / decay)
         along = dot(g, delta)
-        overshoot = s.overshoot * decay * torch.maximum(along.abs(), 0.02 * spread) * torch.where(found, 1.0, impatience)
+        overshoot = s.overshoot * max(decay, s.overshoot_floor) * torch.maximum(along.abs(), 0.02 * spread) * torch.where(found, 1.0, impatience)
         # No more is asked for than half of what the box allows: the linearisation is not trusted further.
         lowest = -(g.abs() * room(x, g, box)).flatten(1).sum(1)
         level = torch.maximum(along - (query.margin + query.tolerance) - overshoot, 0.5 * lowest + 0.5 * along)
@@ -79,4 +85,6 @@ def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None, 
             with torch.no_grad():
                 worse = bound(x + d) > bound(x + shortest)
             d = torch.where(per_image(worse, x), shortest, d)
+        if steps - i <= LAST_RESORT:
+            d = torch.where(per_image(found, x), d, strided(x, delta, g, box, LAST_RESORT))
         delta = torch.where(per_image(query.valid, x), d, problem.midway(x + delta) - x)

@@ -22,6 +22,11 @@ def room(x: Tensor, g: Tensor, box: Box) -> Tensor:
     return box.free(free)
 
 
+def strided(x: Tensor, delta: Tensor, g: Tensor, box: Box, steps: int) -> Tensor:
+    """(B, ...) ``delta`` (B, ...) one stride further against the gradient's signs: a sixth of the box, or as much as crosses it in ``steps`` - 1."""
+    return box.project_continuous(x + delta - box.width / max(1, min(6, steps - 1)) * g.sign(), x) - x
+
+
 def to_boundary(x: Tensor, g: Tensor, need: Tensor, box: Box, norm: float) -> tuple[Tensor, Tensor]:
     """The smallest d (B, ...) with g.d <= -need and x + d in the box, exactly, and its norm (B,), for norm 1, 2 or inf.
 

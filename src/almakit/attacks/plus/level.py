@@ -29,7 +29,7 @@ def level(problem: Problem, steps: int, start: Tensor, given_up: tuple[float, fl
         share = given_up[0] * (given_up[1] / given_up[0]) ** phase
         along = dot(g, delta)
         # Aim further and further beyond the boundary until something is found: the linearisation may promise too much.
-        impatience = torch.where(problem.found, 1.0, min(1.2 ** max(0, i - 10), 100.0))
+        impatience = torch.where(problem.found, 1.0, min(1.2 ** min(max(0, i - 10), 60), 100.0))
         overshoot = 0.1 * share * torch.maximum(along.abs(), 0.02 * spread) * impatience
         excess = torch.where(query.valid, query.margin, torch.zeros_like(along)) + 1.5 * query.tolerance + overshoot
         target = along - excess

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...core import Problem
 from ...core.steps import per_image
-from .geometry import TINY, dot, onto_halfspace, shrink
+from .geometry import TINY, dot, onto_halfspace, shrink, strided
 from .margins import Direction, untargeted
 
 Step = Callable[[Problem, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -22,7 +22,10 @@ COLD = 0.02
 
 def polish(problem: Problem, steps: int, norm: float, eta: tuple[float, float] | None = None, start: Tensor | None = None,
            direction: Direction = untargeted) -> None:
-    """Spends ``steps`` queries from the best points known, or from ``start`` (B, ...); ``eta`` is the fraction given up per step, first and last."""
+    """Spends ``steps`` queries from the best points known, or from ``start`` (B, ...); ``eta`` is the fraction given up per step, first and last.
+
+    Images of which no adversarial point is known have nothing to polish: they take strides across the box until one is.
+    """
     first, last = eta or ETA[norm]
     step_of = STEPS[norm]
     x = problem.x
@@ -41,6 +44,9 @@ def polish(problem: Problem, steps: int, norm: float, eta: tuple[float, float] |
         slack = torch.where(along < 0, excess / along.clamp_max(-TINY), torch.zeros_like(along)).clamp(0, 0.5)
         given_up = torch.maximum(torch.full_like(along, fraction), slack)
         moved = step_of(problem, delta, g, along - excess, given_up)
+        lost = ~problem.found
+        if not problem.looks or bool(lost.any()):
+            moved = torch.where(per_image(lost, x), strided(x, delta, g, problem.box, steps), moved)
         delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
 
 

@@ -9,18 +9,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ... import registry
 from ...core import Problem
 from ...core.steps import per_image
+from .far import FIRST_LOOK, STRIDES, far_start
 from .far import PASSES as FAR_PASSES
-from .far import far_start
 from .lagrangian import Lagrangian, lagrangian
 from .margins import Direction, towards, untargeted
+from .others import fast_minimum_norm
 from .polish import polish
 from .scan import Scan
 
 # What one search and its polish are worth spending, and the share of the polish, where several follow one another.
 SLOT, TOUCH = 90, 15
+# Passes below which every image is searched by FMN in l1.
+BRIEF = 48
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,10 @@ class Sizes:
 
 
 SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07, 0.2, 0.5), 2.0: Sizes(0.2, 4.5, 0.057, float("inf"), 0.0, 0.1)}
-# The share given up per step on the way back from a far start, first and last.
-RETURN = (0.3, 0.02)
+# The share given up per step on the way back from a far start, first and last, and that of images that have come in soon.
+RETURN, HOMEWARD = (0.3, 0.02), (0.15, 0.02)
+# The passes after which the way back must have come in to this part of where it began.
+RACE, AHEAD = 10, 0.42
 
 
 def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Tensor) -> None:
@@ -51,9 +55,11 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Ten
     typical = problem.x[0].numel() ** 0.5 * problem.box.width
     unit = scan.unit.clamp_max(sizes.unit_cap * typical)
     base = Lagrangian(first=(sizes.first * scan.unit).clamp_max(sizes.step_cap * typical) / unit, weight=sizes.weight)
-    near = scan.unit < sizes.near * typical
+    # A search shorter than this has no time to thin out what it found.
+    near = (scan.unit < sizes.near * typical) | (norm == 1 and passes < BRIEF)
     slots = max(1, passes // SLOT)
-    # In l1 a search cut short costs other networks more than masked ones gain, so a far start has to wait for a second search.
+    # In l1 a search cut short costs other networks more than masked ones gain, so a far start has to wait for a second search; in l2 it shows early
+    # whether it pays.
     masked = misled & (scan.unit > sizes.far * typical) & (passes >= (60 if norm == 2 else 2 * SLOT))
     last = passes // 5 if slots == 1 else 20
     if slots == 1:
@@ -62,9 +68,7 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Ten
         with chosen(problem, ~near & ~masked):
             lagrangian(problem, passes - last, unit, scan.height, base)
         with chosen(problem, masked):
-            half = (passes - last - FAR_PASSES) // 2
-            lagrangian(problem, half, unit, scan.height, base)
-            polish(problem, passes - last - FAR_PASSES - half, norm, RETURN, far_start(problem))
+            _race(problem, passes - last, norm, unit, scan.height, base)
         return polish(problem, last, norm)
     # The last polish works on the best of all; each search has one of its own before, since which basin is best shows only at its bottom.
     first_takes = 2 if slots > 5 else 1
@@ -77,13 +81,27 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Ten
         with chosen(problem, sparse):
             fast_minimum_norm(problem, length)
         with chosen(problem, from_far):
-            polish(problem, length - FAR_PASSES, norm, RETURN, far_start(problem))
+            polish(problem, length - FAR_PASSES, norm, RETURN, far_start(problem)[0])
         with chosen(problem, ~sparse & ~from_far):
             settings, direction, start = _variant(problem, scan, base, norm, number)
             own = lagrangian(problem, length - TOUCH, unit, scan.height, settings, start, direction)
             polish(problem, TOUCH, norm, start=own)
         left, number = left - length, number + 1
     polish(problem, left + last, norm)
+
+
+def _race(problem: Problem, passes: int, norm: float, unit: Tensor, height: Tensor, base: Lagrangian) -> None:
+    """Spends ``passes`` queries on the way back from a far start, or on a search where that does not come in soon, or not at all."""
+    outside, reached, unmoved = far_start(problem, selective=True)
+    began = torch.linalg.vector_norm((outside - problem.x).flatten(1), dim=1)
+    with chosen(problem, reached):
+        polish(problem, RACE, norm, RETURN, outside)
+    ahead = reached & (problem.best_distance < AHEAD * began)
+    with chosen(problem, ahead):
+        polish(problem, passes - FAR_PASSES - RACE, norm, HOMEWARD)
+    for others, spent in ((reached & ~ahead, FAR_PASSES + RACE), (unmoved, FIRST_LOOK), (~reached & ~unmoved, STRIDES)):
+        with chosen(problem, others):
+            lagrangian(problem, passes - spent, unit, height, base)
 
 
 @contextmanager
@@ -101,7 +119,8 @@ def _variant(problem: Problem, scan: Scan, base: Lagrangian, norm: float, number
         return base, untargeted, x
     if number == 1:
         return replace(base, first=2 * base.first, hot=0.02, cold=0.01) if norm == 1 else replace(base, first=base.first / 2), untargeted, x
-    if 3 <= number < 3 + rivals:
+    # Towards a target, or with one rival, there is no other way to choose.
+    if 3 <= number < 3 + rivals and rivals > 1:
         # The nearest rival last: the searches before have mostly gone there.
         return base, towards(scan.classes[:, (number - 2) % rivals]), x
     noise = problem.random.normal()
@@ -111,10 +130,3 @@ def _variant(problem: Problem, scan: Scan, base: Lagrangian, norm: float, number
     again = number - rivals
     settings = replace(base, alpha=0.8) if again % 4 == 3 else replace(base, first=base.first * (1.0, 2.0, 0.5)[again % 3]) if number > 2 else base
     return settings, untargeted if again % 2 == 0 or number == 2 else towards(scan.classes[:, again % rivals]), start
-
-
-def fast_minimum_norm(problem: Problem, steps: int) -> None:
-    """FMN's search, which is an attack of its own; nothing without any ``steps``."""
-    if steps < 1:
-        return
-    registry.get("attacks", "fmn")(distance=problem.bound.distance, steps=steps).run(problem)

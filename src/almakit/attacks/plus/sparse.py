@@ -22,11 +22,13 @@ def sparse(problem: Problem, steps: int, count: float = 20.0, change: tuple[floa
             break
         phase = i / max(steps - 2, 1)
         g, _ = untargeted(problem, query, 0.2 * 0.1**phase)
+        # What the model could not take is forgotten and tried with fewer values.
+        average = torch.where(per_image(~query.valid, x) & (delta != 0), torch.zeros_like(x), average)
         average = smoothing * average + (1 - smoothing) * g / per_image(torch.linalg.vector_norm(g.flatten(1), dim=1).clamp_min(TINY), x)
         if i:
             share = change[0] * (change[1] / change[0]) ** phase
             # After a success fewer, after a failure more, but always fewer than the best so far: anything else is not worth a query.
-            wanted = torch.where(query.success, (allowed * (1 - share)).floor(), (allowed * (1 + share)).ceil())
+            wanted = torch.where(query.success | ~query.valid, (allowed * (1 - share)).floor(), (allowed * (1 + share)).ceil())
             allowed = torch.minimum(wanted, problem.best_distance - 1).clamp(1, x[0].numel())
         gain = (average.abs() * room(x, average, box)).flatten(1)
         rank = gain.argsort(dim=1, descending=True, stable=True).argsort(dim=1)

@@ -1,0 +1,24 @@
+"""Searches that are attacks of their own, used as one part of a budget: their points count like any others."""
+
+from __future__ import annotations
+
+from ... import registry
+from ...core import Problem
+
+# Passes that sigma-zero spends on restoring values at its end.
+TRIM = 10
+
+
+def fast_minimum_norm(problem: Problem, steps: int) -> None:
+    """FMN in the problem's norm; nothing without any ``steps``."""
+    if steps < 1:
+        return
+    norm = problem.bound.distance.norm
+    registry.get("attacks", "fmn")(distance="linf" if norm == float("inf") else f"l{norm:g}", steps=steps).run(problem)
+
+
+def sigma_zero(problem: Problem, steps: int) -> None:
+    """sigma-zero and its restoring of values, which begins at the best point known, whoever found it; nothing without any ``steps``."""
+    if steps <= TRIM + 1:
+        return
+    registry.get("attacks", "sigma-zero")(steps=steps - TRIM - 1, trim=TRIM).run(problem)
