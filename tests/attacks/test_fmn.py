@@ -12,6 +12,7 @@ from closed_form.linear import Linear, random_problem, smallest
 
 from almakit import attacks
 from almakit.attacks.fmn import FMN
+from almakit.core import Box
 from almakit.errors import BadInput
 
 NORMS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
@@ -58,6 +59,15 @@ def test_the_first_radius_is_exact_for_a_linear_model_inside_the_box(distance: s
         change = after["radius"] / before["radius"] - 1
         assert torch.equal(change < 0, after["success"])
         assert bool((change.abs() <= 0.2 + 1e-9).all()) and bool((change.abs() >= 0.005 - 1e-9).all())
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+@pytest.mark.parametrize("distance", ["l0", *NORMS])
+def test_pixels_from_0_to_255_give_the_same_scaled(distance: str, adaptive: bool) -> None:
+    model, x, labels = random_problem(4, 4, (20,), dtype=torch.float64)
+    small = FMN(distance=distance, steps=40, adaptive=adaptive)(model, x, labels)
+    large = FMN(distance=distance, steps=40, adaptive=adaptive)(lambda y: model(y / 255), 255 * x, labels, box=Box(0, 255))
+    assert torch.allclose(large.distances, small.distances * (1 if distance == "l0" else 255), rtol=1e-6)
 
 
 def test_l0_finds_the_fewest_values() -> None:

@@ -28,7 +28,8 @@ class FMN(Attack):
     ``adaptive=False, overshoot=0`` is the original. Its radius can settle just inside the boundary, where nothing counts, and its ball and box are
     projected onto one after the other. The default mends this at the same cost: a soft margin, a first radius that is exact for the
     linearised margin inside the box, later changes as large as the linearised margin asks for (``overshoot`` to ``gamma``, 0.02 to 0.2, both falling
-    to a tenth), and an exact projection onto the ball within the box. Unlike the original: no backward pass after the last query.
+    to a tenth), and an exact projection onto the ball within the box. Unlike the original: no backward pass after the last query,
+    and step sizes in units of the box's width.
     """
 
     title = "FMN"
@@ -73,7 +74,7 @@ class FMN(Attack):
                 radius = self._original_radius(problem, query, slope, margin, delta, radius, step, norm)
             radius = torch.minimum(radius, largest)
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)
-            delta = self._moved(slope, delta, radius, low, high, step, norm)
+            delta = self._moved(slope, delta, radius, low, high, problem.box.width, step, norm)
 
     def _loss(self, problem: Problem, query: Query, step: int) -> Tensor:
         if not self.adaptive:
@@ -107,16 +108,18 @@ class FMN(Attack):
             return torch.where(query.success, less, more).clamp_min(1)
         return radius * (1 + torch.where(query.success, -change, change))
 
-    def _moved(self, slope: Tensor, delta: Tensor, radius: Tensor, low: Tensor, high: Tensor, step: int, norm: float) -> Tensor:
+    def _moved(self, slope: Tensor, delta: Tensor, radius: Tensor, low: Tensor, high: Tensor, width: float, step: int,
+               norm: float) -> Tensor:
         # l1 moves mass between few values: it wants the longer steps.
         first = self.rate or (2.0 if self.adaptive and norm == 1 else 1.0)
-        rate = torch.full_like(radius, cosine_decay(step, self.steps, first, first / 100))
+        part = cosine_decay(step, self.steps, first, first / 100)
+        rate = torch.full_like(radius, part * width)
         if not self.adaptive:
             moved = delta - slope * per_image(rate / length(slope, 2).clamp_min(TINY), delta)
             free = torch.full_like(delta, float("inf"))
             return clip(onto_ball(moved, radius, -free, free, norm), low, high)
         if norm == float("inf"):
-            moved = delta - slope.sign() * per_image(rate * radius, delta)
+            moved = delta - slope.sign() * per_image(part * radius, delta)
         else:
             moved = delta - slope * per_image(rate / length(slope, 2 if norm else float("inf")).clamp_min(TINY), delta)
         if norm:
