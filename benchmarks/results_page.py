@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 
 from almakit.errors import AlmakitError
+from almakit.eval.begin import as_written_now
 from almakit.eval.folder import Run
 from almakit.paper import layout
-from almakit.paper.entries import Entry, from_json, to_json
-from almakit.paper.grid import DATASETS, choose, networks
+from almakit.paper.entries import Entry, described, entry_of, from_json, to_json
+from almakit.paper.grid import DATASETS, Cell, Network, choose, networks
 from almakit.report.formats import figure
-from almakit.report.published import published
 
 HERE = Path(__file__).resolve().parent
 KEPT, PAGE = HERE / "results", HERE.parent / "docs" / "results.md"
@@ -33,33 +34,45 @@ def keep(run: Path) -> Path:
     """Takes the entries of a reproduction's report into the kept results."""
     entries, rest = from_json(run / "report" / "reproduce.json")
     place = KEPT / f"reproduce-{entries[0].dataset}.json"
-    before, _ = from_json(place) if place.is_file() else ([], {})
-    found = {(entry.label, entry.text): entry for entry in before}
+    before, old_rest = from_json(place) if place.is_file() else ([], {})
+    # A file of before entries had a machine of their own names one for all; the new run's must not take its place.
+    found = {(entry.label, *place_of(entry)): replace(entry, machine=entry.machine or described(old_rest["machine"])) for entry in before}
     for entry in entries:
-        old = found.get((entry.label, entry.text))
-        if entry.complete and (old is None or entry.images >= old.images):
-            found[entry.label, entry.text] = entry
-    order = {cell.text: number for number, cell in enumerate(choose(entries[0].dataset))}
-    place.write_text(to_json(sorted(found.values(), key=lambda entry: order.get(entry.text, len(order))), rest["machine"], rest["skipped"]))
+        key = (entry.label, *place_of(entry))
+        if entry.complete and (key not in found or entry.images >= found[key].images):
+            found[key] = entry
+    order = [place_of(cell) for cell in choose(entries[0].dataset)]
+    place.write_text(to_json(sorted(found.values(), key=lambda entry: order.index(place_of(entry))), rest["machine"], rest["skipped"]))
     return place
 
 
-def check(run: Path) -> list[str]:
-    """Sentences about entries that the run folders below ``run`` do not bear out."""
-    faults = []
-    kept = [entry for path in sorted(KEPT.glob("reproduce-*.json")) for entry in from_json(path)[0]]
-    for entry in kept:
+def place_of(what: Entry | Cell) -> tuple[str, str, str]:
+    """A line of the paper's tables; the attack's text is not its name, for a later almakit may write the same attack otherwise."""
+    return what.distance, what.attack, what.budget
+
+
+def check(run: Path) -> tuple[int, list[str]]:
+    """How many kept entries have their run folder below ``run``, and sentences about those that it does not bear out."""
+    found, faults = 0, []
+    for entry in [entry for path in sorted(KEPT.glob("reproduce-*.json")) for entry in from_json(path)[0]]:
         folder = run / entry.folder
-        if not folder.is_dir():
+        if not (folder / "records.sqlite").is_file():
             continue
-        summary = Run(folder).summary
-        part = summary["attacks"][0]
-        if (part["median_all"]["value"], part["success_rate"]["value"], part["attack"]) != (entry.median, entry.success, entry.text):
-            faults.append(f"{folder} gives median {part['median_all']['value']}, kept is {entry.median}.")
-        paper = published(f"{entry.dataset}/{entry.model}", entry.dataset, Run(folder).attacks[0])
-        if entry.paper != paper and entry.paper is not None and paper is not None:
-            faults.append(f"{folder}: the paper's figures differ from those kept.")
-    return faults
+        found += 1
+        opened = Run(folder)
+        if as_written_now(opened.attacks[0].text) != as_written_now(entry.text):
+            faults.append(f"{folder} is of the attack {opened.attacks[0].text}, kept is {entry.text}.")
+            continue
+        name = next((known.name for known in networks(entry.dataset) if known.model == entry.model), entry.label)
+        cell = next(cell for cell in choose(entry.dataset) if place_of(cell) == place_of(entry))
+        again = entry_of(opened, cell, Network(entry.dataset, entry.model, name, entry.label), entry.folder)
+        for field in fields(Entry):
+            kept, now = getattr(entry, field.name), getattr(again, field.name)
+            if kept != now and field.name != "text" and not (field.name == "machine" and kept is None):
+                faults.append(f"{folder} gives {field.name} {now}, kept is {kept}.")
+    if not found:
+        faults.append(f"{run} holds none of the run folders the kept entries came from, so nothing was compared; name the folder given to --keep.")
+    return found, faults
 
 
 def judged(entries: list[Entry]) -> str:
@@ -103,7 +116,7 @@ def page() -> str:
         if not place.is_file():
             continue
         entries, rest = from_json(place)
-        machine = rest["machine"] or {}
+        machines = dict.fromkeys(str(entry.machine or described(rest["machine"]) or "a machine nobody noted") for entry in entries)
         counts = ", ".join(str(count) for count in sorted({entry.images for entry in entries}, reverse=True))
         days = sorted({entry.started[:10] for entry in entries})
         parts += [
@@ -111,8 +124,7 @@ def page() -> str:
             "",
             f"First {counts} images (the costly attacks have fewer; each table says how many). Begun {days[0]}"
             + (f" to {days[-1]}" if days[-1] != days[0] else "")
-            + f"; {machine.get('processor')}, {machine.get('threads')} thread(s), torch {machine.get('torch')}, almakit {machine.get('almakit')}"
-            + f" (source {source(machine.get('commit'))}); seed {', '.join(sorted({str(entry.seed) for entry in entries}))}.",
+            + f"; {'; '.join(machines)}; seed {', '.join(sorted({str(entry.seed) for entry in entries}))}.",
             "",
             *(f"- {sentence}" for sentence in rest["skipped"]),
             "",
@@ -130,12 +142,6 @@ def page() -> str:
             ]
         parts += ["Again:", "", "```", *commands(dataset, entries), "```", ""]
     return "\n".join(parts)
-
-
-def source(commit: str | None) -> str:
-    """A commit for print, with the word that says that files differed from it."""
-    head, plus, rest = str(commit).partition("+")
-    return f"{head[:12]}{plus}{rest}"
 
 
 def commands(dataset: str, entries: list[Entry]) -> list[str]:
@@ -161,8 +167,8 @@ def main() -> int:
         for run in args.keep:
             print(f"kept in {keep(run)}")
         if args.check:
-            faults = check(args.check)
-            print("\n".join(faults) or "What is kept agrees with the run folders.")
+            found, faults = check(args.check)
+            print("\n".join(faults) or f"What is kept agrees with its {found} run folders below {args.check}.")
             return 1 if faults else 0
         args.out.write_text(page(), encoding="utf-8")
         print(args.out)

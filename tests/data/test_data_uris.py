@@ -151,6 +151,18 @@ def test_csv_with_names_and_the_competition_csv(tmp_path: Path) -> None:
         data.load(f"folder:{tmp_path / 'd.csv'}")
 
 
+def test_imagenets_training_images_are_never_its_test_photos(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="has no folder train"):
+        data.load("imagenet", limit=4, split="train")
+    for part in ("val", "train"):
+        (tmp_path / part / "n01440764").mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save(tmp_path / part / "n01440764" / f"{part}.png")
+    for uri in (f"imagenet:{tmp_path}", f"imagenet:{tmp_path / 'train'}"):
+        assert data.load(uri, split="train").ids == ("n01440764/train.png",)
+    with pytest.raises(Unavailable, match="has no folder train"):
+        data.load(f"imagenet:{tmp_path / 'val'}", split="train")
+
+
 def test_imagenet_folders_go_by_wordnet_id_even_if_there_are_few(tmp_path: Path) -> None:
     for wnid in ("n02123045", "n01440764"):
         paint(tmp_path / "val" / wnid / "x.JPEG", (9, 9, 9), size=(300, 260))

@@ -11,7 +11,7 @@ import pytest
 from almakit.errors import BadInput
 from almakit.paper import layout
 from almakit.paper.entries import Entry, from_json, to_json
-from almakit.report.published import Published
+from almakit.report.published import Published, tables
 
 BASE = Entry("mnist", "smallcnn", "SmallCNN", "l2", "alma", "100", "small", "alma(distance=l2, steps=100)", 20, 1.0, 1.4, 1.2, 1.6, 1.4, 100.0, 99.0,
              0.01, 0.99, Published(1.0, 1.38, 100.0, 100.0), True, 0, "2026-01-01T00:00:00", "a", "b", "c", "runs/x")  # fmt: skip
@@ -40,6 +40,33 @@ def test_geometric_means_are_over_the_same_models() -> None:
     assert "over SmallCNN, SmallCNN-DDN" in table.note and "ALMA 100 99.72 % / 2.38" in table.note
     assert layout.geometric([BASE, FMN]) == [], "one model has no mean"
     assert len(layout.geometric([BASE, DDN, FMN])[0].lines) == 1, "an attack that one model lacks has no mean"
+
+
+def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
+    rows = tables()
+    found = {key: layout.own_mean(rows, key) for key, row in rows.items() if key[1] == layout.SUMMARY and layout.contradicts(row, layout.own_mean(rows, key))}
+    mine = {key[3:]: own for key, own in found.items() if key[0] == "mnist"}
+    for attack, success, median, printed in (
+        (("fab", "100"), 0.9996, 2.42, (0.8325, 2.10)),
+        (("fab", "1000"), 0.9997, 2.15, (0.9628, 1.77)),
+        (("fmn", "100"), 0.8325, 2.10, (0.7099, 3.18)),
+        (("fmn", "1000"), 0.9628, 1.77, (0.9602, 1.77)),
+    ):
+        own, row = mine.pop(attack), rows[("mnist", layout.SUMMARY, "l2", *attack)]
+        assert own.success == pytest.approx(success, abs=6e-5) and own.median == pytest.approx(median, abs=6e-3)
+        assert (row.success, row.median) == pytest.approx(printed)
+    assert not mine, "no other line of MNIST's summary does"
+    others = {(key[0], *key[2:]) for key in found if key[0] != "mnist"}
+    assert others == {
+        ("cifar10", "l1", "fab", "1000"), ("imagenet", "l1", "fmn", "100"), ("cifar10", "ciede2000", "alma", "100"), ("cifar10", "ciede2000", "alma", "1000")
+    }  # fmt: skip
+    (table,) = layout.geometric(ALL)
+    assert "FMN 100 70.99 % / 3.18 (the paper's own rows give 83.25 % / 2.10)" in table.note and "ALMA 100 99.72 % / 2.38." in table.note
+
+
+def test_networks_the_paper_has_not_stand_without_its_figures() -> None:
+    (table,) = layout.geometric([replace(entry, label=f"mine/{entry.model}", paper=None) for entry in ALL])
+    assert "the same models" not in table.note and "over mine/smallcnn, mine/smallcnn-ddn." in table.note
 
 
 def test_every_format_holds_every_line() -> None:

@@ -119,4 +119,4 @@ def test_the_report_is_written_from_what_is_there(folder: Path) -> None:
     (folder / "report" / "paper.md").unlink()
     assert main([*FLAGS, "--attacks", "alma", "--report-only", "--no-figures", "--out", str(folder)]) == 0
     stored = json.loads((folder / "report" / "reproduce.json").read_text())
-    assert {row["attack"] for row in stored["entries"]} == {"alma"} and (folder / "report" / "paper.md").is_file()
+    assert {row["attack"] for row in stored["entries"]} >= {"alma", "fmn"} and (folder / "report" / "paper.md").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -53,13 +54,33 @@ def test_runs_are_kept_replaced_and_checked(writer: ModuleType, tmp_path: Path) 
     place = writer.keep(tmp_path / "run")
     assert main([*flags, "--limit", "2", "--out", str(tmp_path / "run")]) == 0
     assert [entry.images for entry in from_json(writer.keep(tmp_path / "run"))[0]] == [3], "fewer images do not replace more"
-    assert writer.check(tmp_path / "run") == []
+    assert writer.check(tmp_path / "run") == (1, [])
     text = writer.page()
     assert "## MNIST" in text and "First 3 images" in text and "mnist/smallcnn-tiny" in text
     assert "almakit reproduce mnist --limit 3 --costly-limit 3 --budget small --attacks alma --model mnist/smallcnn-tiny" in text
     entries, rest = from_json(place)
     place.write_text(to_json([replace(entries[0], median=9.0)], rest["machine"], rest["skipped"]))
-    assert len(writer.check(tmp_path / "run")) == 1, "a number nobody measured is found"
+    assert len(writer.check(tmp_path / "run")[1]) == 1, "a number nobody measured is found"
+    for wrong in ({"success": 0.5}, {"low": 0.1}, {"images": 4}, {"forwards": 1.0}, {"weights_sha256": "0"}, {"complete": False}, {"machine": "another"}):
+        place.write_text(to_json([replace(entries[0], **wrong)], rest["machine"], rest["skipped"]))
+        (sentence,) = writer.check(tmp_path / "run")[1]
+        assert f"gives {next(iter(wrong))} " in sentence
+    found, (sentence,) = writer.check(tmp_path)
+    assert found == 0 and "nothing was compared" in sentence
+
+
+def test_each_entry_keeps_its_machine(writer: ModuleType, tmp_path: Path) -> None:
+    place = writer.KEPT / "reproduce-mnist.json"
+    old = json.loads(to_json([BASE], {"processor": "an old one", "commit": "abc+changes"}, []))
+    del old["entries"][0]["machine"]  # as files were before entries had one
+    place.write_text(json.dumps(old))
+    (tmp_path / "run" / "report").mkdir(parents=True)
+    new = replace(FMN, machine="a new one")
+    (tmp_path / "run" / "report" / "reproduce.json").write_text(to_json([new], {"processor": "a new one"}, []))
+    writer.keep(tmp_path / "run")
+    kept = {entry.attack: str(entry.machine) for entry in from_json(place)[0]}
+    assert "an old one" in kept["alma"] and "(source abc+changes)" in kept["alma"] and kept["fmn"] == "a new one"
+    assert "; a new one; an old one, " in writer.page()
 
 
 def test_the_papers_tables_are_in_the_page(writer: ModuleType) -> None:

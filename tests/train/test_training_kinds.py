@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from almakit.cli.main import main
 from almakit.data import hub
 from almakit.errors import BadInput, BadModel
 from almakit.train import inner
-from almakit.train.loop import KINDS, _mirrored
+from almakit.train.loop import KINDS, _mirrored, settled
 from almakit.train.schedule import ramp
 
 SHORT = train.Recipe("mnist/smallcnn-tiny", epochs=2, batch_size=32, seed=3, channels_last=True)
@@ -124,9 +125,58 @@ def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.Capt
         (["mnist/smallcnn-tiny", "--option", "radius"], "write NAME=NUMBER"),
         (["mnist/smallcnn-tiny", "--option", "radius=1"], "has no option 'radius'; it has none"),
         (["mnist/smallcnn-tiny", "--kind", "pgd", "--option", "none=1"], "its options are radius, steps, warm_up"),
-        (["mnist/smallcnn-tiny", "--epochs", "0"], "at least one epoch"),
+        (["mnist/smallcnn-tiny", "--epochs", "0"], "epochs=0: give a whole number from 1 on"),
+        (["mnist/smallcnn-ddn"], "there is no recipe for mnist/smallcnn-ddn"),
+        (["cifar10/cnn-a-adv"], "say how it is trained, --kind regular, ddn"),
+        (["mnist/crown-ibp-large"], "there is no recipe for mnist/crown-ibp-large"),
+        (["imagenet/resnet50", "--kind", "pgd"], "no usual linf radius for imagenet: give one, --option radius=R"),
     ):
         assert main(["train", *flags, "--out", str(tmp_path)]) == 2
         assert sentence in capsys.readouterr().err
     assert main(["train", "--list"]) == 0
     assert "mnist/smallcnn-tiny-ibp: ibp" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"kind": "pgd", "options": {"radius": -1.0}}, "radius=-1: give a number above 0"),
+        ({"kind": "ddn", "options": {"radius": 0.0}}, r"radius=0: give a number above 0 \(without a radius it is --kind regular\)"),
+        ({"kind": "trades", "options": {"steps": 0}}, "steps=0: give a whole number from 1 on"),
+        ({"kind": "ddn", "options": {"gamma": 1.0}}, "gamma=1: give a number between 0 and 1"),
+        ({"kind": "ibp", "options": {"begin": 0.7, "end": 0.2}}, "begin=0.7 lies after end=0.2"),
+        ({"learning_rate": 0.0}, "learning_rate=0: give a number above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan"),
+        ({"data": "cifar10"}, "3 x 32 x 32, and mnist/smallcnn-tiny takes 1 x 28 x 28"),
+        ({"model": "cifar10/resnet20", "kind": "ibp", "data": "cifar10-first"}, "BatchNorm2d"),
+        ({"model": "cifar10/resnet20", "kind": "crown-ibp", "data": "cifar10-first"}, "BatchNorm2d"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_the_first_epoch(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    place, npz = tmp_path / "kept.pt", f"npz:{hub.path('cifar10/cifar10_test_first1000.npz')}"
+    recipe = replace(SHORT, **(changes | ({"data": npz} if "data" in changes else {})))
+
+    def never(done: int, total: int, loss: float) -> None:
+        pytest.fail("a batch was trained")
+
+    with pytest.raises((BadInput, BadModel), match=sentence):
+        train.train(recipe, limit=32, test_limit=10, checkpoint=place, batch_trace=never)
+    assert not place.exists()
+
+
+def test_cifar_has_radii_of_its_own() -> None:
+    def radius(model: str, kind: str, **options: float) -> float | None:
+        return settled(train.Recipe(model, kind=kind, options=options)).options.get("radius")
+
+    assert radius("cifar10/cnn-a-adv", "ddn") == 0.5
+    assert all(radius("cifar10/cnn-a-adv", kind) == 8 / 255 for kind in ("pgd", "trades", "ibp", "crown-ibp"))
+    assert radius("cifar10/cnn-a-adv", "pgd", radius=0.1) == 0.1 and radius("cifar10/cnn-a-adv", "regular") is None
+    assert radius("mnist/smallcnn-tiny", "pgd") is None, "the objective's own default is MNIST's"
+
+
+def test_another_test_limit_is_another_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["train", "mnist/smallcnn-tiny", "--epochs", "1", "--limit", "32", "--out", str(tmp_path), "--quiet"]
+    assert main([*flags, "--test-limit", "10"]) == 0 and main([*flags, "--test-limit", "20"]) == 0
+    said = capsys.readouterr().out
+    assert "Nothing is left" not in said and "of 20 test images" in said
+    assert main([*flags, "--test-limit", "20"]) == 0 and "Nothing is left" in capsys.readouterr().out

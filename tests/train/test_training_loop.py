@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from almakit import data, models, train
+from almakit.cli.main import main
 from almakit.errors import BadInput
 from almakit.models.zoo import ZOO
 from almakit.train.loop import _shifted
@@ -76,5 +77,14 @@ def test_mistakes_are_sentences() -> None:
         train.train(replace(SHORT, model="mnist/none"))
     with pytest.raises(BadInput, match="no kind of training called 'none'"):
         train.train(replace(SHORT, kind="none"))
-    with pytest.raises(BadInput, match="at least one epoch"):
+    with pytest.raises(BadInput, match="epochs=0: give a whole number from 1 on"):
         train.train(replace(SHORT, epochs=0))
+
+
+@pytest.mark.slow
+def test_the_ddn_network_of_the_package_comes_out_again(tmp_path: Path) -> None:
+    assert main(["train", "mnist/smallcnn-tiny-ddn", "--out", str(tmp_path), "--quiet"]) == 0
+    again = json.loads((tmp_path / "mnist-smallcnn-tiny-ddn.json").read_text())
+    assert again["clean_accuracy"] == pytest.approx(ZOO["mnist/smallcnn-tiny-ddn"].accuracy, abs=1.0)
+    shipped = json.loads((Path(models.__file__).parent / "zoo" / "weights" / "mnist-smallcnn-tiny-ddn.json").read_text())
+    assert again["pgd_accuracy"] == pytest.approx(shipped["pgd_accuracy"], abs=3.0)

@@ -38,7 +38,7 @@ def _build(call: Call) -> Attack:
         return _build_foreign(call)
     kind = registry.get("attacks", call.name)
     known = [name for name in inspect.signature(kind).parameters]
-    settings = {name: _value(value) for name, value in call.arguments.items()}
+    settings = {name: _value(_called(value) if name in ("attack", "attacks") else value) for name, value in call.arguments.items()}
     if "preset" not in known and "preset" in settings:
         settings = {**_preset(call.name, kind.presets, settings.pop("preset")), **settings}
     for name in settings:
@@ -65,6 +65,13 @@ def _build_foreign(call: Call) -> Attack:
     attack = kind.build(call.name, {name: _value(value) for name, value in call.arguments.items()})
     assert isinstance(attack, Attack)
     return attack
+
+
+def _called(value: Value) -> Value:
+    """A bare name where an attack belongs is that attack with its defaults."""
+    if isinstance(value, tuple):
+        return tuple(_called(item) for item in value)
+    return parse(value) if isinstance(value, str) else value
 
 
 def _value(value: Value) -> object:

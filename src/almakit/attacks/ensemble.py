@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core import Attack, Problem
 from ..core.fixed import FixedEpsilon
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
-from . import get
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Ensemble(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        members = tuple(get(member) if isinstance(member, str) else member for member in _several(self.attacks))
+        members = (self.attacks,) if isinstance(self.attacks, Attack) else tuple(self.attacks)
         # A list is welcome, but settings must be hashable.
         object.__setattr__(self, "attacks", members)
         if not members:
@@ -57,10 +55,6 @@ class Ensemble(Attack):
         for member in self.attacks:
             with problem.round(), problem.afresh():
                 member.run(problem)
-
-
-def _several(attacks: Attack | str | Iterable[Attack | str]) -> Iterable[Attack | str]:
-    return (attacks,) if isinstance(attacks, Attack | str) else attacks
 
 
 def _same(one: Distance, other: Distance) -> bool:

@@ -12,7 +12,6 @@ from ..core import Attack, Problem
 from ..core.fixed import FixedEpsilon, reached
 from ..distances.base import Distance
 from ..errors import BadInput
-from . import get
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,6 @@ class Search(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.attack, str):
-            object.__setattr__(self, "attack", get(self.attack))
         if self.attack is None:
             raise BadInput("search needs an attack to search with: search(attack=apgd(distance=l2, steps=100)).")
         if not isinstance(self.attack, FixedEpsilon):

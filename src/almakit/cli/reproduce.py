@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..eval.spec import parse_shard
-from .main import DONE, Usage
+from .main import DONE, FAILED_IMAGES, Usage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,11 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--costly-limit", type=int, metavar="N", help=f"images for {', '.join(COSTLY)} (default: a fifth of --limit, or all without --limit)"
     )
     parser.add_argument("--budget", choices=BUDGETS, default="both", help="the paper's small budget, its large one, or both (default)")
-    parser.add_argument("--attacks", default="", metavar="A,B", help="only these attacks, as the paper's tables call them: alma,ddn,cw,...")
-    parser.add_argument("--distances", default="", metavar="A,B", help="only these distances: l1,l2,ciede2000,lpips,ssim")
+    parser.add_argument("--attacks", metavar="A,B", help="only these attacks, as the paper's tables call them: alma,ddn,cw,...")
+    parser.add_argument("--distances", metavar="A,B", help="only these distances: l1,l2,ciede2000,lpips,ssim")
     parser.add_argument(
-        "--model", action="append", default=[], metavar="MODEL", help="networks instead of the paper's; NAME@FILE gives one of the paper's its weights"
-    )
+        "--model", action="append", default=[], metavar="MODEL",
+        help="networks instead of the paper's; NAME@FILE gives one of the paper's its weights, and where only such are given the others stay",
+    )  # fmt: skip
     parser.add_argument("--data", metavar="URI", help="images instead of the paper's, e.g. imagenet:<folder of the validation set>")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where everything goes (default: runs/reproduce-<data set>)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of everything random (default 0)")
@@ -51,13 +52,15 @@ def main(args: argparse.Namespace) -> int:
     from ..paper import reproduce
 
     out = args.out or Path("runs") / f"reproduce-{args.dataset}"
+    if args.report_only and args.shard:
+        raise Usage("--report-only reports all shards together: leave --shard out.")
     try:
         settings = reproduce.Settings(
             args.dataset,
             out,
             args.budget,
-            _words(args.attacks),
-            _words(args.distances),
+            _words("--attacks", args.attacks),
+            _words("--distances", args.distances),
             tuple(args.model),
             args.limit,
             args.costly_limit,
@@ -82,10 +85,16 @@ def main(args: argparse.Namespace) -> int:
     if settings.shard is not None:
         print(f"Shard {args.shard} of {len(made.tasks)} cells is done; when all are, the same command without --shard joins them and reports.")
         return DONE
-    written = reproduce.report(made, figures=not args.no_figures, say=print)
-    print(f"{len(made.tasks)} cells, {time.monotonic() - began:.0f} s. {written[0]}, and beside it {', '.join(path.name for path in written[1:5])}.")
-    return DONE
+    found = reproduce.gather(made)
+    for sentence in found.unfinished:
+        print(sentence)
+    written = reproduce.report(made, found, figures=not args.no_figures, say=print)
+    print(f"{len(found.entries)} cells, {time.monotonic() - began:.0f} s. {written[0]}, and beside it {', '.join(path.name for path in written[1:5])}.")
+    return FAILED_IMAGES if found.given_up else DONE
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+def _words(flag: str, text: str | None) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not found:
+        raise BadInput(f"{flag} {text!r} names nothing; leave it out for all of them.")
+    return found

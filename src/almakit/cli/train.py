@@ -25,7 +25,7 @@ KINDS = ("regular", "ddn", "pgd", "trades", "ibp", "crown-ibp")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", help="the network, by its name in the zoo (almakit ls models)")
     parser.add_argument("--list", action="store_true", help="print the recipes of the networks inside the package")
-    parser.add_argument("--kind", choices=KINDS, help="the kind of training (default: the recipe's, or regular)")
+    parser.add_argument("--kind", choices=KINDS, help="the kind of training (default: the recipe's; must be given where there is none)")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a setting of the kind of training, e.g. radius=0.3, steps=7")
     parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per step")
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from ..eval.progress import Silent, for_terminal
-    from ..train.loop import recipes, save, train
+    from ..train.loop import recipes, save, settled, train
 
     if args.list:
         for name, known in recipes().items():
@@ -51,10 +51,13 @@ def main(args: argparse.Namespace) -> int:
         return DONE
     if not args.model:
         raise Usage("name a network to train, e.g. almakit train mnist/smallcnn-tiny-ddn, or give --list.")
-    recipe = _recipe(args, recipes())
+    try:
+        recipe = settled(_recipe(args, recipes()))
+    except BadInput as error:
+        raise Usage(str(error)) from error
     stem = args.model.replace("/", "-")
     weights, log = args.out / f"{stem}.safetensors", args.out / f"{stem}.json"
-    if _finished(weights, log, asdict(recipe), args.limit):
+    if _finished(weights, log, asdict(recipe), args.limit, args.test_limit):
         print(f"Nothing is left to do: {weights} was made by this recipe.")
         return DONE
     checkpoint = args.out / f"{stem}.checkpoint.pt"
@@ -68,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
         raise Usage(str(error)) from error
     finally:
         show.end()
-    trained.log["limit"] = args.limit
+    trained.log.update(limit=args.limit, test_limit=args.test_limit)
     save(trained, args.out)
     checkpoint.unlink(missing_ok=True)
     facts = [f"clean accuracy {trained.log['clean_accuracy']:.2f} % of {trained.log['test_images']} test images"]
@@ -97,9 +100,13 @@ class _Shown:
 
 
 def _recipe(args: argparse.Namespace, known: dict[str, Any]) -> Any:
+    from ..models.zoo import ZOO
     from ..train.loop import Recipe
 
     recipe = known.get(args.model)
+    if recipe is None and args.kind is None and args.model in ZOO:
+        # A name such as mnist/smallcnn-ddn promises what regular training does not give.
+        raise Usage(f"there is no recipe for {args.model} (--list prints those there are): say how it is trained, --kind {', '.join(KINDS)}.")
     if recipe is None or (args.kind is not None and args.kind != recipe.kind):
         recipe = Recipe(args.model, kind=args.kind or "regular", channels_last=True)
     changes = {
@@ -119,9 +126,9 @@ def _recipe(args: argparse.Namespace, known: dict[str, Any]) -> Any:
     return replace(recipe, options=options, **changes)
 
 
-def _finished(weights: Path, log: Path, recipe: dict[str, Any], limit: int | None) -> bool:
+def _finished(weights: Path, log: Path, recipe: dict[str, Any], limit: int | None, test_limit: int | None) -> bool:
     try:
         found = json.loads(log.read_text(encoding="utf-8"))
-        return weights.is_file() and found["recipe"] == recipe and found.get("limit") == limit
+        return weights.is_file() and found["recipe"] == recipe and (found.get("limit"), found.get("test_limit")) == (limit, test_limit)
     except (OSError, ValueError, KeyError):
         return False

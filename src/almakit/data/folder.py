@@ -56,6 +56,11 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     place = _existing(path) if path else _default_imagenet()
     inner = place / {"test": "val", "train": "train"}[split]
     place = inner if place.is_dir() and inner.is_dir() else place
+    if split == "train" and place.is_dir() and place.name != "train":
+        raise Unavailable(
+            f"{place} has no folder train, so ImageNet's training images are not at hand: give the folder that has one, imagenet:<folder>, or the "
+            "list of your own training images, imagenet:<file.csv>."
+        )
     table = _table(place)
     name = f"imagenet:{path}" if path else "imagenet"
     names = tuple(_wnids().values())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
+from ..attacks import get
+from ..core import Attack
 from ..core.layout import CONTIGUOUS, faster_layout
 from ..data.dataset import Chunk, Dataset
+from ..errors import AlmakitError
 from . import chunkfiles, folder
+from .attacktext import text_of
 from .failures import Refused, SpecChanged
 from .memory import measured_batch_size
 from .precision import measured_dtype
@@ -27,6 +31,8 @@ def continue_in(spec: RunSpec, out: Path) -> tuple[RunSpec, bool]:
         return spec, False
     recorded = RunSpec.from_toml(out / folder.SPEC)
     spec = spec.fill(recorded)
+    if tuple(as_written_now(text) for text in recorded.attacks) == spec.attacks:
+        spec = replace(spec, attacks=recorded.attacks)  # the same attacks as an older almakit wrote them: the hash stays the folder's
     if differences := spec.differences(recorded):
         listed = "; ".join(
             f"{name} is {_shown(here)} now and was {_shown(there)} when it began" for name, here, there in differences
@@ -36,6 +42,17 @@ def continue_in(spec: RunSpec, out: Path) -> tuple[RunSpec, bool]:
             f"(almakit run --config {out / folder.SPEC})."
         )
     return spec, True
+
+
+def as_written_now(text: str) -> str | None:
+    """An attack's text, perhaps an older almakit's, as this one writes it; None for what it does not know.
+
+    A colon means code outside almakit, which a file found in a folder must not set going.
+    """
+    try:
+        return None if ":" in text else text_of(get(text))
+    except AlmakitError:
+        return None
 
 
 def _shown(value: object) -> str:
@@ -115,14 +132,23 @@ def agree(store: Store, bench: Bench, facts: dict[str, str | None]) -> None:
                 f"{what}{where} have changed since this run began ({key} was {then}, is {now}). Bring the old file back, "
                 "or choose another folder (--out) for a new run."
             )
-    for then_info, now_info in zip(store.attacks(), bench.infos, strict=True):
+    for attack, then_info, now_info in zip(bench.attacks, store.attacks(), bench.infos, strict=True):
         for name in sorted({*then_info.settings, *now_info.settings}):
             was, now_value = then_info.settings.get(name), now_info.settings.get(name)
-            if was != now_value:
+            if was != now_value and (name in then_info.settings or not _at_default(attack, name)):
                 raise SpecChanged(
                     f"the attack {now_info.text} now runs with {name}={now_value} and ran with {name}={was} when this run began "
                     f"(another version of almakit?). Write {name}={was} into the attack of a new run, or choose another folder (--out)."
                 )
+
+
+def _at_default(attack: Attack, name: str) -> bool:
+    """Whether a setting has the value nobody has to give: one that came with a later almakit then leaves older runs as they are."""
+    for f in fields(attack):
+        if f.name == name:
+            default = f.default_factory() if f.default_factory is not MISSING else f.default
+            return bool(getattr(attack, name) == default)
+    return False
 
 
 def _first_change(store: Store, bench: Bench) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Entry:
     weights_sha256: str
     data_sha256: str
     folder: str
+    machine: str | None = None  # who measured it, with which almakit; None in files that name one machine for all
 
     @property
     def cell(self) -> Cell:
@@ -76,7 +77,7 @@ def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
         part["backwards"]["mean"],
         part["seconds"]["per_image"],
         summary["clean_accuracy"]["value"],
-        published(network.name, run.spec.data, run.attacks[0]),
+        published(network.name, run.spec.data, replace(run.attacks[0], text=cell.text)),  # a folder may have an older text of the same attack
         summary["complete"],
         facts["seed"],
         str(summary["started"]),
@@ -84,6 +85,18 @@ def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
         str(facts["weights_sha256"]),
         str(facts["data_sha256"]),
         folder,
+        described(summary["environment"]),
+    )
+
+
+def described(environment: dict[str, Any] | None) -> str | None:
+    """A machine and its software in one line, None where nothing is known of it."""
+    if not environment:
+        return None
+    head, plus, rest = str(environment.get("commit")).partition("+")  # after the plus: that files differed from the commit
+    return (
+        f"{environment.get('processor')}, {environment.get('threads')} thread(s), torch {environment.get('torch')}, "
+        f"almakit {environment.get('almakit')} (source {head[:12]}{plus}{rest})"
     )
 
 
@@ -102,7 +115,9 @@ def from_json(path: Path) -> tuple[list[Entry], dict[str, Any]]:
         content = json.loads(path.read_text(encoding="utf-8"))
         known = {field.name for field in fields(Entry)}
         entries = [
-            Entry(**{**row, "paper": Published(**row["paper"]) if row["paper"] else None}) for row in content["entries"] if set(row) == known
+            Entry(**{**row, "paper": Published(**row["paper"]) if row["paper"] else None})
+            for row in content["entries"]
+            if set(row) | {"machine"} == known
         ]
         if content["format"] != FORMAT or len(entries) != len(content["entries"]):
             raise ValueError("another format")

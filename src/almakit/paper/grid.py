@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import PurePath
 
 from ..errors import BadInput
 
@@ -84,6 +85,21 @@ def cells(dataset: str) -> tuple[Cell, ...]:
 def networks(dataset: str) -> tuple[Network, ...]:
     """The paper's models for a data set, in its order."""
     return tuple(Network(**row) for row in _rows("models.csv") if row["dataset"] == dataset)
+
+
+def network_of(dataset: str, uri: str) -> Network:
+    """The network a URI stands for: one of the paper's, perhaps with a weights file of the user's (``name@file``), or another one."""
+    name, at, file = uri.partition("@")
+    known = next((network for network in networks(dataset) if network.name == name), None)
+    if known is None:
+        return Network(dataset, name.rpartition("/")[2], uri, uri)
+    return replace(known, name=uri, label=f"{known.label} ({PurePath(file).name})") if at else known
+
+
+def distinct(found: Sequence[Network]) -> list[Network]:
+    """The networks with labels of their own: the whole URI where two have the same, as two weights files of one name in two folders do."""
+    labels = [network.label for network in found]
+    return [replace(network, label=network.name) if labels.count(network.label) > 1 else network for network in found]
 
 
 def choose(dataset: str, budget: str = "both", attacks: Sequence[str] = (), distances: Sequence[str] = ()) -> list[Cell]:

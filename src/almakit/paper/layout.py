@@ -16,7 +16,9 @@ from ..report.published import Key, Published, tables
 from ..report.tex import escape
 from .entries import Entry
 
-DASH = "–"
+DASH, SUMMARY = "–", "geometric-mean"
+ROUNDING = (0.0005, 0.01, 0.01)
+"""What the rounding of printed figures explains: a share, a median absolutely, and a median relatively beside that."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,10 @@ def by_model(entries: Sequence[Entry]) -> list[Table]:
 
 
 def geometric(entries: Sequence[Entry], known: dict[Key, Published] | None = None) -> list[Table]:
-    """The summary tables: geometric means over the models at hand, the paper's over the same models and, in the note, over all of its own."""
+    """The summary tables: geometric means over the models at hand, the paper's over the same models and, in the note, over all of its own.
+
+    The note gives the printed summary and, where that is another, the mean of the paper's own rows: in four lines of its MNIST l2 summary, for example.
+    """
     rows = tables() if known is None else known
     found = []
     for distance in dict.fromkeys(entry.distance for entry in entries):
@@ -97,13 +102,39 @@ def geometric(entries: Sequence[Entry], known: dict[Key, Published] | None = Non
                     same,
                 )
             )
-            printed = rows.get((first.dataset, "geometric-mean", distance, first.attack, first.budget))
-            if printed is not None:
-                whole.append(f"{first.cell.title} {_percent(printed.success, 2)} % / {figure(printed.median, 3)}")
-        note = f"Geometric means over {', '.join(labels)}; the paper's figures over the same models."
-        note += f" As printed in the paper, over all of its models: {'; '.join(whole)}." if whole else ""
+            if sentence := _printed(rows, first):
+                whole.append(sentence)
+        note = f"Geometric means over {', '.join(labels)}"
+        note += "; the paper's figures over the same models." if any(line.paper for line in lines) else "."
+        note += f" As printed in the paper, over all of its own models: {'; '.join(whole)}." if whole else ""
         found.append(Table(f"{name_of(distance)}, geometric mean", distance, "geometric mean", lines, note))
     return found
+
+
+def own_mean(rows: dict[Key, Published], key: Key) -> Published:
+    """The geometric means over all of the paper's models of the figures its appendix prints for them; ``key`` is a row of its summary."""
+    return _mean_of([row for other, row in rows.items() if other[1] != SUMMARY and (other[0], *other[2:]) == (key[0], *key[2:])])
+
+
+def contradicts(printed: Published, own: Published) -> bool:
+    """Whether a printed mean is not what its own rows give, by more than rounding."""
+    share, absolute, relative = ROUNDING
+    for one, other, allowed in ((printed.success, own.success, share), (printed.median, own.median, absolute + relative * (own.median or 0))):
+        if (one is None) != (other is None) or (one is not None and other is not None and abs(one - other) > allowed):
+            return True
+    return False
+
+
+def _printed(rows: dict[Key, Published], entry: Entry) -> str:
+    """An attack's line in the paper's summary and, where its appendix gives another mean, that one too."""
+    key = (entry.dataset, SUMMARY, entry.distance, entry.attack, entry.budget)
+    if key not in rows:
+        return ""
+    printed, own = rows[key], own_mean(rows, key)
+    text = f"{entry.cell.title} {_percent(printed.success, 2)} % / {figure(printed.median, 3)}"
+    if own.success is not None and contradicts(printed, own):
+        text += f" (the paper's own rows give {_percent(own.success, 2)} % / {figure(own.median, 3)})"
+    return text
 
 
 def name_of(distance: str) -> str:

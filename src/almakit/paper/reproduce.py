@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import html
+import hashlib
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..errors import BadInput, Unavailable
 from ..eval import chunkfiles
-from ..eval.folder import Run
+from ..eval.failures import SpecChanged
 from ..eval.progress import Silent
 from ..eval.spec import RunSpec
-from ..report.palette import css
+from ..models.zoo import ZOO
 from . import layout
-from .entries import Entry, entry_of, to_json
-from .grid import SAMPLES, Cell, Network, choose, networks
+from .collect import Collected, collect, join_shards
+from .entries import to_json
+from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
+from .page import page, remarks
 from .sample import images_of
 
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
@@ -70,6 +70,7 @@ class Plan:
     settings: Settings
     tasks: list[Task] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    joined: set[Path] = field(default_factory=set)
 
 
 def plan(settings: Settings) -> Plan:
@@ -97,22 +98,38 @@ def plan(settings: Settings) -> Plan:
                 device=settings.device,
                 trust=settings.trust,
             )
-            folder = settings.out / "runs" / _slug(network.model) / f"{cell.slug}-first-{images}"
+            folder = settings.out / "runs" / _slug(network) / f"{cell.slug}-first-{images}"
             made.tasks.append(Task(cell, network, spec, folder))
+    if settings.shard is not None:
+        made.skipped += _too_few_chunks(made.tasks, settings.shard[1])
     return made
+
+
+def _too_few_chunks(tasks: list[Task], shards: int) -> list[str]:
+    """A sentence where some shards would have nothing to do."""
+    small = [task for task in tasks if math.ceil((task.spec.limit or 0) / int(task.spec.batch_size)) < shards]
+    if not small:
+        return []
+    images = min(task.spec.limit or 0 for task in small)
+    return [
+        f"{len(small)} of {len(tasks)} cells have fewer chunks than there are shards, so some shards have nothing to do in them: give all shards the "
+        f"same smaller --batch-size, {max(1, images // shards)} for example."
+    ]
 
 
 def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
     """The networks that can be loaded: the paper's, or those the user names."""
     from ..models import load
 
-    paper = {network.name: network for network in networks(settings.dataset)}
-    wanted = list(paper.values())
-    if settings.models:
-        wanted = []
-        for uri in settings.models:
-            known = paper.get(uri.partition("@")[0])
-            wanted.append(replace(known, name=uri) if known else Network(settings.dataset, uri.rpartition("/")[2], uri, uri))
+    paper = networks(settings.dataset)
+    given = [network_of(settings.dataset, uri) for uri in dict.fromkeys(settings.models)]
+    skipped += [f"--model {network.name} was given more than once and counts once." for network in given if settings.models.count(network.name) > 1]
+    own_names = [known.name for known in paper]
+    weights = [network for network in given if "@" in network.name and network.name.partition("@")[0] in own_names]
+    if given and len(weights) < len(given):
+        wanted = distinct(given)
+    else:  # only weights for networks of the paper: they take their places, and the others stay
+        wanted = distinct([network for known in paper for network in ([own for own in weights if own.model == known.model] or [known])])
     found = []
     for network in wanted:
         try:
@@ -138,53 +155,36 @@ def run(made: Plan, progress: Silent | None = None) -> None:
     for number, task in enumerate(list(made.tasks), 1):
         show.note(f"[{number}/{len(made.tasks)}] {task.network.label}: {layout.name_of(task.cell.distance)}, {task.cell.title}, {task.spec.limit} images")
         if made.settings.shard is None:
-            _join_shards(task.folder)
+            join_shards(task.folder, made.joined)
+        cell = f"{task.cell.title} ({layout.name_of(task.cell.distance)}) on {task.network.label}"
         try:
             execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show)
             seen.add(task.network.name)
         except Unavailable as error:
-            made.skipped.append(f"{task.cell.title} ({layout.name_of(task.cell.distance)}) on {task.network.label} is left out: {error}")
+            made.skipped.append(f"{cell} is left out: {error}")
+            made.tasks.remove(task)
+        except SpecChanged as error:
+            made.skipped.append(f"{cell} is not gone on with, and what its folder holds stays: {error}")
             made.tasks.remove(task)
 
 
-def _join_shards(folder: Path) -> None:
-    """Takes over what shards have done in this folder."""
-    if any(folder.glob("records-*-of-*.sqlite")):
-        from ..eval.merge import merge
-
-        merge([folder])
-
-
-def collect(made: Plan) -> tuple[list[Entry], dict[str, Any] | None]:
-    """The entries of the run folders that exist, in the paper's order, and the machine of the first."""
-    entries, environment = [], None
-    for task in _in_order(made):
-        if not (task.folder / "records.sqlite").is_file():
-            continue
-        opened = Run(task.folder)
-        entries.append(entry_of(opened, task.cell, task.network, task.folder.relative_to(made.settings.out).as_posix()))
-        environment = environment or opened.summary["environment"]
-    return entries, environment
+def gather(made: Plan) -> Collected:
+    """All that lies in the output folder, of this command and of others."""
+    found = collect(made.settings.out, made.settings.dataset, [task.network.name for task in made.tasks], made.joined)
+    if not found.entries:
+        raise BadInput(f"nothing in {made.settings.out} has been run yet.")
+    return found
 
 
-def _in_order(made: Plan) -> list[Task]:
-    order = {cell: number for number, cell in enumerate(choose(made.settings.dataset))}
-    return sorted(made.tasks, key=lambda task: order[task.cell])
-
-
-def report(made: Plan, figures: bool = True, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+def report(made: Plan, found: Collected, figures: bool = True, say: Callable[[str], None] = lambda _: None) -> list[Path]:
     """Writes ``report/`` in the output folder: the page of all runs, the paper's tables with our numbers, its figures; the table page first."""
     from ..report.write import write_report
 
-    out = made.settings.out / "report"
-    entries, environment = collect(made)
-    if not entries:
-        raise BadInput(f"nothing in {made.settings.out} has been run yet.")
+    out, entries = made.settings.out / "report", found.entries
     written: list[Path] = []
-    counts = {task.folder: task.spec.limit for task in made.tasks if (task.folder / "records.sqlite").is_file()}
-    most = max(count or 0 for count in counts.values())
-    whole = [folder for folder, count in counts.items() if count == most]
-    fewer = [folder for folder, count in counts.items() if count != most]
+    most = max(found.folders.values())
+    whole = [folder for folder, count in found.folders.items() if count == most]
+    fewer = [folder for folder, count in found.folders.items() if count != most]
     written += write_report(whole, out, with_figures=figures)
     if fewer:
         written += write_report(fewer, out / "costly", with_figures=figures)
@@ -199,53 +199,23 @@ def report(made: Plan, figures: bool = True, say: Callable[[str], None] = lambda
         say(sentence)
     means, single = layout.geometric(entries), layout.by_model(entries)
     head = f"The paper's {made.settings.dataset} tables, {'and ours' if any(entry.paper for entry in entries) else 'its attacks on other networks'}"
+    notes = remarks(made.settings.dataset, [*made.skipped, *found.unfinished])
     texts = {
-        "paper.html": _page(head, made, means, single, [path for path in pictures if path.suffix == ".png"], sentence, bool(fewer)),
-        "paper.md": f"# {head}\n\n{_remarks(made)}\n\n{layout.markdown([*means, *single])}\n{sentence}\n",
+        "paper.html": page(head, notes, means, single, [path for path in pictures if path.suffix == ".png"], sentence, bool(fewer)),
+        "paper.md": f"# {head}\n\n{notes}\n\n{layout.markdown([*means, *single])}\n{sentence}\n",
         "paper.csv": layout.comma_separated([*means, *single]),
         "paper.tex": layout.latex([*single, *means]),
-        "reproduce.json": to_json(entries, environment, made.skipped),
+        "reproduce.json": to_json(entries, found.environment, made.skipped),
     }
     for name, text in texts.items():
         chunkfiles.write_bytes(out / name, text.encode("utf-8"))
     return [*(out / name for name in texts), *pictures, *written]
 
 
-def _remarks(made: Plan) -> str:
-    return "\n".join(
-        [
-            "Success and median are over all images: already wrong counts 0, nothing found infinite; – is a median that is not defined, because fewer "
-            "than half of the images were fooled. Forwards and backwards are per attacked image. Ratio is our median over the paper's, which is of "
-            f"{SAMPLES[made.settings.dataset]} images.",
-            *(f"- {sentence}" for sentence in made.skipped),
-        ]
-    )
+def _slug(network: Network) -> str:
+    """The folder of a network's runs; one that the zoo's name alone does not say carries a hash of its URI, so that two never share a folder."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", network.model).strip("-").lower() or "model"
+    return name if network.name in ZOO else f"{name}-{hashlib.sha256(network.name.encode()).hexdigest()[:8]}"
 
 
-def _page(head: str, made: Plan, means: Sequence[layout.Table], single: Sequence[layout.Table], pictures: Sequence[Path], sentence: str, costly: bool) -> str:
-    """One page that needs nothing from outside; the pictures are inside it."""
-    style = (
-        f"{css()} body{{font:15px/1.5 system-ui,sans-serif;background:var(--page);color:var(--text);max-width:72rem;margin:2rem auto;padding:0 1rem}}"
-        "table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line)}"
-        "td:first-child,th:first-child{text-align:left}div{overflow-x:auto}img{max-width:100%;background:#fff}a{color:var(--accent)}"
-    )
-    images = "".join(
-        f'<h3>{html.escape(path.stem)}</h3><img alt="{html.escape(path.stem)}" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}">\n'
-        for path in pictures
-    )
-    notes = "".join(f"<p>{html.escape(line)}</p>\n" for line in _remarks(made).split("\n"))
-    links = '<p><a href="index.html">Curves, images and every number of the runs</a>'
-    links += ', <a href="costly/index.html">the same for the attacks on fewer images</a></p>' if costly else "</p>"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{html.escape(head)}</title>\n<style>{style}</style></head>\n<body><h1>{html.escape(head)}</h1>\n{notes}{links}\n"
-        f"{'<h2>Geometric means</h2>' if means else ''}{layout.web_tables(means)}\n<h2>Model by model</h2>\n{layout.web_tables(single)}\n"
-        f"{'<h2>Figures</h2>' if images else ''}{images}<p>{html.escape(sentence)}</p></body></html>\n"
-    )
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", name.partition("@")[0]).strip("-").lower() or "model"
-
-
-__all__ = ["Plan", "Settings", "Task", "collect", "plan", "report", "run"]
+__all__ = ["Plan", "Settings", "Task", "gather", "plan", "report", "run"]

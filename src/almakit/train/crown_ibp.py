@@ -16,6 +16,7 @@ from .loop import Objective, Recipe
 from .schedule import ramp
 
 RECIPES: dict[str, Recipe] = {}
+NORM = "linf"
 
 
 def objective(

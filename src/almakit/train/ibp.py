@@ -27,6 +27,7 @@ RECIPES = {
         options={"radius": 0.2, "train_radius": 0.22, "begin": 0.08, "end": 0.7},
     )
 }
+NORM = "linf"
 
 
 def objective(

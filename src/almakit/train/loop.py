@@ -21,6 +21,7 @@ from ..data import load as load_data
 from ..errors import BadInput
 from ..models.classifier import Classifier, state_sha256
 from ..models.zoo import ZOO, Entry, build
+from . import check
 from .checkpoint import read as read_checkpoint
 from .checkpoint import write as write_checkpoint
 
@@ -37,7 +38,8 @@ KINDS = {
 }
 """Kind of training -> its module, which has ``objective(**options) -> Objective`` and ``RECIPES``, a dict from model name to recipe.
 
-A kind that promises robustness also has ``measure(model, x, labels, **options)``, percentages for the log on ``MEASURED`` test images.
+A kind that promises robustness has a ``NORM`` its radius is in, and ``measure(model, x, labels, **options)``, percentages for the log on
+``MEASURED`` test images.
 """
 
 MEASURED = 1000
@@ -101,15 +103,19 @@ def train(
     generator. The caller's random state is left as it was. ``limit`` takes the first training images only. With ``checkpoint`` the state is
     kept in that file after every epoch, and a training that finds its own file there goes on to the same weights, bit for bit.
     """
-    entry, objective = _entry(recipe), _objective(recipe)
+    recipe = settled(recipe)
+    entry, objective = ZOO[recipe.model], _kind(recipe.kind).objective(**recipe.options)
     begun = read_checkpoint(checkpoint, recipe, limit)
     training, test = load_data(recipe.data or entry.dataset, split="train", limit=limit), load_data(entry.dataset, limit=test_limit)
-    x, labels = training.tensors()
+    (x, labels), (seen, wanted) = training.tensors(), test.tensors()
+    check.images(entry, training.name, x, labels)
+    check.images(entry, test.name, seen, wanted)
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         generator = torch.Generator().manual_seed(recipe.seed)
         model = _trainable(entry).to(memory_format=layout)  # type: ignore[call-overload]
+        check.tried(objective, model, x, labels)
         optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         per_epoch = math.ceil(len(x) / recipe.batch_size)
         total = per_epoch * recipe.epochs
@@ -153,7 +159,6 @@ def train(
             if trace is not None:
                 trace(line)
     model.to(memory_format=torch.contiguous_format).eval().requires_grad_(False)
-    seen, wanted = test.tensors()
     log = {
         "recipe": asdict(recipe),
         "training_images": len(training),
@@ -201,23 +206,13 @@ def _kind(kind: str) -> Any:
     return import_module(KINDS[kind])
 
 
-def _objective(recipe: Recipe) -> Objective:
-    module = _kind(recipe.kind)
-    allowed = inspect.signature(module.objective).parameters
-    for name in recipe.options:
-        if name not in allowed:
-            known = f"its options are {', '.join(allowed)}" if allowed else "it has none"
-            raise BadInput(f"the kind of training {recipe.kind!r} has no option {name!r}; {known}.")
-    made: Objective = module.objective(**recipe.options)
-    return made
-
-
-def _entry(recipe: Recipe) -> Entry:
+def settled(recipe: Recipe) -> Recipe:
+    """The recipe as it will be trained, with the radius of its data set where it needs one; one that cannot be trained is refused."""
     if recipe.model not in ZOO:
         raise BadInput(f"there is no architecture called {recipe.model!r} to train; known: {', '.join(ZOO)}.")
-    if recipe.epochs < 1 or recipe.batch_size < 1 or recipe.shift < 0:
-        raise BadInput(f"a recipe needs at least one epoch, one image per batch and no negative shift; got {recipe}.")
-    return ZOO[recipe.model]
+    kind = _kind(recipe.kind)
+    check.settings(recipe, tuple(inspect.signature(kind.objective).parameters))
+    return check.with_radius(recipe, ZOO[recipe.model], getattr(kind, "NORM", None))
 
 
 def _trainable(entry: Entry) -> Classifier:

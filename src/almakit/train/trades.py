@@ -24,6 +24,7 @@ RECIPES = {
         options={"radius": 0.3, "steps": 6, "beta": 1.0},
     )
 }
+NORM = "linf"
 
 
 def objective(radius: float = 0.3, steps: int = 6, beta: float = 1.0, warm_up: float = 0.4) -> Objective:

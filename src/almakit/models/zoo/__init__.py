@@ -124,7 +124,8 @@ _TABLE = (
         "the paper's network, trained with CROWN-IBP at radius 0.4 (Zhang et al. 2020)",
         "mnist",
         _MNIST_SHAPE,
-        whence="the large MNIST checkpoint of radius 0.4 from the CROWN-IBP project (github.com/huanzhang12/CROWN-IBP, pre-trained models)",
+        whence="model subset 4 of the folder mnist_0.4_mnist_crown_large in models_crown-ibp.tar.gz of the CROWN-IBP project "
+        "(download.huan-zhang.com/models/crown-ibp/)",
     ),
     Entry(
         "cifar10/resnet20",

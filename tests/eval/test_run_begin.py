@@ -1,0 +1,50 @@
+"""Run folders of an older almakit: a setting it did not have leaves them as they are, as long as it has its default."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from eval.small_runs import Net
+
+from almakit.eval.begin import as_written_now, continue_in
+from almakit.eval.failures import SpecChanged
+from almakit.eval.records import AttackInfo
+from almakit.eval.run import evaluate
+from almakit.eval.spec import RunSpec
+from almakit.eval.store import Store
+
+
+@pytest.mark.parametrize(("text", "goes_on"), [("fmn(distance=l2, steps=4)", True), ("fmn(distance=l2, steps=4, overshoot=0.5)", False)])
+def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    model = Net().eval()
+    labels = model(x).argmax(1)
+
+    def go() -> None:
+        evaluate(model, (x, labels), text, tmp_path, batch_size=4, preflight=False)
+
+    go()
+    stored = Store.attacks
+
+    def older(self: Store) -> list[AttackInfo]:
+        return [replace(info, settings={name: value for name, value in info.settings.items() if name != "overshoot"}) for info in stored(self)]
+
+    monkeypatch.setattr(Store, "attacks", older)
+    if goes_on:
+        go()
+    else:
+        with pytest.raises(SpecChanged, match=r"now runs with overshoot=0\.5 and ran with overshoot=None"):
+            go()
+
+
+def test_an_attack_that_was_written_otherwise_goes_on(tmp_path: Path) -> None:
+    recorded = RunSpec(model="python:Net", data="python:arrays", attacks=("ead(distance=l1, steps=4)",), batch_size=4)
+    (tmp_path / "run.toml").write_text(recorded.to_toml())
+    spec, begun = continue_in(replace(recorded, attacks=("ead(steps=4)",)), tmp_path)
+    assert begun and spec.sha256 == recorded.sha256, "as an older almakit wrote it"
+    with pytest.raises(SpecChanged):
+        continue_in(replace(recorded, attacks=("ead(steps=5)",)), tmp_path)
+    assert as_written_now("foreign.py:attack(steps=4)") is None, "code beside a found file is not run"
