@@ -93,7 +93,8 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Ten
 def _race(problem: Problem, passes: int, norm: float, unit: Tensor, height: Tensor, base: Lagrangian) -> None:
     """Spends ``passes`` queries on the way back from a far start, or on a search where that does not come in soon, or not at all."""
     outside, reached, unmoved = far_start(problem, selective=True)
-    began = torch.linalg.vector_norm((outside - problem.x).flatten(1), dim=1)
+    with torch.no_grad():
+        began = problem.bound(outside)
     with chosen(problem, reached):
         polish(problem, RACE, norm, RETURN, outside)
     ahead = reached & (problem.best_distance < AHEAD * began)
