@@ -55,13 +55,14 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Ten
     typical = problem.x[0].numel() ** 0.5 * problem.box.width
     unit = scan.unit.clamp_max(sizes.unit_cap * typical)
     base = Lagrangian(first=(sizes.first * scan.unit).clamp_max(sizes.step_cap * typical) / unit, weight=sizes.weight)
-    # A search shorter than this has no time to thin out what it found.
-    near = (scan.unit < sizes.near * typical) | (norm == 1 and passes < BRIEF)
+    # A search shorter than this has no time to thin out what it found, and FMN, whose steps shrink as it goes, needs little polish.
+    brief = norm == 1 and passes < BRIEF
+    near = (scan.unit < sizes.near * typical) | brief
     slots = max(1, passes // SLOT)
     # In l1 a search cut short costs other networks more than masked ones gain, so a far start has to wait for a second search; in l2 it shows early
     # whether it pays.
     masked = misled & (scan.unit > sizes.far * typical) & (passes >= (60 if norm == 2 else 2 * SLOT))
-    last = passes // 5 if slots == 1 else 20
+    last = 20 if slots > 1 else min(4, passes // 5) if brief else passes // 5
     if slots == 1:
         with chosen(problem, near):
             fast_minimum_norm(problem, passes - last)
