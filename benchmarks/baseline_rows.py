@@ -67,7 +67,7 @@ def _steps_of_100() -> Iterator[Row]:
                 deepfool["torchattacks"] = peers.torchattacks("DeepFool")
             yield Row("deepfool", name, f"deepfool({said})", {"ours, as published": f"deepfool({said}, boxed=false, damping=1, pull_back=0)"}, deepfool,
                       first=UNSEEN, passes=60, fewer={"torchattacks": 50})
-    yield Row("superdeepfool", "l2", "superdeepfool(steps=100)", {"ours, as published": "superdeepfool(steps=100, gain=none)"},
+    yield Row("superdeepfool", "l2", "superdeepfool(steps=100)", {"ours, as published": "superdeepfool(steps=100, preset=paper)"},
               {"adv-lib": peers.adv_lib("sdf")}, passes=70)
     yield Row("pdgd", "l2", "pdgd(steps=100)", {}, {"adv-lib": peers.adv_lib("pdgd", "num_steps")}, first=UNSEEN)
     yield Row("sigma-zero", "l0", "sigma-zero(steps=100)", {"ours, as published": "sigma-zero(steps=100, trim=0)"},

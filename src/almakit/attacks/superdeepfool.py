@@ -26,7 +26,8 @@ class SuperDeepFool(Attack):
     The original knows no box, projects onto the plane through x~ itself (a level set, not the boundary) and stops at the first projected
     point that is adversarial: ``gain=none`` does the last two. By default the plane is the linearised boundary and an image stops after ``patience``
     crossings in a row that left its best distance less than ``gain`` (relative) below that of the crossing before. The original trusts its
-    linearisation however far it leads: here only ``damping`` of a DeepFool step that is longer than a tenth of the way already gone is taken (1: all).
+    linearisation however far it leads: here only ``damping`` of a DeepFool step that is longer than a tenth of the way already gone is taken (1: all),
+    in the second half of the steps only where a crossing is known.
     As in the original, ``pull_back`` of the steps bisect the segment to the clean image at the end. Towards a target (not in the paper) the
     planes are those of the margin.
     """
@@ -86,14 +87,16 @@ class SuperDeepFool(Attack):
                 images = (~query.success & problem.active).nonzero().flatten()
                 moved = torch.where(per_image(query.valid, x), home, problem.midway(point))
                 if len(images):
-                    moved = moved.index_copy(0, images, self._deepfool(problem, point, normal, need, images, query.valid))
+                    moved = moved.index_copy(0, images, self._deepfool(problem, point, normal, need, images, query.valid, 2 * step >= steps))
                 point = problem.box.project_continuous(moved, x)
         pull_back(problem, self.pull_back, self.steps - taken)
 
     def _deepfool(self, problem: Problem, point: torch.Tensor, normal: torch.Tensor, need: torch.Tensor, images: torch.Tensor,
-                  valid: torch.Tensor) -> torch.Tensor:
+                  valid: torch.Tensor, late: bool) -> torch.Tensor:
         """Where a DeepFool step takes the points (B, ...) of the images ``images`` (R,), whose first plane is known; (R, ...)."""
         query = problem.query(point[images], images=images)
         move = to_nearest_plane(problem, query, images, self.candidates, 2, (normal[images], need[images]))
-        move = per_image(stride(move, query.point - problem.x[images], 2, self.damping, self.overshoot), move) * move
+        # Half of the steps without a crossing: damped steps may be too short for the grid of the box, or for the way.
+        damping = torch.where(problem.found[images], self.damping, 1.0 if late else self.damping).to(move.dtype)
+        move = per_image(stride(move, query.point - problem.x[images], 2, damping, self.overshoot), move) * move
         return torch.where(per_image(valid[images], move), query.point + move, problem.midway(point)[images])

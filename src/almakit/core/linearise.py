@@ -60,9 +60,9 @@ def to_nearest_plane(problem: Problem, query: Query, images: Tensor, candidates:
     return best
 
 
-def stride(move: Tensor, gone: Tensor, norm: float, damping: float, overshoot: float) -> Tensor:
+def stride(move: Tensor, gone: Tensor, norm: float, damping: float | Tensor, overshoot: float) -> Tensor:
     """(R,) how much of each step ``move`` (R, ...) to take, ``gone`` (R, ...) being the way so far: a little more than all of it, but only ``damping``
-    of one that leads far beyond where its linearisation can be trusted; 1: all are trusted."""
+    (one number or (R,)) of one that leads far beyond where its linearisation can be trusted; 1: all are trusted."""
     far = (length(move, norm) > NEAR * length(gone, norm)) & (damping < 1)
     return torch.where(far, damping, 1 + overshoot)
 
