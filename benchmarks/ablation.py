@@ -48,7 +48,7 @@ class Made(Attack):
         self.does_it(problem)
 
 
-def search(norm: float, rivals: int = 5, share: float = 0.2, fixed: bool = False, searching: bool = True, **changes: Any) -> Callable[[Problem], None]:
+def search(norm: float, rivals: int = 5, share: float | None = None, fixed: bool = False, searching: bool = True, **changes: Any) -> Callable[[Problem], None]:
     """Scan, search and polish as the attack has them at a budget below two searches, with changes."""
 
     def does_it(problem: Problem) -> None:
@@ -59,7 +59,7 @@ def search(norm: float, rivals: int = 5, share: float = 0.2, fixed: bool = False
         unit = seen.unit.clamp_max(sizes.unit_cap * typical)
         first = (sizes.first * seen.unit).clamp_max(sizes.step_cap * typical) / unit
         settings = Lagrangian(first=EPSILON[norm] / unit if fixed else first, weight=sizes.weight)
-        last = int(share * passes)
+        last = int((sizes.polish if share is None else share) * passes)
         if searching:
             lagrangian(problem, passes - last, unit, seen.height, replace(settings, **changes))
             polish(problem, last, norm)
@@ -75,7 +75,7 @@ def without_far_start(norm: float) -> Callable[[Problem], None]:
     def does_it(problem: Problem) -> None:
         seen = scan(problem, 5, norm)
         problem.query(seen.nearest, grad=False)
-        searches(problem, STEPS - 2 - max(0, seen.classes.shape[1] - 3), norm, seen, torch.zeros_like(problem.found))
+        searches(problem, STEPS - 2 - max(0, seen.classes.shape[1] - 3), norm, seen, torch.zeros_like(seen.margin))
 
     return does_it
 
@@ -93,6 +93,7 @@ def variants(distance: str) -> dict[str, Callable[[Problem], None]]:
             "no scan: one rival": search(norm, rivals=1), "hard margin": search(norm, hot=1e-4, cold=1e-4),
             "first step of the paper": search(norm, fixed=True), "weight of the distance / 10": search(norm, weight=SIZES[norm].weight / 10),
             "RMSProp average from the first gradient": search(norm, warmth=1.0), "no polish": search(norm, share=0.0),
+            "polish of a tenth" if norm == 1 else "polish of a fifth": search(norm, share=0.3 - SIZES[norm].polish),
             "no search: polish from the scan": search(norm, searching=False),
         }  # fmt: skip
     return {

@@ -16,8 +16,6 @@ from .plus.rounds import searches
 from .plus.scan import scan
 from .plus.sparse import sparse
 
-# Where so much of the clean margin is left at the linearised boundary, the gradient at the clean image says little.
-MISLED = 0.5
 # The budget from which l0 is searched in two ways.
 DIVIDED = 60
 
@@ -53,13 +51,13 @@ class ALMAPlus(Attack):
             # Rivals are worth a twentieth of the budget; what more than three cost in backwards is taken from the searches.
             rivals = max(min(3, self.steps // 5), min(9, self.steps // 20), 1)
             seen = scan(problem, rivals, norm)
-            misled = torch.zeros_like(problem.found)
+            still = torch.zeros_like(seen.margin)
             if self.steps > 1:
-                misled = problem.query(seen.nearest, grad=False).margin > MISLED * seen.margin
+                still = problem.query(seen.nearest, grad=False).margin
             rest = self.steps - 2 - max(0, seen.classes.shape[1] - 3)
             if norm == float("inf"):
                 first = rest * 7 // 10
                 fast_minimum_norm(problem, first)
                 level(problem, rest - first, torch.where(per_image(problem.found, problem.x), problem.best_point, seen.nearest))
             else:
-                searches(problem, rest, norm, seen, misled)
+                searches(problem, rest, norm, seen, still)

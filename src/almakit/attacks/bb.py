@@ -83,6 +83,8 @@ class BB(Attack):
         """Queries until each image has an adversarial point or the tries are used up."""
         x, box = problem.x, problem.box
         with problem.round():
+            # Points known before serve as starting points.
+            problem.release(problem.found)
             point = x
             query = problem.start()
             for _ in range(self.start_steps):

@@ -22,3 +22,11 @@ def sigma_zero(problem: Problem, steps: int) -> None:
     if steps <= TRIM + 1:
         return
     registry.get("attacks", "sigma-zero")(steps=steps - TRIM - 1, trim=TRIM).run(problem)
+
+
+def brendel_bethge(problem: Problem, steps: int) -> None:
+    """B&B's walk along the boundary from the best points known; nothing without any ``steps``."""
+    if steps < 1:
+        return
+    norm = problem.bound.distance.norm
+    registry.get("attacks", "bb")(distance=f"l{norm:g}", steps=steps, start_steps=0, start_tries=0, bisections=0).run(problem)

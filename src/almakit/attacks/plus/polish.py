@@ -14,19 +14,18 @@ from torch import Tensor
 from ...core import Problem
 from ...core.steps import per_image
 from .geometry import TINY, dot, onto_halfspace, shrink, strided
-from .margins import Direction, untargeted
+from .margins import untargeted
 
 Step = Callable[[Problem, Tensor, Tensor, Tensor, Tensor], Tensor]
 COLD = 0.02
 
 
-def polish(problem: Problem, steps: int, norm: float, eta: tuple[float, float] | None = None, start: Tensor | None = None,
-           direction: Direction = untargeted) -> None:
-    """Spends ``steps`` queries from the best points known, or from ``start`` (B, ...); ``eta`` is the fraction given up per step, first and last.
+def polish(problem: Problem, steps: int, norm: float, start: Tensor | None = None) -> None:
+    """Spends ``steps`` queries from the best points known, or from ``start`` (B, ...).
 
     Images of which no adversarial point is known have nothing to polish: they take strides across the box until one is.
     """
-    first, last = eta or ETA[norm]
+    first, last = ETA[norm]
     step_of = STEPS[norm]
     x = problem.x
     delta = (problem.best_point if start is None else start) - x
@@ -35,7 +34,7 @@ def polish(problem: Problem, steps: int, norm: float, eta: tuple[float, float] |
         query = problem.query(x + delta, grad=not final)
         if final:
             break
-        g, _ = direction(problem, query, COLD)
+        g, _ = untargeted(problem, query, COLD)
         fraction = first * (last / first) ** (i / max(steps - 2, 1))
         along = dot(g, delta)
         # Half again the tolerance, so that the linearised point passes it, and a margin against curvature that vanishes with the step.
@@ -79,4 +78,5 @@ def l1_step(problem: Problem, delta: Tensor, g: Tensor, level: Tensor, given_up:
 
 
 STEPS: dict[float, Step] = {1.0: l1_step, 2.0: l2_step}
+# The fraction given up per step, first and last.
 ETA: dict[float, tuple[float, float]] = {1.0: (0.2, 0.02), 2.0: (0.1, 0.01)}

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ...core import Problem
 from ...core.steps import per_image
-from .far import FIRST_LOOK, STRIDES, far_start
 from .far import PASSES as FAR_PASSES
+from .far import far_start
 from .lagrangian import Lagrangian, lagrangian
 from .margins import Direction, towards, untargeted
-from .others import fast_minimum_norm
+from .others import brendel_bethge, fast_minimum_norm
 from .polish import polish
 from .scan import Scan
 
@@ -27,11 +27,11 @@ BRIEF = 48
 
 @dataclass(frozen=True)
 class Sizes:
-    """The first step in units of the linearised distance to the boundary, the weight of the distance, two caps and two thresholds.
+    """The first step in units of the linearised distance to the boundary, the weight of the distance, two caps, two thresholds, the polish's share.
 
     Where the gradient at the clean image is flattened by training, the linearised distance is many times the true one; the caps, in units of
     the square root of the number of values times the box's width, keep the first step and the unit in reach of what is plausible. In the same unit:
-    images whose linearised distance is below ``near`` are searched by FMN, which picks few values better; those above ``far`` may be masked.
+    images whose linearised distance is below ``near`` are searched by FMN, which picks few values better; those above ``far`` may be misled.
     """
 
     first: float
@@ -40,17 +40,19 @@ class Sizes:
     unit_cap: float
     near: float
     far: float
+    polish: float
 
 
-SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07, 0.2, 0.5), 2.0: Sizes(0.2, 4.5, 0.057, float("inf"), 0.0, 0.1)}
-# The share given up per step on the way back from a far start, first and last, and that of images that have come in soon.
-RETURN, HOMEWARD = (0.3, 0.02), (0.15, 0.02)
-# The passes after which the way back must have come in to this part of where it began.
-RACE, AHEAD = 10, 0.42
+SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07, 0.2, 0.8, 0.2), 2.0: Sizes(0.2, 4.5, 0.057, float("inf"), 0.0, 0.14, 0.1)}
+# Where more than the first part of the clean margin is left at the linearised boundary, the gradient at the clean image says little; the second part is
+# enough where that boundary seemed far away.
+MISLED, DOUBTFUL = 0.5, 0.25
+# Passes below which there is no time to look at an image from outside.
+OUTSIDE = 60
 
 
-def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Tensor) -> None:
-    """Spends ``passes`` queries in one or more searches and a polish of what they found; ``misled`` (B,) marks images whose gradient says little."""
+def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tensor) -> None:
+    """Spends ``passes`` queries in one or more searches and a polish of what they found; ``still`` (B,) is the margin at the linearised boundary."""
     sizes = SIZES[norm]
     typical = problem.x[0].numel() ** 0.5 * problem.box.width
     unit = scan.unit.clamp_max(sizes.unit_cap * typical)
@@ -59,17 +61,19 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Ten
     brief = norm == 1 and passes < BRIEF
     near = (scan.unit < sizes.near * typical) | brief
     slots = max(1, passes // SLOT)
-    # In l1 a search cut short costs other networks more than masked ones gain, so a far start has to wait for a second search; in l2 it shows early
-    # whether it pays.
-    masked = misled & (scan.unit > sizes.far * typical) & (passes >= (60 if norm == 2 else 2 * SLOT))
-    last = 20 if slots > 1 else min(4, passes // 5) if brief else passes // 5
+    doubtful = (still > DOUBTFUL * scan.margin) & (scan.unit > sizes.far * typical)
+    misled = ((still > MISLED * scan.margin) | doubtful) & (passes >= OUTSIDE)
+    # A few passes at least: images of which nothing is known yet use them to stride across the box.
+    last = 20 if slots > 1 else min(4, passes // 5) if brief else max(int(sizes.polish * passes), min(8, passes // 5))
     if slots == 1:
-        with chosen(problem, near):
-            fast_minimum_norm(problem, passes - last)
-        with chosen(problem, ~near & ~masked):
-            lagrangian(problem, passes - last, unit, scan.height, base)
-        with chosen(problem, masked):
-            _race(problem, passes - last, norm, unit, scan.height, base)
+        groups = [(~misled, 0)]
+        with chosen(problem, misled):
+            groups += _from_outside(problem, passes - last, True)
+        for others, spent in groups:
+            with chosen(problem, others & near):
+                fast_minimum_norm(problem, passes - last - spent)
+            with chosen(problem, others & ~near):
+                lagrangian(problem, passes - last - spent, unit, scan.height, base)
         return polish(problem, last, norm)
     # The last polish works on the best of all; each search has one of its own before, since which basin is best shows only at its bottom.
     first_takes = 2 if slots > 5 else 1
@@ -78,32 +82,31 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, misled: Ten
         length = min(left, share * (first_takes if number == 0 else 1))
         length = left if left - length < share else length
         sparse = near & (number == 0)
-        from_far = (masked | (slots > 5)) & (number == 1)
+        from_far = (misled | (slots > 5)) & (number == 1)
         with chosen(problem, sparse):
             fast_minimum_norm(problem, length)
+        groups = [(~sparse & ~from_far, 0)]
         with chosen(problem, from_far):
-            polish(problem, length - FAR_PASSES, norm, RETURN, far_start(problem)[0])
-        with chosen(problem, ~sparse & ~from_far):
-            settings, direction, start = _variant(problem, scan, base, norm, number)
-            own = lagrangian(problem, length - TOUCH, unit, scan.height, settings, start, direction)
-            polish(problem, TOUCH, norm, start=own)
+            groups += _from_outside(problem, length, slots <= 5)
+        settings, direction, start = _variant(problem, scan, base, norm, number)
+        for others, spent in groups:
+            with chosen(problem, others):
+                own = lagrangian(problem, length - TOUCH - spent, unit, scan.height, settings, start, direction)
+                polish(problem, TOUCH, norm, start=own)
         left, number = left - length, number + 1
     polish(problem, left + last, norm)
 
 
-def _race(problem: Problem, passes: int, norm: float, unit: Tensor, height: Tensor, base: Lagrangian) -> None:
-    """Spends ``passes`` queries on the way back from a far start, or on a search where that does not come in soon, or not at all."""
-    outside, reached, unmoved = far_start(problem, selective=True)
-    with torch.no_grad():
-        began = problem.bound(outside)
-    with chosen(problem, reached):
-        polish(problem, RACE, norm, RETURN, outside)
-    ahead = reached & (problem.best_distance < AHEAD * began)
-    with chosen(problem, ahead):
-        polish(problem, passes - FAR_PASSES - RACE, norm, HOMEWARD)
-    for others, spent in ((reached & ~ahead, FAR_PASSES + RACE), (unmoved, FIRST_LOOK), (~reached & ~unmoved, STRIDES)):
-        with chosen(problem, others):
-            lagrangian(problem, passes - spent, unit, height, base)
+def _from_outside(problem: Problem, passes: int, selective: bool) -> list[tuple[Tensor, int]]:
+    """Spends ``passes`` queries on a far start and the walk from there along the boundary. The images that have none, in groups (B,), each with what it spent.
+
+    The walk begins where the far start ended, not at a nearer point of an earlier search: from there it would find the same again.
+    """
+    with problem.afresh():
+        reached, others = far_start(problem, selective)
+        with chosen(problem, reached):
+            brendel_bethge(problem, passes - FAR_PASSES)
+    return others
 
 
 @contextmanager
