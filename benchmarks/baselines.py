@@ -3,6 +3,7 @@
     python benchmarks/baselines.py                                            what is missing in benchmarks/results/baselines.json
     python benchmarks/baselines.py --attacks ddn,fmn/l1 --networks smallcnn   some rows
     python benchmarks/baselines.py --who ours --again                         our cells anew, the peers' as they were kept
+    python benchmarks/baselines.py --from runs/reproduce-mnist                our cells out of a reproduction's run folders where it has them (stored.py)
     python benchmarks/baselines.py --linear                                   ratios to the exact optimum of linear models, ours and the peers'
     python benchmarks/baselines.py --table --docs docs/parity.md              the kept results, both tables, into that page; nothing is run
 
@@ -33,6 +34,7 @@ from pathlib import Path
 import common
 import torch
 from baseline_rows import ROWS, Row
+from stored import Stored
 from torch import nn
 
 from almakit import data, models
@@ -72,6 +74,12 @@ def run(row: Row, network: str, who: str) -> common.Cell:
     torch.manual_seed(0)
     distance, within = row.distance.split(" ")[0], math.inf if row.epsilon is None else row.epsilon
     return common.run_peer(row.peers[who], model, x, labels, row.steps, distance, batch, within)
+
+
+def out_of(stored: Stored, row: Row, network: str, who: str) -> common.Cell | None:
+    """One of our cells as a reproduction has it, or None."""
+    x, labels = _images(row.data, row.first, row.count(who))
+    return stored.cell({"ours": row.ours, **row.also}[who], f"{row.data}/{network}", _network(row.data, network), x, labels, row.first)
 
 
 @cache
@@ -154,6 +162,7 @@ def main() -> None:
     parser.add_argument("--who", choices=("ours", "peers", "all"), default="all", help="run no peer, or nothing but peers")
     parser.add_argument("--again", action="store_true", help="run our cells again even where they are kept")
     parser.add_argument("--most", type=int, default=None, help="leave out cells that cost more passes than this")
+    parser.add_argument("--from", dest="stored", type=Path, default=None, metavar="RUN", help="take our cells out of RUN, a folder of almakit reproduce")
     parser.add_argument("--linear", action="store_true", help="linear models with a known optimum instead of networks")
     parser.add_argument("--table", action="store_true", help="print the kept results and run nothing")
     parser.add_argument("--docs", type=Path, default=None, help="a page whose section between the baselines markers gets the tables")
@@ -173,6 +182,7 @@ def main() -> None:
     if chosen.linear:
         baselines_linear.main(results, wanted, chosen.table, chosen.again, chosen.docs)
         return
+    stored = Stored(chosen.stored) if chosen.stored else None
     rows = [row for row in ROWS if not wanted or row.attack in wanted or row.key in wanted]
     todo = [(row.passes * row.count(who), row, network, who, key) for row in rows for network in row.networks if not networks or network in networks
             for who, key in cells_of(row, network).items()]
@@ -182,11 +192,13 @@ def main() -> None:
         if skip or (key in results.cells and not (chosen.again and ours)):
             continue
         try:
-            cell = run(row, network, who)
+            cell = run(row, network, who) if stored is None else out_of(stored, row, network, who) if ours else None
         except Exception as error:  # a peer that stops must not stop the others; what it said is part of the comparison
             if ours:
                 raise
             cell = {"error": f"stops: {type(error).__name__}"}
+        if cell is None:
+            continue
         results.keep(key, cell)
         print(key, shown(cell, row, who), f"{cell.get('seconds', 0):.0f} s", flush=True)
     text = table(rows, networks, results)
