@@ -33,9 +33,10 @@ class APGD(FixedEpsilon):
     sign of the largest gradient entries, 1.5 times sparser than the best perturbation, without momentum, and with ``widen`` the first 30 % and next
     30 % of the steps use 3 and 2 epsilon: Croce and Hein, *Mind the box*, ICML 2021.
 
-    ``loss``: "ce", "dlr", "margin", or "targeted-dlr", which is APGD-T: one run towards each of the ``rivals`` likeliest other classes. Every image
-    leaves as soon as a point inside epsilon is found; with ``stop=False`` only when the run it was found in ends, as in the
-    original. Unlike the original, sparse steps pass over pixels at the bound they are pushed against and round their number down. All
+    ``loss``: "ce", "dlr", "margin" (the paper's CW loss), or "targeted-dlr", which is APGD-T: one run towards each of the ``rivals`` likeliest other
+    classes. With steps of given length the margin depends on the scale of the logits as little as DLR does, and its slope does not vanish where
+    the label is third. Every image leaves as soon as a point inside epsilon is found; with ``stop=False`` only when the run it was found in ends, as
+    in the original. Unlike the original, sparse steps pass over pixels at the bound they are pushed against and round their number down. All
     iterates are projected onto a radius below epsilon by the rounding of x + delta, so a success holds
     the radius. No backward pass after the last query of a run.
     """
@@ -48,7 +49,7 @@ class APGD(FixedEpsilon):
 
     distance: DistanceLike = "l2"
     steps: int = 100
-    loss: str = "dlr"
+    loss: str = "margin"
     restarts: int = 1
     rivals: int = 9
     rho: float = 0.75
