@@ -91,7 +91,7 @@ class _Shown:
 
     def batch(self, done: int, total: int, loss: float) -> None:
         if not self.begun:
-            self.show.begin("training, batches", done - 1, total)
+            self.show.begin("training", done - 1, total, "batches")
             self.begun = True
         self.show.advance(1, f"loss {loss:.4f}")
 

@@ -13,11 +13,11 @@ class Silent:
     def note(self, sentence: str) -> None:
         """A sentence for the user."""
 
-    def begin(self, what: str, done: int, total: int) -> None:
-        """A stage begins: ``done`` of its ``total`` images were there already."""
+    def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
+        """A stage begins: ``done`` of its ``total`` images, or whatever ``unit`` says, were there already."""
 
-    def advance(self, images: int, detail: str = "") -> None:
-        """So many images of the stage are finished and stored."""
+    def advance(self, count: int, detail: str = "") -> None:
+        """So many more of the stage are finished and stored."""
 
     def end(self) -> None:
         """The stage, or the whole run, is over."""
@@ -28,19 +28,19 @@ class Lines(Silent):
 
     def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
         self.stream, self.pause = stream or sys.stderr, pause
-        self.what, self.done, self.total, self.before = "", 0, 0, 0
+        self.what, self.unit, self.done, self.total, self.before = "", "images", 0, 0, 0
         self.began = self.shown = 0.0
         self.detail, self.silent_since = "", 0
 
     def note(self, sentence: str) -> None:
         print(sentence, file=self.stream, flush=True)
 
-    def begin(self, what: str, done: int, total: int) -> None:
-        self.what, self.done, self.before, self.total = what, done, done, total
+    def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
+        self.what, self.unit, self.done, self.before, self.total = what, unit, done, done, total
         self.began, self.shown = time.monotonic(), time.monotonic()
 
-    def advance(self, images: int, detail: str = "") -> None:
-        self.done, self.detail = self.done + images, detail
+    def advance(self, count: int, detail: str = "") -> None:
+        self.done, self.detail = self.done + count, detail
         now = time.monotonic()
         if now - self.shown < self.pause and self.done < self.total:
             return
@@ -48,7 +48,7 @@ class Lines(Silent):
         rate = (self.done - self.before) / max(now - self.began, 1e-9)
         left = f", {duration((self.total - self.done) / rate)} left" if self.done < self.total and rate > 0 else ""
         print(
-            f"{self.what}: {self.done}/{self.total} images, {rate:.3g} images/s{left}{'; ' + detail if detail else ''}",
+            f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} {self.unit}/s{left}{'; ' + detail if detail else ''}",
             file=self.stream,
             flush=True,
         )
@@ -83,20 +83,20 @@ class Bars(Silent):
             console=self.console,
         )
         self.task: Any = None
-        self.began, self.count = 0.0, 0
+        self.began, self.count, self.unit = 0.0, 0, "images"
 
     def note(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    def begin(self, what: str, done: int, total: int) -> None:
+    def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
         self.bar.start()
-        self.began, self.count = time.monotonic(), 0
+        self.began, self.count, self.unit = time.monotonic(), 0, unit
         self.task = self.bar.add_task(what, total=total, completed=done, rate="", detail="")
 
-    def advance(self, images: int, detail: str = "") -> None:
-        self.count += images
+    def advance(self, count: int, detail: str = "") -> None:
+        self.count += count
         rate = self.count / max(time.monotonic() - self.began, 1e-9)
-        self.bar.update(self.task, advance=images, rate=f"{rate:.3g} images/s", detail=detail)
+        self.bar.update(self.task, advance=count, rate=f"{rate:.3g} {self.unit}/s", detail=detail)
 
     def end(self) -> None:
         self.bar.stop()
