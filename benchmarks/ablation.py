@@ -93,7 +93,7 @@ def variants(distance: str) -> dict[str, Callable[[Problem], None]]:
             "no scan: one rival": search(norm, rivals=1), "hard margin": search(norm, hot=1e-4, cold=1e-4),
             "first step of the paper": search(norm, fixed=True), "weight of the distance / 10": search(norm, weight=SIZES[norm].weight / 10),
             "RMSProp average from the first gradient": search(norm, warmth=1.0), "no polish": search(norm, share=0.0),
-            "polish of a tenth" if norm == 1 else "polish of a fifth": search(norm, share=0.3 - SIZES[norm].polish),
+            "polish of a fifth in l2, a tenth in l1": search(norm, share=0.3 - SIZES[norm].polish),
             "no search: polish from the scan": search(norm, searching=False),
         }  # fmt: skip
     return {
