@@ -162,12 +162,15 @@ def main() -> None:
     parser.add_argument("--who", choices=("ours", "peers", "all"), default="all", help="run no peer, or nothing but peers")
     parser.add_argument("--again", action="store_true", help="run our cells again even where they are kept")
     parser.add_argument("--most", type=int, default=None, help="leave out cells that cost more passes than this")
-    parser.add_argument("--from", dest="stored", type=Path, default=None, metavar="RUN", help="take our cells out of RUN, a folder of almakit reproduce")
+    parser.add_argument("--from", dest="stored", type=Path, metavar="RUN",
+                        help="take our cells out of RUN, a folder of almakit reproduce; nothing is run but a check")
     parser.add_argument("--linear", action="store_true", help="linear models with a known optimum instead of networks")
     parser.add_argument("--table", action="store_true", help="print the kept results and run nothing")
     parser.add_argument("--docs", type=Path, default=None, help="a page whose section between the baselines markers gets the tables")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "baselines.json", help="where results are kept")
     chosen = parser.parse_args()
+    if chosen.stored and (chosen.linear or chosen.table or chosen.who == "peers"):
+        parser.error("--from takes our cells on networks: leave out --linear, --table and --who peers.")
     torch.set_num_threads(1)
     results = common.Results(chosen.out)
     wanted, networks = ({word for word in words.split(",") if word} for words in (chosen.attacks, chosen.networks))

@@ -81,6 +81,37 @@ def test_images_that_an_ordinary_search_serves_are_let_go_from_a_far_start() -> 
     assert groups[0][1] == 2 and int(groups[0][0].sum()) > 0.8 * right
 
 
+class OneByOne(nn.Module):
+    """A network that sees its images one at a time: rounding does not depend on their company."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.network(part) for part in x.split(1)])
+
+
+@pytest.mark.parametrize(("distance", "steps"), [("l1", 70), ("l2", 70), ("l2", 200), ("l1", 560)])
+def test_the_way_from_outside_keeps_the_laws(distance: str, steps: int) -> None:
+    """Alone as in company, towards a target, and within a smaller budget than its steps."""
+    model = OneByOne(models.load("mnist/smallcnn-tiny-ibp"))
+    x, labels = load("mnist-demo", limit=4).tensors()
+    attack = attacks.get(f"alma-plus(distance={distance}, steps={steps})")
+    together = attack(model, x, labels)
+    for i in (1, 3):
+        alone = attack(model, x[i : i + 1], labels[i : i + 1])
+        assert torch.allclose(alone.distances, together.distances[i : i + 1], rtol=1e-5), (i, alone.distances, together.distances[i])
+        assert int(alone.forwards) == int(together.forwards[i]) and int(alone.backwards) == int(together.backwards[i])
+    towards = attack(model, x, labels, targets=(labels + 1) % 10)
+    found = towards.distances < float("inf")
+    assert bool((model(towards.adversarials[found]).argmax(1) == (labels[found] + 1) % 10).all())
+    for result in (together, towards):
+        assert int(result.forwards.max()) <= steps and int(result.backwards.max()) <= steps
+    short = attack(model, x, labels, budget=40)
+    assert int(short.forwards.max()) <= 40 and int(short.backwards.max()) <= 40
+
+
 class _Cubed(Distance):
     """A user's own norm, which is none of the four that have a search of their own."""
 

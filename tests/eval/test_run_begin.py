@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -38,6 +40,41 @@ def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, mon
     else:
         with pytest.raises(SpecChanged, match=r"now runs with overshoot=0\.5 and ran with overshoot=None"):
             go()
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("search(attack=apgd(distance=l2, steps=3), halvings=2)", "attack.loss"),
+        ("ensemble(attacks=[ddn(steps=2), apgd(steps=2, epsilon=1)])", "attacks.1.loss"),
+    ],
+)
+def test_a_default_inside_another_attack_is_held_to_as_well(text: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    model = Net().eval()
+    labels = model(x).argmax(1)
+
+    def go() -> None:
+        evaluate(model, (x, labels), text, tmp_path, batch_size=4, preflight=False)
+
+    go()
+    stored = Store.attacks
+
+    def with_dlr(self: Store) -> list[AttackInfo]:
+        return [replace(info, settings=json.loads(json.dumps(info.settings).replace('"margin"', '"dlr"'))) for info in stored(self)]
+
+    monkeypatch.setattr(Store, "attacks", with_dlr)
+    with pytest.raises(SpecChanged, match=f"now runs with {inside}=margin and ran with {inside}=dlr"):
+        go()
+
+    def as_text(self: Store) -> list[AttackInfo]:
+        def plain(value: Any) -> Any:
+            return [plain(one) for one in value] if isinstance(value, list) else value["attack"] if isinstance(value, dict) else value
+
+        return [replace(info, settings={name: plain(value) for name, value in info.settings.items()}) for info in stored(self)]
+
+    monkeypatch.setattr(Store, "attacks", as_text)
+    go()
 
 
 def test_an_attack_that_was_written_otherwise_goes_on(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ class BB(Attack):
     radius r is ``radius`` times the l2 distance of the starting point and is halved ``halvings`` times over the steps. Brendel et al.,
     *Accurate, reliable and fast robustness evaluation*, NeurIPS 2019, eq. 1 to 3.
 
-    Starting points: up to ``start_steps`` large signed gradient steps, then up to ``start_tries`` random images, each image until it has
-    one; 10 bisections on the segment to the clean image follow. Unlike the reference implementation: the inner problem is solved for all images at
-    once by closed-form paths (core/trust_region.py) and always ends; the boundary is a half-space and not a plane, so a step may
+    Starting points: what the problem knows already, else up to ``start_steps`` large signed gradient steps, then up to ``start_tries`` random images,
+    each image until it has one; 10 bisections on the segment to the clean image follow. Unlike the reference implementation: the inner problem is solved
+    for all images at once by closed-form paths (core/trust_region.py) and always ends; the boundary is a half-space and not a plane, so a step may
     go deeper where that is nearer; the trust region does not depend on the batch size; images without a starting point fail alone.
     """
 

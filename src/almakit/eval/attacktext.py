@@ -144,4 +144,7 @@ def _plain(value: object) -> Any:
         return value
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else repr(value)
+    if isinstance(value, Attack):
+        # The text leaves defaults out, and a later almakit may have others: an attack inside another is held to all its settings too.
+        return {"attack": text_of(value), **{name: _plain(inside) for name, inside in value.describe().items()}}
     return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else _value(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
+from typing import Any
 
 from ..attacks import get
 from ..core import Attack
@@ -134,12 +135,29 @@ def agree(store: Store, bench: Bench, facts: dict[str, str | None]) -> None:
             )
     for attack, then_info, now_info in zip(bench.attacks, store.attacks(), bench.infos, strict=True):
         for name in sorted({*then_info.settings, *now_info.settings}):
-            was, now_value = then_info.settings.get(name), now_info.settings.get(name)
-            if was != now_value and (name in then_info.settings or not _at_default(attack, name)):
+            found = _difference(name, then_info.settings.get(name), now_info.settings.get(name))
+            if found is not None and (name in then_info.settings or not _at_default(attack, name)):
+                setting, was, now_value = found
                 raise SpecChanged(
-                    f"the attack {now_info.text} now runs with {name}={now_value} and ran with {name}={was} when this run began "
-                    f"(another version of almakit?). Write {name}={was} into the attack of a new run, or choose another folder (--out)."
+                    f"the attack {now_info.text} now runs with {setting}={now_value} and ran with {setting}={was} when this run began "
+                    f"(another version of almakit?). Write {setting.split('.')[-1]}={was} into the attack of a new run, or choose another folder (--out)."
                 )
+
+
+def _difference(name: str, was: Any, now: Any) -> tuple[str, Any, Any] | None:
+    """The setting that is not what it was, also inside an attack that is itself a setting; None where all are.
+
+    Older runs kept an attack inside another as its text alone. A setting that one did not have then is at its default now, or the text would differ.
+    """
+    if isinstance(was, dict) and isinstance(now, dict):
+        found = (_difference(f"{name}.{key}", was[key], now.get(key)) for key in was if key != "attack")
+        return next((one for one in found if one is not None), None)
+    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        found = (_difference(f"{name}.{i}", *pair) for i, pair in enumerate(zip(was, now, strict=True)))
+        return next((one for one in found if one is not None), None)
+    if isinstance(was, str) and isinstance(now, dict):
+        now = now["attack"]
+    return None if was == now else (name, was, now)
 
 
 def _at_default(attack: Attack, name: str) -> bool:

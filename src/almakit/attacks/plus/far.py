@@ -11,6 +11,7 @@ from torch import Tensor
 from ...core import Problem
 from ...core.steps import per_image
 
+# Queries of the way out (the clean image and five strides, each a sixth of the box) and of the way to the boundary.
 STRIDES, BISECTIONS = 6, 4
 PASSES = STRIDES + BISECTIONS
 # An image is worth a look from outside where it keeps the first part of its margin over one stride, but not the second over two: flat, then a cliff.

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ...core import Problem
 from ...core.steps import per_image
 from .geometry import dot, onto_halfspace, room, strided
-from .margins import Direction, untargeted
+from .margins import untargeted
 
 # Steps after which impatience has reached any limit; its power would overflow in long runs.
 LONGEST_WAIT = 60
@@ -38,27 +37,22 @@ class FreeSteps:
     guarded: bool = True
 
 
-def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None, start: Tensor | None = None, direction: Direction = untargeted,
-               shrink_from: float = 1.0) -> None:
-    """Spends ``steps`` queries, from the clean images or from ``start`` (B, ...); what it finds is in the problem.
-
-    ``shrink_from`` < 1 begins with the step size and overshoot of a later moment of the schedule, for a start that is already good.
-    """
+def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None) -> None:
+    """Spends ``steps`` queries from the clean images; what it finds is in the problem."""
     s = settings or FreeSteps()
     x, box, bound = problem.x, problem.box, problem.bound
-    delta = torch.zeros_like(x) if start is None else start - x
-    square, momentum = torch.zeros_like(x), torch.zeros_like(x)
+    delta, square, momentum = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
     seen, unit = 0, x.new_zeros(len(x))
     found = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     for i in range(steps):
         last = i == steps - 1
-        query = problem.start() if i == 0 and start is None else problem.query(x + delta, grad=not last)
+        query = problem.query(x + delta, grad=not last) if i else problem.start()
         if last:
             break
         found = found | query.success
         phase = i / max(steps - 1, 1)
-        decay = shrink_from * (s.floor / shrink_from) ** phase
-        g, spread = direction(problem, query, 0.2 * 0.1**phase)
+        decay = s.floor**phase
+        g, spread = untargeted(problem, query, 0.2 * 0.1**phase)
         impatience = min(1.2 ** min(max(0, i - s.patience), LONGEST_WAIT), 20 / decay)
         along = dot(g, delta)
         overshoot = s.overshoot * max(decay, s.overshoot_floor) * torch.maximum(along.abs(), 0.02 * spread) * torch.where(found, 1.0, impatience)
@@ -69,7 +63,7 @@ def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None, 
         d = delta
         if i == 0:
             d = onto_halfspace(delta, x, g, level, box)
-            unit = torch.linalg.vector_norm((d if start is None else delta).flatten(1), dim=1) / x[0].numel() ** 0.5
+            unit = torch.linalg.vector_norm(d.flatten(1), dim=1) / x[0].numel() ** 0.5
         size = s.rate * decay * unit * torch.where(found, 1.0, 0.9 ** max(0, i - s.patience))
         for _ in range(s.inner):
             slope = torch.nan_to_num(bound.value_and_grad(x + d)[1], nan=0.0, posinf=0.0, neginf=0.0)

@@ -53,14 +53,14 @@ def to_boundary(x: Tensor, g: Tensor, need: Tensor, box: Box, norm: float) -> tu
     return -g.sign() * size.view_as(g), torch.linalg.vector_norm(size, ord=norm, dim=1)
 
 
-def onto_halfspace(point: Tensor, x: Tensor, g: Tensor, level: Tensor, box: Box, metric: Tensor | None = None, newton: int = 6) -> Tensor:
+def onto_halfspace(point: Tensor, x: Tensor, g: Tensor, level: Tensor, box: Box, metric: Tensor | None = None) -> Tensor:
     """The projection of the perturbations ``point`` (B, ...) onto {d: g.d <= level, x + d in the box}, in a diagonal ``metric`` (B, ...) > 0.
 
     u(nu) = clip(point - nu g/H) with nu >= 0 and g.u <= level (B,), by Newton steps on the values the box leaves free.
     """
     direction = g if metric is None else g / metric
     nu = torch.zeros_like(level)
-    for _ in range(newton):
+    for _ in range(6):
         wanted = x + point - per_image(nu, x) * direction
         allowed = box.project_continuous(wanted, x)
         slope = (g * direction * (allowed == wanted)).flatten(1).sum(1)

@@ -30,11 +30,11 @@ class Lagrangian:
     the first squared gradient; both are what ALMA's fixed constants amount to on MNIST.
     """
 
-    first: float | Tensor = 0.2
+    first: float | Tensor
+    weight: float
     alpha: float = 0.5
     hot: float = 0.2
     cold: float = 0.02
-    weight: float = 1.5
     warmth: float = 150.0
     floor: float = 0.01
     gamma: float = 1.2
@@ -42,13 +42,12 @@ class Lagrangian:
     check_steps: int = 10
 
 
-def lagrangian(problem: Problem, steps: int, unit: Tensor, height: Tensor, settings: Lagrangian | None = None, start: Tensor | None = None,
+def lagrangian(problem: Problem, steps: int, unit: Tensor, height: Tensor, s: Lagrangian, start: Tensor | None = None,
                direction: Direction = untargeted) -> Tensor:
     """Spends ``steps`` queries from the clean images or ``start`` (B, ...); gives this search's best points (B, ...), or the best before where it found none.
 
     ``unit`` (B,) is the linearised distance to the boundary,
     ``height`` (B,) the constraint on the clean image: in these two units a linear model looks the same whatever its margin."""
-    s = settings or Lagrangian()
     x, box, goal, penalty = problem.x, problem.box, problem.goal, P2()
     size = len(x)
     delta = torch.zeros_like(x) if start is None else start - x

@@ -8,15 +8,14 @@ from torch import Tensor
 from ...core import Problem
 from ...core.steps import per_image
 from .geometry import TINY, dot
-from .margins import Direction, untargeted
+from .margins import untargeted
+
+# The share of the radius a step may give up and the radii by which it moves the mean value, first and last; how much of the last heading stays.
+GIVEN_UP, PULL, MOMENTUM = (0.3, 0.01), (1.0, 0.05), 0.7
 
 
-def level(problem: Problem, steps: int, start: Tensor, given_up: tuple[float, float] = (0.3, 0.01), pull: tuple[float, float] = (1.0, 0.05),
-          momentum: float = 0.7, direction: Direction = untargeted) -> None:
-    """Spends ``steps`` queries from ``start`` (B, ...).
-
-    A step may give up the share ``given_up`` of the radius and moves the mean value by ``pull`` radii; both fall geometrically.
-    """
+def level(problem: Problem, steps: int, start: Tensor) -> None:
+    """Spends ``steps`` queries from ``start`` (B, ...)."""
     x, box = problem.x, problem.box
     delta, heading = start - x, torch.zeros_like(x)
     for i in range(steps):
@@ -25,8 +24,8 @@ def level(problem: Problem, steps: int, start: Tensor, given_up: tuple[float, fl
         if last:
             break
         phase = i / max(steps - 2, 1)
-        g, spread = direction(problem, query, 0.2 * 0.1**phase)
-        share = given_up[0] * (given_up[1] / given_up[0]) ** phase
+        g, spread = untargeted(problem, query, 0.2 * 0.1**phase)
+        share = GIVEN_UP[0] * (GIVEN_UP[1] / GIVEN_UP[0]) ** phase
         along = dot(g, delta)
         # Aim further and further beyond the boundary until something is found: the linearisation may promise too much.
         impatience = torch.where(problem.found, 1.0, min(1.2 ** min(max(0, i - 10), 60), 100.0))
@@ -34,8 +33,8 @@ def level(problem: Problem, steps: int, start: Tensor, given_up: tuple[float, fl
         excess = torch.where(query.valid, query.margin, torch.zeros_like(along)) + 1.5 * query.tolerance + overshoot
         target = along - excess
         radius = delta.abs().flatten(1).amax(1)
-        heading = momentum * heading + g / per_image(g.abs().flatten(1).mean(1).clamp_min(TINY), x)
-        moved = delta - per_image(pull[0] * (pull[1] / pull[0]) ** phase * radius, x) * heading
+        heading = MOMENTUM * heading + g / per_image(g.abs().flatten(1).mean(1).clamp_min(TINY), x)
+        moved = delta - per_image(PULL[0] * (PULL[1] / PULL[0]) ** phase * radius, x) * heading
 
         def inside(size: Tensor, moved: Tensor = moved) -> Tensor:
             edge = per_image(size, x)

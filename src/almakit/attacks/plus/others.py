@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import registry
 from ...core import Problem
 
-# Passes that sigma-zero spends on restoring values at its end.
+# Passes that sigma-zero spends on restoring values at its end, after one that says which.
 TRIM = 10
 
 
@@ -25,8 +25,6 @@ def sigma_zero(problem: Problem, steps: int) -> None:
 
 
 def brendel_bethge(problem: Problem, steps: int) -> None:
-    """B&B's walk along the boundary from the best points known; nothing without any ``steps``."""
-    if steps < 1:
-        return
+    """B&B's walk along the boundary from the best points known."""
     norm = problem.bound.distance.norm
     registry.get("attacks", "bb")(distance=f"l{norm:g}", steps=steps, start_steps=0, start_tries=0, bisections=0).run(problem)

@@ -1,4 +1,4 @@
-"""Polishing an adversarial point: sequential programming on one linearised constraint, its subproblem solved exactly for each norm.
+"""Polishing an adversarial point: sequential programming on one linearised constraint, its subproblem solved exactly, for l1 and l2.
 
 Every step moves a little towards the clean image and then the shortest way back onto the linearised boundary, inside the box. The inner
 searches never call the model.

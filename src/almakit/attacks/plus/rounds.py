@@ -19,7 +19,7 @@ from .others import brendel_bethge, fast_minimum_norm
 from .polish import polish
 from .scan import Scan
 
-# What one search and its polish are worth spending, and the share of the polish, where several follow one another.
+# What one search and its polish are worth spending, and the passes of that polish, where several follow one another.
 SLOT, TOUCH = 90, 15
 # Passes below which every image is searched by FMN in l1.
 BRIEF = 48
@@ -31,7 +31,8 @@ class Sizes:
 
     Where the gradient at the clean image is flattened by training, the linearised distance is many times the true one; the caps, in units of
     the square root of the number of values times the box's width, keep the first step and the unit in reach of what is plausible. In the same unit:
-    images whose linearised distance is below ``near`` are searched by FMN, which picks few values better; those above ``far`` may be misled.
+    images whose linearised distance is below ``near`` are searched by FMN, which picks few values better; above ``far`` less of the margin has to be
+    left for an image to be taken for misled (``DOUBTFUL`` instead of ``MISLED``).
     """
 
     first: float
@@ -75,10 +76,10 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
             with chosen(problem, others & ~near):
                 lagrangian(problem, passes - last - spent, unit, scan.height, base)
         return polish(problem, last, norm)
-    # The last polish works on the best of all; each search has one of its own before, since which basin is best shows only at its bottom.
+    # The last polish works on the best of all; each Lagrangian search has one of its own before, since which basin is best shows only at its bottom.
     first_takes = 2 if slots > 5 else 1
     share, number, left = (passes - last) // slots, 0, passes - last
-    while left > TOUCH:
+    while left:
         length = min(left, share * (first_takes if number == 0 else 1))
         length = left if left - length < share else length
         sparse = near & (number == 0)
@@ -94,11 +95,11 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
                 own = lagrangian(problem, length - TOUCH - spent, unit, scan.height, settings, start, direction)
                 polish(problem, TOUCH, norm, start=own)
         left, number = left - length, number + 1
-    polish(problem, left + last, norm)
+    polish(problem, last, norm)
 
 
 def _from_outside(problem: Problem, passes: int, selective: bool) -> list[tuple[Tensor, int]]:
-    """Spends ``passes`` queries on a far start and the walk from there along the boundary. The images that have none, in groups (B,), each with what it spent.
+    """Spends at most ``passes`` queries on a far start and the walk from there along the boundary. The images without one, in groups (B,) with what each spent.
 
     The walk begins where the far start ended, not at a nearer point of an earlier search: from there it would find the same again.
     """
@@ -132,6 +133,8 @@ def _variant(problem: Problem, scan: Scan, base: Lagrangian, norm: float, number
     length = torch.linalg.vector_norm(noise.flatten(1), dim=1)
     reach = torch.linalg.vector_norm((problem.best_point - x).flatten(1), dim=1)
     start = problem.box.project_continuous(x + per_image(reach / length, x) * noise, x)
+    if number == 2:
+        return base, untargeted, start
     again = number - rivals
-    settings = replace(base, alpha=0.8) if again % 4 == 3 else replace(base, first=base.first * (1.0, 2.0, 0.5)[again % 3]) if number > 2 else base
-    return settings, untargeted if again % 2 == 0 or number == 2 else towards(scan.classes[:, again % rivals]), start
+    settings = replace(base, alpha=0.8) if again % 4 == 3 else replace(base, first=base.first * (1.0, 2.0, 0.5)[again % 3])
+    return settings, untargeted if again % 2 == 0 else towards(scan.classes[:, again % rivals]), start

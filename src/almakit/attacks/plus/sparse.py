@@ -9,12 +9,15 @@ from ...core.steps import per_image
 from .geometry import TINY, room
 from .margins import untargeted
 
+# The number of values it begins with, the share by which that changes, first and last, and how much of the average gradient stays.
+COUNT, CHANGE, SMOOTHING = 20.0, (0.5, 0.05), 0.6
 
-def sparse(problem: Problem, steps: int, count: float = 20.0, change: tuple[float, float] = (0.5, 0.05), smoothing: float = 0.6) -> None:
-    """Spends ``steps`` queries; the number of values starts at ``count`` and moves by a share that falls from ``change[0]`` to ``change[1]``."""
+
+def sparse(problem: Problem, steps: int) -> None:
+    """Spends ``steps`` queries from the clean images."""
     x, box = problem.x, problem.box
     delta, average = torch.zeros_like(x), torch.zeros_like(x)
-    allowed = x.new_full((len(x),), count)
+    allowed = x.new_full((len(x),), COUNT)
     for i in range(steps):
         last = i == steps - 1
         query = problem.query(x + delta, grad=not last) if i else problem.start()
@@ -24,9 +27,9 @@ def sparse(problem: Problem, steps: int, count: float = 20.0, change: tuple[floa
         g, _ = untargeted(problem, query, 0.2 * 0.1**phase)
         # What the model could not take is forgotten and tried with fewer values.
         average = torch.where(per_image(~query.valid, x) & (delta != 0), torch.zeros_like(x), average)
-        average = smoothing * average + (1 - smoothing) * g / per_image(torch.linalg.vector_norm(g.flatten(1), dim=1).clamp_min(TINY), x)
+        average = SMOOTHING * average + (1 - SMOOTHING) * g / per_image(torch.linalg.vector_norm(g.flatten(1), dim=1).clamp_min(TINY), x)
         if i:
-            share = change[0] * (change[1] / change[0]) ** phase
+            share = CHANGE[0] * (CHANGE[1] / CHANGE[0]) ** phase
             # After a success fewer, after a failure more, but always fewer than the best so far: anything else is not worth a query.
             wanted = torch.where(query.success | ~query.valid, (allowed * (1 - share)).floor(), (allowed * (1 + share)).ceil())
             allowed = torch.minimum(wanted, problem.best_distance - 1).clamp(1, x[0].numel())
