@@ -104,7 +104,8 @@ def _several_gradients() -> Iterator[Row]:
         yield Row("fab-t", name, f"fab({said}, targeted_classes=9)", {},
                   {"adv-lib": peers.adv_lib("fab", "n_iter", norm=norm, targeted_restarts=True, restarts=9)}, passes=1100, images=50)
         largest = {"l1": 40.0, "l2": 5.0, "linf": 0.5}[name]
-        yield Row("apgd+search", name, f"search(attack=apgd({said}), largest={largest:g}, halvings=13)", {},
+        yield Row("apgd+search", name, f"search(attack=apgd({said}), largest={largest:g}, halvings=13)",
+                  {"ours, dlr": f"search(attack=apgd({said}, loss=dlr), largest={largest:g}, halvings=13)"},
                   {"adv-lib": peers.adv_lib("auto_pgd.minimal_apgd", "n_iter", norm=norm, max_eps=largest, binary_search_steps=13,
                                             use_large_reps=name == "l1")}, passes=1300, images=50)
         yield Row("bb", name, f"bb({said})", {}, {"foolbox": peers.foolbox_from_others("LinfinityBrendelBethgeAttack" if name == "linf" else
