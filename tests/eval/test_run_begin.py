@@ -19,16 +19,16 @@ from almakit.eval.spec import RunSpec
 from almakit.eval.store import Store
 
 
-@pytest.mark.parametrize(("text", "goes_on"), [("fmn(distance=l2, steps=4)", True), ("fmn(distance=l2, steps=4, overshoot=0.5)", False)])
-def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _go(text: str, folder: Path) -> None:
+    """A small run of the attack into the folder, or going on in it."""
     x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     model = Net().eval()
-    labels = model(x).argmax(1)
+    evaluate(model, (x, model(x).argmax(1)), text, folder, batch_size=4, preflight=False)
 
-    def go() -> None:
-        evaluate(model, (x, labels), text, tmp_path, batch_size=4, preflight=False)
 
-    go()
+@pytest.mark.parametrize(("text", "goes_on"), [("fmn(distance=l2, steps=4)", True), ("fmn(distance=l2, steps=4, overshoot=0.5)", False)])
+def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _go(text, tmp_path)
     stored = Store.attacks
 
     def older(self: Store) -> list[AttackInfo]:
@@ -36,10 +36,10 @@ def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, mon
 
     monkeypatch.setattr(Store, "attacks", older)
     if goes_on:
-        go()
+        _go(text, tmp_path)
     else:
         with pytest.raises(SpecChanged, match=r"now runs with overshoot=0\.5 and ran with overshoot=None"):
-            go()
+            _go(text, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,7 @@ def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, mon
     ],
 )
 def test_a_default_inside_another_attack_is_held_to_as_well(text: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    model = Net().eval()
-    labels = model(x).argmax(1)
-
-    def go() -> None:
-        evaluate(model, (x, labels), text, tmp_path, batch_size=4, preflight=False)
-
-    go()
+    _go(text, tmp_path)
     stored = Store.attacks
 
     def with_dlr(self: Store) -> list[AttackInfo]:
@@ -65,7 +58,7 @@ def test_a_default_inside_another_attack_is_held_to_as_well(text: str, inside: s
 
     monkeypatch.setattr(Store, "attacks", with_dlr)
     with pytest.raises(SpecChanged, match=f"now runs with {inside}=margin and ran with {inside}=dlr"):
-        go()
+        _go(text, tmp_path)
 
     def as_text(self: Store) -> list[AttackInfo]:
         def plain(value: Any) -> Any:
@@ -74,7 +67,7 @@ def test_a_default_inside_another_attack_is_held_to_as_well(text: str, inside: s
         return [replace(info, settings={name: plain(value) for name, value in info.settings.items()}) for info in stored(self)]
 
     monkeypatch.setattr(Store, "attacks", as_text)
-    go()
+    _go(text, tmp_path)
 
 
 def test_an_attack_that_was_written_otherwise_goes_on(tmp_path: Path) -> None:
