@@ -73,6 +73,34 @@ def test_a_run_can_be_read_while_it_is_written(tmp_path):
         assert len(Run(tmp_path).records) == 80
 
 
+@pytest.mark.parametrize("moment", ["FROM images", "FROM results", "FROM attacks", "facts_sha256"])
+def test_a_chunk_finished_while_the_run_is_read_is_no_damage(tmp_path, monkeypatch, moment):
+    """Rows and their sum are two readings: a run that goes on must not look damaged between them."""
+    small_run(tmp_path)
+    read, written = Store.rows, []
+
+    def and_then_a_chunk_is_finished(self, query, values=()):
+        found = read(self, query, values)
+        if self.read_only and moment in f"{query} {values}" and not written:
+            written.append(query)
+            with Store(tmp_path / "records.sqlite") as writer:
+                writer.set_meta(model="renamed")
+                infos = [ImageInfo(80 + i, f"more{i}", "ab" * 32, 1, None, 99, 1, ((1, 1.0),)) for i in range(2)]
+                writer.finish(ChunkRow(ChunkKey(CLEAN, -1, 99), "o", "h", 2, 2, 0.5), 1, images=infos)
+                more = [record(80 + i) for i in range(2)]
+                writer.finish(ChunkRow(ChunkKey(ATTACK, 0, 99), "f", "h", 2, 2, 4.0), 1, records=more)
+        return found
+
+    with Store(tmp_path / "records.sqlite") as running:  # as in a run that goes on: the database is in WAL mode
+        images, records = len(running.images()), len(running.records())
+        monkeypatch.setattr(Store, "rows", and_then_a_chunk_is_finished)
+        run = Run(tmp_path)
+        done = len(run.images), len(run.records)
+    before, after = (images, records), (images + 2, records + 2)
+    assert written and done == (after if moment in ("FROM attacks", "facts_sha256") else before)
+    assert {one.image for one in run.records} <= {one.index for one in run.images}
+
+
 def test_what_is_no_run_is_said(tmp_path):
     with pytest.raises(StoreError, match="no run folder"):
         Run(tmp_path / "nothing")

@@ -55,27 +55,29 @@ class Run:
         return RunSpec.from_toml(self.folder / SPEC)
 
     @cached_property
+    def _work(self) -> tuple[list[ImageInfo], list[Record], list[ChunkRow], list[FailureRow]]:
+        """What is done, read at one moment: a run that goes on may finish a chunk between two readings."""
+        with self._store() as store:
+            return store.images(check=True), store.records(check=True), store.chunks(), store.failures()
+
+    @property
     def images(self) -> list[ImageInfo]:
         """The clean images, in order."""
-        with self._store() as store:
-            return store.images(check=True)
+        return self._work[0]
 
-    @cached_property
+    @property
     def records(self) -> list[Record]:
         """One record per attack, image and target."""
-        with self._store() as store:
-            return store.records(check=True)
+        return self._work[1]
 
-    @cached_property
+    @property
     def chunks(self) -> list[ChunkRow]:
-        with self._store() as store:
-            return store.chunks()
+        return self._work[2]
 
-    @cached_property
+    @property
     def failures(self) -> list[FailureRow]:
         """Pieces of work that were given up; their images have no results."""
-        with self._store() as store:
-            return store.failures()
+        return self._work[3]
 
     @cached_property
     def traces(self) -> list[Trace]:

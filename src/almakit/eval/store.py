@@ -59,7 +59,7 @@ def database_name(shard: tuple[int, int] | None = None) -> str:
 
 
 class Store:
-    """A database of a run; ``Store(path)`` makes or continues one, ``Store(path, read_only=True)`` never writes."""
+    """A database of a run; ``Store(path)`` makes or continues one, ``Store(path, read_only=True)`` never writes and sees one moment of it."""
 
     def __init__(self, path: str | Path, read_only: bool = False):
         self.path, self.read_only = Path(path), read_only
@@ -86,6 +86,8 @@ class Store:
                 raise
             # A WAL database on a read-only medium: readable as it lies, for nobody can be writing it.
             db = sqlite3.connect(f"{place}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        # All that is read is of one moment: a run that goes on may finish a chunk between rows and their sum.
+        db.execute("BEGIN")
         return db
 
     def _prepare(self) -> None:

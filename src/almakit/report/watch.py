@@ -23,7 +23,10 @@ HEADERS = (
     ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY"), ("Referrer-Policy", "no-referrer"),
     ("Content-Security-Policy", "frame-ancestors 'none'"), ("Cross-Origin-Resource-Policy", "same-origin"),
 )  # fmt: skip
-WAITING = "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=3><title>almakit watch</title><p>"
+WAITING = (
+    "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=3>"
+    '<link rel=icon href="data:,"><title>almakit watch</title><p>'
+)
 
 
 class Pages:
