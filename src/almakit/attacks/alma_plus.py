@@ -9,7 +9,7 @@ import torch
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import per_image
-from .plus.free_steps import free_steps
+from .plus.free_searches import free_searches
 from .plus.level import level
 from .plus.others import fast_minimum_norm, sigma_zero
 from .plus.rounds import searches
@@ -48,7 +48,7 @@ class ALMAPlus(Attack):
             sparse(problem, first)
             sigma_zero(problem, self.steps - first)
         elif norm not in (1.0, 2.0, float("inf")):
-            free_steps(problem, self.steps)
+            free_searches(problem, self.steps)
         else:
             # Rivals are worth a twentieth of the budget; what more than three cost in backwards is taken from the searches.
             rivals = max(min(3, self.steps // 5), min(9, self.steps // 20), 1)

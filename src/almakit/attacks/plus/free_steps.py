@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ...core import Problem
 from ...core.steps import per_image
 from .geometry import dot, onto_halfspace, room, strided
-from .margins import untargeted
+from .margins import Direction, untargeted
 
 # Steps after which impatience has reached any limit; its power would overflow in long runs.
 LONGEST_WAIT = 60
@@ -24,10 +25,12 @@ LAST_RESORT = 7
 @dataclass(frozen=True)
 class FreeSteps:
     """Settings of the phase, all dimensionless. ``guarded``: where the free steps end worse than the shortest way to the linearised boundary would, that is
-    taken. A metric made of slopes lets single values that cost nothing yet (a change of zero in a distance of high order) go the whole way."""
+    taken. A metric made of slopes lets single values that cost nothing yet (a change of zero in a distance of high order) go the whole way.
+    ``noise``: the standard deviation, in units of the first projection's root mean square, of what is added to it."""
 
     inner: int = 10
     rate: float = 0.2
+    noise: float = 0.0
     smoothing: float = 0.9
     momentum: float = 0.9
     overshoot: float = 0.1
@@ -37,22 +40,21 @@ class FreeSteps:
     guarded: bool = True
 
 
-def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None) -> None:
-    """Spends ``steps`` queries from the clean images; what it finds is in the problem."""
-    s = settings or FreeSteps()
+def free_steps(problem: Problem, steps: int, s: FreeSteps, direction: Direction = untargeted, start: Tensor | None = None) -> None:
+    """Spends ``steps`` queries from the clean images or ``start`` (B, ...); what it finds is in the problem."""
     x, box, bound = problem.x, problem.box, problem.bound
-    delta, square, momentum = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
+    delta, square, momentum = torch.zeros_like(x) if start is None else start - x, torch.zeros_like(x), torch.zeros_like(x)
     seen, unit = 0, x.new_zeros(len(x))
     found = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     for i in range(steps):
         last = i == steps - 1
-        query = problem.query(x + delta, grad=not last) if i else problem.start()
+        query = problem.start() if i == 0 and start is None else problem.query(x + delta, grad=not last)
         if last:
             break
         found = found | query.success
         phase = i / max(steps - 1, 1)
         decay = s.floor**phase
-        g, spread = untargeted(problem, query, 0.2 * 0.1**phase)
+        g, spread = direction(problem, query, 0.2 * 0.1**phase)
         impatience = min(1.2 ** min(max(0, i - s.patience), LONGEST_WAIT), 20 / decay)
         along = dot(g, delta)
         overshoot = s.overshoot * max(decay, s.overshoot_floor) * torch.maximum(along.abs(), 0.02 * spread) * torch.where(found, 1.0, impatience)
@@ -64,6 +66,8 @@ def free_steps(problem: Problem, steps: int, settings: FreeSteps | None = None) 
         if i == 0:
             d = onto_halfspace(delta, x, g, level, box)
             unit = torch.linalg.vector_norm(d.flatten(1), dim=1) / x[0].numel() ** 0.5
+            if s.noise:
+                d = box.project_continuous(x + d + per_image(s.noise * unit, x) * problem.random.normal(), x) - x
         size = s.rate * decay * unit * torch.where(found, 1.0, 0.9 ** max(0, i - s.patience))
         for _ in range(s.inner):
             slope = torch.nan_to_num(bound.value_and_grad(x + d)[1], nan=0.0, posinf=0.0, neginf=0.0)
