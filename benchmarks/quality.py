@@ -79,8 +79,12 @@ def reference(results: common.Results, model: str, distance: str, count: int) ->
     for key, value in kept.items():
         if f"|{model}|{distance}|{first_step}|1000 steps|" in key and key.endswith(who) and len(value["distances"]) >= count:
             return who, {**value, "distances": value["distances"][:count]}
-    own = results.cells.get(f"{model}|{distance}|{REFERENCE[0]}|{REFERENCE[1]}|{count}")
-    return None if own is None else ("ours", own)
+    name = f"{model}|{distance}|{REFERENCE[0]}|{REFERENCE[1]}|"
+    counts = sorted(number for key in results.cells if key.startswith(name) and (number := int(key.rsplit("|", 1)[1])) >= count)
+    if not counts:
+        return None
+    own = results.cells[f"{name}{counts[0]}"]
+    return "ours", {**own, "distances": own["distances"][:count]}
 
 
 def row(results: common.Results, key: str) -> list[str]:
