@@ -18,6 +18,8 @@ from ..errors import BadInput
 
 # How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that is less, is used.
 FARTHEST_START = {1.0: 5.0, 2.0: 1.0, float("inf"): 0.3}
+# Steps without a success after which boundaries that seem to lie beyond the box are left alone.
+PATIENCE = 10
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class FAB(Attack):
     ``targeted_classes=9`` is FAB-T: one run of ``steps`` towards the boundary of each of the 9 classes that rank next to the label on the
     clean image; whatever leaves the label counts. Otherwise each step considers the ``candidates`` - 1 likeliest classes beside the
     label: all of them on 10 classes, while the original takes all 999 on ImageNet. Each takes one backward for the difference of two
-    logits: 9 a step on 10 classes, where the table of the ALMA paper says 10 (one per logit). A plane that misses the box comes after all
-    that meet it; the original may run against it for ever. Towards a target the user gives (not in the
+    logits: 9 a step on 10 classes, where the table of the ALMA paper says 10 (one per logit). After
+    10 steps without a success a plane that misses the box comes after all that meet it; the original may run against it for ever. Towards a target the user gives (not in the
     paper) there is one boundary, that of the margin. The original makes one forward on the clean image and another for its first step: here
     they are the same. The last step is given up for a final search of ``search`` forwards by the secant on the segment from the best
     point to the clean image, so that all in all no more than 2 N + 1 forwards are made (``search=0``: N steps, no search). ``restarts`` - 1
@@ -105,7 +107,7 @@ class FAB(Attack):
             before = problem.best_distance
             query = problem.query(point) if step or point is not x else problem.start()
             lead = torch.where(problem.best_distance < before, query.margin, lead)
-            normal, need = self._nearest_plane(problem, query, rival)
+            normal, need = self._nearest_plane(problem, query, rival, ~problem.found & (step >= PATIENCE))
             normal = problem.escape(normal, ~query.success & query.valid)
             # With a grid the model saw a rounded point: the plane is measured from the iterate itself.
             need_here = need - (normal * (point - query.point)).flatten(1).sum(1)
@@ -124,8 +126,11 @@ class FAB(Attack):
             point = torch.where(per_image(check.success, x), x + self.beta * (moved - x), moved)
         return lead
 
-    def _nearest_plane(self, problem: Problem, query: Query, rival: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The normal (B, ...) and the need (B,) of the linearised boundary nearest to the query's points, of those that meet the box."""
+    def _nearest_plane(self, problem: Problem, query: Query, rival: Tensor | None, lost: Tensor) -> tuple[Tensor, Tensor]:
+        """The normal (B, ...) and the need (B,) of the linearised boundary nearest to the query's points; for ``lost`` images (B,) of those that meet the box.
+
+        A plane beyond the box is never reached on a linear model; on a network it is often only the linearisation that places it there.
+        """
         goal, norm = problem.goal, _norm(problem)
         if goal.targeted:
             return leading_plane(query, goal.margin(query.logits))
@@ -140,7 +145,7 @@ class FAB(Attack):
             lead = query.logits.gather(1, other.unsqueeze(1)).squeeze(1)
             slope, wanted = leading_plane(query, own - lead + goal.confidence)
             away = _distance(slope, wanted, norm)
-            misses = torch.where(slope > 0, slope * high, slope * low).flatten(1).sum(1) < wanted
+            misses = lost & (torch.where(slope > 0, slope * high, slope * low).flatten(1).sum(1) < wanted)
             closer = (missed & ~misses) | ((missed == misses) & (away < nearest)) if index else torch.ones_like(missed)
             normal = torch.where(per_image(closer, slope), slope, normal)
             need, nearest = torch.where(closer, wanted, need), torch.where(closer, away, nearest)
