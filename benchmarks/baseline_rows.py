@@ -123,7 +123,7 @@ def _several_gradients() -> Iterator[Row]:
     yield Row("cw", "linf", "cw(distance=linf, steps=100)", {}, {"adv-lib": peers.adv_lib("carlini_wagner_linf", "max_iterations")}, networks=())
     yield Row("apgd-t+search", "l2", "search(attack=apgd(distance=l2, steps=100, loss=targeted-dlr, rivals=9), largest=5, halvings=13)", {},
               {"adv-lib": peers.adv_lib("auto_pgd.minimal_apgd", "n_iter", norm=2.0, max_eps=5.0, binary_search_steps=13, targeted_version=True)},
-              ("apgd-t-dlr+search", ""), passes=11000, images=50, fewer={"adv-lib": 20})
+              ("apgd-t-dlr+search", ""), passes=11000, images=50, fewer={"adv-lib": 10})
 
 
 def _perceptual() -> Iterator[Row]:
