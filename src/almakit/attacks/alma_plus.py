@@ -27,7 +27,8 @@ class ALMAPlus(Attack):
     l1 and l2: a scan of the likely rival classes, augmented-Lagrangian searches with a soft margin over a detached scale and every size in
     units of the linearised distance to the boundary (FMN's search in l1 where the boundary is near or the budget short, Brendel & Bethge's walk from
     outside where the clean gradient misleads), then a polish by sequential programming on the linearised constraint. linf: FMN, then a search over the
-    radius. l0: a search over the number of values, then sigma-zero. Any other distance: searches with free steps, many on the distance between two model passes.
+    radius. l0: a search over the number of values, then sigma-zero. Any other distance: searches with free steps, many on the distance
+    between two model passes.
     On a linear model the scan gives the exact answer for l1, l2 and linf where it has seen the nearest class (at most 9 are scanned, at
     least 3 from 15 steps on).
     After Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021; docs/alma-plus.md has the algorithm and what each piece is worth.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,7 +22,8 @@ class BB(Attack):
     """Each step solves min |x + d - x0|_p with b.d <= c, |d|_2 <= r in the box, b the margin's (averaged) gradient, c the way to the boundary.
 
     c = -1.1 margin outside the adversarial region and -0.9 margin inside, so that iterates stay just inside; b is averaged with ``momentum``; the trust
-    radius r is ``radius`` times the l2 distance of the starting point and is halved ``halvings`` times over the steps. Brendel et al.,
+    radius r is ``radius`` times the l2 distance of the starting point and is halved ``halvings`` times over the steps
+    (5 times for each tenfold above 10 steps unless given: a short walk that shrinks its steps sooner does not arrive). Brendel et al.,
     *Accurate, reliable and fast robustness evaluation*, NeurIPS 2019, eq. 1 to 3.
 
     Starting points: what the problem knows already, else up to ``start_steps`` large signed gradient steps, then up to ``start_tries`` random images,
@@ -39,7 +41,7 @@ class BB(Attack):
     distance: DistanceLike = "l2"
     steps: int = 1000
     radius: float = 0.2
-    halvings: int = 10
+    halvings: int | None = None
     overshoot: float = 1.1
     momentum: float = 0.8
     start_steps: int = 10
@@ -52,7 +54,7 @@ class BB(Attack):
             raise BadInput(
                 f"radius={self.radius} must be positive, overshoot={self.overshoot} in [1, 2) and momentum={self.momentum} in [0, 1)."
             )
-        if min(self.halvings, self.start_steps, self.start_tries, self.bisections) < 0:
+        if min(self.halvings or 0, self.start_steps, self.start_tries, self.bisections) < 0:
             raise BadInput("halvings, start_steps, start_tries and bisections must not be negative.")
 
     def run(self, problem: Problem) -> None:
@@ -63,6 +65,7 @@ class BB(Attack):
         assert norm is not None
         first_radius = self.radius * torch.linalg.vector_norm((point - x).flatten(1), dim=1)
         boundary = torch.zeros_like(x)
+        halvings = max(1, round(5 * math.log10(self.steps / 10))) if self.halvings is None else self.halvings
         for step in range(self.steps):
             final = step == self.steps - 1
             query = problem.query(point, grad=not final)
@@ -73,7 +76,7 @@ class BB(Attack):
             boundary = self.momentum * boundary + (1 - self.momentum) * slope if step else slope
             margin = query.margin + 2 * query.tolerance
             c = torch.where(margin > 0, -self.overshoot * margin, -(2 - self.overshoot) * margin)
-            radius = first_radius * 0.5 ** (self.halvings * step / self.steps)
+            radius = first_radius * 0.5 ** (halvings * step / self.steps)
             low, high = room(problem.box, x)
             delta = query.point - x
             moved = query.point + nearest_step(-delta, boundary, c, radius, low - delta, high - delta, norm)

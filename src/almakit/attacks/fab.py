@@ -34,8 +34,8 @@ class FAB(Attack):
     ``targeted_classes=9`` is FAB-T: one run of ``steps`` towards the boundary of each of the 9 classes that rank next to the label on the
     clean image; whatever leaves the label counts. Otherwise each step considers the ``candidates`` - 1 likeliest classes beside the
     label: all of them on 10 classes, while the original takes all 999 on ImageNet. Each takes one backward for the difference of two
-    logits: 9 a step on 10 classes, where the table of the ALMA paper says 10 (one per logit). After
-    10 steps without a success a plane that misses the box comes after all that meet it; the original may run against it for ever. Towards a target the user gives (not in the
+    logits: 9 a step on 10 classes, where the table of the ALMA paper says 10 (one per logit). After 10 steps without a success a plane that
+    misses the box comes after all that meet it; the original may run against it for ever. Towards a target the user gives (not in the
     paper) there is one boundary, that of the margin. The original makes one forward on the clean image and another for its first step: here
     they are the same. The last step is given up for a final search of ``search`` forwards by the secant on the segment from the best
     point to the clean image, so that all in all no more than 2 N + 1 forwards are made (``search=0``: N steps, no search). ``restarts`` - 1

@@ -25,6 +25,6 @@ def sigma_zero(problem: Problem, steps: int) -> None:
 
 
 def brendel_bethge(problem: Problem, steps: int) -> None:
-    """B&B's walk along the boundary from the best points known."""
+    """B&B's walk along the boundary from the best points known; its steps shrink soon, which suits images that were bisected to the boundary."""
     norm = problem.bound.distance.norm
-    registry.get("attacks", "bb")(distance=f"l{norm:g}", steps=steps, start_steps=0, start_tries=0, bisections=0).run(problem)
+    registry.get("attacks", "bb")(distance=f"l{norm:g}", steps=steps, halvings=10, start_steps=0, start_tries=0, bisections=0).run(problem)
