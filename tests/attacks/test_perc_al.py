@@ -34,7 +34,7 @@ def visited(attack: PerCAL) -> list[Tensor]:
 
 def test_steps_follow_the_algorithm() -> None:
     """Up the cross-entropy where the class still holds, down the colour difference where it does not, each of its own length."""
-    attack = PerCAL(steps=15, class_rate=0.2, colour_rate=0.05)
+    attack = PerCAL(steps=15, class_rate=0.2, colour_rate=0.05, scaled=False)
     points = visited(attack)
     assert len(points) == 16
     kinds = set()
@@ -50,6 +50,28 @@ def test_steps_follow_the_algorithm() -> None:
         assert bool(inside.any()) and torch.allclose(after[inside], (before + expected)[inside], atol=1e-9)
         kinds |= set(away.tolist())
     assert kinds == {True, False}
+
+
+def test_scaled_steps_are_parts_of_the_perturbation() -> None:
+    points = visited(PerCAL(steps=15, class_rate=0.2, colour_rate=0.05))
+    for step, (before, after) in enumerate(pairwise(points)):
+        length = torch.linalg.vector_norm((before - MIDDLE).flatten(1), dim=1)
+        rate = max(cosine_decay(step, 15, 0.2, 0.002), cosine_decay(step, 15, 0.05, 0.005))
+        longest = rate * torch.where(length > 0, length.clamp_max(1), 1.0)
+        assert bool((torch.linalg.vector_norm((after - before).flatten(1), dim=1) <= longest * (1 + 1e-6)).all())
+
+
+def test_scaled_steps_end_nearer_where_little_is_needed() -> None:
+    """A boundary one hundredth away: steps of a fixed length jump across it and the image until the end."""
+    with torch.no_grad():
+        edge = MODEL(MIDDLE)
+        bias = edge.amax(1, keepdim=True) - edge
+
+    def near(x: Tensor) -> Tensor:
+        return MODEL(x) + 0.99 * bias
+
+    scaled, fixed = (PerCAL(steps=60, scaled=way)(near, MIDDLE, OWN, check=False).distances for way in (True, False))
+    assert float((scaled / fixed).log().mean().exp()) < 0.7
 
 
 def test_counts() -> None:
@@ -84,7 +106,7 @@ def test_targets_presets_and_refusals() -> None:
     result = PerCAL(steps=60)(MODEL, X, LABELS, SECOND)
     assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
     paper = PerCAL(**PerCAL.presets["paper"])  # type: ignore[arg-type]
-    assert paper == attacks.get("perc-al(distance=ciede2000-paper, levels=256)") and (paper.class_rate, paper.colour_rate) == (1.0, 0.5)
+    assert paper == attacks.get("perc-al(distance=ciede2000-paper, levels=256, scaled=false)") and (paper.class_rate, paper.colour_rate) == (1.0, 0.5)
     for settings, words in [({"distance": "l2"}, "PerCAL does ciede2000, ciede2000-paper, not l2"), ({"levels": 1}, "at least 2 levels"),
                             ({"class_rate": 0.0}, "must be positive")]:
         with pytest.raises(AlmakitError, match=words):

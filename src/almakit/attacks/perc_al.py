@@ -24,6 +24,9 @@ class PerCAL(Attack):
     Larson, *Towards Large yet Imperceptible Adversarial Image Perturbations with Perceptual Color Distance*, CVPR 2020, Algorithm 2; its untargeted
     runs used colour_rate 0.1, the ALMA paper's comparison 0.5.
 
+    ``scaled`` shortens both steps to that part of the perturbation's own length while it is below 1: on a network that small changes fool, steps of
+    a fixed length jump back and forth across image and boundary until the end (``scaled=False``, the original).
+
     The published code's CIEDE2000 is wrong in values and gradients (ALMA paper, section 6); here it is the correct one, or with
     ``distance="ciede2000-paper"`` the ALMA paper's constants. ``levels=256`` judges only points rounded to 8 bits, by a second forward in each step,
     as the original does; left out, every iterate is judged where its gradient is taken and one forward a step is enough. (To want only
@@ -36,13 +39,14 @@ class PerCAL(Attack):
     does = ("ciede2000", "ciede2000-paper")
     cost = "steps + 1 forwards, steps backwards; 2 steps forwards with levels"
     paper = "Zhao, Liu and Larson, CVPR 2020"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "ciede2000-paper", "levels": 256}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "ciede2000-paper", "levels": 256, "scaled": False}}
 
     distance: DistanceLike = "ciede2000"
     steps: int = 100
     class_rate: float = 1.0
     colour_rate: float = 0.5
     levels: int | None = None
+    scaled: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +66,9 @@ class PerCAL(Attack):
             push = problem.escape(query.gradient(ascent_loss("ce", problem.goal, query.logits)), ~fools)
             problem.record(step, distance=query.distance, success=fools)
             move = torch.where(per_image(fools, x), -back * unit(query.distance_gradient), out * unit(push))
+            if self.scaled:
+                length = torch.linalg.vector_norm((point - x).flatten(1), dim=1)
+                move = per_image(torch.where(length > 0, length.clamp_max(1), 1.0), x) * move
             moved = box.project_continuous(point + move, x)
             point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
             final = step == self.steps - 1
