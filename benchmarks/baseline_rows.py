@@ -131,7 +131,7 @@ def _perceptual() -> Iterator[Row]:
     perc_al = {"adv-lib": peers.adv_lib("perc_al", "max_iterations", num_classes=10)}
     for name in ("ciede2000", "ciede2000-paper"):
         yield Row("perc-al", name, f"perc-al(distance={name}, steps=100)",
-                  {"ours, as published": f"perc-al(distance={name}, steps=100, levels=256, scaled=false)"}, perc_al, passes=1000,
+                  {"ours, as published": f"perc-al(distance={name}, steps=100, levels=256)"}, perc_al, passes=1000,
                   data="cifar10", networks=CIFAR, images=64)
     yield Row("lpa+search", "lpips", "search(attack=lpa(steps=40, searches=5), largest=0.5, halvings=10)", {}, {}, passes=8000, data="cifar10",
               networks=("resnet4b-adv",), images=64)

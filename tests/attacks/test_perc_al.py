@@ -74,6 +74,11 @@ def test_scaled_steps_end_nearer_where_little_is_needed() -> None:
     assert float((scaled / fixed).log().mean().exp()) < 0.7
 
 
+def test_with_levels_it_is_the_original_unless_asked() -> None:
+    original, same, scaled = (visited(PerCAL(steps=6, levels=256, scaled=way))[-1] for way in (None, False, True))
+    assert torch.equal(original, same) and not torch.equal(original, scaled)
+
+
 def test_counts() -> None:
     plain = PerCAL(steps=12)(MODEL, X, LABELS)
     assert bool((plain.forwards == 13).all()) and bool((plain.backwards == 12).all())
@@ -106,7 +111,7 @@ def test_targets_presets_and_refusals() -> None:
     result = PerCAL(steps=60)(MODEL, X, LABELS, SECOND)
     assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
     paper = PerCAL(**PerCAL.presets["paper"])  # type: ignore[arg-type]
-    assert paper == attacks.get("perc-al(distance=ciede2000-paper, levels=256, scaled=false)") and (paper.class_rate, paper.colour_rate) == (1.0, 0.5)
+    assert paper == attacks.get("perc-al(distance=ciede2000-paper, levels=256)") and (paper.class_rate, paper.colour_rate) == (1.0, 0.5)
     for settings, words in [({"distance": "l2"}, "PerCAL does ciede2000, ciede2000-paper, not l2"), ({"levels": 1}, "at least 2 levels"),
                             ({"class_rate": 0.0}, "must be positive")]:
         with pytest.raises(AlmakitError, match=words):

@@ -25,7 +25,8 @@ class PerCAL(Attack):
     runs used colour_rate 0.1, the ALMA paper's comparison 0.5.
 
     ``scaled`` shortens both steps to that part of the perturbation's own length while it is below 1: on a network that small changes fool, steps of
-    a fixed length jump back and forth across image and boundary until the end (``scaled=False``, the original).
+    a fixed length jump back and forth across image and boundary until the end. Unless given, it is so without ``levels``, and not with them: there
+    it is the original.
 
     The published code's CIEDE2000 is wrong in values and gradients (ALMA paper, section 6); here it is the correct one, or with
     ``distance="ciede2000-paper"`` the ALMA paper's constants. ``levels=256`` judges only points rounded to 8 bits, by a second forward in each step,
@@ -39,14 +40,14 @@ class PerCAL(Attack):
     does = ("ciede2000", "ciede2000-paper")
     cost = "steps + 1 forwards, steps backwards; 2 steps forwards with levels"
     paper = "Zhao, Liu and Larson, CVPR 2020"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "ciede2000-paper", "levels": 256, "scaled": False}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "ciede2000-paper", "levels": 256}}
 
     distance: DistanceLike = "ciede2000"
     steps: int = 100
     class_rate: float = 1.0
     colour_rate: float = 0.5
     levels: int | None = None
-    scaled: bool = True
+    scaled: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,6 +60,7 @@ class PerCAL(Attack):
         x, box = problem.x, problem.box
         query = problem.start(distance_grad=True)
         point, fools = x, query.success
+        scaled = self.levels is None if self.scaled is None else self.scaled
         for step in range(self.steps):
             out = cosine_decay(step, self.steps, self.class_rate, self.class_rate / 100)
             back = cosine_decay(step, self.steps, self.colour_rate, self.colour_rate / 10)
@@ -66,7 +68,7 @@ class PerCAL(Attack):
             push = problem.escape(query.gradient(ascent_loss("ce", problem.goal, query.logits)), ~fools)
             problem.record(step, distance=query.distance, success=fools)
             move = torch.where(per_image(fools, x), -back * unit(query.distance_gradient), out * unit(push))
-            if self.scaled:
+            if scaled:
                 length = torch.linalg.vector_norm((point - x).flatten(1), dim=1)
                 move = per_image(torch.where(length > 0, length.clamp_max(1), 1.0), x) * move
             moved = box.project_continuous(point + move, x)
