@@ -10,7 +10,7 @@ from attacks.small_problem import LABELS, MODEL, SECOND, X, fools, traced
 from torch import Tensor
 
 from almakit import attacks, distances
-from almakit.attacks.perc_al import PerCAL
+from almakit.attacks.perc_al import PART, PerCAL
 from almakit.core.steps import cosine_decay, unit
 from almakit.errors import AlmakitError
 
@@ -57,7 +57,7 @@ def test_scaled_steps_are_parts_of_the_perturbation() -> None:
     for step, (before, after) in enumerate(pairwise(points)):
         length = torch.linalg.vector_norm((before - MIDDLE).flatten(1), dim=1)
         rate = max(cosine_decay(step, 15, 0.2, 0.002), cosine_decay(step, 15, 0.05, 0.005))
-        longest = rate * torch.where(length > 0, length.clamp_max(1), 1.0)
+        longest = PART * rate * torch.where(length > 0, length.clamp_max(1), 1.0)
         assert bool((torch.linalg.vector_norm((after - before).flatten(1), dim=1) <= longest * (1 + 1e-6)).all())
 
 

@@ -16,6 +16,10 @@ from ..core.steps import cosine_decay, per_image, unit
 from ..errors import BadInput
 
 
+# What scaled steps are of the lengths given, in units of the perturbation's own.
+PART = 0.2
+
+
 @dataclass(frozen=True)
 class PerCAL(Attack):
     """Where x + delta does not fool the model, delta += a_l g/|g| up the cross-entropy; where it does, delta -= a_c h/|h|, h the gradient of CIEDE2000.
@@ -24,9 +28,9 @@ class PerCAL(Attack):
     Larson, *Towards Large yet Imperceptible Adversarial Image Perturbations with Perceptual Color Distance*, CVPR 2020, Algorithm 2; its untargeted
     runs used colour_rate 0.1, the ALMA paper's comparison 0.5.
 
-    ``scaled`` shortens both steps to that part of the perturbation's own length while it is below 1: on a network that small changes fool, steps of
-    a fixed length jump back and forth across image and boundary until the end. Unless given, it is so without ``levels``, and not with them: there
-    it is the original.
+    ``scaled`` shortens both steps to a fifth, and further by the perturbation's own length while that is below 1: on a network that small changes
+    fool, steps of a fixed length jump back and forth across image and boundary until the end. Unless given, it is so without ``levels``, and not with
+    them: there it is the original.
 
     The published code's CIEDE2000 is wrong in values and gradients (ALMA paper, section 6); here it is the correct one, or with
     ``distance="ciede2000-paper"`` the ALMA paper's constants. ``levels=256`` judges only points rounded to 8 bits, by a second forward in each step,
@@ -70,7 +74,7 @@ class PerCAL(Attack):
             move = torch.where(per_image(fools, x), -back * unit(query.distance_gradient), out * unit(push))
             if scaled:
                 length = torch.linalg.vector_norm((point - x).flatten(1), dim=1)
-                move = per_image(torch.where(length > 0, length.clamp_max(1), 1.0), x) * move
+                move = per_image(PART * torch.where(length > 0, length.clamp_max(1), 1.0), x) * move
             moved = box.project_continuous(point + move, x)
             point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
             final = step == self.steps - 1
