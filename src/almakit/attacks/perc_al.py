@@ -15,7 +15,6 @@ from ..core.losses import ascent_loss
 from ..core.steps import cosine_decay, per_image, unit
 from ..errors import BadInput
 
-
 # What scaled steps are of the lengths given, in units of the perturbation's own.
 PART = 0.2
 
