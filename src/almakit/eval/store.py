@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from .records import AttackInfo, ImageInfo, Record, Trace
 from .rowsums import Place
 
 LOCK_PATIENCE = 20.0  # seconds to wait for another process's lock before giving up
+OPENINGS = 4  # tries to open a database for reading before it is taken for one on a read-only medium
 CLEAN, ATTACK = "clean", "attack"
 CHUNK_COLUMNS = "kind, attack, chunk, round, file, sha256, images, batch, seconds"
 
@@ -78,14 +80,19 @@ class Store:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return sqlite3.connect(self.path, timeout=LOCK_PATIENCE, isolation_level=None)
         place = self.path.resolve().as_uri()
-        try:
-            db = sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=LOCK_PATIENCE, isolation_level=None)
-            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise
-            # A WAL database on a read-only medium: readable as it lies, for nobody can be writing it.
-            db = sqlite3.connect(f"{place}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        for tries_left in reversed(range(OPENINGS)):
+            try:
+                db = sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=LOCK_PATIENCE, isolation_level=None)
+                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                break
+            except sqlite3.OperationalError as error:
+                if "locked" in str(error):
+                    raise
+                if tries_left:
+                    time.sleep(0.05)  # a writer may be about to make its WAL, or to fold it in
+                    continue
+                # A WAL database on a read-only medium: readable as it lies, for nobody can be writing it.
+                db = sqlite3.connect(f"{place}?mode=ro&immutable=1", uri=True, isolation_level=None)
         # All that is read is of one moment: a run that goes on may finish a chunk between rows and their sum.
         db.execute("BEGIN")
         return db
