@@ -10,7 +10,9 @@ from .margins import Direction, towards, untargeted
 SLOT, MOST = 90, 20
 # Likely rivals that get a search of their own.
 RIVALS = 3
-PLAIN, BOLD, WILD = FreeSteps(), FreeSteps(rate=0.5), FreeSteps(rate=2.0, noise=4.0)
+PLAIN, AGAIN = FreeSteps(), FreeSteps(rate=0.5)
+# Searches that explore do better with fewer free steps: with as many as the others they end in the same basins more often.
+BOLD, WILD = FreeSteps(inner=10, smoothing=0.9, rate=0.5), FreeSteps(inner=10, smoothing=0.9, rate=2.0, noise=4.0)
 
 
 def free_searches(problem: Problem, passes: int) -> None:
@@ -24,7 +26,7 @@ def free_searches(problem: Problem, passes: int) -> None:
             free_steps(problem, steps, *_variant(problem, number))
         else:
             # With large steps again: a basin nearby may be better, and what is known is not lost.
-            free_steps(problem, steps, BOLD, start=problem.best_point)
+            free_steps(problem, steps, AGAIN, start=problem.best_point)
 
 
 def _variant(problem: Problem, number: int) -> tuple[FreeSteps, Direction]:

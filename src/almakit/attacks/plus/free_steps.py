@@ -18,6 +18,8 @@ from .margins import Direction, untargeted
 
 # Steps after which impatience has reached any limit; its power would overflow in long runs.
 LONGEST_WAIT = 60
+# The part of a search after which the overshoot follows each image's own successes, and the least share of it that is left.
+SETTLED, TIGHTEST = 0.5, 0.03
 # How many steps before the end images of which nothing is known begin to stride across the box.
 LAST_RESORT = 7
 
@@ -26,17 +28,20 @@ LAST_RESORT = 7
 class FreeSteps:
     """Settings of the phase, all dimensionless. ``guarded``: where the free steps end worse than the shortest way to the linearised boundary would, that is
     taken. A metric made of slopes lets single values that cost nothing yet (a change of zero in a distance of high order) go the whole way.
+    ``tighter``, ``looser``: what an image's overshoot is multiplied by in the second half after a point that succeeds, and after one that does not.
     ``noise``: the standard deviation, in units of the first projection's root mean square, of what is added to it."""
 
-    inner: int = 10
+    inner: int = 20
     rate: float = 0.2
     noise: float = 0.0
-    smoothing: float = 0.9
+    smoothing: float = 0.95
     momentum: float = 0.9
     overshoot: float = 0.1
     patience: int = 5
     floor: float = 0.01
     overshoot_floor: float = 0.1
+    tighter: float = 0.7
+    looser: float = 1.5
     guarded: bool = True
 
 
@@ -45,7 +50,7 @@ def free_steps(problem: Problem, steps: int, s: FreeSteps, direction: Direction 
     x, box, bound = problem.x, problem.box, problem.bound
     delta, square, momentum = torch.zeros_like(x) if start is None else start - x, torch.zeros_like(x), torch.zeros_like(x)
     seen, unit = 0, x.new_zeros(len(x))
-    found = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    found, tightness = torch.zeros(len(x), dtype=torch.bool, device=x.device), x.new_ones(len(x))
     for i in range(steps):
         last = i == steps - 1
         query = problem.start() if i == 0 and start is None else problem.query(x + delta, grad=not last)
@@ -57,7 +62,10 @@ def free_steps(problem: Problem, steps: int, s: FreeSteps, direction: Direction 
         g, spread = direction(problem, query, 0.2 * 0.1**phase)
         impatience = min(1.2 ** min(max(0, i - s.patience), LONGEST_WAIT), 20 / decay)
         along = dot(g, delta)
-        overshoot = s.overshoot * max(decay, s.overshoot_floor) * torch.maximum(along.abs(), 0.02 * spread) * torch.where(found, 1.0, impatience)
+        if phase >= SETTLED:
+            followed = (tightness * torch.where(query.success, s.tighter, s.looser)).clamp(TIGHTEST, 1)
+            tightness = torch.where(found, followed, tightness)
+        overshoot = s.overshoot * max(decay, s.overshoot_floor) * torch.maximum(along.abs(), 0.02 * spread) * torch.where(found, tightness, impatience)
         # No more is asked for than half of what the box allows: the linearisation is not trusted further.
         lowest = -(g.abs() * room(x, g, box)).flatten(1).sum(1)
         level = torch.maximum(along - (query.margin + query.tolerance) - overshoot, 0.5 * lowest + 0.5 * along)
