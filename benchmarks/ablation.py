@@ -98,8 +98,8 @@ def variants(distance: str) -> dict[str, Callable[[Problem], None]]:
         }  # fmt: skip
     return {
         WHOLE: free(), "free steps not guarded": free(guarded=False), "overshoot not followed": free(tighter=1.0, looser=1.0),
-        "1 free step": free(inner=1), "3 free steps": free(inner=3), "10 free steps": free(inner=10), "no momentum": free(momentum=0.0), "overshoot x 3": free(overshoot=0.3),
-        "overshoot to 0.01": free(overshoot_floor=0.01),
+        "1 free step": free(inner=1), "3 free steps": free(inner=3), "10 free steps": free(inner=10),
+        "no momentum": free(momentum=0.0), "overshoot x 3": free(overshoot=0.3), "overshoot to 0.01": free(overshoot_floor=0.01),
     }  # fmt: skip
 
 

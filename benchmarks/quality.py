@@ -8,7 +8,7 @@
     python benchmarks/quality.py --table                        the kept results as markdown; with --docs docs/alma-plus.md into that page
 
 A budget of N allows each image N forwards and N backwards, enforced by the problem itself for every attack alike. The images reported on
-begin at the first of the test set (``subjects.REPORTED``); those ALMA-plus was tuned on are MNIST's test images 9000 to 9063 and CIFAR-10's 2000 to 2031
+begin at the first of the test set (``subjects.REPORTED``); those ALMA-plus was tuned on are MNIST's test images 9000 to 9063 and CIFAR-10's 2000 to 2063
 and are never reported on. The reference of the paired ratio is ALMA with 1000 steps on the same images: the authors' library's where benchmarks/parity.py has
 kept it, otherwise ours.
 The ratio is the geometric mean of d / d_reference over images both succeed on, with its standard error and the worst single image.

@@ -175,6 +175,22 @@ def test_several_searches_with_free_steps_find_what_one_does_not() -> None:
     assert bool((several <= one).all()) and int((several < 0.99 * one).sum()) >= 4
 
 
+def test_free_steps_end_at_the_closed_form_on_a_linear_model() -> None:
+    """A weighted l2 distance of the user's own: the optimum is known, and the overshoot shrinks while points succeed."""
+    random = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).double()
+    with torch.no_grad():
+        model[1].weight.copy_(torch.randn(2, 48, generator=random, dtype=torch.float64))
+        model[1].bias.copy_(-0.5 * model[1].weight.sum(1))
+        x = 0.5 + 0.002 * torch.randn(16, 3, 4, 4, generator=random, dtype=torch.float64)
+        price = 0.2 + 4 * torch.rand(3, 4, 4, generator=random, dtype=torch.float64)
+        logits = model(x)
+        slope = model[1].weight[0] - model[1].weight[1]
+    exact = (logits[:, 0] - logits[:, 1]).abs() / (slope.square() / price.flatten()).sum().sqrt()
+    result = ALMAPlus(distance=lambda a, b: ((a - b).square() * price).flatten(1).sum(1).sqrt(), steps=100)(model, x, logits.argmax(1))
+    assert bool((result.distances >= exact).all()) and bool((result.distances < 1.001 * exact).all())
+
+
 def test_a_long_run_of_free_steps_does_not_overflow() -> None:
     x = torch.full((1, 1, 2, 2), 0.5)
     result = ALMAPlus(distance=_Cubed(), steps=4200)(Plateau(), torch.zeros_like(x), torch.zeros(1, dtype=torch.long), check=False)
