@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from eval.small_runs import Net, contents, images, small_run, source_file
 
-from almakit.eval import store as store_module
+from almakit.eval import database
 from almakit.eval.failures import StoreError
 from almakit.eval.folder import Run
 from almakit.eval.lock import only_writer
@@ -146,7 +146,7 @@ def test_a_file_in_the_way_is_a_sentence(tmp_path):
 
 
 def test_a_locked_database_is_a_sentence_and_nothing_is_lost(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "LOCK_PATIENCE", 0.2)
+    monkeypatch.setattr(database, "LOCK_PATIENCE", 0.2)
     stopped = []
 
     def locking(bench, keys):

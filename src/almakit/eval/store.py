@@ -1,24 +1,20 @@
-"""The run folder's database: one SQLite file in WAL mode, written one finished chunk per transaction; no torch here."""
+"""What a run's database holds: facts of the run and finished work, one chunk per transaction; no torch here."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import rows, rowsums, schema
-from .failures import StoreError, explained, understood
+from . import rows, rowsums
+from .database import Database
+from .failures import StoreError, understood
 from .records import AttackInfo, ImageInfo, Record, Trace
 from .rowsums import Place
 
-LOCK_PATIENCE = 20.0  # seconds to wait for another process's lock before giving up
-OPENINGS = 4  # tries to open a database for reading before it is taken for one on a read-only medium
 CLEAN, ATTACK = "clean", "attack"
 CHUNK_COLUMNS = "kind, attack, chunk, round, file, sha256, images, batch, seconds"
 
@@ -60,121 +56,10 @@ def database_name(shard: tuple[int, int] | None = None) -> str:
     return "records.sqlite" if shard is None else f"records-{shard[0]}-of-{shard[1]}.sqlite"
 
 
-class Store:
+class Store(Database):
     """A database of a run; ``Store(path)`` makes or continues one, ``Store(path, read_only=True)`` never writes and sees one moment of it."""
 
-    def __init__(self, path: str | Path, read_only: bool = False):
-        self.path, self.read_only = Path(path), read_only
-        if read_only and not self.path.is_file():
-            raise StoreError(f"{self.path.parent} has no {self.path.name}; it is no run folder, or its run has not begun.")
-        with explained(self.path):
-            self.db = self._connect()
-            try:
-                self._prepare()
-            except BaseException:
-                self.db.close()
-                raise
-
-    def _connect(self) -> sqlite3.Connection:
-        if not self.read_only:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return sqlite3.connect(self.path, timeout=LOCK_PATIENCE, isolation_level=None)
-        place = self.path.resolve().as_uri()
-        for tries_left in reversed(range(OPENINGS)):
-            try:
-                db = sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=LOCK_PATIENCE, isolation_level=None)
-                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                break
-            except sqlite3.OperationalError as error:
-                if "locked" in str(error):
-                    raise
-                if tries_left:
-                    time.sleep(0.05)  # a writer may be about to make its WAL, or to fold it in
-                    continue
-                # A WAL database on a read-only medium: readable as it lies, for nobody can be writing it.
-                db = sqlite3.connect(f"{place}?mode=ro&immutable=1", uri=True, isolation_level=None)
-        # All that is read is of one moment: a run that goes on may finish a chunk between rows and their sum.
-        db.execute("BEGIN")
-        return db
-
-    def _prepare(self) -> None:
-        for kind, name in self.db.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"):
-            raise StoreError(f"{self.path} holds a {kind} called {name!r}, which almakit never makes and which would run by itself; do not use it.")
-        made = self.db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
-        if made and not self.read_only and (fault := self.db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            raise sqlite3.DatabaseError(f"malformed: {fault}")
-        if not self.read_only:
-            self.db.execute("PRAGMA journal_mode = WAL")
-            self.db.execute("PRAGMA synchronous = FULL")
-        if not made:
-            if self.read_only:
-                raise StoreError(f"{self.path} is not a database of almakit.")
-            with self.transaction():
-                for statement in filter(str.strip, schema.TABLES.split(";\n")):
-                    self.db.execute(statement)
-                self.db.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(schema.VERSION),))
-        elif not self.read_only:
-            self._bring_up_to_date()
-        found = self.meta("schema_version")
-        if found != str(schema.VERSION):
-            raise StoreError(
-                f"{self.path} has schema version {found}; this almakit reads version {schema.VERSION}. Use the almakit that wrote it."
-            )
-
-    def _bring_up_to_date(self) -> None:
-        """Gives a database that an earlier almakit began the tables and columns that came later; nothing in it changes."""
-        with self.transaction():
-            for statement in filter(str.strip, schema.TABLES.split(";\n")):
-                self.db.execute(statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1))
-            for table, (column, statement) in schema.LATER.items():
-                if not self.has(table, column):
-                    self.db.execute(statement)
-
-    def has(self, table: str, column: str) -> bool:
-        """Whether the database knows a column (one begun by an earlier almakit and opened for reading may not)."""
-        return any(row[1] == column for row in self.rows(f"PRAGMA table_info({table})"))
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing: another process sees either none of the block's rows or all of them, and so does a resume."""
-        with explained(self.path):
-            self.db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self.db.execute("COMMIT")
-                # The WAL never holds more than one transaction, whatever happens to it: what is in it is in the database too.
-                self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            except BaseException:
-                if self.db.in_transaction:
-                    self.db.execute("ROLLBACK")
-                raise
-
-    def close(self) -> None:
-        """Ends the connection; a writer folds the WAL into the one file, which can then be copied, and read from a read-only disk."""
-        if not self.read_only:
-            try:
-                self.db.execute("PRAGMA busy_timeout = 1000")
-                self.db.execute("PRAGMA journal_mode = DELETE")
-            except sqlite3.DatabaseError:
-                pass  # somebody is reading: the WAL stays beside the database and is read with it
-        self.db.close()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
-        with explained(self.path):
-            return self.db.execute(query, values).fetchall()
-
     # Facts of the run.
-
-    def meta(self, key: str) -> str | None:
-        found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
-        return None if not found else str(found[0][0])
 
     def all_meta(self) -> dict[str, str]:
         return {str(key): str(value) for key, value in self.rows("SELECT key, value FROM meta ORDER BY key")}
