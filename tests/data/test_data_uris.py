@@ -151,6 +151,7 @@ def test_csv_with_names_and_the_competition_csv(tmp_path: Path) -> None:
         data.load(f"folder:{tmp_path / 'd.csv'}")
 
 
+@pytest.mark.shared_data
 def test_imagenets_training_images_are_never_its_test_photos(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="has no folder train"):
         data.load("imagenet", limit=4, split="train")

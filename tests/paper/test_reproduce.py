@@ -27,6 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.shared_data
 def test_it_ends_in_the_papers_tables(folder: Path) -> None:
     entries, rest = from_json(folder / "report" / "reproduce.json")
     assert [(e.label, e.distance, e.attack) for e in entries] == [
@@ -42,6 +43,7 @@ def test_it_ends_in_the_papers_tables(folder: Path) -> None:
         assert (folder / "report" / name).stat().st_size > 500
 
 
+@pytest.mark.shared_data
 def test_the_same_command_does_nothing_and_another_adds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/adversarials/*/*")}
     assert before
@@ -66,6 +68,7 @@ def test_shards_are_joined(tmp_path: Path) -> None:
     assert one.complete and (one.median, one.success, one.forwards) == (other.median, other.success, other.forwards)
 
 
+@pytest.mark.shared_data
 def test_what_is_not_at_hand_is_left_out_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = plan(Settings("mnist", tmp_path, "small", limit=20))
     assert any("CROWN-IBP (mnist/crown-ibp-large) is not at hand" in sentence for sentence in made.skipped)
@@ -84,6 +87,7 @@ def test_what_is_not_at_hand_is_left_out_with_a_sentence(tmp_path: Path, capsys:
     assert "has been run yet" in capsys.readouterr().err
 
 
+@pytest.mark.shared_data
 def test_imagenets_validation_images_are_those_of_the_list(tmp_path: Path) -> None:
     assert len(numbers()) == 1000 and min(numbers()) >= 1 and max(numbers()) <= 50_000
     listed = sorted(numbers())[:3]
@@ -101,6 +105,7 @@ def test_imagenets_validation_images_are_those_of_the_list(tmp_path: Path) -> No
     assert uri == "imagenet" and count == 64 and note is not None and "64 photos are used instead" in note
 
 
+@pytest.mark.shared_data
 def test_the_papers_other_figures_show_real_runs(tmp_path: Path) -> None:
     model, x, label, name = subject()
     assert "mnist/smallcnn, MNIST test image" in name

@@ -24,6 +24,7 @@ def reported(out: Path) -> dict[tuple[str, str, str], int]:
     return {(e.label, e.attack, e.budget): e.images for e in from_json(out / "report" / "reproduce.json")[0]}
 
 
+@pytest.mark.shared_data
 def test_a_second_command_adds_to_the_report(tmp_path: Path) -> None:
     out = ["--out", str(tmp_path)]
     assert main([*SMALL, "--attacks", "alma", *out]) == 0

@@ -16,6 +16,8 @@ from almakit.models.zoo import ZOO, build
 from almakit.train.bounds import Bounded, certified_radius, verified
 from almakit.train.crown import crown_margins
 
+TRAINED = [pytest.param(name, marks=pytest.mark.shared_data) for name in ("cifar10/cnn-a-adv", "cifar10/resnet4b-adv")]
+
 
 def classifier(name: str, seed: int = 0) -> Classifier:
     torch.manual_seed(seed)
@@ -34,7 +36,7 @@ def corner_points(x: Tensor, radius: float, count: int) -> list[Tensor]:
     return [(x + radius * torch.randn(x.shape, generator=generator, dtype=x.dtype).sign()).clamp(0, 1) for _ in range(count)]
 
 
-@pytest.mark.parametrize("name", ["mnist/smallcnn-tiny", "cifar10/cnn-a-adv", "cifar10/resnet4b-adv"])
+@pytest.mark.parametrize("name", ["mnist/smallcnn-tiny", *TRAINED])
 @pytest.mark.parametrize("radius", [0.002, 0.05])
 def test_no_point_of_the_ball_crosses_a_bound(name: str, radius: float) -> None:
     model = models.load(name).double()
@@ -51,7 +53,7 @@ def test_no_point_of_the_ball_crosses_a_bound(name: str, radius: float) -> None:
     assert float(crown.gather(1, labels[:, None]).abs().max()) < 1e-12
 
 
-@pytest.mark.parametrize("name", ["mnist/smallcnn-tiny", "cifar10/resnet4b-adv"])
+@pytest.mark.parametrize("name", ["mnist/smallcnn-tiny", TRAINED[1]])
 def test_at_radius_zero_the_bounds_are_the_margins(name: str) -> None:
     model = models.load(name).double()
     x = torch.rand(3, *ZOO[name].shape, dtype=torch.float64)
