@@ -3,7 +3,7 @@
     python benchmarks/ablation.py                               what is missing in benchmarks/results/ablation.json (some ten minutes of one core)
     python benchmarks/ablation.py --table --docs docs/alma-plus.md
 
-The images are those it was tuned on (MNIST's test images 9000 to 9063, CIFAR-10's 2000 to 2063), none of which is reported on elsewhere. The figure is
+The images are of those it was tuned on (MNIST's test images 9000 to 9063, CIFAR-10's 2000 to 2031), none of which is reported on elsewhere. The figure is
 the geometric mean of d(changed) / d(whole) over the images both succeed on: above 1 the piece helps. Rows that change the search are compared with the
 Lagrangian search on all images instead of the whole attack.
 """

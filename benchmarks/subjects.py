@@ -1,4 +1,4 @@
-"""What the quality benchmark attacks: networks of the zoo, networks that mask their gradients, photos, and distances no attack was tuned for.
+"""What the quality benchmark attacks: networks of the zoo, networks that mask their gradients, photos, and distances no attack knows anything about.
 
 Masked networks share the shipped ``mnist/smallcnn-tiny``'s architecture: logits a hundred times larger, so that losses on probabilities saturate;
 activations rounded to eight levels with straight-through gradients; only the largest tenth of each layer's activations kept (k-WTA), trained so

@@ -168,10 +168,10 @@ def test_twenty_passes_reach_across_a_flat_spot(distance: str) -> None:
 
 
 def test_several_searches_with_free_steps_find_what_one_does_not() -> None:
-    """From 180 passes on: on every image at least as near as the first search alone, and nearer by a hundredth or more on a quarter of them."""
+    """From 180 passes on: on every image at least as near as the first search alone, and nearer on half of them."""
     model = models.load("mnist/smallcnn-tiny-ddn")
-    x, labels = load("mnist-demo", limit=16).tensors()
-    one, several = (attacks.get(f"alma-plus(distance=ssim, steps={steps})")(model, x, labels).distances for steps in (90, 270))
+    x, labels = load("mnist-demo", limit=8).tensors()
+    one, several = (attacks.get(f"alma-plus(distance=ssim, steps={steps})")(model, x, labels).distances for steps in (90, 540))
     assert bool((several <= one).all()) and int((several < 0.99 * one).sum()) >= 4
 
 
