@@ -78,7 +78,12 @@ class DDN(Attack):
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)
 
             moved = delta - slope * per_image(cosine_decay(step, self.steps) / steep, x)
-            delta = clip(moved * per_image(radius / length(moved, 2).clamp_min(TINY), x), low, high)
+            moved = clip(moved * per_image(radius / length(moved, 2).clamp_min(TINY), x), low, high)
+            if query.all_valid:
+                delta = moved
+            else:
+                delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+                radius = torch.where(query.valid, radius, length(delta, 2))
             if self.levels is not None:
                 delta = self._rounded(problem, x + delta) - x
 

@@ -74,7 +74,12 @@ class FMN(Attack):
                 radius = self._original_radius(problem, query, slope, margin, delta, radius, step, norm)
             radius = torch.minimum(radius, largest)
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)
-            delta = self._moved(slope, delta, radius, low, high, problem.box.width, step, norm)
+            moved = self._moved(slope, delta, radius, low, high, problem.box.width, step, norm)
+            if query.all_valid:
+                delta = moved
+            else:
+                delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+                radius = torch.where(query.valid, radius, length(delta, norm))
 
     def _loss(self, problem: Problem, query: Query, step: int) -> Tensor:
         if not self.adaptive:

@@ -87,6 +87,11 @@ def lagrangian(problem: Problem, steps: int, unit: Tensor, height: Tensor, s: La
         progress = ((i - found_at) / (steps - found_at).clamp_min(1)).clamp(0, 1)
         decay = s.floor + (1 - s.floor) * (1 + torch.cos(math.pi * progress)) / 2
         problem.record(i, mu=mu, rho=rho, constraint=d, distance=query.distance, rate=rate * decay, success=query.success)
+        if i and not query.all_valid:
+            # Where the logits are not finite the gradient is a random direction: nothing is learnt from it, and what led there was too long.
+            known = per_image(query.valid, x)
+            gradient, momentum = torch.where(known, gradient, 0.0), torch.where(known, momentum, 0.0)
+            rate = torch.where(query.valid, rate, rate / 2)
         average = s.alpha * average + (1 - s.alpha) * gradient.square()
         momentum = s.alpha * momentum + gradient / (average.sqrt() + TINY)
         moved = box.project_continuous(x + delta - per_image(rate * decay, x) * momentum, x)

@@ -33,7 +33,9 @@ def level(problem: Problem, steps: int, start: Tensor) -> None:
         excess = torch.where(query.valid, query.margin, torch.zeros_like(along)) + 1.5 * query.tolerance + overshoot
         target = along - excess
         radius = delta.abs().flatten(1).amax(1)
-        heading = MOMENTUM * heading + g / per_image(g.abs().flatten(1).mean(1).clamp_min(TINY), x)
+        learnt = g / per_image(g.abs().flatten(1).mean(1).clamp_min(TINY), x)
+        # Where the logits are not finite the gradient is a random direction.
+        heading = MOMENTUM * heading + (learnt if query.all_valid else learnt * per_image(query.valid, x))
         moved = delta - per_image(PULL[0] * (PULL[1] / PULL[0]) ** phase * radius, x) * heading
 
         def inside(size: Tensor, moved: Tensor = moved) -> Tensor:

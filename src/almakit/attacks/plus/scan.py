@@ -40,9 +40,9 @@ def scan(problem: Problem, rivals: int, norm: float) -> Scan:
     rivals = min(rivals, logits.shape[1] - 1)
     own = logits.gather(1, goal.classes.unsqueeze(1)).squeeze(1)
     if goal.targeted:
-        order = logits.detach().scatter(1, goal.classes.unsqueeze(1), float("-inf")).argsort(1, descending=True)[:, :1]
+        order = logits.detach().scatter(1, goal.classes.unsqueeze(1), float("-inf")).argsort(dim=1, descending=True, stable=True)[:, :1]
     else:
-        order = logits.detach().scatter(1, goal.labels.unsqueeze(1), float("-inf")).argsort(1, descending=True)[:, :rivals]
+        order = logits.detach().scatter(1, goal.labels.unsqueeze(1), float("-inf")).argsort(dim=1, descending=True, stable=True)[:, :rivals]
     count = order.shape[1]
     distances, nearest = [], x
     best = x.new_full((len(x),), float("inf"))
