@@ -9,39 +9,48 @@ import torch
 from torch import Tensor
 
 from ...core import Problem
+from ...core.projections import length
 from ...core.steps import per_image
+from .scan import Scan
 
-# Queries of the way out (the clean image and five strides, each a sixth of the box) and of the way to the boundary.
-STRIDES, BISECTIONS = 6, 4
-PASSES = STRIDES + BISECTIONS
-# An image is worth a look from outside where it keeps the first part of its margin over one stride, but not the second over two: flat, then a cliff.
-FLAT, CLIFF = 0.56, 0.55
+# Queries of the way out (each a sixth of the box) and of the way to the boundary; and what is set aside for both, one more than they need.
+STRIDES, BISECTIONS = 5, 4
+PASSES = 10
+# An image is worth a look from outside at a cliff: where two strides, not one, leave at most the first part of its margin, and a gradient that is twice as
+# steep if one stride left more than the second part, else three times.
+LEFT, FLAT, STEEPER = 0.65, 0.56, (2.0, 3.0)
 
 
-def far_start(problem: Problem, selective: bool) -> tuple[Tensor, list[tuple[Tensor, int]]]:
+def far_start(problem: Problem, scan: Scan, selective: bool) -> tuple[Tensor, list[tuple[Tensor, int]]]:
     """Makes adversarial points near the boundary known to the problem: signed steps of a sixth of the box until the goal is reached, then bisections
     towards the image. Which images have one (B,), and the others in groups (B,), each with the queries it has spent.
 
-    At most ``PASSES`` queries. ``selective`` gives up images whose margin falls with the first stride already (an ordinary search serves them) or
-    hardly with two (so does it where a network is flat all the way).
+    Begins with what the ``scan`` knows of the clean images. ``selective`` gives up images that the first stride brings out already (an ordinary search
+    serves them), and those which two strides leave most of their margin (the network is flat all the way) or hardly a steeper gradient (the clean one
+    was no worse).
     """
     x, box = problem.x, problem.box
     reached, gone, others = torch.zeros_like(problem.found), ~problem.active, []
     far = point = x
+    steeper = torch.ones_like(scan.margin)
     with problem.round():
-        query = clean = problem.query(x)
-        for stride in range(STRIDES - 1):
-            slope = problem.escape(query.gradient(problem.goal.margin(query.logits)), ~query.success)
-            point = box.project_continuous(point - box.width / STRIDES * slope.sign(), x)
-            query = problem.query(point, grad=stride < STRIDES - 2)
+        gradient = problem.escape(scan.slope)
+        for stride in range(STRIDES):
+            point = box.project_continuous(point - box.width / (STRIDES + 1) * gradient.sign(), x)
+            last = stride == STRIDES - 1
+            query = problem.query(point, grad=not last)
+            slope = scan.slope if last else query.gradient(problem.goal.margin(query.logits))
             if selective and stride < 2:
-                unfit = ~gone & (query.margin < FLAT * clean.margin if stride == 0 else query.margin > CLIFF * clean.margin)
-                others.append((unfit, stride + 2))
+                no_cliff = (query.margin > LEFT * scan.margin) | (length(slope, 2) < steeper * length(scan.slope, 2))
+                unfit = ~gone & (query.success if stride == 0 else no_cliff)
+                steeper = torch.where(query.margin > FLAT * scan.margin, *STEEPER)
+                others.append((unfit, stride + 1))
                 gone = gone | unfit
             come = query.success & ~gone & ~reached
             far = torch.where(per_image(come, x), query.point, far)
             reached = reached | come
             problem.release(reached | gone)
+            gradient = problem.escape(slope, ~query.success)
     others.append((~reached & ~gone, STRIDES))
     near, outer = torch.zeros(len(x), dtype=x.dtype, device=x.device), torch.ones(len(x), dtype=x.dtype, device=x.device)
     with problem.round():

@@ -27,12 +27,11 @@ BRIEF = 48
 
 @dataclass(frozen=True)
 class Sizes:
-    """The first step in units of the linearised distance to the boundary, the weight of the distance, two caps, two thresholds, the polish's share.
+    """The first step in units of the linearised distance to the boundary, the weight of the distance, two caps, a threshold, the polish's share.
 
     Where the gradient at the clean image is flattened by training, the linearised distance is many times the true one; the caps, in units of
     the square root of the number of values times the box's width, keep the first step and the unit in reach of what is plausible. In the same unit:
-    images whose linearised distance is below ``near`` are searched by FMN, which picks few values better; above ``far`` less of the margin has to be
-    left for an image to be taken for misled (``DOUBTFUL`` instead of ``MISLED``).
+    images whose linearised distance is below ``near`` are searched by FMN, which picks few values better.
     """
 
     first: float
@@ -40,14 +39,12 @@ class Sizes:
     step_cap: float
     unit_cap: float
     near: float
-    far: float
     polish: float
 
 
-SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07, 0.2, 0.8, 0.2), 2.0: Sizes(0.2, 4.5, 0.057, float("inf"), 0.0, 0.14, 0.1)}
-# Where more than the first part of the clean margin is left at the linearised boundary, the gradient at the clean image says little; the second part is
-# enough where that boundary seemed far away.
-MISLED, DOUBTFUL = 0.5, 0.25
+SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07, 0.2, 0.2), 2.0: Sizes(0.2, 4.5, 0.057, float("inf"), 0.0, 0.1)}
+# Where more than this part of the clean margin is left at the linearised boundary, the gradient at the clean image may say little.
+MISLED = 0.25
 # Passes below which there is no time to look at an image from outside.
 OUTSIDE = 60
 
@@ -62,14 +59,13 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
     brief = norm == 1 and passes < BRIEF
     near = (scan.unit < sizes.near * typical) | brief
     slots = max(1, passes // SLOT)
-    doubtful = (still > DOUBTFUL * scan.margin) & (scan.unit > sizes.far * typical)
-    misled = ((still > MISLED * scan.margin) | doubtful) & (passes >= OUTSIDE)
+    misled = (still > MISLED * scan.margin) & (passes >= OUTSIDE)
     # A few passes at least: images of which nothing is known yet use them to stride across the box.
     last = 20 if slots > 1 else min(4, passes // 5) if brief else max(int(sizes.polish * passes), min(8, passes // 5))
     if slots == 1:
         groups = [(~misled, 0)]
         with chosen(problem, misled):
-            groups += _from_outside(problem, passes - last, True)
+            groups += _from_outside(problem, scan, passes - last, True)
         for others, spent in groups:
             with chosen(problem, others & near):
                 fast_minimum_norm(problem, passes - last - spent)
@@ -88,7 +84,7 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
             fast_minimum_norm(problem, length)
         groups = [(~sparse & ~from_far, 0)]
         with chosen(problem, from_far):
-            groups += _from_outside(problem, length, slots <= 5)
+            groups += _from_outside(problem, scan, length, slots <= 5)
         settings, direction, start = _variant(problem, scan, base, norm, number)
         for others, spent in groups:
             with chosen(problem, others):
@@ -98,13 +94,13 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
     polish(problem, last, norm)
 
 
-def _from_outside(problem: Problem, passes: int, selective: bool) -> list[tuple[Tensor, int]]:
+def _from_outside(problem: Problem, scan: Scan, passes: int, selective: bool) -> list[tuple[Tensor, int]]:
     """Spends at most ``passes`` queries on a far start and the walk from there along the boundary. The images without one, in groups (B,) with what each spent.
 
     The walk begins where the far start ended, not at a nearer point of an earlier search: from there it would find the same again.
     """
     with problem.afresh():
-        reached, others = far_start(problem, selective)
+        reached, others = far_start(problem, scan, selective)
         with chosen(problem, reached):
             brendel_bethge(problem, passes - FAR_PASSES)
     return others

@@ -17,7 +17,7 @@ class Scan:
     """Rivals of each image, nearest first: ``classes`` (B, R), ``distances`` (B, R) linearised in the given norm.
 
     ``nearest`` (B, ...) is the point of the nearest linearised boundary: on a linear model the answer. ``height`` (B,) and
-    ``margin`` (B,) are the constraint's and the margin's value on the clean image.
+    ``margin`` (B,) are the constraint's and the margin's value on the clean image, ``slope`` (B, ...) the margin's gradient there.
     """
 
     classes: Tensor
@@ -25,6 +25,7 @@ class Scan:
     nearest: Tensor
     height: Tensor
     margin: Tensor
+    slope: Tensor
 
     @property
     def unit(self) -> Tensor:
@@ -44,12 +45,14 @@ def scan(problem: Problem, rivals: int, norm: float) -> Scan:
     else:
         order = logits.detach().scatter(1, goal.labels.unsqueeze(1), float("-inf")).argsort(dim=1, descending=True, stable=True)[:, :rivals]
     count = order.shape[1]
-    distances, nearest = [], x
+    distances, nearest, of_margin = [], x, x
     best = x.new_full((len(x),), float("inf"))
     for rank in range(count):
         rival = logits.gather(1, order[:, rank : rank + 1]).squeeze(1)
         value = rival - own if goal.targeted else own - rival
-        slope = problem.escape(query.gradient(value, keep=rank < count - 1))
+        gradient = query.gradient(value, keep=rank < count - 1)
+        of_margin = gradient if rank == 0 else of_margin  # the likeliest rival's is the margin's own
+        slope = problem.escape(gradient)
         need = value.detach() + goal.confidence + 3 * query.tolerance
         delta, far = to_boundary(x, slope, need.clamp_min(TINY), box, norm)
         distances.append(far)
@@ -58,4 +61,4 @@ def scan(problem: Problem, rivals: int, norm: float) -> Scan:
     table = torch.stack(distances, 1)
     ranking = table.argsort(dim=1, stable=True)
     height = (query.margin + query.tolerance) / goal.scale(logits.detach())
-    return Scan(order.gather(1, ranking), table.gather(1, ranking), nearest, height, query.margin)
+    return Scan(order.gather(1, ranking), table.gather(1, ranking), nearest, height, query.margin, of_margin)
