@@ -69,7 +69,7 @@ def test_a_network_whose_clean_gradient_misleads_is_reached_from_outside() -> No
 
 
 def test_images_that_an_ordinary_search_serves_are_let_go_from_a_far_start() -> None:
-    """On an ordinary network the first stride already changes most classes: one query, and the search has the rest. One image is near a cliff."""
+    """On an ordinary network one or two strides change the class or find no cliff: one or two queries, and the search has the rest."""
     groups = []
 
     class Looks(Attack):
@@ -80,7 +80,7 @@ def test_images_that_an_ordinary_search_serves_are_let_go_from_a_far_start() -> 
     result = Looks()(models.load("mnist/smallcnn-tiny"), x, labels, check=False)
     right = int((result.status != Status.ALREADY_WRONG).sum())
     assert sum(int(images.sum()) for images, _ in groups) >= right - 1
-    assert groups[0][1] == 1 and int(groups[0][0].sum()) > 0.8 * right
+    assert [spent for _, spent in groups[:2]] == [1, 2] and int(groups[0][0].sum()) > 0
 
 
 class OneByOne(nn.Module):
