@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from almakit import ALMAPlus, attacks, models
 from almakit.attacks.plus import free_searches
-from almakit.attacks.plus.far import PASSES, far_start
+from almakit.attacks.plus.far import STRIDES, far_start
 from almakit.attacks.plus.scan import scan
 from almakit.core import Attack, Problem, Status
 from almakit.data import load
@@ -41,7 +41,7 @@ class _FarStart(Attack):
     """Only the start from outside."""
 
     def run(self, problem: Problem) -> None:
-        far_start(problem, scan(problem, 1, 2.0), selective=False)
+        far_start(problem, scan(problem, 1, 2.0), selective=False, bisections=4)
         self.point.append(problem.best_point)
 
     point: list[Tensor] = []
@@ -51,7 +51,7 @@ def test_a_far_start_ends_just_outside_the_boundary_and_keeps_its_budget() -> No
     _FarStart.point.clear()
     x = torch.zeros(2, 1, 2, 2)
     result = _FarStart()(Plateau(), x, torch.zeros(2, dtype=torch.long), check=False)
-    assert int(result.forwards.max()) <= PASSES + 1
+    assert int(result.forwards.max()) <= 1 + STRIDES + 4
     (point,) = _FarStart.point
     radius = point.flatten(1).norm(dim=1)
     assert bool(((radius > 1) & (radius < 1.2)).all()), radius
@@ -74,7 +74,7 @@ def test_images_that_an_ordinary_search_serves_are_let_go_from_a_far_start() -> 
 
     class Looks(Attack):
         def run(self, problem: Problem) -> None:
-            groups.extend(far_start(problem, scan(problem, 1, 2.0), selective=True)[1])
+            groups.extend(far_start(problem, scan(problem, 1, 2.0), selective=True, bisections=4)[1])
 
     x, labels = load("mnist-demo", limit=16).tensors()
     result = Looks()(models.load("mnist/smallcnn-tiny"), x, labels, check=False)

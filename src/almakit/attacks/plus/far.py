@@ -13,17 +13,16 @@ from ...core.projections import length
 from ...core.steps import per_image
 from .scan import Scan
 
-# Queries of the way out (each a sixth of the box) and of the way to the boundary; and what is set aside for both, one more than they need.
-STRIDES, BISECTIONS = 5, 4
-PASSES = 10
+# Queries of the way out, each a sixth of the box.
+STRIDES = 5
 # An image is worth a look from outside at a cliff: where two strides, not one, leave at most the first part of its margin, and a gradient that is twice as
 # steep if one stride left more than the second part, else three times.
 LEFT, FLAT, STEEPER = 0.65, 0.56, (2.0, 3.0)
 
 
-def far_start(problem: Problem, scan: Scan, selective: bool) -> tuple[Tensor, list[tuple[Tensor, int]]]:
-    """Makes adversarial points near the boundary known to the problem: signed steps of a sixth of the box until the goal is reached, then bisections
-    towards the image. Which images have one (B,), and the others in groups (B,), each with the queries it has spent.
+def far_start(problem: Problem, scan: Scan, selective: bool, bisections: int) -> tuple[Tensor, list[tuple[Tensor, int]]]:
+    """Makes adversarial points near the boundary known to the problem: signed steps of a sixth of the box until the goal is reached, then
+    ``bisections`` towards the image. Which images have one (B,), and the others in groups (B,), each with the queries it has spent.
 
     Begins with what the ``scan`` knows of the clean images. ``selective`` gives up images that the first stride brings out already (an ordinary search
     serves them), and those which two strides leave most of their margin (the network is flat all the way) or hardly a steeper gradient (the clean one
@@ -55,7 +54,7 @@ def far_start(problem: Problem, scan: Scan, selective: bool) -> tuple[Tensor, li
     near, outer = torch.zeros(len(x), dtype=x.dtype, device=x.device), torch.ones(len(x), dtype=x.dtype, device=x.device)
     with problem.round():
         problem.release(~reached)
-        for _ in range(BISECTIONS):
+        for _ in range(bisections):
             middle = (near + outer) / 2
             success = problem.query(x + per_image(middle, x) * (far - x), grad=False).success
             near, outer = torch.where(success, near, middle), torch.where(success, middle, outer)
