@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from numpy.linalg import LinAlgError
 from torch import Tensor, nn
 
 Peer = Callable[[nn.Module, Tensor, Tensor, int], Tensor]
@@ -105,8 +106,18 @@ def foolbox_from_others(name: str, **settings: Any) -> Peer:
         fb = library("foolbox")
         wrapped = fb.PyTorchModel(model, bounds=(0, 1), device=x.device)
         apart = torch.cdist(x.flatten(1), x.flatten(1)).masked_fill(labels[:, None] == labels[None], float("inf"))
-        attack = getattr(fb.attacks, name)(steps=steps, **settings)
-        return attack.run(wrapped, x, fb.criteria.Misclassification(labels), starting_points=x[apart.argmin(1)].clone())
+        starts = x[apart.argmin(1)].clone()
+
+        def of(rows: Tensor) -> Tensor:
+            attack = getattr(fb.attacks, name)(steps=steps, **settings)
+            try:
+                return attack.run(wrapped, x[rows], fb.criteria.Misclassification(labels[rows]), starting_points=starts[rows])
+            except LinAlgError:
+                # Its solver may meet a singular matrix, which ends the whole batch: halve it until the images at fault fail alone.
+                half = len(rows) // 2
+                return torch.cat([of(rows[:half]), of(rows[half:])]) if half else x[rows]
+
+        return of(torch.arange(len(x)))
 
     return run
 

@@ -1,4 +1,4 @@
-"""ALMA-plus: its budget, the rooms it is divided into, and the start from outside on a network whose clean gradient misleads."""
+"""ALMA-plus: its budget, the rooms it is divided into, the start from outside on a network whose clean gradient misleads, and the walk on a rough one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from almakit import ALMAPlus, attacks, models
 from almakit.attacks.plus import free_searches
 from almakit.attacks.plus.far import STRIDES, far_start
+from almakit.attacks.plus.lagrangian import Lagrangian, lagrangian
 from almakit.attacks.plus.scan import scan
 from almakit.core import Attack, Problem, Status
 from almakit.data import load
@@ -92,6 +93,42 @@ class OneByOne(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.network(part) for part in x.split(1)])
+
+
+class Ripples(nn.Module):
+    """Two classes divided by a plane, with ripples of the given ``height`` on the margin that its gradient does not show."""
+
+    def __init__(self, height: float):
+        super().__init__()
+        self.height = height
+        self.weight = torch.linspace(-1, 1, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        margin = 1 + (x - 0.5).flatten(1) @ self.weight
+        margin = margin + self.height * torch.sin(100 * margin.detach())
+        return torch.stack([margin, torch.zeros_like(margin)], 1)
+
+
+class _Search(Attack):
+    """Only the Lagrangian search, which ends after 40 of 60 queries on rough images; all images but the last are watched."""
+
+    def run(self, problem: Problem) -> None:
+        seen = scan(problem, 1, 2.0)
+        watched = torch.arange(len(problem.x)) < len(problem.x) - 1
+        self.rough.append(lagrangian(problem, 60, seen.unit, seen.height, Lagrangian(first=0.2, weight=4.5), early=(40, watched))[1])
+
+    rough: list[Tensor] = []
+
+
+@pytest.mark.parametrize(("height", "is_rough"), [(0.0, False), (0.8, True)])
+def test_a_search_ends_sooner_on_images_whose_margin_goes_other_ways_than_its_gradient(height: float, is_rough: bool) -> None:
+    _Search.rough.clear()
+    x = torch.full((3, 1, 4, 4), 0.5)
+    result = _Search()(Ripples(height), x, torch.zeros(3, dtype=torch.long), check=False)
+    assert _Search.rough[0].tolist() == [is_rough, is_rough, False], "the last one is not watched"
+    # The scan's pass at the clean image, then the search's own.
+    assert result.forwards.tolist() == ([41, 41, 61] if is_rough else [61, 61, 61])
+    assert bool(result.success.all())
 
 
 @pytest.mark.parametrize(("distance", "steps"), [("l1", 70), ("l2", 70), ("l2", 200), ("l1", 560), ("ssim", 70)])

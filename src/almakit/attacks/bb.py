@@ -60,7 +60,10 @@ class BB(Attack):
     def run(self, problem: Problem) -> None:
         self._find_starts(problem)
         problem.release(~problem.found)
-        point = self._walk_in(problem)
+        self.walk(problem, self._walk_in(problem))
+
+    def walk(self, problem: Problem, point: Tensor) -> None:
+        """Spends ``steps`` queries along the boundary from the adversarial points ``point`` (B, ...)."""
         x, norm = problem.x, self.measure.norm
         assert norm is not None
         first_radius = self.radius * torch.linalg.vector_norm((point - x).flatten(1), dim=1)

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from ...core import Problem, Query
 
-Direction = Callable[[Problem, Query, float], tuple[Tensor, Tensor]]
+Direction = Callable[[Problem, Query, float | Tensor], tuple[Tensor, Tensor]]
 
 
-def untargeted(problem: Problem, query: Query, temperature: float) -> tuple[Tensor, Tensor]:
+def untargeted(problem: Problem, query: Query, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
     """Gradient (B, ...) of the margin with its maximum softened over ``temperature`` standard deviations of the logits, and these (B,).
 
     The scale is not differentiated: on saturated logits a differentiated one hides the margin's own gradient.
@@ -24,7 +24,7 @@ def untargeted(problem: Problem, query: Query, temperature: float) -> tuple[Tens
 def towards(classes: Tensor) -> Direction:
     """The margin against the given classes (B,) alone; for a targeted goal the goal's own margin is kept."""
 
-    def direction(problem: Problem, query: Query, temperature: float) -> tuple[Tensor, Tensor]:
+    def direction(problem: Problem, query: Query, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
         if problem.goal.targeted:
             return untargeted(problem, query, temperature)
         spread = query.logits.detach().nan_to_num().std(1).clamp_min(1e-12)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from ... import registry
 from ...core import Problem
 
@@ -24,7 +26,11 @@ def sigma_zero(problem: Problem, steps: int) -> None:
     registry.get("attacks", "sigma-zero")(steps=steps - TRIM - 1, trim=TRIM).run(problem)
 
 
-def brendel_bethge(problem: Problem, steps: int, halvings: int) -> None:
-    """B&B's walk along the boundary from the best points known, its trust radius halved ``halvings`` times."""
+def brendel_bethge(problem: Problem, steps: int, halvings: int, start: Tensor | None = None) -> None:
+    """B&B's walk along the boundary from the best points known or from ``start`` (B, ...), its trust radius halved ``halvings`` times;
+    nothing without any ``steps``."""
+    if steps < 1:
+        return
     norm = problem.bound.distance.norm
-    registry.get("attacks", "bb")(distance=f"l{norm:g}", steps=steps, halvings=halvings, start_steps=0, start_tries=0, bisections=0).run(problem)
+    walk = registry.get("attacks", "bb")(distance=f"l{norm:g}", steps=steps, halvings=halvings)
+    walk.walk(problem, problem.best_point if start is None else start)

@@ -44,8 +44,10 @@ class Sizes:
 SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07, 0.2, 0.2), 2.0: Sizes(0.2, 4.5, 0.057, float("inf"), 0.0, 0.1)}
 # Where more than this part of the clean margin is left at the linearised boundary, the gradient at the clean image may say little.
 MISLED = 0.25
-# Passes below which there is no time to look at an image from outside.
+# Passes below which there is no time to look at an image from outside, or to tell a rough one.
 OUTSIDE = 60
+# The part of a rough image's passes that it walks, and how often the walk's radius is halved, there and after FMN.
+ROUGH_SHARE, ROUGH_HALVINGS, NEAR_HALVINGS = 0.35, 4, 6
 
 
 @dataclass(frozen=True)
@@ -78,18 +80,16 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
     # A few passes at least: images of which nothing is known yet use them to stride across the box.
     last = 20 if slots > 1 else min(4, passes // 5) if brief else max(int(sizes.polish * passes), min(8, passes // 5))
     if slots == 1:
-        groups, walked = [(~misled, 0)], torch.zeros_like(misled)
+        groups = [(~misled, 0)]
         with chosen(problem, misled):
             # The walk ends at the boundary: what it would leave to a polish it takes itself.
-            walked, more = _from_outside(problem, scan, passes, True, ALONE)
-            groups += more
+            groups += _from_outside(problem, scan, passes, True, ALONE)
         for others, spent in groups:
             with chosen(problem, others & near):
                 fast_minimum_norm(problem, passes - last - spent)
+                _finish(problem, last, NEAR_HALVINGS, norm)
             with chosen(problem, others & ~near):
-                lagrangian(problem, passes - last - spent, unit, scan.height, base)
-        with chosen(problem, ~(misled & walked)):
-            polish(problem, last, norm)
+                _lagrangian(problem, passes - spent, last, norm, unit, scan, misled, base)
         return
     # The last polish works on the best of all; each Lagrangian search has one of its own before, since which basin is best shows only at its bottom.
     first_takes = 2 if slots > 5 else 1
@@ -103,19 +103,45 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
             fast_minimum_norm(problem, length)
         groups = [(~sparse & ~from_far, 0)]
         with chosen(problem, from_far):
-            groups += _from_outside(problem, scan, length, slots <= 5, ONE_OF_SEVERAL)[1]
+            groups += _from_outside(problem, scan, length, slots <= 5, ONE_OF_SEVERAL)
         settings, direction, start = _variant(problem, scan, base, norm, number)
         for others, spent in groups:
             with chosen(problem, others):
-                own = lagrangian(problem, length - TOUCH - spent, unit, scan.height, settings, start, direction)
-                polish(problem, TOUCH, norm, start=own)
+                _lagrangian(problem, length - spent, TOUCH, norm, unit, scan, misled, settings, start, direction)
         left, number = left - length, number + 1
     polish(problem, last, norm)
 
 
-def _from_outside(problem: Problem, scan: Scan, passes: int, selective: bool, walk: Walk) -> tuple[Tensor, list[tuple[Tensor, int]]]:
-    """Spends at most ``passes`` queries on a far start and the walk from there along the boundary. Which images (B,) walked, and the others in groups
-    (B,) with what each spent.
+def _lagrangian(problem: Problem, passes: int, last: int, norm: float, unit: Tensor, scan: Scan, misled: Tensor, settings: Lagrangian,
+                start: Tensor | None = None, direction: Direction = untargeted) -> None:
+    """Spends ``passes`` queries on a Lagrangian search and a polish of ``last``, or, for rough images that are not ``misled`` (B,), on a shorter search and a
+    walk along the boundary.
+
+    Without a ``start`` (B, ...) it is an image's only search, and what follows begins at the best point known; else at this search's own.
+    """
+    walk = max(last, int(ROUGH_SHARE * passes))
+    # Where the clean gradient misled, the boundary is bent rather than rough, and a shorter search costs more than the walk gains.
+    early = (passes - walk, ~misled) if passes >= OUTSIDE else None
+    own, rough = lagrangian(problem, passes - last, unit, scan.height, settings, start, direction, early)
+    own = problem.best_point if start is None else own
+    with chosen(problem, ~rough):
+        polish(problem, last, norm, start=own)
+    with chosen(problem, rough):
+        _finish(problem, walk, ROUGH_HALVINGS, norm, own)
+
+
+def _finish(problem: Problem, passes: int, halvings: int, norm: float, start: Tensor | None = None) -> None:
+    """A walk along the boundary from the best points known, or from ``start`` (B, ...); images of which nothing is known stride across the box."""
+    found = problem.found
+    with chosen(problem, found):
+        brendel_bethge(problem, passes, halvings, start)
+    with chosen(problem, ~found):
+        polish(problem, passes, norm, start=start)
+
+
+def _from_outside(problem: Problem, scan: Scan, passes: int, selective: bool, walk: Walk) -> list[tuple[Tensor, int]]:
+    """Spends at most ``passes`` queries on a far start and the walk from there along the boundary. Images that did not walk, in groups (B,) with what each
+    spent.
 
     The walk begins where the far start ended, not at a nearer point of an earlier search: from there it would find the same again.
     """
@@ -123,7 +149,7 @@ def _from_outside(problem: Problem, scan: Scan, passes: int, selective: bool, wa
         reached, others = far_start(problem, scan, selective, walk.bisections)
         with chosen(problem, reached):
             brendel_bethge(problem, passes - walk.start, walk.halvings)
-    return reached, others
+    return others
 
 
 @contextmanager
