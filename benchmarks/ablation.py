@@ -5,7 +5,7 @@
 
 The images are of those it was tuned on (MNIST's test images 9000 to 9063, CIFAR-10's 2000 to 2031), none of which is reported on elsewhere. The figure is
 the geometric mean of d(changed) / d(whole) over the images both succeed on: above 1 the piece helps. Rows that change the search are compared with the
-Lagrangian search on all images instead of the whole attack.
+Lagrangian search and polish for all images instead of the whole attack.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 
 from almakit import data
 from almakit.attacks.alma_plus import ALMAPlus
+from almakit.attacks.plus import rounds
 from almakit.attacks.plus.free_steps import FreeSteps, free_steps
 from almakit.attacks.plus.lagrangian import Lagrangian, lagrangian
 from almakit.attacks.plus.polish import polish
@@ -32,8 +33,11 @@ from almakit.core import Attack, Problem
 
 HERE = Path(__file__).resolve().parent
 STEPS = 100
-MNIST, CIFAR = (*subjects.ZOO[:3], "masked/ibp"), subjects.ZOO[4:]
+MNIST, CIFAR = (*subjects.ZOO[:3], "masked/ibp", "masked/quantised", "masked/kwta"), subjects.ZOO[4:]
+GROUPS = ((("l2",), MNIST), (("l1",), MNIST), (("l1",), subjects.ZOO[3:]), (("lpips", "ssim", "ciede2000"), CIFAR))
 WHOLE, PLAIN = "whole", "Lagrangian search for all images"
+# Compared with the whole attack; the other rows of l1 and l2 with the Lagrangian search.
+OF_THE_WHOLE = (WHOLE, PLAIN, "no far start", "no walk on rough images", "polish after FMN")
 EPSILON = {1.0: 0.5, 2.0: 0.1}
 
 
@@ -80,16 +84,40 @@ def without_far_start(norm: float) -> Callable[[Problem], None]:
     return does_it
 
 
+def with_rounds(distance: str, **changes: Any) -> Callable[[Problem], None]:
+    """The attack with other contents of the module that divides its budget."""
+
+    def does_it(problem: Problem) -> None:
+        before = {name: getattr(rounds, name) for name in changes}
+        try:
+            for name, value in changes.items():
+                setattr(rounds, name, value)
+            ALMAPlus(distance=distance, steps=STEPS).run(problem)
+        finally:
+            for name, value in before.items():
+                setattr(rounds, name, value)
+
+    return does_it
+
+
+def polished(problem: Problem, passes: int, halvings: int, norm: float, start: torch.Tensor | None = None) -> None:
+    """The polish where the attack walks."""
+    polish(problem, passes, norm, start=start)
+
+
 def free(**changes: Any) -> Callable[[Problem], None]:
     return lambda problem: free_steps(problem, STEPS, FreeSteps(**changes))
 
 
-def variants(distance: str) -> dict[str, Callable[[Problem], None]]:
-    """Name -> the attack with that piece changed; the whole one first."""
+def variants(distance: str, name: str) -> dict[str, Callable[[Problem], None]]:
+    """Name -> the attack with that piece changed, of those that matter on the network ``name``; the whole one first."""
     if distance in ("l1", "l2"):
         norm = {"l1": 1.0, "l2": 2.0}[distance]
+        whole = {WHOLE: ALMAPlus(distance=distance, steps=STEPS).run}
+        if name not in MNIST:
+            return {**whole, "polish after FMN": with_rounds(distance, _finish=polished), PLAIN: search(norm)}
         return {
-            WHOLE: ALMAPlus(distance=distance, steps=STEPS).run, "no far start": without_far_start(norm), PLAIN: search(norm),
+            **whole, "no far start": without_far_start(norm), "no walk on rough images": with_rounds(distance, ROUGH_SHARE=0.0), PLAIN: search(norm),
             "no scan: one rival": search(norm, rivals=1), "hard margin": search(norm, hot=1e-4, cold=1e-4),
             "first step of the paper": search(norm, fixed=True), "weight of the distance / 10": search(norm, weight=SIZES[norm].weight / 10),
             "RMSProp average from the first gradient": search(norm, warmth=1.0), "no polish": search(norm, share=0.0),
@@ -109,10 +137,10 @@ def images(name: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def run(results: common.Results, words: list[str]) -> None:
-    for distances, networks in ((("l2", "l1"), MNIST), (("lpips", "ssim", "ciede2000"), CIFAR)):
+    for distances, networks in GROUPS:
         for name in networks:
             for distance in distances:
-                for variant, does_it in variants(distance).items():
+                for variant, does_it in variants(distance, name).items():
                     key = f"{name}|{distance}|{variant}"
                     if key in results.cells or (words and not any(word in key for word in words)):
                         continue
@@ -123,15 +151,16 @@ def run(results: common.Results, words: list[str]) -> None:
 
 def table(results: common.Results) -> str:
     parts = []
-    for distances, networks in ((("l2", "l1"), MNIST), (("lpips", "ssim", "ciede2000"), CIFAR)):
+    for distances, networks in GROUPS:
         head = ["piece ", *(f"{name.split('/')[1]} {distance}" for distance in distances for name in networks)]
-        rows = [[variant, *(_ratio(results, name, distance, variant) for distance in distances for name in networks)] for variant in variants(distances[0])]
+        pieces = variants(distances[0], networks[0])
+        rows = [[variant, *(_ratio(results, name, distance, variant) for distance in distances for name in networks)] for variant in pieces]
         parts.append(common.markdown(head, rows))
     return "\n\n".join(parts)
 
 
 def _ratio(results: common.Results, name: str, distance: str, variant: str) -> str:
-    base = WHOLE if distance not in ("l1", "l2") or variant in (WHOLE, PLAIN, "no far start") else PLAIN
+    base = WHOLE if distance not in ("l1", "l2") or variant in OF_THE_WHOLE else PLAIN
     cells = [results.cells.get(f"{name}|{distance}|{which}") for which in (variant, base)]
     if cells[0] is None or cells[1] is None:
         return "–"

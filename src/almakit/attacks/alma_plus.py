@@ -12,7 +12,7 @@ from ..core.steps import per_image
 from .plus.free_searches import free_searches
 from .plus.level import level
 from .plus.others import fast_minimum_norm, sigma_zero
-from .plus.rounds import searches
+from .plus.rounds import BRIEF, brief_search, searches
 from .plus.scan import scan
 from .plus.sparse import sparse
 
@@ -25,11 +25,11 @@ class ALMAPlus(Attack):
     """Finds small perturbations in few model passes: at most ``steps`` forwards and ``steps`` backwards per image.
 
     l1 and l2: a scan of the likely rival classes, augmented-Lagrangian searches with a soft margin over a detached scale and every size in
-    units of the linearised distance to the boundary (FMN's search in l1 where the boundary is near or the budget short, Brendel & Bethge's walk from
-    outside where the clean gradient misleads), then a polish by sequential programming on the linearised constraint. linf: FMN, then a search over the
-    radius. l0: a search over the number of values, then sigma-zero. Any other distance: searches with free steps, many on the distance
-    between two model passes.
-    On a linear model the scan gives the exact answer for l1, l2 and linf where it has seen the nearest class (at most 9 are scanned, at
+    units of the linearised distance to the boundary, then a polish by sequential programming on the linearised constraint. Brendel & Bethge's walk follows a
+    shorter search where the margin does not do what its gradient says, follows FMN's in l1 where the boundary is near or the budget below 50, and begins
+    outside where the clean gradient misleads. linf: FMN, then a search over the radius. l0: a search over the number of values, then sigma-zero. Any other
+    distance: searches with free steps, many on the distance between two model passes.
+    On a linear model the scan gives the exact answer for l1 (from 50 steps on), l2 and linf where it has seen the nearest class (at most 9 are scanned, at
     least 3 from 15 steps on).
     After Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021; docs/alma-plus.md has the algorithm and what each piece is worth.
     """
@@ -50,6 +50,8 @@ class ALMAPlus(Attack):
             sigma_zero(problem, self.steps - first)
         elif norm not in (1.0, 2.0, float("inf")):
             free_searches(problem, self.steps)
+        elif norm == 1.0 and self.steps < BRIEF:
+            brief_search(problem, self.steps)
         else:
             # Rivals are worth a twentieth of the budget; what more than three cost in backwards is taken from the searches.
             rivals = max(min(3, self.steps // 5), min(9, self.steps // 20), 1)

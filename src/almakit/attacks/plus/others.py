@@ -11,12 +11,12 @@ from ...core import Problem
 TRIM = 10
 
 
-def fast_minimum_norm(problem: Problem, steps: int) -> None:
-    """FMN in the problem's norm; nothing without any ``steps``."""
+def fast_minimum_norm(problem: Problem, steps: int, gamma: float | None = None) -> None:
+    """FMN in the problem's norm, its radius changing by at most ``gamma`` in a step; nothing without any ``steps``."""
     if steps < 1:
         return
     norm = problem.bound.distance.norm
-    registry.get("attacks", "fmn")(distance="linf" if norm == float("inf") else f"l{norm:g}", steps=steps).run(problem)
+    registry.get("attacks", "fmn")(distance="linf" if norm == float("inf") else f"l{norm:g}", steps=steps, gamma=gamma).run(problem)
 
 
 def sigma_zero(problem: Problem, steps: int) -> None:

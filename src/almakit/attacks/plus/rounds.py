@@ -20,8 +20,8 @@ from .scan import Scan
 
 # What one search and its polish are worth spending, and the passes of that polish, where several follow one another.
 SLOT, TOUCH = 90, 15
-# Passes below which every image is searched by FMN in l1.
-BRIEF = 48
+# The budget below which l1 is searched by FMN alone and then walked; how much FMN's radius may change in a step there, and the part that is walked.
+BRIEF, HASTE, BRIEF_SHARE = 50, 0.6, 0.25
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ SIZES = {1.0: Sizes(0.8, 8.0, 0.286, 1.07, 0.2, 0.2), 2.0: Sizes(0.2, 4.5, 0.057
 MISLED = 0.25
 # Passes below which there is no time to look at an image from outside, or to tell a rough one.
 OUTSIDE = 60
-# The part of a rough image's passes that it walks, and how often the walk's radius is halved, there and after FMN.
-ROUGH_SHARE, ROUGH_HALVINGS, NEAR_HALVINGS = 0.35, 4, 6
+# The part of a rough image's passes that it walks, and how often the walk's radius is halved: there, after FMN, and after FMN with a short budget.
+ROUGH_SHARE, ROUGH_HALVINGS, NEAR_HALVINGS, BRIEF_HALVINGS = 0.35, 4, 6, 3
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,11 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
     typical = problem.x[0].numel() ** 0.5 * problem.box.width
     unit = scan.unit.clamp_max(sizes.unit_cap * typical)
     base = Lagrangian(first=(sizes.first * scan.unit).clamp_max(sizes.step_cap * typical) / unit, weight=sizes.weight)
-    # A search shorter than this has no time to thin out what it found, and FMN, whose steps shrink as it goes, needs little polish.
-    brief = norm == 1 and passes < BRIEF
-    near = (scan.unit < sizes.near * typical) | brief
+    near = scan.unit < sizes.near * typical
     slots = max(1, passes // SLOT)
     misled = (still > MISLED * scan.margin) & (passes >= OUTSIDE)
     # A few passes at least: images of which nothing is known yet use them to stride across the box.
-    last = 20 if slots > 1 else min(4, passes // 5) if brief else max(int(sizes.polish * passes), min(8, passes // 5))
+    last = 20 if slots > 1 else max(int(sizes.polish * passes), min(8, passes // 5))
     if slots == 1:
         groups = [(~misled, 0)]
         with chosen(problem, misled):
@@ -110,6 +108,14 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
                 _lagrangian(problem, length - spent, TOUCH, norm, unit, scan, misled, settings, start, direction)
         left, number = left - length, number + 1
     polish(problem, last, norm)
+
+
+def brief_search(problem: Problem, passes: int) -> None:
+    """l1 with few ``passes``: FMN from the clean image, its radius changing fast enough to arrive where the linearised distance is many times too large, then
+    the walk. A scan would cost more than it tells, and a Lagrangian search has no time to thin out what it finds."""
+    last = int(BRIEF_SHARE * passes)
+    fast_minimum_norm(problem, passes - last, gamma=HASTE)
+    _finish(problem, last, BRIEF_HALVINGS, 1.0)
 
 
 def _lagrangian(problem: Problem, passes: int, last: int, norm: float, unit: Tensor, scan: Scan, misled: Tensor, settings: Lagrangian,
