@@ -133,16 +133,17 @@ def standing(results: common.Results) -> str:
         ahead = sum(cell["median"] < own["median"] for cell in others.values())
         rival = others[best]
         rows.append([model, distance, str(budget), str(len(cells) - 1), f"{own['median']:.4g}", best, f"{rival['median']:.4g}",
-                     f"{100 * (rival['median'] / own['median'] - 1):+.1f} %", f"{100 * (_means(rival, own) - 1):+.1f} %",
+                     f"{100 * (rival['median'] / own['median'] - 1):+.1f} %", _pair_by_pair(rival, own),
                      "**first**" if not ahead else f"{ahead + 1} of {len(cells)}", str(count)])
-    head = ["network ", "distance ", "budget", "others", "median", "best other ", "its median", "larger by", "its mean larger by", "place", "images"]
+    head = ["network ", "distance ", "budget", "others", "median", "best other ", "its median", "larger by", "pair by pair", "place", "images"]
     return common.markdown(head, rows)
 
 
-def _means(rival: common.Cell, own: common.Cell) -> float:
-    """The ratio of the means over images both succeed on."""
-    both = [(a, b) for a, b in zip(rival["distances"], own["distances"], strict=True) if a is not None and b is not None]
-    return sum(a for a, _ in both) / sum(b for _, b in both)
+def _pair_by_pair(rival: common.Cell, own: common.Cell) -> str:
+    """How much larger the rival's distances are, as the geometric mean of the ratios on images both succeed on, with its standard error."""
+    logs = [math.log(ratio) for ratio in common.paired(rival, own)]
+    mean = math.exp(statistics.fmean(logs))
+    return f"{100 * (mean - 1):+.1f} ± {100 * mean * statistics.stdev(logs) / math.sqrt(len(logs)):.1f} %"
 
 
 def main() -> None:

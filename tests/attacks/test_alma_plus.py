@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from almakit import ALMAPlus, attacks, models
-from almakit.attacks.plus import free_searches
+from almakit.attacks.plus import free_searches, rounds
 from almakit.attacks.plus.far import STRIDES, far_start
 from almakit.attacks.plus.lagrangian import Lagrangian, lagrangian
 from almakit.attacks.plus.scan import scan
@@ -93,6 +93,19 @@ class OneByOne(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.network(part) for part in x.split(1)])
+
+
+@pytest.mark.parametrize("distance", ["l1", "l2"])
+def test_where_the_walk_from_outside_finds_much_less_it_is_taken_again(distance: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models.load("mnist/smallcnn-tiny-ibp")
+    x, labels = load("mnist-demo", limit=8).tensors()
+    attack = ALMAPlus(distance=distance, steps=300)
+    again = attack(model, x, labels)
+    monkeypatch.setattr(rounds, "WORTH", 0.0)
+    once = attack(model, x, labels)
+    assert int(again.forwards.max()) <= 300 and int(again.backwards.max()) <= 300
+    ratio = again.distances / once.distances
+    assert float(ratio.max()) < 1.1 and int((ratio < 0.99).sum()) >= 2, "the walks from random directions find other basins"
 
 
 class Ripples(nn.Module):

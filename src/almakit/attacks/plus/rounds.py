@@ -62,6 +62,8 @@ class Walk:
     start: int
 
 
+# Where the walk has found less than this part of what the search before it did, all later searches of the image are walks.
+WORTH = 0.9
 # The only search of an image has time for a better start; as one of several it is short and ends sooner.
 ALONE, ONE_OF_SEVERAL = Walk(7, 8, 12), Walk(4, 10, 10)
 
@@ -92,16 +94,22 @@ def searches(problem: Problem, passes: int, norm: float, scan: Scan, still: Tens
     # The last polish works on the best of all; each Lagrangian search has one of its own before, since which basin is best shows only at its bottom.
     first_takes = 2 if slots > 5 else 1
     share, number, left = (passes - last) // slots, 0, passes - last
+    walks = torch.zeros_like(misled)
     while left:
         length = min(left, share * (first_takes if number == 0 else 1))
         length = left if left - length < share else length
         sparse = near & (number == 0)
-        from_far = (misled | (slots > 5)) & (number == 1)
+        from_far = misled | (slots > 5) if number == 1 else walks
+        before = problem.best_distance
         with chosen(problem, sparse):
             fast_minimum_norm(problem, length)
         groups = [(~sparse & ~from_far, 0)]
         with chosen(problem, from_far):
-            groups += _from_outside(problem, scan, length, slots <= 5, ONE_OF_SEVERAL)
+            # After the first time the way out begins in a random direction, drawn for these images alone.
+            seen = scan if number == 1 else replace(scan, slope=problem.random.normal(walks.nonzero().flatten().tolist()))
+            groups += _from_outside(problem, seen, length, slots <= 5 and number == 1, ONE_OF_SEVERAL)
+        if number == 1:
+            walks = from_far & (problem.best_distance < WORTH * before)
         settings, direction, start = _variant(problem, scan, base, norm, number)
         for others, spent in groups:
             with chosen(problem, others):
