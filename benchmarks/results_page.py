@@ -117,7 +117,8 @@ def page() -> str:
         "specification, weights and images, and the commands at the end of each section make it again. Success and median are over all images: "
         "already wrong counts 0, nothing found infinite; – is a median that is not defined because fewer than half of the images were fooled. "
         "Forwards and backwards are per attacked image. The attacks have the settings of the paper's runs, which are not "
-        "almakit's defaults; ALMA-plus, which the paper does not have, stands beside them. The paper's figures are of all 10 000 MNIST test images, "
+        "almakit's defaults; ALMA-plus, which the paper does not have, stands beside them (in l1 and l2 as it was before its walks on rough images "
+        "and after FMN, which docs/alma-plus.md measures). The paper's figures are of all 10 000 MNIST test images, "
         "and of 1000 images of CIFAR-10 and ImageNet.",
         "",
     ]
