@@ -96,6 +96,11 @@ def foolbox(name: str, steps_as: str = "steps", **settings: Any) -> Peer:
     return run
 
 
+def shared_out(peer: Peer, searches: int = 9) -> Peer:
+    """An attack with an outer search of so many rounds by default, its steps shared out between them."""
+    return lambda model, x, labels, steps: peer(model, x, labels, max(1, steps // searches))
+
+
 def foolbox_from_others(name: str, **settings: Any) -> Peer:
     """An attack of foolbox's that starts at adversarial points: each image starts at the nearest of the others that has another class.
 

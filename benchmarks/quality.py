@@ -40,20 +40,19 @@ PEERS: dict[str, dict[str, peers.Peer]] = {
     "l2": {
         "adv-lib alma": peers.adv_lib("alma", "num_steps", distance="l2", init_lr_distance=0.1), "adv-lib ddn": peers.adv_lib("ddn"),
         "adv-lib fmn": peers.adv_lib("fmn", norm=2), "adv-lib pdgd": peers.adv_lib("pdgd", "num_steps"),
-        "adv-lib cw": peers.adv_lib("carlini_wagner_l2", "max_iterations", binary_search_steps=1), "adv-lib fab": peers.adv_lib("fab", "n_iter", norm=2),
+        "adv-lib cw": peers.shared_out(peers.adv_lib("carlini_wagner_l2", "max_iterations")), "adv-lib fab": peers.adv_lib("fab", "n_iter", norm=2),
         "foolbox ddn": peers.foolbox("DDNAttack"), "foolbox fmn": peers.foolbox("L2FMNAttack"), "foolbox deepfool": peers.foolbox("L2DeepFoolAttack"),
-        "foolbox cw": peers.foolbox("L2CarliniWagnerAttack", binary_search_steps=1), "foolbox bb": peers.foolbox_from_others("L2BrendelBethgeAttack"),
+        "foolbox cw": peers.shared_out(peers.foolbox("L2CarliniWagnerAttack")), "foolbox bb": peers.foolbox_from_others("L2BrendelBethgeAttack"),
     },
     "l1": {
         "adv-lib alma": peers.adv_lib("alma", "num_steps", distance="l1", init_lr_distance=0.5), "adv-lib fmn": peers.adv_lib("fmn", norm=1),
         "adv-lib pdpgd": peers.adv_lib("pdpgd", "num_steps", norm=1), "adv-lib fab": peers.adv_lib("fab", "n_iter", norm=1),
-        "foolbox fmn": peers.foolbox("L1FMNAttack"), "foolbox ead": peers.foolbox("EADAttack", binary_search_steps=1),
+        "foolbox fmn": peers.foolbox("L1FMNAttack"), "foolbox ead": peers.shared_out(peers.foolbox("EADAttack")),
         "foolbox bb": peers.foolbox_from_others("L1BrendelBethgeAttack"),
     },
 }  # fmt: skip
-"""Other libraries' attacks that take a number of steps, with their own defaults but one search of the constant in C&W and EAD, whose nine would take nine
-times the budget (our ``cw`` shares the budget out between nine), and given starting points in B&B. Some need
-more passes than steps; the table shows how many."""
+"""Other libraries' attacks that take a number of steps, with their own defaults; C&W's and EAD's nine searches share the budget out as ours do, and B&B is
+given starting points. Some need more passes than steps; the table shows how many."""
 
 
 def candidates() -> list[str]:
