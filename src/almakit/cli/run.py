@@ -97,6 +97,8 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
     given = {f.name: value for f in fields(RunSpec) if (value := getattr(args, f.name, None)) is not None}
     try:
         base = RunSpec.from_toml(args.config) if getattr(args, "config", None) else RunSpec()
+        if base.trust and not given.get("trust"):
+            raise BadInput(f"{args.config} says trust = true, and a file cannot say so for you: it allows code in a model file to run. Give --trust yourself.")
         return replace(base, **given)
     except BadInput as error:
         raise Usage(str(error)) from error

@@ -32,10 +32,12 @@ def unpack(stored: Array) -> Array:
 
 
 def inside(folder: Path, file: str) -> Path:
-    """The path of a run folder's ``file``, which must lie in it: a database from elsewhere may name anything."""
+    """The path of a run folder's ``file``, which must lie in it: a database from elsewhere may name anything, and a name may be a link to anywhere."""
     parts = PurePosixPath(file).parts
-    if not parts or ".." in parts or PurePosixPath(file).is_absolute() or PureWindowsPath(file).drive or "\\" in file:
+    if not parts or ".." in parts or PurePosixPath(file).is_absolute() or PureWindowsPath(file).drive or "\\" in file or "\0" in file:
         raise Corrupt(f"{folder}: its database names a file {file!r} outside the folder; almakit never writes such a name. Do not use this folder.")
+    if not (folder / file).resolve().is_relative_to(folder.resolve()):
+        raise Corrupt(f"{folder / file} is a link to a place outside the folder; almakit never makes one. Put the file itself there, or choose another folder.")
     return folder / file
 
 

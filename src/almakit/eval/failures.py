@@ -53,6 +53,11 @@ def understood(what: Path) -> Iterator[None]:
         ) from error
 
 
+def writable(text: str) -> str:
+    """``text`` with what no file can hold in UTF-8 (half a character, as JSON of others may have it) written out as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 _DISK = {
     errno.ENOSPC: "the disk is full; free some space",
     errno.EDQUOT: "your disk quota is used up; free some space",

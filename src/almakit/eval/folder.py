@@ -14,7 +14,7 @@ import numpy as np
 
 from . import chunkfiles
 from .chunkfiles import Array
-from .failures import StoreError
+from .failures import StoreError, understood, writable
 from .records import AttackInfo, ImageInfo, Record, Trace
 from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
@@ -27,11 +27,16 @@ def original_file(chunk: int) -> str:
     return f"originals/{chunk:05d}.safetensors"
 
 
+def attack_folder(info: AttackInfo) -> str:
+    """The name of a folder for an attack's images: its number and a slug, whatever its text holds."""
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{info.text.partition('(')[0]}-{info.distance}".lower()).strip("-")
+    return f"{info.index:02d}-{slug[:80]}"
+
+
 def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
     """Where the adversarial images of an attack on a chunk lie, relative to the run folder."""
-    slug = re.sub(r"[^a-z0-9]+", "-", f"{info.text.partition('(')[0]}-{info.distance}".lower()).strip("-")
     turn = f"-{key.round:03d}" if key.round else ""
-    return f"adversarials/{info.index:02d}-{slug}/{key.chunk:05d}{turn}.safetensors"
+    return f"adversarials/{attack_folder(info)}/{key.chunk:05d}{turn}.safetensors"
 
 
 class Run:
@@ -98,7 +103,8 @@ class Run:
     @property
     def class_names(self) -> list[str] | None:
         found = self.meta.get("class_names")
-        return None if found is None else [str(name) for name in json.loads(found)]
+        with understood(self.folder):
+            return None if found is None else [writable(str(name)) for name in json.loads(found)]
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -157,5 +163,5 @@ def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsi
     """Writes ``summary.json``, with robust accuracy also at ``epsilons``, and opens the run."""
     run = Run(out, keep, epsilons)
     text = json.dumps(run.summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    chunkfiles.write_bytes(out / SUMMARY, text.encode())
+    chunkfiles.write_bytes(out / SUMMARY, writable(text).encode())
     return run

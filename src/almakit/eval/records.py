@@ -13,6 +13,9 @@ STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
 MEASURED = ("l0", "l1", "l2", "linf", "ssim", "ciede2000")
 """The distances every stored image is measured in, where they are defined for it."""
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How a text begins that a spreadsheet would work out."""
+
 Top = tuple[tuple[int, float], ...]
 """Classes with their softmax probabilities, the largest first."""
 
@@ -114,3 +117,8 @@ class Trace:
     image: int
     target: int | None
     values: dict[str, list[Any]]
+
+
+def plain_cell(value: Any) -> Any:
+    """A cell that a spreadsheet takes for text and not for a formula; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

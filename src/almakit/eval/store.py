@@ -88,7 +88,8 @@ class Store(Database):
         self.db.execute("INSERT OR REPLACE INTO meta VALUES ('facts_sha256', ?)", (self._facts_sum(),))
 
     def check_facts(self) -> None:
-        """Refuses facts and attacks that are not the ones that were written."""
+        """Refuses facts and attacks that are not the ones that were written, and cells that almakit never writes."""
+        self.check_kinds()
         if (recorded := self.meta("facts_sha256")) is not None and recorded != self._facts_sum():
             raise rowsums.refuse_facts(self.path)
 

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..attacks import get
+from .. import distances
+from ..attacks.expression import parse
 from ..core.oracle import borrowed
 from ..data.dataset import Dataset, image_sha256
 from ..errors import AlmakitError
@@ -97,8 +98,10 @@ def _originals(run: Run, records: list[Record]) -> Tensor:
 
 
 def _measure(info: AttackInfo) -> Measure | None:
+    """The distance a record names. Its attack's text is parsed and never built: a folder is data, and a text may name code."""
     try:
-        return get(info.text).measure
+        parse(info.text)
+        return distances.get(info.distance)
     except AlmakitError:
         return None  # an attack or distance that only a Python session had: the plain distances are still checked
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Unavailable
+from ..eval.chunkfiles import write_bytes
 from . import palette, pictures
 from .labels import DISTANCES, AttackLabel, distance_name, distance_order, label_attacks
 from .numbers import Array
@@ -211,7 +213,9 @@ def _class(subject: Subject, label: int | None) -> str:
 
 
 def save_figure(figure: Any, place: Path) -> Path:
-    """Without dates, so that equal numbers give equal files."""
+    """Without dates, so that equal numbers give equal files; in place of what was there, also where that is a link."""
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(place.suffix)
-    figure.savefig(place, metadata=metadata, dpi=200)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=place.suffix[1:], metadata=metadata, dpi=200)
+    write_bytes(place, drawn.getvalue())
     return place

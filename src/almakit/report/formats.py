@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
+from ..eval.records import plain_cell
 from .blocks import Block, Row
 from .labels import distance_name
 from .tex import escape
@@ -114,14 +115,9 @@ def comma_separated(blocks: Sequence[Block]) -> str:
             )  # fmt: skip
             texts = (block.model, block.distance, row.label, row.text)
             writer.writerow(
-                [*map(_cell, texts), row.images, *("" if value is None else repr(float(value)) for value in numbers)]
+                [*map(plain_cell, texts), row.images, *("" if value is None else repr(float(value)) for value in numbers)]
             )
     return out.getvalue()
-
-
-def _cell(text: str) -> str:
-    """Text that a spreadsheet takes for text and not for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 def latex(blocks: Sequence[Block]) -> str:
