@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import zipfile
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -95,16 +94,19 @@ def npz(path: str, size: int | None) -> Dataset:
         with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
             if not hasattr(arrays, "files"):
                 raise BadInput(f"{path} holds one array; an npz data set holds x and y (numpy.savez('{path}', x=images, y=labels)).")
-            held = {key: arrays[key] for key in arrays.files}
+            held = {key: arrays[key] for key in arrays.files if key in ("x", "images", "y", "labels", "targets", "ids")}
+            for key, value in held.items():
+                if not isinstance(value, np.ndarray) or (value.dtype.kind not in "biuf" and key != "ids"):
+                    raise BadInput(f"{path} holds {key} that is no array of numbers; save it with numpy.savez('{path}', x=images, y=labels).")
     except FileNotFoundError as error:
         raise Unavailable(f"there is no file {path}; give the path of an npz archive with x and y.") from error
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        if isinstance(error, BadInput):
-            raise
+    except BadInput:
+        raise
+    except Exception as error:  # a file that is no archive, or a damaged one, fails in many ways
         raise BadInput(f"{path} cannot be read as an npz archive of plain arrays ({error}).") from error
     images, labels = held.get("x", held.get("images")), held.get("y", held.get("labels"))
     if images is None or labels is None:
-        raise BadInput(f"{path} holds {', '.join(held) or 'nothing'}; it must hold x (or images) and y (or labels).")
+        raise BadInput(f"{path} holds {', '.join(held) or 'none of them'}; it must hold x (or images) and y (or labels).")
     ids = [str(value) for value in held["ids"]] if "ids" in held else None
     return from_arrays(name, images, labels, targets=held.get("targets"), ids=ids, size=size)
 

@@ -81,6 +81,8 @@ def explained(what: Path) -> Iterator[None]:
         raise StoreError(f"cannot write {error.filename or what}: {why}. {_SAFE}") from error
     except sqlite3.DatabaseError as error:
         raise StoreError(_database_sentence(what, str(error))) from error
+    except UnicodeEncodeError as error:
+        raise StoreError(f"{ascii(error.object)[:200]} is not text in UTF-8, and {what} cannot hold it; rename it.") from error
 
 
 def _database_sentence(database: Path, message: str) -> str:

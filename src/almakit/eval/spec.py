@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, require_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -88,6 +88,8 @@ class RunSpec:
             listed = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (tuple, list)) else (None,)
             if not all(isinstance(item, str) for item in listed):
                 raise BadInput(f"{name}={value!r}: give a list of texts.")
+            for item in listed:
+                require_text(item, f"one of {name}")
             object.__setattr__(self, name, listed)
         for name in ("mean", "std"):
             try:
@@ -101,6 +103,7 @@ class RunSpec:
             value = getattr(self, name)
             if not isinstance(value, str) and not (name == "targets" and value is None):
                 raise BadInput(f"{name}={value!r}: give a text.")
+            require_text(value or "", f"{name} of a run")
         if not isinstance(self.trust, bool):
             raise BadInput(f"trust={self.trust!r}: give true or false.")
         if len(self.mean) != len(self.std):

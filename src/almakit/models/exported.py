@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,9 @@ from .archive import DTYPES, Archive, read_archive
 from .exported_ops import ASSERTIONS, Device, Name, argument, bound, names_in, operator
 
 Shape = tuple[int | None, ...]
+LARGEST = 1 << 30  # values of a batch of images: four gigabytes
+FAULTS = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError, AssertionError)
+"""What an operator raises that was given arguments it cannot work with."""
 
 
 class FixedShape(nn.Module):
@@ -180,11 +184,21 @@ def _call(step: Step, values: dict[str, Any], device: torch.device) -> Any:
     function: Any = operator(step.target)
     try:
         return function(*_filled(step.args, values, device), **_filled(step.kwargs, values, device))
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ArithmeticError) as error:
-        if "memory" in str(error):
-            raise  # the engine then takes fewer images at a time
-        reason = str(error).strip().split("\n")[0][:200]
-        raise BadModel(f"the exported program's {step.target.removeprefix('torch.ops.')} failed ({reason}).") from error
+    except FAULTS as error:
+        raise failed(f"the exported program's {step.target.removeprefix('torch.ops.')}", error) from error
+
+
+def failed(what: str, error: Exception) -> Exception:
+    """What to raise where an operator of a file's graph failed: a sentence, or the error itself where memory ran out and fewer images may do."""
+    if isinstance(error, BadModel) or "memory" in str(error):
+        return error
+    return BadModel(f"{what} failed ({type(error).__name__}: {str(error).strip()[:200]}); the file's graph does not fit these images, or is damaged.")
+
+
+def possible(sides: Shape) -> bool:
+    """Whether images can have this shape (B, C, H, W), None for a free side."""
+    known = [side for side in sides if side is not None]
+    return bool(sides) and all(type(side) is int and side > 0 for side in known) and math.prod(known) <= LARGEST
 
 
 def _filled(value: Any, values: dict[str, Any], device: torch.device) -> Any:
@@ -217,7 +231,7 @@ def _sides(meta: Any) -> Shape | None:
     if meta is None or meta["dtype"] not in DTYPES or not DTYPES[meta["dtype"]].is_floating_point:
         raise BadModel("its input is not an image of floating-point numbers")
     sides = tuple(side.get("as_int") for side in meta["sizes"])
-    if not sides or any(side is not None and (type(side) is not int or not 0 < side < 1 << 31) for side in sides):
+    if not possible(sides):
         raise BadModel(f"its input has the shape {sides}, which no images have")
     return sides
 

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..errors import Unavailable
+from ..eval.failures import writable
 from ..version import VERSION
 from . import palette, payload
 from .blocks import blocks
@@ -41,7 +42,7 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
     }
     groups = [(subject.name, blocks([subject])) for subject in subjects]
     tables = [block for _, group in groups for block in group]
-    return str(
+    return writable(
         _template().render(
             title=_title(subjects),
             version=VERSION,
