@@ -14,7 +14,7 @@ import numpy as np
 
 from . import chunkfiles
 from .chunkfiles import Array
-from .failures import StoreError
+from .failures import Corrupt, SpecChanged, StoreError
 from .records import AttackInfo, ImageInfo, Record, Trace
 from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
@@ -34,6 +34,18 @@ def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
     return f"adversarials/{info.index:02d}-{slug}/{key.chunk:05d}{turn}.safetensors"
 
 
+def spec_of(folder: Path, store: Store) -> RunSpec:
+    """The specification in a run folder; refused where it is not the one whose hash the folder's database ``store`` recorded."""
+    spec = RunSpec.from_toml(folder / SPEC)
+    recorded = store.meta("spec_sha256")
+    if recorded is not None and recorded != spec.sha256:
+        raise SpecChanged(
+            f"{folder / SPEC} is not the one that {store.path.name} beside it was made with (edited, cut off, or of another run); bring the old one back: "
+            f"the database keeps it, sqlite3 {store.path} \"SELECT value FROM meta WHERE key = 'spec'\" prints it."
+        )
+    return spec
+
+
 class Run:
     """What a run left behind. ``Run(folder)`` opens any run folder, finished or not; what has been read once is kept."""
 
@@ -46,13 +58,10 @@ class Run:
             store.check_facts()
             self.meta = store.all_meta()
             self.attacks: list[AttackInfo] = store.attacks()
+            self.spec = spec_of(self.folder, store)
 
     def _store(self) -> Store:
         return open_folder(self.folder)
-
-    @cached_property
-    def spec(self) -> RunSpec:
-        return RunSpec.from_toml(self.folder / SPEC)
 
     @cached_property
     def _work(self) -> tuple[list[ImageInfo], list[Record], list[ChunkRow], list[FailureRow]]:
@@ -62,8 +71,13 @@ class Run:
 
     @property
     def images(self) -> list[ImageInfo]:
-        """The clean images, in order."""
+        """The clean images, in order; where chunks are missing their places are not their indices: see ``image``."""
         return self._work[0]
+
+    @cached_property
+    def image(self) -> dict[int, ImageInfo]:
+        """The clean images by their index in the run, which is what ``Record.image`` names."""
+        return {info.index: info for info in self.images}
 
     @property
     def records(self) -> list[Record]:
@@ -127,6 +141,9 @@ class Run:
         loaded = {
             chunk: self._tensors(ChunkKey(CLEAN, -1, chunk))["images"] for chunk in {places[image] for image in wanted}
         }
+        for i in wanted:
+            if i - first[places[i]] >= len(loaded[places[i]]):
+                raise Corrupt(f"{self.folder / original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} is not among them.")
         return np.stack([chunkfiles.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
 
     def adversarials(self, records: list[Record]) -> Array:
@@ -140,7 +157,10 @@ class Run:
             file = str(record.file)
             if file not in loaded:
                 loaded[file] = chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file]))["images"]
-            out.append(chunkfiles.unpack(loaded[file][int(record.slot or 0)]))
+            slot = int(record.slot or 0)
+            if not 0 <= slot < len(loaded[file]):
+                raise Corrupt(f"{self.folder / file} holds {len(loaded[file])} images and none at place {slot}, where the database looks for image {record.image}.")
+            out.append(chunkfiles.unpack(loaded[file][slot]))
         return np.stack(out)
 
     def _tensors(self, key: ChunkKey) -> dict[str, Array]:

@@ -72,7 +72,7 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int) -> V
             points = torch.from_numpy(np.array(run.adversarials([part[row] for row in own])))
             # The images are stored as they came, the points in the precision of the run, which may be the higher one.
             stored = x.to(points.dtype).index_copy(0, torch.tensor(own), points)
-        labels = [run.images[record.image].label for record in part]
+        labels = [run.image[record.image].label for record in part]
         targets = [int(record.target or 0) for record in part] if info.targeted else None
         # One image more than last time: another batch size than the attack's and than the first verdict's.
         for record, verdict in zip(
@@ -89,9 +89,9 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int) -> V
 def _originals(run: Run, records: list[Record]) -> Tensor:
     images = torch.from_numpy(np.array(run.originals([record.image for record in records])))
     for record, image in zip(records, images, strict=True):
-        if image_sha256(image) != run.images[record.image].sha256:
+        if image_sha256(image) != run.image[record.image].sha256:
             raise AlmakitError(
-                f"the stored original of image {run.images[record.image].id} is not the image that was attacked."
+                f"the stored original of image {run.image[record.image].id} is not the image that was attacked."
             )
     return images
 

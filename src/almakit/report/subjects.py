@@ -68,7 +68,7 @@ def load(folders: Sequence[str | Path]) -> list[Subject]:
         weights = run.meta.get("weights_sha256")
         # Without a hash of the weights nothing says that two runs attacked the same model.
         key: tuple[object, ...] = (
-            (weights, tuple(info.sha256 for info in run.images)) if weights and run.images else (str(place.resolve()),)
+            (weights, tuple((info.index, info.sha256) for info in run.images)) if weights and run.images else (str(place.resolve()),)
         )
         subject = subjects.setdefault(
             key, Subject(run.meta.get("model") or run.spec.model or place.name, [], [], run.images)
