@@ -159,7 +159,7 @@ class Run:
                 loaded[file] = chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file]))["images"]
             slot = int(record.slot or 0)
             if not 0 <= slot < len(loaded[file]):
-                raise Corrupt(f"{self.folder / file} holds {len(loaded[file])} images and none at place {slot}, where the database looks for image {record.image}.")
+                raise Corrupt(f"{self.folder / file} holds {len(loaded[file])} images, none at place {slot}, where the database has image {record.image}.")
             out.append(chunkfiles.unpack(loaded[file][slot]))
         return np.stack(out)
 

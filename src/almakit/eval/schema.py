@@ -9,7 +9,7 @@ VERSION = 1
 
 TABLES = """
 CREATE TABLE meta (            -- facts of the run as a whole
-  key   TEXT PRIMARY KEY,      -- schema_version, spec_sha256, spec (TOML), weights_sha256, code_sha256, imports_sha256, data_sha256, images, class_names (JSON), shard, ...
+  key   TEXT PRIMARY KEY,      -- schema_version, spec_sha256, spec (TOML), weights_sha256, data_sha256, images, class_names (JSON), shard, ...
   value TEXT NOT NULL
 );
 CREATE TABLE sessions (        -- every start of the program on this run
