@@ -163,6 +163,10 @@ class Run:
             out.append(chunkfiles.unpack(loaded[file][slot]))
         return np.stack(out)
 
+    def stored_in(self, row: ChunkRow) -> int:
+        """How many images a chunk's file holds."""
+        return len(chunkfiles.read(chunkfiles.inside(self.folder, str(row.file)), str(row.sha256))["images"])
+
     def _tensors(self, key: ChunkKey) -> dict[str, Array]:
         row = next((row for row in self.chunks if row.key == key), None)
         if row is None or row.file is None:

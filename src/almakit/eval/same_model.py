@@ -15,8 +15,6 @@ from .work import Bench
 
 SAMPLE = 16
 """So many stored images are asked about again, those the model was least sure of: there a change shows first."""
-NEAR, NEAR_ELSEWHERE = 1e-4, 1e-2
-"""What rounding may do to a probability: on a CPU in single or double precision, and where kernels and precisions differ."""
 
 
 def same_answers(bench: Bench, todo: Sequence[ChunkKey]) -> None:
@@ -34,13 +32,11 @@ def same_answers(bench: Bench, todo: Sequence[ChunkKey]) -> None:
     x = bench.dataset.chunk([info.index for info in sample]).x
     with borrowed(subject.model):
         logits = subject.logits(x, size)
-        exact = subject.device.type == "cpu" and subject.native in (None, torch.float32, torch.float64)
-        near = NEAR if exact else NEAR_ELSEWHERE
         apart = [_apart(info, row) for info, row in zip(sample, logits, strict=True)]
-        if max(apart) <= near:
+        if max(apart) <= subject.near:
             return
         other = torch.softmax(subject.logits(x, size // 2 + 1), 1) - torch.softmax(logits, 1)
-    near = max(near, 4 * float(torch.nan_to_num(other, nan=0.0).abs().max()))
+    near = max(subject.near, 4 * float(torch.nan_to_num(other, nan=0.0).abs().max()))
     differing = [place for place, value in enumerate(apart) if value > near]
     if differing:
         first = sample[differing[0]]

@@ -58,6 +58,12 @@ class Subject:
             parts.append(answer.cpu().double())
         return torch.cat(parts)
 
+    @property
+    def near(self) -> float:
+        """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and precisions differ."""
+        exact = self.device.type == "cpu" and self.native in (None, torch.float32, torch.float64)
+        return 1e-4 if exact else 1e-2
+
     def place(self, x: Tensor) -> Tensor:
         """``x`` (B, ...) as the model takes it: on its device, in its precision."""
         return to_device(x, self.device, self.native or self.working)

@@ -95,7 +95,7 @@ def _subject(subject: Subject) -> dict[str, Any]:
         "confirmed": confirmed,
         "survivors": counts.survivors / confirmed if confirmed else None,
         "complete": subject.complete,
-        "spec": [(run.folder.name, run.meta.get("spec") or run.spec.to_toml()) for run in subject.runs],
+        "spec": [(run.folder.name, run.spec.to_toml()) for run in subject.runs],
         "smallest": _smallest(subject),
     }
 
