@@ -85,7 +85,7 @@ def alter(folder: Path, table: str, column: str, draw: random.Random) -> str:
             chosen, name = db.execute(f"SELECT {', '.join(keys)}, {column} FROM {table} {where}").fetchall(), column
         *key, value = draw.choice(chosen)
         new = other(value, column, draw)
-        db.execute(f"UPDATE {table} SET {name} = ? WHERE {' AND '.join(f'{one} = ?' for one in keys)}", (new, *key))
+        db.execute(f"UPDATE OR REPLACE {table} SET {name} = ? WHERE {' AND '.join(f'{one} = ?' for one in keys)}", (new, *key))
         done.append(f"{table}.{column} of {key}: {value!r} -> {new!r}")
 
     forge(folder, change)
@@ -110,4 +110,4 @@ def other(value: Any, column: str, draw: random.Random) -> Any:
         return {"text": "alma(distance=l2, steps=11)", "distance": "linf"}.get(column, f"{value[:-1]}{'a' if value[-1:] != 'a' else 'b'}")
     if isinstance(value, float):
         return value * draw.choice((0.1, 0.5, 0.99, 1.01, 3.0)) if value else draw.choice((0.5, 1.0))
-    return value + draw.choice((-1, 1))
+    return value + (draw.choice((-1, 1)) if value > 0 else 1)
