@@ -26,5 +26,5 @@ def require_text(text: str, what: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{what} is {ascii(text)}, which is not text in UTF-8, so that no record or report could hold it; rename it.") from None
+        raise BadInput(f"{what} is {text!a}, which is not text in UTF-8, so that no record or report could hold it; rename it.") from None
     return text

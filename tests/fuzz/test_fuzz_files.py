@@ -1,4 +1,4 @@
-"""Model and data files that try to run code, and hundreds of mutated ones, opened in a process that is watched: none executes, each ends in a result or a sentence."""
+"""Files that try to run code, and hundreds of mutated ones, opened in a process that is watched: none executes, each ends in a result or a sentence."""
 
 from __future__ import annotations
 

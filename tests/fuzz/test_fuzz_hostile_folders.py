@@ -13,7 +13,7 @@ from almakit.eval.run import evaluate
 
 
 def test_hostile_run_folders_execute_nothing_and_write_nothing_outside(tmp_path):
-    mark, victim, good = tmp_path / "it-ran", tmp_path / "victim", tmp_path / "good"
+    mark, victim, good = tmp_path / "it-ran", tmp_path / "victim", tmp_path / "good-0"
     victim.mkdir()
     (victim / "secret").write_bytes(b"secret")
     pack(tmp_path / "evil.pt2", exploits(program(), mark)["a guard"])
@@ -23,7 +23,7 @@ def test_hostile_run_folders_execute_nothing_and_write_nothing_outside(tmp_path)
     before = {path: path.read_bytes() for path in victim.iterdir()}
     todo = [("control", "control", str(victim.parent / "control")), *((name, "reader", str(path)) for name, path in made.items())]
     (_, _, _, noticed), *found = watched(tmp_path, todo, [("reader", str(good))])
-    assert any("open" in act for act in noticed) and any("exec" in act or "compile" in act for act in noticed), "the watch sees nothing"
+    assert any("open" in act for act in noticed) and any(act.startswith("exec") for act in noticed), "the watch sees nothing"
     assert not mark.exists(), "a folder executed code"
     assert {path: path.read_bytes() for path in victim.iterdir()} == before, "something was written outside"
     wrong = {name: (ending, said, seen) for name, ending, said, seen in found if seen or ending not in ("result", "sentence")}

@@ -15,7 +15,7 @@ from security.hostile_files import Payload
 
 from almakit.eval import rows, rowsums
 from almakit.eval.spec import RunSpec
-from almakit.eval.store import ATTACK, CHUNK_COLUMNS, CLEAN, Store
+from almakit.eval.store import ATTACK, CHUNK_COLUMNS, Store
 
 Change = Callable[[Path], None]
 
@@ -29,7 +29,9 @@ def summed(folder: Path) -> None:
         images, results = store.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), store.rows(rows.RECORDS)
         for own in store.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks"):
             kind, attack, chunk, turn = own[:4]
-            mine = [row for row in images if row[5] == chunk] if kind == CLEAN else [r[: rows.SUMMED] for r in results if (r[0], r[-2], r[-1]) == (attack, chunk, turn)]
+            mine = [row for row in images if row[5] == chunk]
+            if kind == ATTACK:
+                mine = [row[: rows.SUMMED] for row in results if (row[0], row[-2], row[-1]) == (attack, chunk, turn)]
             total = rowsums.chunk_sum(mine, own)
             key = (kind, attack, chunk, turn)
             store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?", (total, *key))
@@ -98,6 +100,7 @@ def cases(mark: Path, victim: Path) -> dict[str, list[Change]]:
     code.write_text(f"open({str(mark)!r}, 'w')\ndef f(*a, **k):\n    open({str(mark)!r}, 'w')\n")
     evil, checkpoint = f"{code}:f", mark.parent / "evil.pt"
     torch.save({"state_dict": {}, "more": Payload(mark)}, checkpoint)
+    named = "INSERT OR REPLACE INTO meta VALUES"
     text = "UPDATE attacks SET text = ? WHERE attack = 0"
     made: dict[str, list[Change]] = {
         "an attack that is a file": [sql(text, f"{evil}(steps=3)")],
@@ -115,10 +118,10 @@ def cases(mark: Path, victim: Path) -> dict[str, list[Change]]:
         "a distance that is a file": [sql("UPDATE attacks SET distance = ?", evil)],
         "a distance that is a path": [sql("UPDATE attacks SET distance = ?", "../../../victim")],
         "a distance without a name": [sql("UPDATE attacks SET distance = ''")],
-        "a code file beside the records": [file("almakit.py", code.read_bytes()), file("sitecustomize.py", code.read_bytes()), file("conftest.py", code.read_bytes())],
+        "a code file beside the records": [file(name, code.read_bytes()) for name in ("almakit.py", "sitecustomize.py", "conftest.py")],
         "a setting nobody knows": [toml(__class__='"x"')],
         "settings of JSON": [sql("UPDATE attacks SET settings = ?", '{"__class__": "os.system", "steps": {"a": [1, {}]}, "x": "\\ud800"}')],
-        "class names": [sql("INSERT OR REPLACE INTO meta VALUES ('class_names', ?)", json.dumps(["<script>alert(1)</script>", "=1+1", "\ud800", "../x", "{{7*7}}"]))],
+        "class names": [sql(f"{named} ('class_names', ?)", json.dumps(["<script>alert(1)</script>", "=1+1", "\ud800", "../x", "{{7*7}}"]))],
         "class names of numbers": [sql("INSERT OR REPLACE INTO meta VALUES ('class_names', '[1, null, {}]')")],
         "class names that are no list": [sql("INSERT OR REPLACE INTO meta VALUES ('class_names', '3')")],
         "class names that are no JSON": [sql("INSERT OR REPLACE INTO meta VALUES ('class_names', '[')")],
@@ -141,7 +144,7 @@ def cases(mark: Path, victim: Path) -> dict[str, list[Change]]:
         "slots below zero": [sql("UPDATE results SET slot = -1 WHERE slot IS NOT NULL")],
         "images that are not there": [sql("UPDATE images SET image = image + 1000"), sql("UPDATE results SET image = image + 1000")],
         "attacks that are not there": [sql("UPDATE attacks SET attack = attack + 50")],
-        "an attack numbered below zero": [sql("UPDATE attacks SET attack = -3 WHERE attack = 0"), sql("UPDATE results SET attack = -3 WHERE attack = 0"), sql("UPDATE chunks SET attack = -3 WHERE attack = 0")],
+        "an attack numbered below zero": [sql(f"UPDATE {table} SET attack = -3 WHERE attack = 0") for table in ("attacks", "results", "chunks")],
         "a chunk of no images": [sql("UPDATE chunks SET images = 0, batch = 0")],
         "a file outside": [sql("UPDATE chunks SET file = '../victim/secret' WHERE kind = 'attack'")],
         "a file of an absolute name": [sql("UPDATE chunks SET file = ? WHERE kind = 'attack'", str(victim / "secret"))],
@@ -181,6 +184,3 @@ def hostile(good: Path, place: Path, changes: list[Change]) -> Path:
         for left in place.glob("records.sqlite-*"):
             os.remove(left)
     return place
-
-
-__all__ = ["ATTACK", "cases", "hostile", "summed"]

@@ -19,7 +19,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save as save_tensors
-from security.hostile_files import Parts, Payload, Small, edited, exploits, member, pack, program, with_member
+from security.hostile_files import Parts, Payload, Small, edited, exploits, member, pack, program
 
 from almakit.models.zoo import ZOO, build
 
@@ -28,8 +28,10 @@ Job = tuple[str, str, str]
 
 TEXTS = (
     "__import__('os').system('touch {mark}')", "open('{mark}','w')", "../../../{mark}", "{mark}", "torch.ops.aten.from_file.default", "torch.hub.load",
-    "torch.serialization.load", "torch.ops.aten.save.default", "_operator.methodcaller", "_operator.attrgetter", "math.__loader__", "torch.ops.higher_order.cond",
-    "#triton_kernel:x", "x\n    open('{mark}','w')", "\0", "\ud800", "", "aten", "torch.ops.aten.set_.source_Storage", "torch.ops.prims.item.default", "s0**s0**9",
+    "torch.serialization.load", "torch.ops.aten.save.default", "_operator.methodcaller", "_operator.attrgetter", "math.__loader__",
+    "torch.ops.higher_order.cond",
+    "#triton_kernel:x", "x\n    open('{mark}','w')", "\0", "\ud800", "", "aten", "torch.ops.aten.set_.source_Storage", "torch.ops.prims.item.default",
+    "s0**s0**9",
     "torch.ops.aten.add", "torch.ops.aten.__class__.default", "torch.ops.aten.add.__class__", "a" * 5000,
 )  # fmt: skip
 NUMBERS = (-1, 0, 1 << 31, 1 << 62, 1 << 70, -(1 << 63), 1e308, float("nan"), True, None)
@@ -176,14 +178,16 @@ def _mutate_graph(model: Any, mark: Path, chance: random.Random) -> str:
     elif how == "external":
         weight.ClearField("raw_data")
         weight.data_location = TensorProto.EXTERNAL
-        for key, text in (("location", chance.choice(("/etc/hostname", "../../etc/hostname", str(mark), "gone", "", "a\0b"))), ("offset", "-5"), ("length", "10")):
+        place = chance.choice(("/etc/hostname", "../../etc/hostname", str(mark), "gone", "", "a\0b"))
+        for key, text in (("location", place), ("offset", "-5"), ("length", "10")):
             weight.external_data.add(key=key, value=text)
     elif how == "input":
         model.graph.input[0].type.tensor_type.shape.dim[chance.randrange(4)].dim_value = chance.choice((-3, 1 << 40, 1 << 62, 100000))
     elif how == "type":
         weight.data_type = chance.choice((0, 8, 99, 16, 20))
     elif how == "attribute":
-        node.attribute.append(helper.make_attribute(chance.choice(("axis", "pads", "strides", "group", "kernel_shape")), chance.choice(([-(1 << 60)] * 4, 1 << 40, "x", 0.5))))
+        name, value = chance.choice(("axis", "pads", "strides", "group", "kernel_shape")), chance.choice(([-(1 << 60)] * 4, 1 << 40, "x", 0.5))
+        node.attribute.append(helper.make_attribute(name, value))
     elif how == "domain":
         node.domain = chance.choice(("com.microsoft", "ai.onnx.ml", "evil"))
     else:
@@ -214,7 +218,8 @@ def _pt2(folder: Path, mark: Path) -> Iterator[Job]:
     older: Parts = {"serialized_exported_program.json": json.dumps(next(iter(json_of.values()))).encode(), "version": b"8.2"}
     older |= {f"serialized_{part}.pt": saved.getvalue() for part in ("state_dict", "constants", "example_inputs")}
     yield "pt2: of torch 2.7", "model", str(pack(folder / "older.pt2", older))
-    yield "pt2: compiled", "model", str(pack(folder / "compiled.pt2", with_member({f"{root}/archive_format": b"pt2", f"{root}/archive_version": b"0"}, "data/aotinductor/model/x.so", b"\x7fELF")))
+    compiled = {f"{root}/archive_format": b"pt2", f"{root}/archive_version": b"0", f"{root}/data/aotinductor/model/x.so": b"\x7fELF"}
+    yield "pt2: compiled", "model", str(pack(folder / "compiled.pt2", compiled))
     script = torch.jit.trace(Small().eval(), torch.rand(2, 1, 8, 8))
     torch.jit.save(script, str(folder / "script.pt2"))
     yield "pt2: TorchScript", "model", str(folder / "script.pt2")
@@ -254,7 +259,8 @@ def _onnx(folder: Path, mark: Path) -> Iterator[Job]:
     yield external("offset", "beside.bin", offset="100", length="144")
     yield external("negative", "beside.bin", offset="-1", length="-1")
     yield external("text", "beside.bin", offset="__import__('os')", length="x")
-    for number, sides in enumerate([(-1, 1, 8, 8), (1, 1, 1 << 40, 8), (1, 1 << 31, 8, 8), (1 << 62, 1, 8, 8), (1, -3, 8, 8), (0, 0, 0, 0), (1, 1, 100000, 100000)]):
+    shapes = [(-1, 1, 8, 8), (1, 1, 1 << 40, 8), (1, 1 << 31, 8, 8), (1 << 62, 1, 8, 8), (1, -3, 8, 8), (0, 0, 0, 0), (1, 1, 100000, 100000)]
+    for number, sides in enumerate(shapes):
         onnx.save(graph(sides=sides), str(folder / f"sides-{number}.onnx"))
         yield f"onnx: sides {sides}", "model", str(folder / f"sides-{number}.onnx")
     for number, dims in enumerate([(-4, 1, 3, 3), (1 << 50, 1, 3, 3), (4, 1, 3), (0, 1 << 62)]):
@@ -294,7 +300,8 @@ def _npz(folder: Path, mark: Path) -> Iterator[Job]:
         text = header.encode().ljust(117) + b"\n"
         array = b"\x93NUMPY\x02\x00" + struct.pack("<I", len(text)) + text + pickle.dumps(Payload(mark))
         yield f"npz: header {name}", "npz", str(pack(folder / f"header-{name}.npz", {"x.npy": array, "y.npy": good.getvalue()}))
-    for name, parts in {"names": [("../../x.npy", good.getvalue())], "twice": [("x.npy", good.getvalue()), ("x.npy", array)], "no array": [("x", pickle.dumps(Payload(mark)))]}.items():
+    member, bare = ("x.npy", good.getvalue()), pickle.dumps(Payload(mark))
+    for name, parts in {"names": [("../../x.npy", member[1])], "twice": [member, ("x.npy", array)], "no array": [("x", bare)]}.items():
         yield f"npz: {name}", "npz", str(pack(folder / f"{name}.npz", parts))
 
 

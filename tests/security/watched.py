@@ -24,7 +24,7 @@ LIVE = (
 )  # fmt: skip
 CHANGES = ("os.chmod", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate")
 HOMES = tuple({str(Path(place).resolve()) for place in (*sysconfig.get_paths().values(), Path(__file__).parents[2] / "src")})
-WRITERS = ("matplotlib", "jinja2", "collections", "dataclasses", "numpy", "importlib", "enum", "typing", "namedtuple", "pyparsing")
+WRITERS = ("matplotlib", "jinja2", "collections", "dataclasses", "numpy", "importlib", "enum", "typing", "fontTools")
 """Libraries that write small functions of their own and compile them; torch and sympy, which compile what is in a file, are not among them."""
 QUIET = ("PYTHON", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
 
@@ -42,7 +42,7 @@ class Watch:
         self.armed = False  # what the hook itself does does not count
         try:
             if self.counts(event, args):
-                self.seen.append(f"{event} {args!r}"[:300])
+                self.seen.append(f"{event} {args!r} by {sys._getframe(1).f_globals.get('__name__')}"[:300])
         finally:
             self.armed = True
 
@@ -53,9 +53,9 @@ class Watch:
             return bool(writes) and not self.inside(path)
         if event in CHANGES:
             return not all(self.inside(path) for path in args[: 2 if event == "os.rename" else 1])
-        if event in ("exec", "compile"):
-            where = str(getattr(args[0], "co_filename", "") if event == "exec" else args[1])
-            return not where.startswith((*HOMES, "<frozen")) and sys._getframe(3).f_globals.get("__name__", "").partition(".")[0] not in WRITERS
+        if event == "exec":  # eval too
+            whose = str(sys._getframe(3).f_globals.get("__name__", "")).partition(".")[0]
+            return not str(getattr(args[0], "co_filename", "")).startswith((*HOMES, "<frozen")) and whose not in WRITERS
         if event == "import":
             return False  # a module's code is seen when it is executed
         if event == "os.putenv":
@@ -110,7 +110,7 @@ def reader(path: str) -> object:
     verbs = [
         ["verify", path, "--device", "cpu"], ["report", path, "--out", f"{out}/report", *figures], ["report", path, "--no-figures"], ["compare", path, path],
         ["export", path, "--out", f"{out}/records.csv"], ["export", path, "--format", "parquet"], ["export", path, "--format", "png"],
-        ["export", path, "--format", "png", "--out", f"{out}/png"], ["merge", path, path, "--out", f"{out}/merged"], ["merge", path],
+        ["export", path, "--format", "png", "--out", f"{out}/png"], ["merge", path, path, "--out", f"{out}/merged"],
     ]  # fmt: skip
     said = []
     for verb in verbs:
@@ -119,7 +119,7 @@ def reader(path: str) -> object:
             code = main(verb)
         if "unexpected " in err.getvalue() or code not in (0, 1, 2, 4, 5) or (code in (1, 2) and len(err.getvalue() + shown.getvalue()) < 20):
             raise RuntimeError(f"{verb[0]}: {code} {err.getvalue()}")
-        if code:
+        if code in (1, 2) or (code == 4 and verb[0] == "verify"):
             said.append(f"{verb[0]} ({code}): {(err.getvalue() or shown.getvalue())[:300]}")
     try:
         Pages([Path(path)], Limits(images=2), 1.0).page()

@@ -48,6 +48,11 @@ class Ensemble(Attack):
         return self.attacks[0].measure
 
     @property
+    def minimal(self) -> bool:  # type: ignore[override]
+        """Attacks at a fixed radius alone say nothing beyond the largest of their radii."""
+        return any(member.minimal for member in self.attacks)
+
+    @property
     def can_target(self) -> bool:  # type: ignore[override]
         return all(member.can_target for member in self.attacks)
 

@@ -150,8 +150,14 @@ def robustness(summary: dict[str, Any], epsilons: list[float]) -> str:
         for row in part["robust_accuracy"]:
             if row["epsilon"] in epsilons:
                 interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+                over = f", over {part['records']} records of image and target" if part["over"] == "records" else ""
                 lines.append(
-                    f"{part['attack']}: robust accuracy within {part['distance']} {row['epsilon']:g} is {100 * row['value']:.1f} % ({interval})\n"
+                    f"{part['attack']}: robust accuracy within {part['distance']} {row['epsilon']:g} is {100 * row['value']:.1f} % ({interval}{over})\n"
+                )
+        for epsilon in epsilons:
+            if part["robust_up_to"] is not None and epsilon > part["robust_up_to"]:
+                lines.append(
+                    f"{part['attack']}: looked within {part['distance']} {part['robust_up_to']:g} only; robust accuracy within {epsilon:g} is not known\n"
                 )
     return "".join([*lines, "\n"]) if lines else ""
 

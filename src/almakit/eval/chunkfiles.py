@@ -76,9 +76,13 @@ def read(path: Path, sha256: str) -> dict[str, Array]:
             f"{path} {fault}. Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."
         )
     try:
-        return dict(load(path.read_bytes()))
-    except SafetensorError as error:  # pragma: no cover (a file with the right hash was written by us)
+        found = dict(load(path.read_bytes()))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # a hash fits what somebody made it fit
         raise Corrupt(f"{path} cannot be read: {error}.") from error
+    images = found.get("images")
+    if images is None or images.ndim < 2 or images.dtype.kind not in "uf" or not np.isfinite(images).all():
+        raise Corrupt(f"{path} does not hold images, which almakit always writes there; do not use this folder.")
+    return found
 
 
 def fault_of(path: Path, sha256: str) -> str | None:

@@ -88,13 +88,14 @@ class Database:
         return any(row[1] == column for row in self.rows(f"PRAGMA table_info({table})"))
 
     def check_kinds(self) -> None:
-        """Refuses cells of another kind than their column's: SQLite keeps whatever somebody puts into one."""
-        for table, columns in schema.columns().items():
-            wrong = [f"({test})" for name, test in columns if self.has(table, name)]
-            with explained(self.path):
-                found = self.db.execute(f"SELECT 1 FROM {table} WHERE {' OR '.join(wrong)} LIMIT 1").fetchone() if wrong else None
-            if found:
-                raise StoreError(f"{self.path} holds something in its table {table} that almakit never writes there; do not use it.")
+        """Refuses cells of another kind than their column's, which SQLite keeps as it is given them, and rows that cannot be."""
+        tests = {table: [f"({test})" for name, test in columns if self.has(table, name)] for table, columns in schema.columns().items()}
+        queries = [f"SELECT 1 FROM {table} WHERE {' OR '.join(wrong)}" for table, wrong in tests.items() if wrong]
+        with explained(self.path):
+            for query in (*queries, *schema.RULES):
+                if self.db.execute(f"{query} LIMIT 1").fetchone():
+                    what = query.split()[3]
+                    raise StoreError(f"{self.path} holds something in its table {what} that almakit never writes there; do not use it.")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

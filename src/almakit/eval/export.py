@@ -25,7 +25,7 @@ def flat_rows(run: Run) -> list[dict[str, Any]]:
     names, infos = run.class_names, {info.index: info for info in run.attacks}
     rows = []
     for record in run.records:
-        image, info = run.images[record.image], infos[record.attack]
+        image, info = run.image[record.image], infos[record.attack]
         rows.append({
             "model": run.meta.get("model"), "data": run.meta.get("data"), "attack": info.text, "distance_name": info.distance,
             "image": record.image, "id": image.id, "sha256": image.sha256, "label": image.label,
@@ -102,10 +102,10 @@ def export_png(run: Run, folder: Path, attack: str | None = None) -> tuple[int, 
                 target = "" if record.target is None else f"-to-{record.target:d}"
                 file = f"{attack_folder(info)}/{record.image:06d}{target}.png"
                 _write_png(Image, inside(folder, file), image)
-                row: dict[str, Any] = {"file": file, "label": run.images[record.image].label}
+                row: dict[str, Any] = {"file": file, "label": run.image[record.image].label}
                 row |= {} if record.target is None else {"target": record.target}
                 listed.append(
-                    row | {"id": run.images[record.image].id, "attack": info.text, "distance_8bit": record.measured_8bit}
+                    row | {"id": run.image[record.image].id, "attack": info.text, "distance_8bit": record.measured_8bit}
                 )
     if not listed:
         raise BadInput("no stored image fools the model after rounding to 8 bits; run the attack with --bits 8.")

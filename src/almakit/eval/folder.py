@@ -14,9 +14,9 @@ import numpy as np
 
 from . import chunkfiles
 from .chunkfiles import Array
-from .failures import StoreError, understood, writable
+from .failures import Corrupt, SpecChanged, StoreError, understood, writable
 from .records import AttackInfo, ImageInfo, Record, Trace
-from .spec import RunSpec
+from .spec import AUTO, RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
 
 SPEC, SUMMARY = "run.toml", "summary.json"
@@ -39,6 +39,20 @@ def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
     return f"adversarials/{attack_folder(info)}/{key.chunk:05d}{turn}.safetensors"
 
 
+def spec_of(folder: Path, store: Store) -> RunSpec:
+    """The specification in a run folder; refused where it is not the one whose hash the folder's database ``store`` recorded."""
+    spec = RunSpec.from_toml(folder / SPEC)
+    recorded = store.meta("spec_sha256")
+    if recorded is not None and recorded != spec.sha256:
+        raise SpecChanged(
+            f"{folder / SPEC} is not the one that {store.path.name} beside it was made with (edited, cut off, or of another run); bring the old one back: "
+            f"the database keeps it, sqlite3 {store.path} \"SELECT value FROM meta WHERE key = 'spec'\" prints it."
+        )
+    if spec.batch_size == AUTO:
+        raise Corrupt(f"{folder / SPEC} leaves the batch size open, which the run.toml of a run that has begun never does; do not use this folder.")
+    return spec
+
+
 class Run:
     """What a run left behind. ``Run(folder)`` opens any run folder, finished or not; what has been read once is kept."""
 
@@ -51,13 +65,10 @@ class Run:
             store.check_facts()
             self.meta = store.all_meta()
             self.attacks: list[AttackInfo] = store.attacks()
+            self.spec = spec_of(self.folder, store)
 
     def _store(self) -> Store:
         return open_folder(self.folder)
-
-    @cached_property
-    def spec(self) -> RunSpec:
-        return RunSpec.from_toml(self.folder / SPEC)
 
     @cached_property
     def _work(self) -> tuple[list[ImageInfo], list[Record], list[ChunkRow], list[FailureRow]]:
@@ -67,8 +78,13 @@ class Run:
 
     @property
     def images(self) -> list[ImageInfo]:
-        """The clean images, in order."""
+        """The clean images, in order; where chunks are missing their places are not their indices: see ``image``."""
         return self._work[0]
+
+    @cached_property
+    def image(self) -> dict[int, ImageInfo]:
+        """The clean images by their index in the run, which is what ``Record.image`` names."""
+        return {info.index: info for info in self.images}
 
     @property
     def records(self) -> list[Record]:
@@ -133,6 +149,9 @@ class Run:
         loaded = {
             chunk: self._tensors(ChunkKey(CLEAN, -1, chunk))["images"] for chunk in {places[image] for image in wanted}
         }
+        for i in wanted:
+            if i - first[places[i]] >= len(loaded[places[i]]):
+                raise Corrupt(f"{self.folder / original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} is not among them.")
         return np.stack([chunkfiles.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
 
     def adversarials(self, records: list[Record]) -> Array:
@@ -146,8 +165,15 @@ class Run:
             file = str(record.file)
             if file not in loaded:
                 loaded[file] = chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file]))["images"]
-            out.append(chunkfiles.unpack(loaded[file][int(record.slot or 0)]))
+            slot = int(record.slot or 0)
+            if not 0 <= slot < len(loaded[file]):
+                raise Corrupt(f"{self.folder / file} holds {len(loaded[file])} images, none at place {slot}, where the database has image {record.image}.")
+            out.append(chunkfiles.unpack(loaded[file][slot]))
         return np.stack(out)
+
+    def stored_in(self, row: ChunkRow) -> int:
+        """How many images a chunk's file holds."""
+        return len(chunkfiles.read(chunkfiles.inside(self.folder, str(row.file)), str(row.sha256))["images"])
 
     def _tensors(self, key: ChunkKey) -> dict[str, Array]:
         row = next((row for row in self.chunks if row.key == key), None)

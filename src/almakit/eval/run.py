@@ -25,6 +25,7 @@ from .interrupt import Stop
 from .lock import only_writer
 from .loop import Engine, Loop
 from .progress import Silent
+from .same_model import same_answers
 from .spec import AUTO, RunSpec
 from .store import Store, database_name
 from .subject import data_sha256, model_name, open_data, open_model
@@ -127,6 +128,7 @@ def execute(
     facts = {
         "weights_sha256": subject.weights_sha256,
         "code_sha256": subject.code_sha256,
+        "imports_sha256": subject.imports_sha256,
         "data_sha256": data_sha256(dataset.ids, hashes, dataset.labels.tolist(), chosen),
         "images": str(len(dataset)),
         "class_names": json.dumps(dataset.class_names) if dataset.class_names else None,
@@ -145,6 +147,7 @@ def execute(
         with only_writer(database), _opened(spec, out, database) as store:
             agree(store, bench, facts)
             todo = remaining(store, bench, shard, out, show)
+            same_answers(bench, todo)
             if todo or not bench.classes:
                 if begun:
                     findings = check(bench, preflight, show)
@@ -158,7 +161,7 @@ def execute(
         tell(trackers, {"event": "end", "ending": "done", "summary": run.summary})
         return run
     tell(trackers, {"event": "end", "ending": "done", "summary": None})
-    return Run(out, keep) if (out / database_name()).is_file() else _ShardRun(out, shard)
+    return _ShardRun(out, shard, keep)
 
 
 def _opened(spec: RunSpec, out: Path, database: Path) -> Store:
@@ -169,11 +172,11 @@ def _opened(spec: RunSpec, out: Path, database: Path) -> Store:
 
 
 class _ShardRun(Run):
-    """A shard's own records, before the shards are joined."""
+    """A shard's own records, whether the shards are joined or not."""
 
-    def __init__(self, place: Path, shard: tuple[int, int]):
+    def __init__(self, place: Path, shard: tuple[int, int], keep: tempfile.TemporaryDirectory[str] | None):
         self.shard = shard
-        super().__init__(place)
+        super().__init__(place, keep)
 
     def _store(self) -> Store:
         return Store(self.folder / database_name(self.shard), read_only=True)

@@ -110,6 +110,15 @@ CREATE TABLE failures (        -- pieces of work that were given up; the next st
 LATER = {"chunks": ("rows_sha256", "ALTER TABLE chunks ADD COLUMN rows_sha256 TEXT")}
 """Columns that databases begun by an earlier almakit lack, and how they get them."""
 
+RULES = (
+    "SELECT 1 FROM meta WHERE key IN ('images', 'classes') AND (value = '' OR value GLOB '*[^0-9]*' OR length(value) > 15)",
+    "SELECT 1 FROM attacks WHERE attack < 0",
+    "SELECT 1 FROM images WHERE image < 0 OR image >= (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'images')",
+    "SELECT 1 FROM chunks WHERE images < 1 OR batch < 1 OR (kind = 'attack' AND attack NOT IN (SELECT attack FROM attacks))",
+    "SELECT 1 FROM results WHERE slot < 0 OR attack NOT IN (SELECT attack FROM attacks)",
+)
+"""What never has a row in a database that almakit wrote."""
+
 
 @cache
 def columns() -> dict[str, list[tuple[str, str]]]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..core.oracle import Model
 from ..data.dataset import Dataset
+from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from .attacktext import fingerprint
 from .spec import AUTO, RunSpec
@@ -37,6 +38,7 @@ class Subject:
     working: torch.dtype  # what images and distances are in
     native: torch.dtype | None  # what the model's weights are in, None for a function
     autocast: torch.dtype | None
+    imports_sha256: str | None = None  # of the files that a .py file imports from its own folder
     classes: list[int] = field(default_factory=list)  # how many it has, once it has answered
 
     @torch.no_grad()
@@ -55,6 +57,12 @@ class Subject:
                 raise BadModel(f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before; it must always have the same classes.")
             parts.append(answer.cpu().double())
         return torch.cat(parts)
+
+    @property
+    def near(self) -> float:
+        """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and precisions differ."""
+        exact = self.device.type == "cpu" and self.native in (None, torch.float32, torch.float64)
+        return 1e-4 if exact else 1e-2
 
     def place(self, x: Tensor) -> Tensor:
         """``x`` (B, ...) as the model takes it: on its device, in its precision."""
@@ -119,6 +127,7 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         working,
         None if first is None else first.dtype,
         autocast_of(spec.dtype),
+        imports_sha256(file) if (file := _file_of(model)) is not None and file.suffix == ".py" else None,
     )
 
 
@@ -127,11 +136,15 @@ def autocast_of(dtype: str) -> torch.dtype | None:
     return PRECISION[dtype] if dtype in ("bfloat16", "float16") else None
 
 
-def _file_sha256(uri: object) -> str | None:
+def _file_of(uri: object) -> Path | None:
+    """The file a model is loaded from, where it is one that holds more than weights."""
     file = Path(re.sub(r"(\.py):\w+\Z", r"\1", uri)).expanduser() if isinstance(uri, str) else None
-    if file is None or file.suffix not in (".py", ".pt2", ".onnx") or not file.is_file():
-        return None
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return file if file is not None and file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
+
+
+def _file_sha256(uri: object) -> str | None:
+    file = _file_of(uri)
+    return None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def weights_sha256(model: Model) -> str | None:

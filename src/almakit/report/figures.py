@@ -92,7 +92,7 @@ def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, Attack
     for column in columns:
         label = labels[id(column)]
         colour, mark = palette.slot(methods.index(label.method))
-        xs, ys = steps(found[id(column)], edge)
+        xs, ys = steps(found[id(column)], min(edge, column.reach))
         (line,) = panel.plot(xs, ys, color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash], drawstyle="steps-post",
                              marker=MARKS[mark], markersize=3, markevery=0.12)  # fmt: skip
         handles.setdefault(label.label, line)
