@@ -134,3 +134,10 @@ def from_file(program: Any, mark: Path) -> None:
         {"name": "filename", "arg": {"as_string": str(mark)}, "kind": 1}, {"name": "shared", "arg": {"as_bool": True}, "kind": 1},
         {"name": "size", "arg": {"as_int": 16}, "kind": 1},
     ]  # fmt: skip
+
+
+def evil_py(folder: Path, mark: Path) -> Path:
+    """A Python file that leaves a mark when it is imported, and when its function is called."""
+    path = folder / "evil.py"
+    path.write_text(f"open({str(mark)!r}, 'w')\ndef f(*a, **k):\n    open({str(mark)!r}, 'w')\n")
+    return path

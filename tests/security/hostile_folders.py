@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from safetensors.numpy import save
-from security.hostile_files import Payload
+from security.hostile_files import Payload, evil_py
 
 from almakit.eval import rows, rowsums
 from almakit.eval.spec import RunSpec
@@ -96,8 +96,7 @@ def cases(mark: Path, victim: Path) -> dict[str, list[Change]]:
     """Hostile folders by name: what is done to a good one. ``mark`` is made by whatever executes, ``victim`` is a folder nobody may write to."""
     import numpy as np
 
-    code = mark.parent / "evil.py"
-    code.write_text(f"open({str(mark)!r}, 'w')\ndef f(*a, **k):\n    open({str(mark)!r}, 'w')\n")
+    code = evil_py(mark.parent, mark)
     evil, checkpoint = f"{code}:f", mark.parent / "evil.pt"
     torch.save({"state_dict": {}, "more": Payload(mark)}, checkpoint)
     named = "INSERT OR REPLACE INTO meta VALUES"

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from eval.small_runs import Net, images, small_run
+from security.hostile_files import Payload
 
 import almakit
 from almakit import attacks, data, models
@@ -37,16 +38,6 @@ from almakit.report.watch import HOST, Pages, Server
 
 SOURCE = Path(almakit.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-
-
-class Payload:
-    """Unpickled, it leaves a file: proof that code ran."""
-
-    def __init__(self, mark: Path):
-        self.mark = str(mark)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (open, (self.mark, "w"))
 
 
 def evil_checkpoint(path: Path, mark: Path) -> Path:

@@ -106,7 +106,7 @@ def reader(path: str) -> object:
     from almakit.report.payload import Limits
     from almakit.report.watch import Pages
 
-    out, figures = f"{path}-out", [] if path.endswith(("0", "9")) else ["--no-figures"]  # figures take seconds: one folder in five
+    out, figures = f"{path}-out", [] if path.endswith("0") else ["--no-figures"]  # figures take seconds: one folder in ten
     verbs = [
         ["verify", path, "--device", "cpu"], ["report", path, "--out", f"{out}/report", *figures], ["report", path, "--no-figures"], ["compare", path, path],
         ["export", path, "--out", f"{out}/records.csv"], ["export", path, "--format", "parquet"], ["export", path, "--format", "png"],

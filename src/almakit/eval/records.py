@@ -120,5 +120,10 @@ class Trace:
 
 
 def plain_cell(value: Any) -> Any:
-    """A cell that a spreadsheet takes for text and not for a formula; numbers stay numbers."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    """A cell that a spreadsheet takes for text and not for a formula; numbers stay numbers.
+
+    A carriage return becomes a space: csv does not quote it, and readers begin a new row there.
+    """
+    if not isinstance(value, str):
+        return value
+    return f"{chr(39) if value.startswith(FORMULA) else ''}{value}".replace("\r", " ")

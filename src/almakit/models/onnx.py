@@ -126,6 +126,8 @@ def _tensor(value: Any, folder: Path) -> Tensor:
     """An ONNX tensor's values; what it keeps in another file is read from beside the model and from nowhere else."""
     import onnx
 
+    if any(side < 0 for side in value.dims):
+        raise BadModel(f"the ONNX file holds a tensor of shape {tuple(value.dims)}, which cannot be; export it again.")
     if value.data_location == onnx.TensorProto.EXTERNAL:
         facts = {entry.key: entry.value for entry in value.external_data}
         file = PurePath(facts.get("location", ""))
