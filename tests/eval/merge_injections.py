@@ -1,4 +1,7 @@
-"""Merges killed at a step of their own: a file opened to be written, renamed or removed, a statement that changes the database. The target is as it was, or all is in it."""
+"""Merges killed at a step of their own: a file opened to be written, renamed or removed, a statement that changes the database.
+
+The target is then as it was, or all is in it.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,8 @@ class MergeArena:
             if not target.exists():
                 return ""
             return "" if contents(target) == self.expected and len(Run(target).records) == 40 else "a new folder is there and not whole"
-        changed = [path.name for path, content in before.items() if path.suffix not in (".sqlite", ".lock") and (not path.is_file() or path.read_bytes() != content)]
+        kept = {path: content for path, content in before.items() if path.suffix not in (".sqlite", ".lock")}
+        changed = [path.name for path, content in kept.items() if not path.is_file() or path.read_bytes() != content]
         if changed:
             return f"{changed} were changed"
         if not (target / "records.sqlite").is_file():

@@ -18,6 +18,7 @@ from almakit.eval.export import flat_rows
 from almakit.eval.failures import SpecChanged
 from almakit.eval.folder import Run
 from almakit.eval.merge import merge
+from almakit.eval.records import MEASURED
 from almakit.eval.spec import RunSpec
 from almakit.eval.subject import open_model
 from almakit.eval.verify import verify_run
@@ -82,8 +83,7 @@ def test_item_4_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, caps
 def test_item_4_a_hidden_success_is_noticed(colours, tmp_path):
     """A success that was made a failure, with nothing left of it in its row: its image is still in the file."""
     shutil.copytree(colours, tmp_path / "run")
-    names = "prediction, measured, l0, l1, l2, linf, ssim, ciede2000, measured_8bit, slot, distance".split(", ")
-    gone = ", ".join(f"{name} = NULL" for name in names)
+    gone = ", ".join(f"{name} = NULL" for name in (*MEASURED, "prediction", "measured", "measured_8bit", "slot", "distance"))
     forge(tmp_path / "run", lambda db: db.execute(f"UPDATE results SET status = 'failed', top = '[]', fooled = 0, fooled_8bit = 0, {gone} WHERE image = 5"))
     assert any("the stored images" in said for said in noticed(tmp_path / "run"))
     shutil.copytree(colours, tmp_path / "other")
