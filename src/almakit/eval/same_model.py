@@ -42,8 +42,8 @@ def same_answers(bench: Bench, todo: Sequence[ChunkKey]) -> None:
         first, now = sample[differing[0]], _says(logits[differing[0]])
         raise SpecChanged(
             f"the model {bench.spec.model} answers otherwise than when this run began: {len(differing)} of {len(sample)} stored images that were asked about "
-            f"again differ, image {first.id} for one (then class {first.top[0][0]} with {first.top[0][1]:.4f}, now {now}). Bring the old model back (its code, what "
-            "its functions and attributes refer to, its settings), or choose another folder (--out) for a new run."
+            f"again differ, image {first.id} for one (then class {first.top[0][0]} with {first.top[0][1]:.4f}, now {now}). Bring the old model back (its code, "
+            "what its functions and attributes refer to, its settings), or choose another folder (--out) for a new run."
         )
 
 
