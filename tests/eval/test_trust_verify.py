@@ -50,6 +50,14 @@ def test_item_4_an_honest_folder_has_nothing_to_hide(colours):
     assert statuses >= {"success", "already-wrong"} and all(r.measures["ssim"] is not None for r in Run(colours).records if r.claimed)
 
 
+@pytest.mark.parametrize("settings", [{"dtype": "float64"}, {"targets": "all"}, {"targets": "least-likely", "bits": 8}, {"dtype": "bfloat16"}], ids=str)
+def test_item_4_honest_folders_of_every_kind_pass(settings, tmp_path):
+    """Among them an attack that finds next to nothing, so that all that is judged is a clean image that was wrong from the start."""
+    run = small_run(tmp_path, attacks=[ATTACKS[0], "apgd(distance=linf, steps=2, epsilon=0.0001)"], limit=16, **settings)
+    found = verify_run(run, open_model(Net(), run.spec))
+    assert found.good, found.sentences()
+
+
 @pytest.mark.parametrize(("table", "column"), NUMBERS, ids=lambda name: str(name))
 def test_item_4_verify_notices_every_stored_number(table, column, colours, tmp_path):
     for seed in range(3):
