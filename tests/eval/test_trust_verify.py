@@ -74,7 +74,7 @@ def test_item_4_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, caps
     assert main([*command, str(tmp_path / "run")]) == 0
     verify = ["verify", str(tmp_path / "run"), "--model", f"{source}:model"]
     assert main(verify) == 0
-    assert "every number that can be computed again is the stored one" in capsys.readouterr().out
+    assert "Every number that can be computed again is the stored one" in capsys.readouterr().out
     forge(tmp_path / "run", lambda db: db.execute("UPDATE results SET measured = measured * 0.1"))
     assert main(verify) == 4
     said = capsys.readouterr().out
