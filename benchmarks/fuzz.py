@@ -45,19 +45,22 @@ def main() -> None:
 
         replace_section(ROOT / "docs" / "reliability.md", "fuzz", table(json.loads(RESULTS.read_text())))
         return
+    kept = json.loads(RESULTS.read_text()) if args.only else {}
+    if kept and kept["times"] != args.times:
+        parser.error(f"the kept counts are of --times {kept['times']}: give the same, or leave --only out.")
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         counts = Path(place) / "counts.json"
         environment = {**os.environ, "ALMAKIT_FUZZ": str(args.times), "ALMAKIT_FUZZ_COUNTS": str(counts), "OMP_NUM_THREADS": "1"}
-        chosen = [f"tests/fuzz/test_fuzz_{name}.py" for name in args.only] or ["tests/fuzz"]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
+        files = [f"tests/fuzz/test_fuzz_{name}.py" for name in args.only] or ["tests/fuzz"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
         passed = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
         found = json.loads(counts.read_text()) if counts.is_file() else {}
-    minutes = (time.monotonic() - begin) / 60
-    if args.only:
-        kept = json.loads(RESULTS.read_text())
-        found, minutes, passed = {**kept["counts"], **found}, kept["minutes"] + minutes, kept["passed"] and passed
-    results = {"date": time.strftime("%Y-%m-%d"), "times": args.times, "minutes": minutes, "passed": passed, "counts": found}
+    results = {"date": time.strftime("%Y-%m-%d"), "times": args.times, "minutes": (time.monotonic() - begin) / 60, "passed": passed, "counts": found}
+    if kept:
+        results |= {"counts": {**kept["counts"], **found}, "passed": passed and kept["passed"], "minutes": results["minutes"] + kept["minutes"]}
+        if kept["date"] != results["date"]:
+            results["date"] = f"{kept['date'].partition(' ')[0]} to {results['date']}"
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(table(results))

@@ -18,6 +18,7 @@ from almakit.eval.export import flat_rows
 from almakit.eval.failures import SpecChanged
 from almakit.eval.folder import Run
 from almakit.eval.merge import merge
+from almakit.eval.records import MEASURED
 from almakit.eval.spec import RunSpec
 from almakit.eval.subject import open_model
 from almakit.eval.verify import verify_run
@@ -49,6 +50,14 @@ def test_item_4_an_honest_folder_has_nothing_to_hide(colours):
     assert statuses >= {"success", "already-wrong"} and all(r.measures["ssim"] is not None for r in Run(colours).records if r.claimed)
 
 
+@pytest.mark.parametrize("settings", [{"dtype": "float64"}, {"targets": "all"}, {"targets": "least-likely", "bits": 8}, {"dtype": "bfloat16"}], ids=str)
+def test_item_4_honest_folders_of_every_kind_pass(settings, tmp_path):
+    """Among them an attack that finds next to nothing, so that all that is judged is a clean image that was wrong from the start."""
+    run = small_run(tmp_path, attacks=[ATTACKS[0], "apgd(distance=linf, steps=2, epsilon=0.0001)"], limit=16, **settings)
+    found = verify_run(run, open_model(Net(), run.spec))
+    assert found.good, found.sentences()
+
+
 @pytest.mark.parametrize(("table", "column"), NUMBERS, ids=lambda name: str(name))
 def test_item_4_verify_notices_every_stored_number(table, column, colours, tmp_path):
     for seed in range(3):
@@ -65,7 +74,7 @@ def test_item_4_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, caps
     assert main([*command, str(tmp_path / "run")]) == 0
     verify = ["verify", str(tmp_path / "run"), "--model", f"{source}:model"]
     assert main(verify) == 0
-    assert "every number that can be computed again is the stored one" in capsys.readouterr().out
+    assert "Every number that can be computed again is the stored one" in capsys.readouterr().out
     forge(tmp_path / "run", lambda db: db.execute("UPDATE results SET measured = measured * 0.1"))
     assert main(verify) == 4
     said = capsys.readouterr().out
@@ -82,8 +91,7 @@ def test_item_4_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, caps
 def test_item_4_a_hidden_success_is_noticed(colours, tmp_path):
     """A success that was made a failure, with nothing left of it in its row: its image is still in the file."""
     shutil.copytree(colours, tmp_path / "run")
-    names = "prediction, measured, l0, l1, l2, linf, ssim, ciede2000, measured_8bit, slot, distance".split(", ")
-    gone = ", ".join(f"{name} = NULL" for name in names)
+    gone = ", ".join(f"{name} = NULL" for name in (*MEASURED, "prediction", "measured", "measured_8bit", "slot", "distance"))
     forge(tmp_path / "run", lambda db: db.execute(f"UPDATE results SET status = 'failed', top = '[]', fooled = 0, fooled_8bit = 0, {gone} WHERE image = 5"))
     assert any("the stored images" in said for said in noticed(tmp_path / "run"))
     shutil.copytree(colours, tmp_path / "other")

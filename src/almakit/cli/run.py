@@ -1,6 +1,6 @@
 """Attacks a model's images with one attack or several and leaves a run folder: records, images, summary.json.
 
-The same command goes on where it was stopped, and does nothing when all is done. run.toml in the folder is the run's
+The same command goes on where it was stopped; when all is done it only makes sure that the model is still the same. run.toml in the folder is the run's
 specification and itself a config: almakit run --config runs/a/run.toml.
 
   almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "alma(distance=l2, steps=100)" --out runs/a

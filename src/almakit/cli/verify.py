@@ -100,7 +100,7 @@ def _run(args: argparse.Namespace) -> int:
     if any(v.confirmed < v.claimed or v.changed or v.misreported for v in found):
         print("Not every claim holds: see the columns confirmed, judged otherwise and wrong distance.")
     elif found.good and not other_weights:
-        print("Every claimed success fools the model, and every number that can be computed again is the stored one.")
+        print("Every claimed success fools the model. Every number that can be computed again is the stored one.")
     print(NOT_CHECKED)
     return DONE if found.good and not other_weights else FAILED_IMAGES
 

@@ -15,7 +15,7 @@ from .folder import Run
 from .records import ALREADY_WRONG, INVALID, MEASURED, SUCCESS, AttackInfo, ImageInfo, Record, Top
 from .store import ATTACK, CLEAN
 from .subject import data_sha256
-from .targets import rule_target
+from .targets import round_target, rule_target
 from .verdict import Judgement
 
 PLAIN = ("l0", "l1", "l2", "linf")
@@ -88,8 +88,8 @@ def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clea
     """Compares what is decided beforehand: the target, the limits, and whether there was anything to do (``clean`` (K,): probabilities)."""
     where, spec, classes = f"image {image.id}", run.spec, len(clean)
     if spec.targets == "all":
-        if record.target is None or not 0 <= record.target < classes or record.target == image.label:
-            found.note("the target", where, record.target, "another class than the label")
+        if record.target != (target := round_target(image.label, record.round, classes)):
+            found.note("the target", where, record.target, target)
     elif record.target != image.target:
         found.note("the target", where, record.target, image.target)
     most = math.inf if spec.budget is None else spec.budget
@@ -172,8 +172,7 @@ def _chunks(found: Differences, run: Run, expected: int) -> None:
     size = int(run.spec.batch_size)
     places = {info.index: info.chunk for info in run.images}
     clean = Counter(places.values())
-    records = Counter((record.attack, places[record.image]) for record in run.records)
-    rounds = Counter((row.key.attack, row.key.chunk) for row in run.chunks if row.key.kind == ATTACK)
+    records = Counter((record.attack, places[record.image], record.round) for record in run.records)
     slots: dict[str | None, list[int]] = {}
     for record in run.records:
         if record.slot is not None:
@@ -183,8 +182,8 @@ def _chunks(found: Differences, run: Run, expected: int) -> None:
         whole = min(size, expected - key.chunk * size)
         if row.images != whole or clean[key.chunk] != whole:
             found.note("the images of a chunk", where, f"{row.images}, with {clean[key.chunk]} rows", whole)
-        if key.kind != CLEAN and records[key.attack, key.chunk] != whole * rounds[key.attack, key.chunk]:
-            found.note("the records of a chunk", where, records[key.attack, key.chunk], whole * rounds[key.attack, key.chunk])
+        if key.kind != CLEAN and records[key.attack, key.chunk, key.round] != whole:
+            found.note("the records of a chunk", where, records[key.attack, key.chunk, key.round], whole)
         stored = 0 if row.file is None else run.stored_in(row)
         if key.kind != CLEAN and sorted(slots.get(row.file, [])) != list(range(stored)):
             found.note("the stored images", where, f"records of {len(slots.get(row.file, []))}", f"{stored} in the file")

@@ -222,6 +222,8 @@ def _bring(row: ChunkRow, source: Path, target: Path, written: list[Path]) -> No
         content = (source / row.file).read_bytes()
     if hashlib.sha256(content).hexdigest() != row.sha256:
         raise Corrupt(f"{source / row.file} changed while it was copied; let the shard's run finish first.")
+    for left in place.parent.glob(f".{place.name}.*"):  # by a merge that was killed while it wrote
+        left.unlink()
     if not place.exists():
         written.append(place)
     write_bytes(place, content)

@@ -78,6 +78,7 @@ class Record:
     slot: int | None = None  # its row in the chunk's file of adversarial images, None where none is stored
     file: str | None = None  # that file, relative to the run folder
     seconds: float = 0.0  # wall time of its chunk divided by the images in it
+    round: int = 0  # with targets=all: in which round over the chunk its target's turn came; as stored
 
     @property
     def attacked(self) -> bool:

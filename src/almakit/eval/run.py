@@ -56,8 +56,9 @@ def evaluate(
     ``model`` is a URI, a torch module or a function from images to logits; ``data`` a URI, a data set or a pair (images (N, C, H, W) in [0, 1],
     labels (N,)); ``attacks`` are texts or attack objects. ``out`` is the run folder (a temporary one by default, gone with the returned ``Run``).
     ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
-    an interrupted run and does nothing for a finished one. ``epsilons`` are radii the summary gives robust accuracy at. ``engine="ray"`` has
-    the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``, or host:port), ``workers`` tasks at a time at most.
+    an interrupted run; of a finished one it only makes sure that the model is still the same. ``epsilons`` are radii the summary gives
+    robust accuracy at. ``engine="ray"`` has the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``, or host:port),
+    ``workers`` tasks at a time at most.
     ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
     """
     built = build_all(attacks)

@@ -20,12 +20,12 @@ SAMPLE = 16
 def same_answers(bench: Bench, todo: Sequence[ChunkKey]) -> None:
     """Asks the model about a sample of the images whose clean pass is stored, and refuses one that answers otherwise than it did then.
 
-    One forward pass of at most ``SAMPLE`` images, which counts for none of them. A model whose answers change from pass to pass is held to no
-    more than it holds itself to.
+    One forward pass of at most ``SAMPLE`` images, which counts for none of them. Images without finite logits then are not asked about: a fault may
+    have passed. A model whose answers change from pass to pass is held to no more than it holds itself to.
     """
     open_chunks = {key.chunk for key in todo if key.kind == CLEAN}
-    stored = [info for info in bench.known.values() if info.chunk not in open_chunks]
-    sample = sorted(stored, key=lambda info: (info.top[0][1] if info.top else 0.0, info.index))[:SAMPLE]
+    stored = [info for info in bench.known.values() if info.chunk not in open_chunks and info.top]
+    sample = sorted(stored, key=lambda info: (info.top[0][1], info.index))[:SAMPLE]
     if not sample:
         return
     subject, size = bench.subject, min(bench.batch, SAMPLE)
@@ -39,26 +39,20 @@ def same_answers(bench: Bench, todo: Sequence[ChunkKey]) -> None:
     near = max(subject.near, 4 * float(torch.nan_to_num(other, nan=0.0).abs().max()))
     differing = [place for place, value in enumerate(apart) if value > near]
     if differing:
-        first = sample[differing[0]]
+        first, now = sample[differing[0]], _says(logits[differing[0]])
         raise SpecChanged(
             f"the model {bench.spec.model} answers otherwise than when this run began: {len(differing)} of {len(sample)} stored images that were asked about "
-            f"again differ, image {first.id} for one (then {_said(first)}, now {_says(logits[differing[0]])}). Bring the old model back (its code, what "
-            "its functions and attributes refer to, its settings), or choose another folder (--out) for a new run."
+            f"again differ, image {first.id} for one (then class {first.top[0][0]} with {first.top[0][1]:.4f}, now {now}). Bring the old model back (its code, "
+            "what its functions and attributes refer to, its settings), or choose another folder (--out) for a new run."
         )
 
 
 def _apart(info: ImageInfo, logits: Tensor) -> float:
     """The largest difference between the recorded probabilities of an image and those of ``logits`` (K,); infinite where they cannot be compared."""
-    if not bool(torch.isfinite(logits).all()) or info.prediction < 0:
-        return 0.0 if info.prediction < 0 and not bool(torch.isfinite(logits).all()) else float("inf")
-    if any(label >= len(logits) for label, _ in info.top):
+    if not bool(torch.isfinite(logits).all()) or any(not 0 <= label < len(logits) for label, _ in info.top):
         return float("inf")
     now = torch.softmax(logits, 0)
     return max(abs(float(now[label]) - probability) for label, probability in info.top)
-
-
-def _said(info: ImageInfo) -> str:
-    return f"class {info.top[0][0]} with {info.top[0][1]:.4f}" if info.top else "no finite logits"
 
 
 def _says(logits: Tensor) -> str:

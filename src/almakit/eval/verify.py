@@ -118,7 +118,7 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clea
     claimed = [record for record in records if record.claimed]
     for begin in range(0, len(claimed), 256):
         part = claimed[begin : begin + 256]
-        x = _originals(run, [record.image for record in part])
+        x = _originals(run, [record.image for record in part]).to(subject.working)
         own = [row for row, record in enumerate(part) if record.slot is not None]
         stored = x.clone()
         if own:
