@@ -93,10 +93,11 @@ def test_plain_networks_have_the_layers_they_are_asked_for() -> None:
 
 def test_a_network_outside_the_zoo_is_trained_and_measured_on_the_images_that_are_given() -> None:
     entry = Entry("narrow", lambda: small.plain((1, 28, 28), "", (16,)), "a test's", "mnist", (1, 28, 28))
-    recipe = train.Recipe("narrow", kind="pgd", epochs=2, batch_size=32, shift=0, options={"radius": 0.05, "steps": 2})
+    recipe = train.Recipe("narrow", kind="pgd", epochs=2, batch_size=32, shift=0, options={"radius": 2 / 255, "steps": 2})
     seen = data.load("mnist", split="train", limit=40)
     trained = train.train(recipe, entry=entry, limit=256, test=seen)
     assert trained.log["test_images"] == trained.log["measured_images"] == 40
+    assert trained.log["epsilon"] == 2 / 255
     assert trained.log["clean_accuracy"] == round(100 * train.accuracy(trained.model, *seen.tensors()), 3)
     assert trained.model.name == "narrow" and trained.model.network[1].out_features == 16
     with pytest.raises(BadInput, match="no architecture called 'narrow'"):

@@ -184,7 +184,8 @@ def _robustness(recipe: Recipe, model: Classifier, x: Tensor, labels: Tensor) ->
     measure = getattr(_kind(recipe.kind), "measure", None)
     if measure is None:
         return {}
-    return {"measured_images": len(x), **{name: round(value, 3) for name, value in measure(model, x, labels, **recipe.options).items()}}
+    found = measure(model, x, labels, **recipe.options)
+    return {"measured_images": len(x), **{name: value if name == "epsilon" else round(value, 3) for name, value in found.items()}}
 
 
 def accuracy(model: nn.Module, x: Tensor, labels: Tensor, batch_size: int = 500) -> float:
