@@ -56,6 +56,10 @@ def test_every_network_is_the_one_its_recipe_made(name: str) -> None:
     assert round(200 * train.accuracy(model, x, labels)) == pytest.approx(log["few_right"], abs=1)
 
 
+def test_the_readme_has_the_table_of_the_logs() -> None:
+    assert "\n".join(pool.rows()) in (FILE.parent / "README.md").read_text(encoding="utf-8")
+
+
 def test_all_weights_together_stay_small() -> None:
     assert sum(file.stat().st_size for file in (FILE.parent / "weights").iterdir()) <= 10e6
 
