@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import load as load_data
+from ..data.dataset import Dataset
 from ..errors import BadInput
 from ..models.classifier import Classifier, state_sha256
 from ..models.zoo import ZOO, Entry, build
@@ -91,8 +92,10 @@ def recipes() -> dict[str, Recipe]:
 def train(
     recipe: Recipe,
     *,
+    entry: Entry | None = None,
     limit: int | None = None,
     test_limit: int | None = None,
+    test: Dataset | None = None,
     trace: Trace | None = None,
     checkpoint: Path | None = None,
     batch_trace: BatchTrace | None = None,
@@ -102,11 +105,14 @@ def train(
     All randomness comes from ``recipe.seed``: the first weights, the order, the shifts, dropout and whatever the objective draws from its
     generator. The caller's random state is left as it was. ``limit`` takes the first training images only. With ``checkpoint`` the state is
     kept in that file after every epoch, and a training that finds its own file there goes on to the same weights, bit for bit.
+
+    ``entry`` describes a network that is not in the zoo; ``test`` are images to measure on instead of (the first ``test_limit`` of) the test split.
     """
-    recipe = settled(recipe)
-    entry, objective = ZOO[recipe.model], _kind(recipe.kind).objective(**recipe.options)
+    recipe = settled(recipe, entry)
+    entry, objective = entry or ZOO[recipe.model], _kind(recipe.kind).objective(**recipe.options)
     begun = read_checkpoint(checkpoint, recipe, limit)
-    training, test = load_data(recipe.data or entry.dataset, split="train", limit=limit), load_data(entry.dataset, limit=test_limit)
+    training = load_data(recipe.data or entry.dataset, split="train", limit=limit)
+    test = load_data(entry.dataset, limit=test_limit) if test is None else test
     (x, labels), (seen, wanted) = training.tensors(), test.tensors()
     check.images(entry, training.name, x, labels)
     check.images(entry, test.name, seen, wanted)
@@ -178,7 +184,8 @@ def _robustness(recipe: Recipe, model: Classifier, x: Tensor, labels: Tensor) ->
     measure = getattr(_kind(recipe.kind), "measure", None)
     if measure is None:
         return {}
-    return {"measured_images": len(x), **{name: round(value, 3) for name, value in measure(model, x, labels, **recipe.options).items()}}
+    found = measure(model, x, labels, **recipe.options)
+    return {"measured_images": len(x), **{name: value if name == "epsilon" else round(value, 3) for name, value in found.items()}}
 
 
 def accuracy(model: nn.Module, x: Tensor, labels: Tensor, batch_size: int = 500) -> float:
@@ -206,13 +213,13 @@ def _kind(kind: str) -> Any:
     return import_module(KINDS[kind])
 
 
-def settled(recipe: Recipe) -> Recipe:
+def settled(recipe: Recipe, entry: Entry | None = None) -> Recipe:
     """The recipe as it will be trained, with the radius of its data set where it needs one; one that cannot be trained is refused."""
-    if recipe.model not in ZOO:
+    if entry is None and recipe.model not in ZOO:
         raise BadInput(f"there is no architecture called {recipe.model!r} to train; known: {', '.join(ZOO)}.")
     kind = _kind(recipe.kind)
     check.settings(recipe, tuple(inspect.signature(kind.objective).parameters))
-    return check.with_radius(recipe, ZOO[recipe.model], getattr(kind, "NORM", None))
+    return check.with_radius(recipe, entry or ZOO[recipe.model], getattr(kind, "NORM", None))
 
 
 def _trainable(entry: Entry) -> Classifier:
