@@ -6,10 +6,11 @@ import pytest
 import torch
 from attacks.small_problem import LABELS, MODEL, SECOND, SHAPE, X, fools, traced
 from closed_form.linear import random_problem, smallest
+from laws.models import RowWise
 from torch import Tensor
 
 from almakit import attacks
-from almakit.attacks.cw import CW
+from almakit.attacks.cw import CW, bend, saturated
 from almakit.errors import AlmakitError
 
 
