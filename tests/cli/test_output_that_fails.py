@@ -16,6 +16,21 @@ from almakit.eval.progress import Lines, for_terminal
 from almakit.streams import Lasting
 
 FULL = Path("/dev/full")
+LEAVER = """
+import sys
+
+_calls = []
+
+
+def leaver():
+    inner = model()
+
+    def answer(x):
+        _calls.append(1)
+        return sys.exit(0) if len(_calls) > 30 else inner(x)
+
+    return answer
+"""
 
 
 def command(source: Path, out: Path, *more: str) -> str:
@@ -70,10 +85,9 @@ def test_the_run_is_finished_whatever_happens_to_its_output(way, whole, tmp_path
 
 
 def test_code_that_exits_with_0_does_not_end_a_run_with_0(whole, tmp_path):
-    source, expected = whole
+    source, _ = whole
     leaving = tmp_path / "leaving.py"
-    leaving.write_text(source.read_text() + "\nimport sys\n\n_calls = []\n\n\ndef leaver():\n    inner = model()\n\n    def answer(x):\n        _calls.append(1)\n"
-                       "        return sys.exit(0) if len(_calls) > 30 else inner(x)\n\n    return answer\n")
+    leaving.write_text(source.read_text() + LEAVER)
     done = shell(command(leaving, tmp_path / "run").replace(":model", ":leaver"))
     assert done.returncode == 1 and "ended it with exit(0) before it was done" in done.stderr
     with sqlite3.connect(tmp_path / "run" / "records.sqlite") as db:
