@@ -83,8 +83,8 @@ def test_a_size_beyond_reason_is_a_sentence(size, tmp_path, capsys):
     for given in (uri, "mnist-demo"):
         with pytest.raises(BadInput, match=f"size={size}: images are made square with a side of 8192 at most"):
             data.load(given, size=size)
-    code = main(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--size", str(size), "--attack", "ddn(steps=2)", "--out", str(tmp_path / "run")])
-    assert code == 1 and "a side of 8192 at most" in capsys.readouterr().err
+    flags = ["--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--attack", "ddn(steps=2)", "--out", str(tmp_path / "run")]
+    assert main(["run", *flags, "--size", str(size)]) == 1 and "a side of 8192 at most" in capsys.readouterr().err
 
 
 def test_an_image_too_narrow_to_resize_is_a_sentence(tmp_path):

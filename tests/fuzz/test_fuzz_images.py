@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,7 +116,7 @@ def cases() -> list[Case]:
         Case("png rgb + alpha 16 bits, half", made.png(joined(COLOUR, GLASS).astype(np.uint16) * 257, 16, 6), see_through),
         Case("png grey, one level transparent", made.png(GREY, 8, 0, [(b"tRNS", bytes([0, GREY[1, 1]]))]), see_through),
         Case("png grey, an absent level transparent", made.png(GREY, 8, 0, [(b"tRNS", bytes([0, 1]))]), g),
-        Case("png rgb, one colour transparent", made.png(COLOUR, 8, 2, [(b"tRNS", bytes([0, COLOUR[1, 1, 0], 0, COLOUR[1, 1, 1], 0, COLOUR[1, 1, 2]]))]), see_through),
+        Case("png rgb, one colour transparent", made.png(COLOUR, 8, 2, [(b"tRNS", COLOUR[1, 1].astype(">u2").tobytes())]), see_through),
         Case("png grey 16 bits, one level transparent", made.png(DEEP, 16, 0, [(b"tRNS", deep_key.byteswap().tobytes())]), see_through),
         Case("png grey 16 bits, an absent level transparent", made.png(DEEP, 16, 0, [(b"tRNS", b"\0\1")]), d),
         *[Case(f"png turned {way}", made.png(COLOUR, 8, 2, [(b"eXIf", made.exif(way))]), turned(way, c)) for way in range(1, 9)],
@@ -205,7 +204,7 @@ def cases() -> list[Case]:
         Case("text", b"not an image\n" * 20, "cannot be read as an image"),
         Case("png cut off", made.png(COLOUR, 8, 2)[:-40], "cannot be read as an image"),
         Case("tiff cut off", made.tiff(DEEP)[:-20], "cannot be read as an image"),
-        Case("png with a wrong sum", made.png(COLOUR, 8, 2, [(b"gAMA", b"\0\0\xb1\x8f")]).replace(b"gAMA\0\0\xb1\x8f", b"gAMA\0\0\xb1\x90"), "cannot be read as an image"),
+        Case("png with a wrong sum", made.png(COLOUR, 8, 2, [(b"gAMA", b"half")]).replace(b"gAMAhalf", b"gAMAhalt"), "cannot be read as an image"),
         Case("bomb of 10 000 x 10 000", made.announced(10_000, 10_000), "more than the"),
         Case("bomb of 100 000 x 100 000", made.announced(100_000, 100_000), "cannot be read as an image"),
         Case("bomb of 2^31 - 1 pixels a side", made.announced(2**31 - 1, 2**31 - 1), "cannot be read as an image"),
@@ -255,7 +254,7 @@ def test_an_image_is_what_was_written_or_a_sentence(case: Case, tmp_path: Path) 
         return
     assert not isinstance(case.shows, (str, type(None))), f"read as {tuple(image.shape)}, {float(image.min())} to {float(image.max())}"
     compare(case, image)
-    assert image.dtype == torch.float32 and image.is_contiguous() and 0 <= float(image.min()) and float(image.max()) <= 1
+    assert image.dtype == torch.float32 and image.is_contiguous() and float(image.min()) >= 0 and float(image.max()) <= 1
     outcome("image formats and modes", "result")
 
 
@@ -267,12 +266,9 @@ def test_damaged_image_files(tmp_path: Path) -> None:
     for _ in range(150 * TIMES):
         content = bytearray(chance.choice(small).content)
         for _ in range(chance.randint(1, 6)):
-            at = chance.randrange(len(content))
-            change: Callable[[], Any] = chance.choice([
-                lambda at=at: content.__setitem__(at, chance.randrange(256)), lambda at=at: content.__delitem__(slice(at, at + chance.randint(1, 9))),
-                lambda at=at: content.__setitem__(slice(at, at), chance.randbytes(chance.randint(1, 9))),
-            ])  # fmt: skip
-            change()
+            at, length = chance.randrange(len(content)), chance.randint(1, 9)
+            kept, new = chance.choice([(1, 1), (length, 0), (0, length)])  # a byte changed, some taken out, some put in
+            content[at : at + kept] = chance.randbytes(new)
             if not content:
                 break
         try:
@@ -281,5 +277,5 @@ def test_damaged_image_files(tmp_path: Path) -> None:
             assert len(str(error)) > 20
             outcome("damaged image files", "sentence")
             continue
-        assert image.dtype == torch.float32 and image.ndim == 3 and 0 <= float(image.min()) and float(image.max()) <= 1
+        assert image.dtype == torch.float32 and image.ndim == 3 and float(image.min()) >= 0 and float(image.max()) <= 1
         outcome("damaged image files", "result")
