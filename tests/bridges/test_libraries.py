@@ -175,7 +175,9 @@ def test_foolbox_starting_points(digits: tuple[torch.nn.Module, Tensor, Tensor])
     aim = foolbox.criteria.TargetedMisclassification(targets)
     attack, plain = FoolboxAttack("ddn(steps=40)"), get("ddn(steps=40)")(model, x, labels, targets)
     raw, _, success = attack(fmodel, x, aim, epsilons=None, starting_points=start)
-    assert torch.equal(raw, plain.adversarials) and bool(success.all()) and torch.equal(attack.result.forwards, plain.forwards + 1)
+    found = plain.success
+    assert torch.equal(raw[found], plain.adversarials[found]) and torch.equal(raw[~found], start[~found]) and 0 < int(found.sum()) < len(found)
+    assert bool(success.all()) and torch.equal(attack.result.forwards, plain.forwards + 1) and bool(attack.result.success.all())
     # With one step nothing is found: the starting points are what is left.
     raw, _, success = FoolboxAttack("ddn(steps=1)")(fmodel, eagerpy.astensor(x), aim, epsilons=None, starting_points=eagerpy.astensor(start))
     assert torch.equal(raw.raw, start) and bool(success.raw.all())
