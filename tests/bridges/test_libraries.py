@@ -158,11 +158,13 @@ def test_foolbox_drives_ours_with_other_bounds(digits: tuple[torch.nn.Module, Te
 
 
 @pytest.mark.parametrize("targets", [torch.arange(40) % 10, torch.tensor([0]), torch.tensor([-1, 0]), torch.tensor([99, 1]), torch.tensor([0.5, 1.0])])
-def test_foolbox_targets_that_do_not_fit_are_a_sentence(digits: tuple[torch.nn.Module, Tensor, Tensor], targets: Tensor) -> None:
+def test_targets_that_do_not_fit_are_a_sentence(digits: tuple[torch.nn.Module, Tensor, Tensor], targets: Tensor) -> None:
     model, x, _ = digits
     fmodel = foolbox.PyTorchModel(model, bounds=(0, 1))
     with pytest.raises(BadInput, match="target"):
         FoolboxAttack("alma(distance=l2, steps=5)").run(fmodel, x[:2], foolbox.criteria.TargetedMisclassification(targets))
+    with pytest.raises(BadInput, match="target"):
+        as_function("alma(distance=l2, steps=5)")(model, x[:2], targets, targeted=True)
 
 
 def test_foolbox_starting_points(digits: tuple[torch.nn.Module, Tensor, Tensor]) -> None:

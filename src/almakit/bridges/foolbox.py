@@ -18,6 +18,7 @@ from ..core.goals import Goal
 from ..core.steps import per_image
 from ..distances.base import Distance
 from ..errors import BadInput
+from .aims import labels_and_targets
 from .foreign import Foreign, norm_name
 from .gate import Gate
 from .library import distribution, library, unknown
@@ -143,12 +144,8 @@ def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]
         return criterion.labels.raw, None
     if not isinstance(criterion, foolbox.criteria.TargetedMisclassification):
         raise BadInput("almakit's attacks know foolbox's criteria Misclassification and TargetedMisclassification.")
-    targets = validate.classes(criterion.target_classes.raw, "targets", len(x))
     with torch.no_grad():
-        logits = model(x.clone())
-    validate.class_range(targets, "targets", logits.shape[1])
-    labels = logits.scatter(1, targets.unsqueeze(1), float("-inf")).argmax(1)
-    return labels, targets
+        return labels_and_targets(model(x.clone()), criterion.target_classes.raw)
 
 
 def _their_distance(distance: Distance) -> Any:
