@@ -108,7 +108,7 @@ class Attack:
     def _attack_batch(self, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
                       rows: Tensor, check: bool) -> Result:
         """One batch: the clean pass that settles what needs no attack, the attack on the rest, and the assembled result."""
-        leaf = x.clone().requires_grad_(True)
+        leaf = x.detach().requires_grad_(True)
         logits = oracle(leaf)
         values = logits.detach()
         validate.class_range(goal.labels, "labels", values.shape[1])

@@ -35,7 +35,7 @@ def from_arrays(
     size: int | None = None,
 ) -> Dataset:
     """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels (N,)."""
-    stored = _channels_first(name, torch.as_tensor(images))
+    stored = _channels_first(name, _tensor(name, "images", images))
     if stored.dtype != torch.uint8:
         stored = _in_unit_range(name, stored)
     wanted = _integers(name, "labels", labels)
@@ -130,6 +130,17 @@ def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
 
 
+def _tensor(name: str, what: str, values: Any) -> Tensor:
+    """Arrays, lists and the like as a tensor; text, objects and ragged lists are none."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise BadInput(f"the {what} of {name} are no array of numbers ({str(error).splitlines()[0]}).") from error
+    if tensor.device.type == "meta":
+        raise BadInput(f"the {what} of {name} are on the device meta, which holds shapes and no values.")
+    return tensor
+
+
 def _channels_first(name: str, images: Tensor) -> Tensor:
     if images.ndim == 3:
         images = images[:, None]
@@ -153,7 +164,7 @@ def _in_unit_range(name: str, images: Tensor) -> Tensor:
 
 
 def _integers(name: str, what: str, values: Any) -> Tensor:
-    tensor = torch.as_tensor(values)
+    tensor = _tensor(name, what, values)
     if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise BadInput(f"the {what} of {name} have shape {tuple(tensor.shape)} and type {tensor.dtype}; they must be integers of shape (N,).")
     tensor = tensor.to(torch.int64).clone()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
+
+from ..streams import Lasting
 
 
 class Silent:
@@ -24,16 +26,20 @@ class Silent:
 
 
 class Lines(Silent):
-    """Plain lines, at most one every ``pause`` seconds within a stage."""
+    """Plain lines, at most one every ``pause`` seconds within a stage; a stream that can no longer be written to is left alone."""
 
     def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
-        self.stream, self.pause = stream or sys.stderr, pause
+        self.stream, self.pause = Lasting(stream or sys.stderr), pause
         self.what, self.unit, self.done, self.total, self.before = "", "images", 0, 0, 0
         self.began = self.shown = 0.0
         self.detail, self.silent_since = "", 0
 
     def note(self, sentence: str) -> None:
-        print(sentence, file=self.stream, flush=True)
+        self._print(sentence)
+
+    def _print(self, line: str) -> None:
+        self.stream.write(f"{line}\n")
+        self.stream.flush()
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
         self.what, self.unit, self.done, self.before, self.total = what, unit, done, done, total
@@ -47,11 +53,7 @@ class Lines(Silent):
         self.shown = now
         rate = (self.done - self.before) / max(now - self.began, 1e-9)
         left = f", {duration((self.total - self.done) / rate)} left" if self.done < self.total and rate > 0 else ""
-        print(
-            f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} {self.unit}/s{left}{'; ' + detail if detail else ''}",
-            file=self.stream,
-            flush=True,
-        )
+        self._print(f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} {self.unit}/s{left}{'; ' + detail if detail else ''}")
 
 
 class Bars(Silent):
@@ -69,7 +71,7 @@ class Bars(Silent):
             TimeRemainingColumn,
         )
 
-        self.console = Console(stderr=True)
+        self.console = Console(file=cast("TextIO", Lasting(sys.stderr)))
         self.bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -103,8 +105,8 @@ class Bars(Silent):
 
 
 def for_terminal() -> Silent:
-    """Bars where a person watches and rich is installed, lines otherwise."""
-    if sys.stderr.isatty():
+    """Bars where a person watches and rich is installed, lines otherwise, nothing where there is no standard error."""
+    if Lasting(sys.stderr).isatty():
         try:
             return Bars()
         except ImportError:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model
+from ..core.oracle import Model, precision_and_device
 from ..data.dataset import Dataset
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
@@ -46,7 +46,7 @@ class Subject:
         """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision."""
         parts = []
         for part in x.split(size):
-            answer = self.model(self.place(part))
+            answer = self.model(self.place(part).clone())  # some models normalise in place
             if not isinstance(answer, Tensor) or answer.ndim != 2 or len(answer) != len(part):
                 got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
                 raise BadModel(
@@ -74,7 +74,8 @@ def pick_device(wanted: str) -> str:
     if wanted == AUTO:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(1, device=wanted)
+        if torch.empty(1, device=wanted).device.type == "meta":
+            raise Unavailable("the device 'meta' holds shapes and no values, so nothing can be attacked on it; choose --device cpu.")
     except (RuntimeError, AssertionError) as error:
         raise Unavailable(
             f"the device {wanted!r} cannot be used here ({str(error).splitlines()[0]}); choose --device cpu."
@@ -110,13 +111,13 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         raise BadInput(
             f"a model is a name, a torch module or a function from images to logits, not a {type(model).__name__}."
         )
+    native, place = precision_and_device(loaded)
     name, weights = model if isinstance(model, str) else model_name(loaded), weights_sha256(loaded)
     working = torch.float64 if spec.dtype == "float64" else torch.float32
     if isinstance(loaded, nn.Module) and working == torch.float64:
         loaded = copy.deepcopy(loaded).double()
-    weights_in = (*loaded.parameters(), *loaded.buffers()) if isinstance(loaded, nn.Module) else ()
-    first = next((tensor for tensor in weights_in if tensor.is_floating_point()), None)
-    place = torch.device(device) if first is None else first.device
+        native = native and torch.float64
+    place = place or torch.device(device)
     return Subject(
         name,
         loaded,
@@ -125,7 +126,7 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         _file_sha256(model),
         place,
         working,
-        None if first is None else first.dtype,
+        native,
         autocast_of(spec.dtype),
         imports_sha256(file) if (file := _file_of(model)) is not None and file.suffix == ".py" else None,
     )

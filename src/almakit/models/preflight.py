@@ -110,7 +110,7 @@ class _Look:
         for batch in batches:
             try:
                 with torch.no_grad():
-                    outputs.append(self.model(batch))
+                    outputs.append(self.model(batch.clone()))  # some models normalise in place
             except BadModel as error:
                 self.found("bad-output", "refuse", f"{str(error).rstrip('.')}.")
                 return None
@@ -191,7 +191,7 @@ class _Look:
         try:
             with torch.enable_grad():
                 leaf = x.detach().clone().requires_grad_(True)
-                logits = self.model(leaf).float()
+                logits = self.model(leaf.clone()).float()
                 top = logits.topk(2, 1).values
                 (margin,) = torch.autograd.grad((top[:, 0] - top[:, 1]).sum(), leaf, retain_graph=True)
                 inside = labels.clamp(0, logits.shape[1] - 1)
@@ -225,7 +225,7 @@ class _Look:
 
         def passes() -> None:
             leaf = x.detach().clone().requires_grad_(True)
-            torch.autograd.grad(self.model(leaf).float().sum(), leaf)
+            torch.autograd.grad(self.model(leaf.clone()).float().sum(), leaf)
 
         with torch.enable_grad():
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
