@@ -103,14 +103,18 @@ def test_the_core_knows_distances_base_alone() -> None:
     assert not beyond("core", {"distances.base"})
 
 
+# attack -> what it is made of beside the core
+PARTS = {"attacks.soft_walk": ("attacks.free_steps",)}
+
+
 def test_attacks_know_the_core_and_no_other_attack() -> None:
-    # Distances are named in settings, so their base is at hand too; attacks.plus is one attack in several files.
+    # Distances are named in settings, so their base is at hand too; an attack's parts are declared here.
     assert not beyond("attacks", {"core", "distances.base"})
     for path in FILES:
         module = module_of(path)
         if not inside(module, "attacks") or path.name == "__init__.py" or module == "attacks.expression":
             continue
-        family = {module, "attacks.plus"} if module == "attacks.alma_plus" or inside(module, "attacks.plus") else {module}
+        family = {module, *PARTS.get(module, ())}
         others = {name for name in imports_of(path)[0] if inside(name, "attacks") and not any(inside(name, own) for own in family)}
         assert not others, f"{module} knows {others}"
 

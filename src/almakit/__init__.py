@@ -15,7 +15,7 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
     from . import attacks, data, distances, models
     from .attacks.alma import ALMA
-    from .attacks.alma_plus import ALMAPlus
+    from .attacks.soft_walk import SoftWalk as ALMAPlus
     from .core import Box, Result, Status
     from .distances import check_distance
     from .errors import AlmakitError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing.
 _HOME = {
     "ALMA": "almakit.attacks.alma",
-    "ALMAPlus": "almakit.attacks.alma_plus",
+    "ALMAPlus": "almakit.attacks.soft_walk",
     "AlmakitError": "almakit.errors",
     "Box": "almakit.core",
     "Result": "almakit.core",

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .attacks.alma_plus import ALMAPlus
+from .attacks.soft_walk import SoftWalk
 from .core import Result
 from .core.attack import DistanceLike
 from .core.oracle import Model
@@ -20,4 +20,4 @@ def attack(model: Model, x: Tensor, labels: Tensor | Sequence[int], targets: Ten
     ``model`` maps images in [0, 1] to logits. ``distance`` is a name or any function ``f(x, y) -> (B,)``; ``steps`` is the budget of model
     passes per image. Further options are those of every attack's call: ``box``, ``confidence``, ``batch_size``, ``seed``, ``trace`` ...
     """
-    return ALMAPlus(distance=distance, steps=steps)(model, x, labels, targets, **options)
+    return SoftWalk(distance=distance, steps=steps)(model, x, labels, targets, **options)

@@ -17,7 +17,7 @@ from .errors import Unavailable, UnknownName
 BUILT_IN: dict[str, dict[str, str]] = {
     "attacks": {
         "alma": "almakit.attacks.alma:ALMA",
-        "alma-plus": "almakit.attacks.alma_plus:ALMAPlus",
+        "soft-walk": "almakit.attacks.soft_walk:SoftWalk",
         "ddn": "almakit.attacks.ddn:DDN",
         "fmn": "almakit.attacks.fmn:FMN",
         "ead": "almakit.attacks.ead:EAD",
@@ -73,6 +73,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
 }
 
+# Names of before that still work; what they are called now is what is listed.
+ALIASES: dict[str, dict[str, str]] = {"attacks": {"alma-plus": "soft-walk"}}
+
 SINGULAR = {"attacks": "attack", "distances": "distance", "penalties": "penalty", "bridges": "library of attacks", "trackers": "tracker"}
 
 
@@ -89,6 +92,7 @@ def names(kind: str) -> list[str]:
 
 def get(kind: str, name: str) -> Any:
     """The object behind a name; an unknown name is answered with the nearest known ones."""
+    name = ALIASES.get(kind, {}).get(name, name)
     if name in BUILT_IN[kind]:
         module, attribute = BUILT_IN[kind][name].split(":")
         return getattr(import_module(module), attribute)

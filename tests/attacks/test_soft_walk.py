@@ -1,4 +1,4 @@
-"""ALMA-plus: its budget, the rooms it is divided into, the start from outside on a network whose clean gradient misleads, and the walk on a rough one."""
+"""The soft walk: its budget, flat networks, targets, several walks, its laws, and the free steps of other distances."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from almakit import ALMAPlus, attacks, models
-from almakit.attacks.plus import free_searches, rounds
-from almakit.attacks.plus.far import STRIDES, far_start
-from almakit.attacks.plus.lagrangian import Lagrangian, lagrangian
-from almakit.attacks.plus.scan import scan
-from almakit.core import Attack, Problem, Status
+from almakit import attacks, models
+from almakit.attacks import free_steps
+from almakit.attacks.soft_walk import SoftWalk
 from almakit.data import load
 from almakit.distances.base import Bound, Distance
 from almakit.errors import BadInput
@@ -22,7 +19,7 @@ from almakit.errors import BadInput
 def test_no_budget_is_exceeded_however_small(distance: str, steps: int) -> None:
     model = models.load("mnist/smallcnn-tiny")
     x, labels = load("mnist-demo", limit=3).tensors()
-    result = attacks.get(f"alma-plus(distance={distance}, steps={steps})")(model, x, labels)
+    result = attacks.get(f"soft-walk(distance={distance}, steps={steps})")(model, x, labels)
     assert int(result.forwards.max()) <= steps and int(result.backwards.max()) <= steps
     if steps >= 21:
         assert bool((result.distances < float("inf")).all()), "twenty passes suffice on an ordinary network"
@@ -38,50 +35,15 @@ class Plateau(nn.Module):
         return torch.stack([margin, torch.zeros_like(margin)], 1)
 
 
-class _FarStart(Attack):
-    """Only the start from outside."""
-
-    def run(self, problem: Problem) -> None:
-        far_start(problem, scan(problem, 1, 2.0), selective=False, bisections=4)
-        self.point.append(problem.best_point)
-
-    point: list[Tensor] = []
-
-
-def test_a_far_start_ends_just_outside_the_boundary_and_keeps_its_budget() -> None:
-    _FarStart.point.clear()
-    x = torch.zeros(2, 1, 2, 2)
-    result = _FarStart()(Plateau(), x, torch.zeros(2, dtype=torch.long), check=False)
-    assert int(result.forwards.max()) <= 1 + STRIDES + 4
-    (point,) = _FarStart.point
-    radius = point.flatten(1).norm(dim=1)
-    assert bool(((radius > 1) & (radius < 1.2)).all()), radius
-
-
 def test_a_network_whose_clean_gradient_misleads_is_reached_from_outside() -> None:
     """On the interval-trained network a start from outside finds what the way out does not."""
     model = models.load("mnist/smallcnn-tiny-ibp")
     x, labels = load("mnist-demo", limit=32).tensors()
     for distance, steps, most in (("l2", 300, 1.05), ("l2", 100, 1.1), ("l1", 100, 2.5)):
-        result = attacks.get(f"alma-plus(distance={distance}, steps={steps})")(model, x, labels)
+        result = attacks.get(f"soft-walk(distance={distance}, steps={steps})")(model, x, labels)
         assert bool((result.distances < float("inf")).all())
         assert float(result.distances.median()) < most, (distance, steps, float(result.distances.median()))
         assert int(result.forwards.max()) <= steps and int(result.backwards.max()) <= steps
-
-
-def test_images_that_an_ordinary_search_serves_are_let_go_from_a_far_start() -> None:
-    """On an ordinary network one or two strides change the class or find no cliff: one or two queries, and the search has the rest."""
-    groups = []
-
-    class Looks(Attack):
-        def run(self, problem: Problem) -> None:
-            groups.extend(far_start(problem, scan(problem, 1, 2.0), selective=True, bisections=4)[1])
-
-    x, labels = load("mnist-demo", limit=16).tensors()
-    result = Looks()(models.load("mnist/smallcnn-tiny"), x, labels, check=False)
-    right = int((result.status != Status.ALREADY_WRONG).sum())
-    assert sum(int(images.sum()) for images, _ in groups) >= right - 1
-    assert [spent for _, spent in groups[:2]] == [1, 2] and int(groups[0][0].sum()) > 0
 
 
 class OneByOne(nn.Module):
@@ -95,62 +57,13 @@ class OneByOne(nn.Module):
         return torch.cat([self.network(part) for part in x.split(1)])
 
 
-@pytest.mark.parametrize("distance", ["l1", "l2"])
-def test_where_the_walk_from_outside_finds_much_less_it_is_taken_again(distance: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = models.load("mnist/smallcnn-tiny-ibp")
-    x, labels = load("mnist-demo", limit=8).tensors()
-    attack = ALMAPlus(distance=distance, steps=300)
-    again = attack(model, x, labels)
-    monkeypatch.setattr(rounds, "WORTH", 0.0)
-    once = attack(model, x, labels)
-    assert int(again.forwards.max()) <= 300 and int(again.backwards.max()) <= 300
-    ratio = again.distances / once.distances
-    assert float(ratio.max()) < 1.1 and int((ratio < 0.99).sum()) >= 2, "the walks from random directions find other basins"
-
-
-class Ripples(nn.Module):
-    """Two classes divided by a plane, with ripples of the given ``height`` on the margin that its gradient does not show."""
-
-    def __init__(self, height: float):
-        super().__init__()
-        self.height = height
-        self.weight = torch.linspace(-1, 1, 16)
-
-    def forward(self, x: Tensor) -> Tensor:
-        margin = 1 + (x - 0.5).flatten(1) @ self.weight
-        margin = margin + self.height * torch.sin(100 * margin.detach())
-        return torch.stack([margin, torch.zeros_like(margin)], 1)
-
-
-class _Search(Attack):
-    """Only the Lagrangian search, which ends after 40 of 60 queries on rough images; all images but the last are watched."""
-
-    def run(self, problem: Problem) -> None:
-        seen = scan(problem, 1, 2.0)
-        watched = torch.arange(len(problem.x)) < len(problem.x) - 1
-        self.rough.append(lagrangian(problem, 60, seen.unit, seen.height, Lagrangian(first=0.2, weight=4.5), early=(40, watched))[1])
-
-    rough: list[Tensor] = []
-
-
-@pytest.mark.parametrize(("height", "is_rough"), [(0.0, False), (0.8, True)])
-def test_a_search_ends_sooner_on_images_whose_margin_goes_other_ways_than_its_gradient(height: float, is_rough: bool) -> None:
-    _Search.rough.clear()
-    x = torch.full((3, 1, 4, 4), 0.5)
-    result = _Search()(Ripples(height), x, torch.zeros(3, dtype=torch.long), check=False)
-    assert _Search.rough[0].tolist() == [is_rough, is_rough, False], "the last one is not watched"
-    # The scan's pass at the clean image, then the search's own.
-    assert result.forwards.tolist() == ([41, 41, 61] if is_rough else [61, 61, 61])
-    assert bool(result.success.all())
-
-
 @pytest.mark.parametrize(("distance", "steps"), [("l1", 70), ("l2", 70), ("l2", 200), ("l1", 560), ("ssim", 70)])
 def test_several_searches_and_the_way_from_outside_keep_the_laws(distance: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone as in company, towards a target, and within a smaller budget than its steps."""
-    monkeypatch.setattr(free_searches, "SLOT", 10)  # every kind of search with free steps in few passes
+    monkeypatch.setattr(free_steps, "SLOT", 10)  # every kind of search with free steps in few passes
     model = OneByOne(models.load("mnist/smallcnn-tiny-ibp"))
     x, labels = load("mnist-demo", limit=4).tensors()
-    attack = attacks.get(f"alma-plus(distance={distance}, steps={steps})")
+    attack = attacks.get(f"soft-walk(distance={distance}, steps={steps})")
     together = attack(model, x, labels)
     for i in (1, 3):
         alone = attack(model, x[i : i + 1], labels[i : i + 1])
@@ -197,17 +110,17 @@ class _SummedBound(Bound):
 def test_norms_of_the_users_own(distance: Distance) -> None:
     model = models.load("mnist/smallcnn-tiny")
     x, labels = load("mnist-demo", limit=3).tensors()
-    result = ALMAPlus(distance=distance, steps=30)(model, x, labels)
+    result = SoftWalk(distance=distance, steps=30)(model, x, labels)
     assert bool((result.distances < float("inf")).all())
 
 
 def test_functions_in_double_precision_and_without_a_gradient() -> None:
     model = models.load("mnist/smallcnn-tiny")
     x, labels = load("mnist-demo", limit=3).tensors()
-    result = ALMAPlus(distance=lambda a, b: (a - b).double().flatten(1).abs().sum(1), steps=30)(model, x, labels)
+    result = SoftWalk(distance=lambda a, b: (a - b).double().flatten(1).abs().sum(1), steps=30)(model, x, labels)
     assert result.distances.dtype == torch.float32 and bool((result.distances < float("inf")).all())
     with pytest.raises(BadInput, match="carries no gradient"):
-        ALMAPlus(distance=lambda a, b: (a - b).detach().flatten(1).abs().sum(1), steps=5)(model, x, labels)
+        SoftWalk(distance=lambda a, b: (a - b).detach().flatten(1).abs().sum(1), steps=5)(model, x, labels)
 
 
 @pytest.mark.parametrize("distance", ["l1", "l2", "ssim"])
@@ -215,14 +128,14 @@ def test_twenty_passes_reach_across_a_flat_spot(distance: str) -> None:
     """On the interval-trained network a search this short ends where it began for some digits; strides across the box find something."""
     model = models.load("mnist/smallcnn-tiny-ibp")
     x, labels = load("mnist-demo", limit=32).tensors()
-    assert bool((attacks.get(f"alma-plus(distance={distance}, steps=20)")(model, x, labels).distances < float("inf")).all())
+    assert bool((attacks.get(f"soft-walk(distance={distance}, steps=20)")(model, x, labels).distances < float("inf")).all())
 
 
 def test_several_searches_with_free_steps_find_what_one_does_not() -> None:
     """From 180 passes on: on every image at least as near as the first search alone, and nearer on half of them."""
     model = models.load("mnist/smallcnn-tiny-ddn")
     x, labels = load("mnist-demo", limit=8).tensors()
-    one, several = (attacks.get(f"alma-plus(distance=ssim, steps={steps})")(model, x, labels).distances for steps in (90, 540))
+    one, several = (attacks.get(f"soft-walk(distance=ssim, steps={steps})")(model, x, labels).distances for steps in (90, 540))
     assert bool((several <= one).all()) and int((several < 0.99 * one).sum()) >= 4
 
 
@@ -238,13 +151,13 @@ def test_free_steps_end_at_the_closed_form_on_a_linear_model() -> None:
         logits = model(x)
         slope = model[1].weight[0] - model[1].weight[1]
     exact = (logits[:, 0] - logits[:, 1]).abs() / (slope.square() / price.flatten()).sum().sqrt()
-    result = ALMAPlus(distance=lambda a, b: ((a - b).square() * price).flatten(1).sum(1).sqrt(), steps=100)(model, x, logits.argmax(1))
+    result = SoftWalk(distance=lambda a, b: ((a - b).square() * price).flatten(1).sum(1).sqrt(), steps=100)(model, x, logits.argmax(1))
     assert bool((result.distances >= exact).all()) and bool((result.distances < 1.001 * exact).all())
 
 
 def test_a_long_run_of_free_steps_does_not_overflow() -> None:
     x = torch.full((1, 1, 2, 2), 0.5)
-    result = ALMAPlus(distance=_Cubed(), steps=4200)(Plateau(), torch.zeros_like(x), torch.zeros(1, dtype=torch.long), check=False)
+    result = SoftWalk(distance=_Cubed(), steps=4200)(Plateau(), torch.zeros_like(x), torch.zeros(1, dtype=torch.long), check=False)
     assert int(result.forwards.max()) <= 4200
 
 
@@ -260,7 +173,7 @@ def test_few_values_beside_a_corner_where_the_model_breaks() -> None:
         logits = model(images)
         return torch.where(bright.unsqueeze(1), torch.full_like(logits, float("nan")), logits)
 
-    whole = attacks.get("alma-plus(distance=l0, steps=60)")(model, x, labels)
-    result = attacks.get("alma-plus(distance=l0, steps=60)")(broken, x, labels, check=False)
+    whole = attacks.get("soft-walk(distance=l0, steps=60)")(model, x, labels)
+    result = attacks.get("soft-walk(distance=l0, steps=60)")(broken, x, labels, check=False)
     good = result.distances < float("inf")
     assert bool(good.any()) and bool((result.distances[good] <= 3 * whole.distances[good] + 3).all())
