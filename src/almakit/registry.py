@@ -107,6 +107,6 @@ def get(kind: str, name: str) -> Any:
                 "update or uninstall that package."
             ) from error
     known = names(kind)
-    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), [*known, *ALIASES.get(kind, {})], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}."
     raise UnknownName(f"there is no {SINGULAR[kind]} called {name!r}; {hint}")

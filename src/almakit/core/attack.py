@@ -60,7 +60,7 @@ class Attack:
             distance = resolve_distance(settings["distance"])
             if self.does is not None and repr(distance) not in self.does:
                 raise BadInput(
-                    f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: alma, alma-plus, cw."
+                    f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: alma, soft-walk, cw."
                 )
 
     def __call__(self, model: Model, x: Tensor, labels: Tensor | Sequence[int], targets: Tensor | Sequence[int] | None = None, *,
@@ -79,7 +79,7 @@ class Attack:
         labels = validate.classes(labels, "labels", len(x))
         if targets is not None:
             if not self.can_target:
-                raise BadInput(f"{type(self).__name__} has no targeted form; alma, alma-plus, cw, ddn, fmn and apgd have one.")
+                raise BadInput(f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one.")
             targets = validate.classes(targets, "targets", len(x))
             validate.targets_differ(labels, targets)
         validate.call(model, confidence, batch_size, budget)

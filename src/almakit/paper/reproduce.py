@@ -23,7 +23,7 @@ from .page import page, remarks
 from .sample import images_of
 
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
-ONE_PASS_A_STEP = ("alma", "alma-plus", "fmn", "ddn")
+ONE_PASS_A_STEP = ("alma", "alma-plus", "soft-walk", "fmn", "ddn")
 NOT_AT_HAND = "{label} ({name}) is not at hand and left out: {why}"
 
 
