@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from almakit import attacks, data, models
+from almakit.certify import certified_radius
 from almakit.core import Status
-from almakit.train.bounds import certified_radius
 
 NAME, COUNT = "mnist/smallcnn-tiny-ibp", 48
 MINIMAL = ("alma-plus(distance=linf, steps=100)", "fmn(distance=linf, steps=100)", "pdpgd(distance=linf, steps=100)", "fab(distance=linf, steps=20)",
@@ -18,7 +18,7 @@ MINIMAL = ("alma-plus(distance=linf, steps=100)", "fmn(distance=linf, steps=100)
 def certified() -> tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor]:
     model = models.load(NAME)
     x, labels = data.load("mnist", limit=COUNT).tensors()
-    return model, x, labels, certified_radius(model, x, labels)
+    return model, x, labels, certified_radius(model, x, labels, method="ibp")
 
 
 def test_the_certificate_is_not_vacuous(certified: tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor]) -> None:

@@ -92,6 +92,16 @@ _TABLE = (
         sha256="c0d45a09683edefb3452bedb74945294666c72dcdd150a0b657f9778b2795bc7",
     ),
     Entry(
+        "mnist/mlp-2x100",
+        "small:mlp_2x100",
+        "a network inside the package: two hidden layers of 100 units, regular training, for exact distances",
+        "mnist",
+        _MNIST_SHAPE,
+        97.90,
+        shipped="mnist-mlp-2x100.safetensors",
+        sha256="aea912476962085da5079dfe8afc595243b763c5e0b45adcc5d6689259efd68f",
+    ),
+    Entry(
         "mnist/smallcnn",
         "small:SmallCNN",
         "the paper's network, regular training",

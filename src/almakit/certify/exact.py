@@ -1,0 +1,212 @@
+"""The exact smallest distance to another class of a small ReLU network, by mixed-integer programming over CROWN bounds (Tjeng et al. 2019)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput, BadModel, Unavailable
+from .backward import Known, bounds, carried, differences, margins
+from .graph import Graph
+from .intervals import Ball
+from .layers import Affine, Relu
+from .radius import OWN_ROUNDING, Certifier, _check, certifier
+
+SOLVER = 1e-5
+"""What is taken off a solver's bound, relative: its constraints hold to 1e-9, which moves an optimum by far less."""
+CLOSED = 1e-3
+"""A bracket is closed when its ends are nearer to each other than this, relative."""
+UNITS = 5000
+"""ReLU units in the largest network that is tried."""
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """No point of another class is nearer than ``lower``; the solver's point is at ``upper`` (infinite where it has none)."""
+
+    lower: float
+    upper: float
+    seconds: float
+
+    @property
+    def closed(self) -> bool:
+        return self.upper - self.lower <= CLOSED * self.upper if math.isfinite(self.upper) else math.isinf(self.lower)
+
+
+def exact_radius(
+    model: nn.Module | Callable[[Tensor], Tensor], x: Tensor, labels: Tensor, norm: str = "linf", *, found: Tensor | None = None, seconds: float = 60.0
+) -> list[Bracket]:
+    """For each image of ``x`` (N, C, H, W) with its ``labels`` (N,): the smallest linf or l1 distance to another class, from both sides.
+
+    ``found`` (N,): distances an attack found, from where the search starts; it goes past them. ``seconds``: the time limit for each image; what is
+    open then stays open in the bracket. Linear layers, convolutions, sums and ReLU only.
+    """
+    if norm not in ("linf", "l1"):
+        raise BadInput(f"exact distances are solved in linf and l1, not in {norm}, whose program is not linear; take --certify crown or alpha-crown.")
+    made = certifier(model, x, norm, "crown")
+    _check(x, labels, made.graph.classes, found)
+    units = 0
+    for step in made.graph.steps:
+        if step.layer is not None and not isinstance(step.layer, (Affine, Relu)):
+            raise BadModel(f"{made.graph.name} has a {type(step.layer).__name__} layer; exact distances need networks of ReLU and affine layers alone.")
+        units += int(torch.Size(step.shape).numel()) if isinstance(step.layer, Relu) else 0
+    if units > UNITS:
+        raise BadModel(f"{made.graph.name} has {units} ReLU units; exact distances are out of reach beyond {UNITS}. Take --certify crown.")
+    return [
+        _solve_image(made, x[row : row + 1], labels[row : row + 1], None if found is None else float(found[row]), seconds) for row in range(len(x))
+    ]
+
+
+def _solve_image(made: Certifier, x: Tensor, labels: Tensor, found: float | None, seconds: float) -> Bracket:
+    started = time.monotonic()
+    with torch.no_grad():
+        proved = float(made.radii(x, labels, None if found is None else torch.tensor([found])))
+        if proved in (0.0, math.inf):
+            wrong = proved == 0.0 and int(made.graph.values(x.double())[-1].argmax()) != int(labels)
+            return Bracket(proved, 0.0 if wrong else math.inf, time.monotonic() - started)
+        most = 1.0 if made.norm == "linf" else float(torch.maximum(x, 1 - x).sum())
+        reach = min(most, found * (1 + 1e-4) + 1e-7 if found is not None and found > proved else 2 * proved)
+        while True:
+            left = seconds - (time.monotonic() - started)
+            lower, upper = _within(made, x, labels, reach, proved, left)
+            if math.isfinite(upper) or lower < reach or reach >= most or left <= 0:
+                everything = math.isinf(upper) and lower >= most
+                return Bracket(math.inf if everything else lower, upper, time.monotonic() - started)
+            proved, reach = reach, min(most, 2 * reach)
+
+
+def _within(made: Certifier, x: Tensor, labels: Tensor, reach: float, proved: float, seconds: float) -> tuple[float, float]:
+    """The smallest distance within ``reach``, from both sides; a lower end of ``reach`` where no other class is there."""
+    started, graph = time.monotonic(), made.graph
+    ball = Ball(x.double(), torch.tensor([reach * (1 + 1e-9)], dtype=torch.float64), made.norm)
+    known = bounds(graph, ball, True)
+    worst = margins(graph, known, labels, "crown")[0]
+    own = OWN_ROUNDING.get(made.precision, 1.6e-2) * float(graph.values(ball.x)[-1].abs().max())
+    rivals = [rival for rival in worst.argsort().tolist() if rival != int(labels) and float(worst[rival]) <= own]
+    lower, upper = reach, math.inf
+    program = _Program(graph, known)
+    for number, rival in enumerate(rivals):
+        left = (seconds - (time.monotonic() - started)) / (len(rivals) - number)
+        if left <= 0:
+            return min(lower, proved), upper
+        row, constant = program.row(differences(graph, labels, torch.tensor([0]), torch.tensor([rival]), ball.x))
+        bound, value = program.solve(row, own - constant, min(reach, upper), left)
+        lower, upper = min(lower, max(bound * (1 - SOLVER), proved)), min(upper, value)
+    return lower, upper
+
+
+class _Program:
+    """Variables: the pixels, every ReLU's outputs, a switch for each unstable one, and the distance; rows low <= A v <= high.
+
+    y = max(z, 0) with l <= z <= u: y >= z, y <= z - l (1 - s), y <= u s, s in {0, 1}.
+    """
+
+    def __init__(self, graph: Graph, known: Known):
+        self.graph, self.known = graph, known
+        self.image = known.ball.x.flatten().numpy()
+        self.pixels = len(self.image)
+        pixels = known.intervals[0]
+        self.low, self.high = [pixels.lower.flatten().numpy()], [pixels.upper.flatten().numpy()]
+        self.integer: list[np.ndarray] = [np.zeros(self.pixels, dtype=bool)]
+        self.starts, self.columns = {0: 0}, self.pixels
+        self.rows: list[tuple[np.ndarray, np.ndarray, float, float]] = []
+        for index, step in enumerate(graph.steps):
+            if isinstance(step.layer, Relu):
+                self._units(index, step.sources[0])
+        self._distance()
+
+    def _new(self, low: np.ndarray, high: np.ndarray, integer: bool = False) -> int:
+        start = self.columns
+        self.low.append(low)
+        self.high.append(high)
+        self.integer.append(np.full(len(low), integer))
+        self.columns += len(low)
+        return start
+
+    def row(self, rows: dict[int, Tensor]) -> tuple[np.ndarray, float]:
+        """One row of steps' values as a row of the variables there are, and its constant."""
+        (coefficients,), (constant,) = self._rows(rows)
+        return coefficients, constant
+
+    def _rows(self, rows: dict[int, Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        ended, constant = carried(self.graph, rows, None, {}, stop=True)
+        made = np.zeros((len(constant), self.columns))
+        for index, part in ended.items():
+            flat = part.flatten(1).numpy()
+            made[:, self.starts[index] : self.starts[index] + flat.shape[1]] += flat
+        return made, constant.numpy()
+
+    def _units(self, index: int, source: int) -> None:
+        before, shape = self.known.intervals[source], self.graph.steps[source].shape
+        low, high = before.lower.flatten().numpy(), before.upper.flatten().numpy()
+        inputs, offsets = self._rows({source: torch.eye(len(low), dtype=torch.float64).reshape(-1, *shape)})
+        self.starts[index] = out = self._new(low.clip(min=0), high.clip(min=0))
+        unstable = np.flatnonzero((low < 0) & (high > 0))
+        switch = self._new(np.zeros(len(unstable)), np.ones(len(unstable)), integer=True)
+        for unit in np.flatnonzero(high > 0):
+            places = np.flatnonzero(inputs[unit])
+            coefficients, offset = -inputs[unit][places], offsets[unit]
+            if low[unit] >= 0:
+                self._add([*places, out + unit], [*coefficients, 1.0], offset, offset)
+                continue
+            chosen = switch + int(np.searchsorted(unstable, unit))
+            self._add([*places, out + unit], [*coefficients, 1.0], offset, math.inf)
+            self._add([*places, out + unit, chosen], [*coefficients, 1.0, -low[unit]], -math.inf, offset - low[unit])
+            self._add([out + unit, chosen], [1.0, -high[unit]], -math.inf, 0.0)
+
+    def _distance(self) -> None:
+        moving = np.flatnonzero(self.high[0] > self.low[0])
+        count = 1 if self.known.ball.norm == "linf" else len(moving)
+        self.distance = self._new(np.zeros(count), np.full(count, math.inf))
+        for number, pixel in enumerate(moving):
+            column = self.distance + (0 if count == 1 else number)
+            self._add([pixel, column], [-1.0, 1.0], -self.image[pixel], math.inf)
+            self._add([pixel, column], [1.0, 1.0], self.image[pixel], math.inf)
+
+    def _add(self, columns: Any, values: Any, low: float, high: float) -> None:
+        self.rows.append((np.asarray(columns, dtype=np.int32), np.asarray(values, dtype=np.float64), low, high))
+
+    def solve(self, goal: np.ndarray, most: float, reach: float, seconds: float) -> tuple[float, float]:
+        """The smallest distance at which goal . v <= most: a bound from below (``reach`` where there is none within it) and the solver's best point."""
+        try:
+            import highspy
+        except ImportError as error:
+            raise Unavailable("exact distances need the solver HiGHS: pip install highspy.") from error
+        places = np.flatnonzero(goal)
+        distances = np.arange(self.distance, self.columns)
+        rows = [*self.rows, (places.astype(np.int32), goal[places], -math.inf, most), (distances.astype(np.int32), np.ones(len(distances)), 0.0, reach)]
+        program = highspy.HighsLp()
+        program.num_col_, program.num_row_ = self.columns, len(rows)
+        cost = np.zeros(self.columns)
+        cost[self.distance :] = 1
+        program.col_cost_, program.col_lower_, program.col_upper_ = cost, np.concatenate(self.low), np.concatenate(self.high)
+        program.row_lower_, program.row_upper_ = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
+        program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        program.a_matrix_.start_ = np.concatenate([[0], np.cumsum([len(row[0]) for row in rows])]).astype(np.int32)
+        program.a_matrix_.index_, program.a_matrix_.value_ = (np.concatenate([row[part] for row in rows]) for part in (0, 1))
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        program.integrality_ = [kinds[int(integer)] for integer in np.concatenate(self.integer)]
+        solver = highspy.Highs()
+        for option, value in {
+            "output_flag": False, "threads": 1, "time_limit": max(0.1, seconds), "mip_rel_gap": CLOSED / 4, "mip_abs_gap": 0.0,
+            "primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9, "mip_feasibility_tolerance": 1e-9,
+        }.items():  # fmt: skip
+            solver.setOptionValue(option, value)
+        solver.passModel(program)
+        solver.run()
+        status, info = solver.getModelStatus(), solver.getInfo()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return reach, math.inf
+        switches = bool(np.concatenate(self.integer).any())
+        solved = status == highspy.HighsModelStatus.kOptimal
+        bound = info.mip_dual_bound if switches else (info.objective_function_value if solved else 0.0)
+        has_point = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        value = info.objective_function_value if has_point else math.inf
+        return (min(bound, reach) if math.isfinite(bound) and (solved or switches) else 0.0), value
