@@ -1,4 +1,9 @@
-"""The exact smallest distance to another class of a small ReLU network, by mixed-integer programming over CROWN bounds (Tjeng et al. 2019)."""
+"""The exact smallest distance to another class of a small ReLU network, by mixed-integer programming over CROWN bounds.
+
+Tjeng, Xiao, Tedrake, *Evaluating Robustness of Neural Networks with Mixed Integer Programming*, ICLR 2019. A radius is decided by one program
+for each class CROWN leaves open; a point counts where the margin is at most the model's own rounding, a thousand times what the solver's
+tolerance of 1e-9 leaves open, so that "there is none" holds beyond the solver's rounding.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,6 @@ from .intervals import Ball
 from .layers import Affine, Relu
 from .radius import OWN_ROUNDING, Certifier, _check, certifier
 
-SOLVER = 1e-5
-"""What is taken off a solver's bound, relative: its constraints hold to 1e-9, which moves an optimum by far less."""
 CLOSED = 1e-3
 """A bracket is closed when its ends are nearer to each other than this, relative."""
 UNITS = 5000
@@ -29,7 +32,10 @@ UNITS = 5000
 
 @dataclass(frozen=True)
 class Bracket:
-    """No point of another class is nearer than ``lower``; the solver's point is at ``upper`` (infinite where it has none)."""
+    """No point of another class is nearer than ``lower``; one is at ``upper``, found or solved (infinite where none is known).
+
+    A verified success is trusted as an upper end unless CROWN alone passes it; ``lower`` then lies above it and contradicts it.
+    """
 
     lower: float
     upper: float
@@ -37,7 +43,11 @@ class Bracket:
 
     @property
     def closed(self) -> bool:
-        return self.upper - self.lower <= CLOSED * self.upper if math.isfinite(self.upper) else math.isinf(self.lower)
+        return _closed(self.lower, self.upper)
+
+
+def _closed(lower: float, upper: float) -> bool:
+    return math.isinf(lower) if math.isinf(upper) else upper - lower <= CLOSED * upper
 
 
 def exact_radius(
@@ -65,45 +75,60 @@ def exact_radius(
 
 
 def _solve_image(made: Certifier, x: Tensor, labels: Tensor, found: float | None, seconds: float) -> Bracket:
+    """By bisection between what CROWN proves and what was found, each radius decided by programs; first just below what was found."""
     started = time.monotonic()
     with torch.no_grad():
-        proved = float(made.radii(x, labels, None if found is None else torch.tensor([found])))
-        if proved in (0.0, math.inf):
-            wrong = proved == 0.0 and int(made.graph.values(x.double())[-1].argmax()) != int(labels)
-            return Bracket(proved, 0.0 if wrong else math.inf, time.monotonic() - started)
-        most = 1.0 if made.norm == "linf" else float(torch.maximum(x, 1 - x).sum())
-        reach = min(most, found * (1 + 1e-4) + 1e-7 if found is not None and found > proved else 2 * proved)
-        while True:
-            left = seconds - (time.monotonic() - started)
-            lower, upper = _within(made, x, labels, reach, proved, left)
-            if math.isfinite(upper) or lower < reach or reach >= most or left <= 0:
-                everything = math.isinf(upper) and lower >= most
-                return Bracket(math.inf if everything else lower, upper, time.monotonic() - started)
-            proved, reach = reach, min(most, 2 * reach)
+        lower, most = float(made.radii(x, labels, None if found is None else torch.tensor([found]))), _most(made.norm, x)
+        if lower in (0.0, math.inf):
+            wrong = lower == 0.0 and int(made.graph.values(x.double())[-1].argmax()) != int(labels)
+            return Bracket(lower, 0.0 if wrong else math.inf, time.monotonic() - started)
+        # A distance CROWN has passed was no success: it is forgotten here, and contradicted by the lower end.
+        upper = found if found is not None and found > lower else math.inf
+        radius = upper * (1 - CLOSED / 2) if math.isfinite(upper) else 2 * lower
+        passed: dict[int, float] = {}
+        while (left := seconds - (time.monotonic() - started)) > 0 and not _closed(lower, upper) and lower < most:
+            verdict = _decided(made, x, labels, min(radius, most), left, passed)
+            if verdict is None:
+                break
+            if verdict == math.inf:
+                lower = min(radius, most)
+            else:
+                upper = min(upper, verdict)
+            radius = (lower + upper) / 2 if math.isfinite(upper) else 2 * lower
+        return Bracket(math.inf if lower >= most else lower, upper, time.monotonic() - started)
 
 
-def _within(made: Certifier, x: Tensor, labels: Tensor, reach: float, proved: float, seconds: float) -> tuple[float, float]:
-    """The smallest distance within ``reach``, from both sides; a lower end of ``reach`` where no other class is there."""
+def _most(norm: str, x: Tensor) -> float:
+    """The radius at which a ball holds the whole box."""
+    room = torch.maximum(x, 1 - x).double()
+    return float(room.max() if norm == "linf" else room.sum())
+
+
+def _decided(made: Certifier, x: Tensor, labels: Tensor, radius: float, seconds: float, passed: dict[int, float]) -> float | None:
+    """The distance of a point of another class within ``radius``, infinite where there is none; None where the time did not suffice.
+
+    ``passed``: by class, the largest radius within which it is known not to occur; kept from radius to radius.
+    """
     started, graph = time.monotonic(), made.graph
-    ball = Ball(x.double(), torch.tensor([reach * (1 + 1e-9)], dtype=torch.float64), made.norm)
+    ball = Ball(x.double(), torch.tensor([radius * (1 + 1e-9)], dtype=torch.float64), made.norm)
     known = bounds(graph, ball, True)
-    worst = margins(graph, known, labels, "crown")[0]
+    worst = margins(graph, known, labels, "alpha-crown")[0]
     own = OWN_ROUNDING.get(made.precision, 1.6e-2) * float(graph.values(ball.x)[-1].abs().max())
-    rivals = [rival for rival in worst.argsort().tolist() if rival != int(labels) and float(worst[rival]) <= own]
-    lower, upper = reach, math.inf
     program = _Program(graph, known)
-    for number, rival in enumerate(rivals):
-        left = (seconds - (time.monotonic() - started)) / (len(rivals) - number)
-        if left <= 0:
-            return min(lower, proved), upper
+    for rival in worst.argsort().tolist():
+        if rival == int(labels) or float(worst[rival]) > own or passed.get(rival, 0.0) >= radius:
+            continue
+        left = seconds - (time.monotonic() - started)
         row, constant = program.row(differences(graph, labels, torch.tensor([0]), torch.tensor([rival]), ball.x))
-        bound, value = program.solve(row, own - constant, min(reach, upper), left)
-        lower, upper = min(lower, max(bound * (1 - SOLVER), proved)), min(upper, value)
-    return lower, upper
+        answer = program.solve(row, own - constant, left) if left > 0 else None
+        if answer is None or answer < math.inf:
+            return answer
+        passed[rival] = radius
+    return math.inf
 
 
 class _Program:
-    """Variables: the pixels, every ReLU's outputs, a switch for each unstable one, and the distance; rows low <= A v <= high.
+    """Variables: the pixels, every ReLU's outputs, a switch for each unstable one, in l1 each pixel's move; rows low <= A v <= high.
 
     y = max(z, 0) with l <= z <= u: y >= z, y <= z - l (1 - s), y <= u s, s in {0, 1}.
     """
@@ -162,30 +187,31 @@ class _Program:
             self._add([out + unit, chosen], [1.0, -high[unit]], -math.inf, 0.0)
 
     def _distance(self) -> None:
+        """In linf the pixels' intervals are the ball; in l1 the sum of their moves is bounded."""
+        if self.known.ball.norm == "linf":
+            return
         moving = np.flatnonzero(self.high[0] > self.low[0])
-        count = 1 if self.known.ball.norm == "linf" else len(moving)
-        self.distance = self._new(np.zeros(count), np.full(count, math.inf))
+        first = self._new(np.zeros(len(moving)), np.full(len(moving), math.inf))
         for number, pixel in enumerate(moving):
-            column = self.distance + (0 if count == 1 else number)
-            self._add([pixel, column], [-1.0, 1.0], -self.image[pixel], math.inf)
-            self._add([pixel, column], [1.0, 1.0], self.image[pixel], math.inf)
+            self._add([pixel, first + number], [-1.0, 1.0], -self.image[pixel], math.inf)
+            self._add([pixel, first + number], [1.0, 1.0], self.image[pixel], math.inf)
+        self._add(np.arange(first, self.columns), np.ones(len(moving)), 0.0, float(self.known.ball.radius))
 
     def _add(self, columns: Any, values: Any, low: float, high: float) -> None:
         self.rows.append((np.asarray(columns, dtype=np.int32), np.asarray(values, dtype=np.float64), low, high))
 
-    def solve(self, goal: np.ndarray, most: float, reach: float, seconds: float) -> tuple[float, float]:
-        """The smallest distance at which goal . v <= most: a bound from below (``reach`` where there is none within it) and the solver's best point."""
+    def solve(self, goal: np.ndarray, most: float, seconds: float) -> float | None:
+        """The distance of a point of the ball where goal . v <= most; infinite where there is none, None where the time did not suffice."""
         try:
             import highspy
         except ImportError as error:
-            raise Unavailable("exact distances need the solver HiGHS: pip install highspy.") from error
+            raise Unavailable("exact distances need the solver HiGHS: pip install almakit[exact].") from error
         places = np.flatnonzero(goal)
-        distances = np.arange(self.distance, self.columns)
-        rows = [*self.rows, (places.astype(np.int32), goal[places], -math.inf, most), (distances.astype(np.int32), np.ones(len(distances)), 0.0, reach)]
+        rows = [*self.rows, (places.astype(np.int32), goal[places], -math.inf, most)]
         program = highspy.HighsLp()
         program.num_col_, program.num_row_ = self.columns, len(rows)
         cost = np.zeros(self.columns)
-        cost[self.distance :] = 1
+        cost[: len(goal)] = goal
         program.col_cost_, program.col_lower_, program.col_upper_ = cost, np.concatenate(self.low), np.concatenate(self.high)
         program.row_lower_, program.row_upper_ = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
         program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
@@ -195,18 +221,15 @@ class _Program:
         program.integrality_ = [kinds[int(integer)] for integer in np.concatenate(self.integer)]
         solver = highspy.Highs()
         for option, value in {
-            "output_flag": False, "threads": 1, "time_limit": max(0.1, seconds), "mip_rel_gap": CLOSED / 4, "mip_abs_gap": 0.0,
-            "primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9, "mip_feasibility_tolerance": 1e-9,
+            "output_flag": False, "threads": 1, "time_limit": max(0.1, seconds), "objective_target": most, "mip_rel_gap": 0.0,
+            "small_matrix_value": 1e-12, "primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9, "mip_feasibility_tolerance": 1e-9,
         }.items():  # fmt: skip
             solver.setOptionValue(option, value)
         solver.passModel(program)
         solver.run()
-        status, info = solver.getModelStatus(), solver.getInfo()
-        if status == highspy.HighsModelStatus.kInfeasible:
-            return reach, math.inf
-        switches = bool(np.concatenate(self.integer).any())
-        solved = status == highspy.HighsModelStatus.kOptimal
-        bound = info.mip_dual_bound if switches else (info.objective_function_value if solved else 0.0)
-        has_point = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        value = info.objective_function_value if has_point else math.inf
-        return (min(bound, reach) if math.isfinite(bound) and (solved or switches) else 0.0), value
+        if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            return math.inf
+        if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+            return None
+        moved = np.abs(np.array(solver.getSolution().col_value[: self.pixels]) - self.image)
+        return float(moved.max() if self.known.ball.norm == "linf" else moved.sum())

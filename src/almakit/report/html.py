@@ -16,6 +16,7 @@ from ..errors import Unavailable
 from ..version import VERSION
 from . import palette, payload
 from .blocks import blocks
+from .brackets import sections
 from .labels import distance_name, distance_order
 from .payload import USUAL, Limits
 from .subjects import Subject
@@ -52,6 +53,8 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
             subjects=[_subject(subject) for subject in subjects],
             groups=groups,
             with_paper=any(row.paper for block in tables for row in block.rows),
+            with_certified=any(row.certified != ("-", "-") for block in tables for row in block.rows),
+            brackets=sections(subjects),
             unfinished=not complete,
             distances=_distances(subjects),
             traces=bool(data["traces"]),

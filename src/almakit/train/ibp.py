@@ -28,7 +28,17 @@ RECIPES = {
         shift=0,
         channels_last=True,
         options={"radius": 0.2, "train_radius": 0.22, "begin": 0.08, "end": 0.7},
-    )
+    ),
+    "mnist/mlp-2x100": Recipe(
+        "mnist/mlp-2x100",
+        kind="ibp",
+        epochs=12,
+        batch_size=128,
+        learning_rate=1.5e-3,
+        weight_decay=0.0,
+        shift=0,
+        options={"radius": 0.05, "kappa_last": 0.5},
+    ),
 }
 NORM = "linf"
 

@@ -8,11 +8,8 @@ from torch import Tensor, nn
 
 from .loop import Objective, Recipe
 
-RECIPES = {
-    "mnist/smallcnn-tiny": Recipe("mnist/smallcnn-tiny"),
-    "mnist/mlp-2x100": Recipe("mnist/mlp-2x100", epochs=6, shift=0),
-}
-"""How the networks inside the package were made."""
+RECIPES = {"mnist/smallcnn-tiny": Recipe("mnist/smallcnn-tiny")}
+"""How the network inside the package was made."""
 
 
 def objective() -> Objective:
