@@ -7,7 +7,8 @@
     python benchmarks/brackets.py law             every attack of the registry against certified radii: image x attack pairs, violations
     python benchmarks/brackets.py table           the tables alone
 
-Seconds are CPU seconds of one thread; memory is the largest resident size of a process of its own. Results: results/brackets.json; the tables also go to docs/brackets.md.
+Seconds are CPU seconds of one thread; memory is the largest resident size of a process of its own. Results:
+results/brackets.json; the tables also go to docs/brackets.md.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class Squaring(nn.Module):
         (Branching(), "cannot be followed"),
         (Mixing(), "mixes the images of a batch in its step mean"),
         (Selecting(), "cannot be followed|mixes the images|no bounds"),
-        (Dropping(), "in training mode; call model.eval"),
+        (Dropping(), "has a dropout in training mode; call model.eval"),
         (Squaring(), "of two things that depend on the image"),
         (nn.Conv2d(1, 2, 3), "one row of logits for each image"),
     ],

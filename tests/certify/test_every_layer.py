@@ -35,7 +35,8 @@ class Odd(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = 2 * (x - self.mean) / 0.7
         y = x[:, :, ::2, ::2].clone()
-        y.relu_()
+        z = y.view(len(y), -1)
+        z.relu_()
         y = torch.cat([F.pad(y, (0, 0, 0, 0, 1, 0)), 1 - y], 1)
         return torch.cat([y.mean((2, 3)), y.permute(0, 2, 3, 1).reshape(y.size(0), -1)], 1)
 

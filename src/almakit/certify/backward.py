@@ -121,8 +121,11 @@ def bounds(graph: Graph, ball: Ball, tight: bool) -> Known:
 
 def _prefix(graph: Graph, known: Known, index: int) -> Interval:
     """The interval of a step that is an affine function of the image, from that function's rows: in l2 and l1 much tighter than the pixels' intervals."""
+    rows = graph.prefix(index)
+    if rows is None:
+        return known.intervals[index]
     centre = graph.values_until(known.ball.x, index)
-    fall, rise = (part.reshape(centre.shape) for part in known.ball.spread(graph.prefix(index)))
+    fall, rise = (part.reshape(centre.shape) for part in known.ball.spread(rows))
     slack = 1e-12 * (1 + known.intervals[index].size) if graph.outward else 0.0
     return Interval(centre - fall - slack, centre + rise + slack)
 

@@ -16,6 +16,8 @@ from .reading import READERS, Unreadable, constant, same
 
 BATCH = 5
 """Images in the batch a network is read with: a number that few layers have as a size of their own."""
+PREFIX = 2**27
+"""Entries of the largest matrix from image to first layer that is kept (1 GB); beyond it l2 and l1 balls are bounded there by their pixels' intervals."""
 AGREES = {torch.float64: 1e-9, torch.float32: 1e-3}
 """How far the steps as they were read may differ from the model's own logits, relative to the largest; looser types: 5e-2."""
 
@@ -81,14 +83,18 @@ class Graph:
             found.append(x if step.layer is None else step.layer.value(*(found[source] for source in step.sources)))
         return found
 
-    def prefix(self, index: int) -> Tensor:
-        """(R, pixels): the matrix from the input to an affine step that depends on nothing else, kept between calls."""
+    def prefix(self, index: int) -> Tensor | None:
+        """(R, pixels): the matrix from the input to an affine step that depends on nothing else, kept between calls; None where it is too large."""
+        rows, pixels = count(self.steps[index].shape), count(self.steps[0].shape)
+        if rows * pixels > PREFIX:
+            return None
         if index not in self._prefix:
             from .backward import carried
 
-            size = count(self.steps[index].shape)
-            unit = torch.eye(size, dtype=torch.float64, device=self.device).split(max(1, 2**25 // self.widest))
-            parts = [carried(self, {index: part.reshape(-1, *self.steps[index].shape)}, None, {})[0][0].flatten(1) for part in unit]
+            parts = []
+            for places in torch.arange(rows, device=self.device).split(max(1, 2**25 // max(self.widest, rows))):
+                unit = torch.zeros(len(places), rows, dtype=torch.float64, device=self.device).scatter(1, places[:, None], 1.0)
+                parts.append(carried(self, {index: unit.reshape(-1, *self.steps[index].shape)}, None, {})[0][0].flatten(1))
             self._prefix[index] = torch.cat(parts)
         return self._prefix[index]
 
@@ -111,6 +117,9 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             program = torch.export.export(module, (example,), strict=False)
+            random = any("dropout" in str(node.target) and node.args[2:] and node.args[2] is True for node in program.graph.nodes)
+            # With an empty table layers stay whole, and steps in place become steps of their own.
+            program = program.run_decompositions({})
     except Exception as error:  # whatever a foreign forward() raises when it is given a symbol
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadModel(
@@ -119,6 +128,8 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
     finally:
         for part, on in modes:
             part.training = on
+    if random:
+        raise BadModel(f"{name} has a dropout in training mode; call model.eval(), and give the functional form training=self.training.")
     graph = _steps(program, module, name, tuple(images.shape[1:]), training)
     if not training:
         _agree(graph, module, images)
@@ -144,7 +155,7 @@ def _steps(program: Any, module: nn.Module, name: str, shape: tuple[int, ...], t
             continue
         full = str(getattr(node.target, "name", lambda node=node: node.target)()).removeprefix("aten::")
         kind = full.partition(".")[0]
-        if kind.startswith(("_assert", "sym_")) or not (node.users or kind.endswith("_")):
+        if kind.startswith(("_assert", "sym_")) or not node.users:
             continue
         at = {key: value for key, value in known.items() if isinstance(value, int)}
         if not any(source in at for source in node.all_input_nodes):
@@ -155,23 +166,20 @@ def _steps(program: Any, module: nn.Module, name: str, shape: tuple[int, ...], t
         meta = node.meta.get("val")
         meta = meta[0] if isinstance(meta, (tuple, list)) else meta
         after = tuple(meta.shape[1:])
-        reader = READERS.get(kind) or READERS.get(kind.removesuffix("_"))
-        if reader is None or (training and kind in ("batch_norm", "_native_batch_norm_legit_no_training")):
-            raise _refused(name, kind, training)
+        reader = READERS.get(kind)
+        if reader is None or (training and "batch_norm" in kind):
+            raise _refused(name, kind)
         if meta.ndim == 0 or meta.shape[0] != BATCH:
             raise BadModel(f"{name} mixes the images of a batch in its step {kind}, so no image has a bound of its own.")
         try:
             layer, sources = reader(node, known, after, not training)
         except Unreadable as problem:
-            raise _refused(name, f"{kind} {problem}", training) from None
+            raise _refused(name, f"{kind} {problem}") from None
         if layer is None:
             known[node] = at[sources[0]]
             continue
         steps.append(Step(layer, tuple(at[source] for source in sources), after))
         known[node] = len(steps) - 1
-        if kind.endswith("_"):
-            # An in-place step: whoever uses its input from here on sees the result.
-            known[node.args[0]] = known[node]
     answers = [known.get(node) for node in output if node is not None] if isinstance(output, (tuple, list)) else [known.get(output)]
     if len(answers) != 1 or not isinstance(answers[0], int):
         raise BadModel(f"{name} returned {len(answers)} tensors; a model with bounds returns the logits, one tensor (B, classes), made from the image.")
@@ -198,7 +206,8 @@ def _agree(graph: Graph, module: nn.Module, images: Tensor) -> None:
         raise BadModel(f"{graph.name} gives other logits than its steps do one image at a time, so its bounds would be those of another network.")
 
 
-def _refused(name: str, what: str, training: bool) -> BadModel:
+def _refused(name: str, what: str) -> BadModel:
+    what = what.replace("_native_batch_norm_legit_no_training", "BatchNorm2d")
     kinds = "convolutions, linear layers, ReLU, sigmoid, tanh, pooling, sums, reshapes and, when it is not being trained, batch norm"
     return BadModel(f"{name} has a step {what}, which almakit has no bounds for; certificates need networks of {kinds}. Attacks work on any model.")
 

@@ -159,8 +159,6 @@ def _from_scalar(node: Any, known: Known, shape: tuple[int, ...], outward: bool)
 
 
 def _nothing(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
-    if "dropout" in str(node.target) and _argument(node, 2, "train", False):
-        raise Unreadable("in training mode; call model.eval(), or give the functional form training=self.training")
     kept = node.meta["val"]
     if not kept.is_floating_point():
         raise Unreadable(f"to whole numbers ({kept.dtype})")
