@@ -94,8 +94,10 @@ def least(graph: Graph, known: Known, rows: dict[int, Tensor], images: Tensor, s
     return constant
 
 
-def bounds(graph: Graph, ball: Ball, tight: bool) -> Known:
-    """The intervals and relaxations of every step over the ball. ``tight``: those of nonlinear steps' inputs by CROWN, else by intervals alone."""
+def bounds(graph: Graph, ball: Ball, tight: bool, optimise: bool = False) -> Known:
+    """The intervals and relaxations of every step over the ball. ``tight``: those of nonlinear steps' inputs by CROWN, else by intervals alone;
+    ``optimise``: with slopes optimised for each entry on top, for small networks.
+    """
     known = Known(ball)
     for index, step in enumerate(graph.steps):
         if step.layer is None:
@@ -111,7 +113,7 @@ def bounds(graph: Graph, ball: Ball, tight: bool) -> Known:
         if index in graph.first and ball.norm != "linf":
             known.intervals[source] = before[0].meet(_prefix(graph, known, source))
         elif tight and graph.steps[source].affine and not (index in graph.first and graph.depth(source) <= 1):
-            known.intervals[source] = _tightened(graph, known, source, step.layer.open(before[0]))
+            known.intervals[source] = _tightened(graph, known, source, step.layer.open(before[0]), optimise)
         now = known.intervals[source]
         known.relaxed[index], known.intervals[index] = step.layer.relax(now), step.layer.interval(now)
         if graph.outward:
@@ -130,7 +132,7 @@ def _prefix(graph: Graph, known: Known, index: int) -> Interval:
     return Interval(centre - fall - slack, centre + rise + slack)
 
 
-def _tightened(graph: Graph, known: Known, index: int, where: Tensor) -> Interval:
+def _tightened(graph: Graph, known: Known, index: int, where: Tensor, optimise: bool = False) -> Interval:
     """The interval of a step with its entries ``where`` (B, ...) bounded by CROWN."""
     interval = known.intervals[index]
     pairs = where.flatten(1).nonzero()
@@ -140,6 +142,9 @@ def _tightened(graph: Graph, known: Known, index: int, where: Tensor) -> Interva
     for chunk in pairs.split(max(1, MEMORY // (8 * graph.widest))):
         images, entries = chunk.unbind(1)
         low, high = (_least_of_entries(graph, known, index, images, entries, sign) for sign in (1.0, -1.0))
+        if optimise:
+            row = _unit_rows(graph, index, entries)
+            low, high = (torch.fmax(part, _optimised(graph, known, {index: sign * row}, images)) for part, sign in ((low, 1.0), (high, -1.0)))
         lower[images, entries] = torch.maximum(lower[images, entries], low)
         upper[images, entries] = torch.minimum(upper[images, entries], -high)
     return Interval(lower.reshape(interval.lower.shape), upper.reshape(interval.upper.shape))
@@ -152,9 +157,7 @@ def _least_of_entries(graph: Graph, known: Known, index: int, images: Tensor, en
     sizes = known.sizes if graph.outward else {}
     carry = carried_in_windows(graph, index, images, entries, sign, known.relaxed, sizes) if local else None
     if carry is None:
-        row = known.ball.x.new_zeros(len(images), count(shape))
-        row[torch.arange(len(images)), entries] = sign
-        return least(graph, known, {index: row.reshape(-1, *shape)}, images)
+        return least(graph, known, {index: sign * _unit_rows(graph, index, entries)}, images)
     window, rows, constant = carry
     if window is None:
         return constant + least(graph, known, rows, images)
@@ -163,6 +166,13 @@ def _least_of_entries(graph: Graph, known: Known, index: int, images: Tensor, en
     centre, lower, upper = (window.look(part, images).flatten(1) for part in (known.ball.x, pixels.lower, pixels.upper))
     slack = (flat.shape[1] + 16) * UNIT * 2 * (flat.abs() * torch.maximum(lower.abs(), upper.abs())).sum(1) if graph.outward else 0.0
     return constant + known.ball.least_of(flat, centre, lower, upper, known.ball.radius[images]) - slack
+
+
+def _unit_rows(graph: Graph, index: int, entries: Tensor) -> Tensor:
+    """(P, ...) one row for each of a step's ``entries``."""
+    shape = graph.steps[index].shape
+    rows = torch.zeros(len(entries), count(shape), dtype=torch.float64, device=entries.device).scatter(1, entries[:, None], 1.0)
+    return rows.reshape(-1, *shape)
 
 
 def differences(graph: Graph, labels: Tensor, images: Tensor, rivals: Tensor, like: Tensor) -> dict[int, Tensor]:
@@ -201,10 +211,11 @@ def margins(graph: Graph, known: Known, labels: Tensor, method: str) -> Tensor:
 def _optimised(graph: Graph, known: Known, rows: dict[int, Tensor], images: Tensor, iterations: int = 20, rate: float = 0.25) -> Tensor:
     """(P,) the largest lower bound met while the lower slopes of unstable ReLUs climb, each row's for itself; any slope in [0, 1] is sound."""
     unstable = {
-        index: step.layer.open(known.intervals[step.sources[0]])[images] for index, step in enumerate(graph.steps) if isinstance(step.layer, Relu)
-    }
+        index: step.layer.open(known.intervals[step.sources[0]])[images]
+        for index, step in enumerate(graph.steps) if isinstance(step.layer, Relu) and index in known.relaxed
+    }  # fmt: skip
     fixed = {index: known.relaxed[index].below[0][images] for index in unstable}  # type: ignore[union-attr]
-    best = rows[len(graph.steps) - 1].new_full((len(images),), -torch.inf)
+    best = torch.full((len(images),), -torch.inf, dtype=torch.float64, device=images.device)
     free = {index: slope.clone().requires_grad_(True) for index, slope in fixed.items() if bool(unstable[index].any())}
     if not free:
         return best

@@ -111,7 +111,7 @@ def _decided(made: Certifier, x: Tensor, labels: Tensor, radius: float, seconds:
     """
     started, graph = time.monotonic(), made.graph
     ball = Ball(x.double(), torch.tensor([radius * (1 + 1e-9)], dtype=torch.float64), made.norm)
-    known = bounds(graph, ball, True)
+    known = bounds(graph, ball, True, optimise=True)
     worst = margins(graph, known, labels, "alpha-crown")[0]
     own = OWN_ROUNDING.get(made.precision, 1.6e-2) * float(graph.values(ball.x)[-1].abs().max())
     program = _Program(graph, known)

@@ -97,9 +97,9 @@ def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, Attack
         handles.setdefault(label.label, line)
     certified = _certified(subject, distance)
     if certified is not None and columns:
-        xs, low = steps(certified, edge)
         best = np.sort(np.fmin.reduce([column.distances for column in columns]))
-        high = 100.0 * (len(best) - np.searchsorted(best, xs, side="right")) / len(best)
+        xs = np.unique(np.concatenate([steps(part, edge)[0] for part in (certified, best)]))
+        low, high = (100.0 * (len(part) - np.searchsorted(part, xs, side="right")) / len(part) for part in (certified, best))
         band = panel.fill_between(xs, low, np.maximum(low, high), step="post", color="#8A8A84", alpha=0.18, linewidth=0)
         panel.plot(xs, low, color="#6A6A64", linewidth=0.9, drawstyle="steps-post")
         handles.setdefault("between certified and found", band)

@@ -37,7 +37,7 @@ RECIPES = {
         learning_rate=1.5e-3,
         weight_decay=0.0,
         shift=0,
-        options={"radius": 0.05, "kappa_last": 0.5},
+        options={"radius": 0.08, "kappa_last": 0.5},
     ),
 }
 NORM = "linf"

@@ -97,9 +97,9 @@ _TABLE = (
         "a network inside the package: two hidden layers of 100 units, certified training with interval bounds, for exact distances",
         "mnist",
         _MNIST_SHAPE,
-        97.28,
+        96.57,
         shipped="mnist-mlp-2x100.safetensors",
-        sha256="e93061e4d6973b96394eb33933a2bc0ecc500e36c2247ae2da7b767b465dfa4c",
+        sha256="3b81f0cda9e1beb0070c11a992e500f8c1d71ece5512ba9b32dd0a9ad26d01eb",
     ),
     Entry(
         "mnist/smallcnn",
