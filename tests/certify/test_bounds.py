@@ -1,4 +1,5 @@
-"""Interval, CROWN and optimised bounds: never crossed by any point of the ball, exact where they can be, refused where they are unknown."""
+"""Interval, CROWN and optimised bounds: never crossed by any point of the ball, exact where they can be, refused where
+they are unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def classifier(name: str, seed: int = 0) -> Classifier:
     torch.manual_seed(seed)
     entry = ZOO[name]
     mean, std = entry.normalisation or (None, None)
-    return Classifier(build(entry), name=name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes).double()
+    return Classifier(
+        build(entry), name=name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes
+    ).double()
 
 
 def true_margins(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
@@ -36,12 +39,16 @@ def true_margins(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
 def bounded(model: nn.Module, x: Tensor, labels: Tensor, radius: float, method: str, norm: str = "linf") -> Tensor:
     graph = read(model, x)
     with torch.no_grad():
-        return margins(graph, bounds(graph, Ball(x, x.new_full((len(x),), radius), norm), method != "ibp"), labels, method)
+        return margins(
+            graph, bounds(graph, Ball(x, x.new_full((len(x),), radius), norm), method != "ibp"), labels, method
+        )
 
 
 def corner_points(x: Tensor, radius: float, count: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return [(x + radius * torch.randn(x.shape, generator=generator, dtype=x.dtype).sign()).clamp(0, 1) for _ in range(count)]
+    return [
+        (x + radius * torch.randn(x.shape, generator=generator, dtype=x.dtype).sign()).clamp(0, 1) for _ in range(count)
+    ]
 
 
 @pytest.mark.parametrize("name", ["mnist/smallcnn-tiny", *TRAINED])
@@ -81,7 +88,9 @@ def test_all_are_exact_for_a_linear_model_with_its_normalisation_folded(method: 
     weight = (linear.weight.detach()[labels][:, None] - linear.weight.detach()[None]) / 0.5
     clean = true_margins(model, x, labels)
     for norm, spread in (("linf", weight.abs().sum(2)), ("l2", weight.norm(dim=2)), ("l1", weight.abs().amax(2))):
-        torch.testing.assert_close(bounded(model, x, labels, 0.1, method, norm), clean - 0.1 * spread, atol=1e-10, rtol=0)
+        torch.testing.assert_close(
+            bounded(model, x, labels, 0.1, method, norm), clean - 0.1 * spread, atol=1e-10, rtol=0
+        )
 
 
 def test_crown_alone_is_tighter_than_intervals_on_an_untrained_network_and_gradients_flow() -> None:
@@ -99,10 +108,13 @@ def test_crown_alone_is_tighter_than_intervals_on_an_untrained_network_and_gradi
 
 def test_bounds_in_training_have_the_gradients_of_finite_differences() -> None:
     torch.manual_seed(1)
-    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(18, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    network = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(18, 5), nn.ReLU(), nn.Linear(5, 3)
+    ).double()
     x, labels = torch.rand(2, 1, 8, 8, dtype=torch.float64), torch.tensor([0, 2])
     graph = read(network, x, training=True)
     for method in ("ibp", "crown-alone"):
+
         def total(method: str = method) -> Tensor:
             return margins(graph, bounds(graph, Ball(x, x.new_full((2,), 0.03)), tight=False), labels, method).sum()
 
@@ -161,7 +173,10 @@ class Squaring(nn.Module):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.GELU(), nn.Flatten(), nn.Linear(72, 3)), "a step gelu, which almakit has no bounds for"),
+        (
+            nn.Sequential(nn.Conv2d(1, 2, 3), nn.GELU(), nn.Flatten(), nn.Linear(72, 3)),
+            "a step gelu, which almakit has no bounds for",
+        ),
         (Branching(), "cannot be followed"),
         (Mixing(), "mixes the images of a batch in its step mean"),
         (Selecting(), "cannot be followed|mixes the images|no bounds"),

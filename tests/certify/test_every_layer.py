@@ -1,4 +1,5 @@
-"""Random networks of every kind of layer: no point of the ball crosses a bound, a tighter method is never looser, windows are whole rows."""
+"""Random networks of every kind of layer: no point of the ball crosses a bound, a tighter method is never looser,
+windows are whole rows."""
 
 from __future__ import annotations
 
@@ -44,14 +45,20 @@ class Odd(nn.Module):
 LAYERS = {
     "conv": lambda: nn.Sequential(nn.Conv2d(2, 3, 3, 2, 1), nn.ReLU(), nn.Conv2d(3, 4, 2, dilation=2), nn.ReLU()),
     "grouped": lambda: nn.Sequential(nn.Conv2d(2, 4, 3, groups=2, bias=False), nn.ReLU(inplace=True)),
-    "batch-norm": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 3, 2), nn.BatchNorm2d(3), nn.ReLU()),
+    "batch-norm": lambda: nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 3, 2), nn.BatchNorm2d(3), nn.ReLU()
+    ),
     "max-pool": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 3, 2), nn.ReLU()),
     "max-first": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.MaxPool2d(3, 2, 1), nn.Conv2d(3, 2, 2), nn.ReLU()),
-    "mean-pool": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2), nn.Tanh()),
+    "mean-pool": lambda: nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.ReLU(), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2), nn.Tanh()
+    ),
     "sigmoid": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Sigmoid(), nn.Conv2d(3, 2, 3), nn.Tanh()),
     "residual": lambda: nn.Sequential(nn.Conv2d(2, 2, 3, 1, 1), Residual(), nn.ReLU()),
     "odd": lambda: nn.Sequential(nn.Conv2d(2, 2, 3), Odd(), nn.ReLU()),
-    "dense": lambda: nn.Sequential(nn.Flatten(), nn.Linear(128, 6), nn.ReLU(), nn.Dropout(), nn.Linear(6, 6, bias=False), nn.ReLU()),
+    "dense": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(128, 6), nn.ReLU(), nn.Dropout(), nn.Linear(6, 6, bias=False), nn.ReLU()
+    ),
     "two-linear": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3), nn.Flatten(), nn.Tanh()),
 }
 
@@ -100,7 +107,9 @@ def test_no_point_of_the_ball_crosses_a_bound_of_any_layer(kind: str, seed: int,
             known = bounds(graph, ball, method != "ibp")
             for index, interval in known.intervals.items():
                 seen = torch.stack([steps[index] for steps in values])
-                assert bool((seen >= interval.lower).all() and (seen <= interval.upper).all()), f"step {index} of {kind} leaves its interval ({method})"
+                assert bool((seen >= interval.lower).all() and (seen <= interval.upper).all()), (
+                    f"step {index} of {kind} leaves its interval ({method})"
+                )
             found = margins(graph, known, labels, method)
             assert bool((true >= found).all()), f"{method} claims more than is true"
             assert bool((found >= before - 1e-9).all()), f"{method} is looser than the method before it"
@@ -125,7 +134,10 @@ def test_windows_give_the_bounds_of_whole_rows(kind: str, norm: str) -> None:
             images, entries = torch.arange(2).repeat_interleave(count), torch.arange(count).repeat(2)
             rows = torch.eye(count, dtype=torch.float64)[entries].reshape(-1, *step.shape)
             for sign in (1.0, -1.0):
-                torch.testing.assert_close(_least_of_entries(graph, known, index, images, entries, sign), least(graph, known, {index: sign * rows}, images))
+                torch.testing.assert_close(
+                    _least_of_entries(graph, known, index, images, entries, sign),
+                    least(graph, known, {index: sign * rows}, images),
+                )
                 compared += 1
         assert compared >= 2
 

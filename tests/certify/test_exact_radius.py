@@ -1,4 +1,5 @@
-"""Exact distances: those of tiny networks as another program finds them, a found distance that is too small, and what cannot be solved."""
+"""Exact distances: those of tiny networks as another program finds them, a found distance that is too small, and what
+cannot be solved."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ COUNT = 4
 def test_brackets_of_tiny_networks_close_around_the_truth(norm: str, start: str) -> None:
     model = tiny_network(1)
     x, labels = images(1, COUNT)
-    truth = torch.tensor([optima(model, image, label)[NORMS[norm]][0] for image, label in zip(x, labels.tolist(), strict=True)], dtype=torch.float64)
+    truth = torch.tensor(
+        [optima(model, image, label)[NORMS[norm]][0] for image, label in zip(x, labels.tolist(), strict=True)],
+        dtype=torch.float64,
+    )
     found = {"nothing": None, "the truth": truth * (1 + 1e-6), "far above": truth * 1.3}[start]
     for bracket, value in zip(exact_radius(model, x, labels, norm, found=found), truth.tolist(), strict=True):
         assert bracket.closed, bracket
@@ -48,7 +52,11 @@ def test_a_convolution_with_a_residual_sum_is_solved_and_never_below_crown() -> 
     class Small(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.one, self.two, self.last = nn.Conv2d(1, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1), nn.Linear(32, 3)
+            self.one, self.two, self.last = (
+                nn.Conv2d(1, 2, 3, padding=1),
+                nn.Conv2d(2, 2, 3, padding=1),
+                nn.Linear(32, 3),
+            )
 
         def forward(self, image: torch.Tensor) -> torch.Tensor:
             inside = torch.relu(self.one(image))

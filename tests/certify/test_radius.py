@@ -1,4 +1,5 @@
-"""Certified radii against the truth: linear models, where they are the optimum, and tiny ReLU networks, whose optimum a mixed-integer program finds."""
+"""Certified radii against the truth: linear models, where they are the optimum, and tiny ReLU networks, whose optimum a
+mixed-integer program finds."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def test_a_normalised_linear_model_has_the_radius_of_its_folded_weights() -> Non
             return model(inside * spread + 0.4)
 
     for norm in NORMS:
-        torch.testing.assert_close(certified_radius(Normalised(), x, labels, norm), certified_radius(model, x, labels, norm), rtol=3e-3, atol=0)
+        torch.testing.assert_close(
+            certified_radius(Normalised(), x, labels, norm), certified_radius(model, x, labels, norm), rtol=3e-3, atol=0
+        )
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -1,4 +1,5 @@
-"""A run with certified radii: written chunk by chunk, shown beside what was found, and an alarm where a success lies below one."""
+"""A run with certified radii: written chunk by chunk, shown beside what was found, and an alarm where a success lies
+below one."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_certified_run_holds_a_radius_below_every_distance_and_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_certified_run_holds_a_radius_below_every_distance_and_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Run(folder)
     radii = run.certified["linf"]
     assert sorted(radii) == list(range(6))
@@ -40,7 +43,11 @@ def test_a_certified_run_holds_a_radius_below_every_distance_and_says_so(folder:
 def test_the_report_shows_the_bracket_in_page_and_curves(folder: Path, tmp_path: Path) -> None:
     assert main(["report", str(folder), "--out", str(tmp_path)]) == 0
     page = next(tmp_path.rglob("*.html")).read_text()
-    assert 'id="brackets"' in page and "Certified ≥" in page and page.count("<rect ") == 2 * sum(info.correct for info in Run(folder).images)
+    assert (
+        'id="brackets"' in page
+        and "Certified ≥" in page
+        and page.count("<rect ") == 2 * sum(info.correct for info in Run(folder).images)
+    )
     assert "between certified and found" not in page, "that is the legend of the figure"
     assert any(place.name == "curves.svg" for place in tmp_path.rglob("*.svg"))
 
@@ -58,11 +65,17 @@ def test_what_was_certified_is_not_certified_again(folder: Path) -> None:
     place.write_text(json.dumps({**content, "radii": kept}))
 
 
-def test_a_success_below_a_certified_radius_is_an_alarm_with_both_witnesses(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_success_below_a_certified_radius_is_an_alarm_with_both_witnesses(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Run(folder)
     nearest = min(record.proven for record in run.records if record.attacked)
-    bad = Certificate("linf", "crown", run.meta.get("weights_sha256"), {info.index: nearest * 1.01 for info in run.images})
-    with pytest.raises(Contradiction, match=r"is certified within linf .*linf-crown.json.*holds a verified success at linf"):
+    bad = Certificate(
+        "linf", "crown", run.meta.get("weights_sha256"), {info.index: nearest * 1.01 for info in run.images}
+    )
+    with pytest.raises(
+        Contradiction, match=r"is certified within linf .*linf-crown.json.*holds a verified success at linf"
+    ):
         check(folder, [bad], run.records, run.images)
     bad.write(folder)
     try:
@@ -82,7 +95,9 @@ def test_certificates_of_other_weights_and_torn_files_are_refused(folder: Path) 
         place.unlink()
 
 
-def test_what_cannot_be_certified_is_refused_before_anything_is_attacked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_certified_is_refused_before_anything_is_attacked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "b"
     assert main([*RUN, *LINF, "--certify", "ibp", "--targets", "next", "--out", str(out)]) == USAGE
     assert "leave --targets out" in capsys.readouterr().err

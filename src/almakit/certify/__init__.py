@@ -1,4 +1,5 @@
-"""Lower bounds: radii within which a network provably keeps its class. An attack's distance lies above, the truth in between."""
+"""Lower bounds: radii within which a network provably keeps its class. An attack's distance lies above, the truth in
+between."""
 
 from __future__ import annotations
 

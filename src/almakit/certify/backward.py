@@ -1,4 +1,5 @@
-"""Bounds of a network over a ball: intervals forward, rows of coefficients backward (CROWN), and the slopes between them optimised."""
+"""Bounds of a network over a ball: intervals forward, rows of coefficients backward (CROWN), and the slopes between
+them optimised."""
 
 from __future__ import annotations
 
@@ -28,29 +29,16 @@ class Known:
     relaxed: dict[int, Lines | Choice] = field(default_factory=dict)
     sizes: dict[int, Tensor] = field(default_factory=dict)
 
-    def take(self, rows: Tensor) -> Known:
-        """What is known over the balls ``rows``."""
-        known = Known(self.ball.take(rows))
-        known.intervals = {key: Interval(value.lower[rows], value.upper[rows]) for key, value in self.intervals.items()}
-        known.sizes = {key: value[rows] for key, value in self.sizes.items()}
-        known.relaxed = {key: _taken(value, rows) for key, value in self.relaxed.items()}
-        return known
-
-
-def _taken(relaxed: Lines | Choice, rows: Tensor) -> Lines | Choice:
-    if isinstance(relaxed, Choice):
-        return Choice(relaxed.place[rows], relaxed.exact[rows], relaxed.top[rows], relaxed.shape)
-    below, above = ((slope[rows], None if offset is None else offset[rows]) for slope, offset in (relaxed.below, relaxed.above))
-    return Lines(below, above)
-
 
 def carried(
     graph: Graph, rows: dict[int, Tensor], images: Tensor | None, relaxed: dict[int, Lines | Choice], sizes: dict[int, Tensor] | None = None,
     slopes: Slopes | None = None, stop: bool = False,
 ) -> tuple[dict[int, Tensor], Tensor]:  # fmt: skip
-    """Rows (P, ...) of the steps in ``rows``, of image ``images[p]`` each, carried back to the input, or with ``stop`` to the last nonlinear steps.
+    """Rows (P, ...) of the steps in ``rows``, of image ``images[p]`` each, carried back to the input, or with ``stop``
+    to the last nonlinear steps.
 
-    Returns the rows where they ended and a constant (P,): a.y >= sum of ended rows . their step's value + constant, rounding counted with ``sizes``.
+    Returns the rows where they ended and a constant (P,): a.y >= sum of ended rows . their step's value + constant,
+    rounding counted with ``sizes``.
     """
     rows, ended = dict(rows), {}
     first = next(iter(rows.values()))
@@ -77,8 +65,16 @@ def carried(
     return ended, constant
 
 
-def least(graph: Graph, known: Known, rows: dict[int, Tensor], images: Tensor, slopes: Slopes | None = None, stop: bool = False) -> Tensor:
-    """(P,) lower bounds of the rows' values over the balls of ``images``: by linear relaxation down to the image, or with ``stop`` over intervals."""
+def least(
+    graph: Graph,
+    known: Known,
+    rows: dict[int, Tensor],
+    images: Tensor,
+    slopes: Slopes | None = None,
+    stop: bool = False,
+) -> Tensor:
+    """(P,) lower bounds of the rows' values over the balls of ``images``: by linear relaxation down to the image, or
+    with ``stop`` over intervals."""
     sizes = known.sizes if graph.outward else None
     ended, constant = carried(graph, rows, images, known.relaxed, sizes, slopes, stop)
     for index, a in ended.items():
@@ -95,7 +91,8 @@ def least(graph: Graph, known: Known, rows: dict[int, Tensor], images: Tensor, s
 
 
 def bounds(graph: Graph, ball: Ball, tight: bool, optimise: bool = False) -> Known:
-    """The intervals and relaxations of every step over the ball. ``tight``: those of nonlinear steps' inputs by CROWN, else by intervals alone;
+    """The intervals and relaxations of every step over the ball. ``tight``: those of nonlinear steps' inputs by CROWN,
+    else by intervals alone;
     ``optimise``: with slopes optimised for each entry on top, for small networks.
     """
     known = Known(ball)
@@ -107,7 +104,9 @@ def bounds(graph: Graph, ball: Ball, tight: bool, optimise: bool = False) -> Kno
         if isinstance(step.layer, Affine):
             known.intervals[index] = step.layer.interval(*before)
             if graph.outward and step.layer.units:
-                known.sizes[index] = step.layer.units * step.layer.size(*(part.size for part in before)).flatten(1).amax(1)
+                known.sizes[index] = step.layer.units * step.layer.size(*(part.size for part in before)).flatten(
+                    1
+                ).amax(1)
             continue
         source = step.sources[0]
         if index in graph.first and ball.norm != "linf":
@@ -122,7 +121,8 @@ def bounds(graph: Graph, ball: Ball, tight: bool, optimise: bool = False) -> Kno
 
 
 def _prefix(graph: Graph, known: Known, index: int) -> Interval:
-    """The interval of a step that is an affine function of the image, from that function's rows: in l2 and l1 much tighter than the pixels' intervals."""
+    """The interval of a step that is an affine function of the image, from that function's rows: in l2 and l1 much
+    tighter than the pixels' intervals."""
     rows = graph.prefix(index)
     if rows is None:
         return known.intervals[index]
@@ -144,7 +144,10 @@ def _tightened(graph: Graph, known: Known, index: int, where: Tensor, optimise: 
         low, high = (_least_of_entries(graph, known, index, images, entries, sign) for sign in (1.0, -1.0))
         if optimise:
             row = _unit_rows(graph, index, entries)
-            low, high = (torch.fmax(part, _optimised(graph, known, {index: sign * row}, images)) for part, sign in ((low, 1.0), (high, -1.0)))
+            low, high = (
+                torch.fmax(part, _optimised(graph, known, {index: sign * row}, images))
+                for part, sign in ((low, 1.0), (high, -1.0))
+            )
         lower[images, entries] = torch.maximum(lower[images, entries], low)
         upper[images, entries] = torch.minimum(upper[images, entries], -high)
     return Interval(lower.reshape(interval.lower.shape), upper.reshape(interval.upper.shape))
@@ -164,14 +167,20 @@ def _least_of_entries(graph: Graph, known: Known, index: int, images: Tensor, en
     pixels = known.intervals[0]
     flat = (window.rows * window.axes(tuple(known.ball.x.shape[1:]))[2]).flatten(1)
     centre, lower, upper = (window.look(part, images).flatten(1) for part in (known.ball.x, pixels.lower, pixels.upper))
-    slack = (flat.shape[1] + 16) * UNIT * 2 * (flat.abs() * torch.maximum(lower.abs(), upper.abs())).sum(1) if graph.outward else 0.0
+    slack = (
+        (flat.shape[1] + 16) * UNIT * 2 * (flat.abs() * torch.maximum(lower.abs(), upper.abs())).sum(1)
+        if graph.outward
+        else 0.0
+    )
     return constant + known.ball.least_of(flat, centre, lower, upper, known.ball.radius[images]) - slack
 
 
 def _unit_rows(graph: Graph, index: int, entries: Tensor) -> Tensor:
     """(P, ...) one row for each of a step's ``entries``."""
     shape = graph.steps[index].shape
-    rows = torch.zeros(len(entries), count(shape), dtype=torch.float64, device=entries.device).scatter(1, entries[:, None], 1.0)
+    rows = torch.zeros(len(entries), count(shape), dtype=torch.float64, device=entries.device).scatter(
+        1, entries[:, None], 1.0
+    )
     return rows.reshape(-1, *shape)
 
 
@@ -182,11 +191,15 @@ def differences(graph: Graph, labels: Tensor, images: Tensor, rivals: Tensor, li
 
 
 def margins(graph: Graph, known: Known, labels: Tensor, method: str) -> Tensor:
-    """Lower bounds (B, K) of z_label - z_j over the balls, 0 where j is the label; ``method`` ibp, crown or alpha-crown; all three without
-    gradients apart from ibp and crown-alone, which is crown without what intervals proved (CROWN-IBP trains with it).
+    """Lower bounds (B, K) of z_label - z_j over the balls, 0 where j is the label; ``method`` ibp, crown, alpha-crown,
+    or
+    crown-alone: crown without what intervals proved, which CROWN-IBP trains with. Gradients flow through ibp and
+    crown-alone.
 
-    ibp: the last affine steps joined with the difference of logits, over the interval of what comes before (Gowal et al., arXiv 1810.12715,
-    section 3.2). crown: the rows carried down to the image (Zhang et al. 2018, arXiv 1811.00866). alpha-crown: its lower slopes optimised
+    ibp: the last affine steps joined with the difference of logits, over the interval of what comes before (Gowal et
+    al., arXiv 1810.12715,
+    section 3.2). crown: the rows carried down to the image (Zhang et al. 2018, arXiv 1811.00866). alpha-crown: its
+    lower slopes optimised
     for each pair of image and rival (Xu et al. 2021, arXiv 2011.13824). Each takes what the one before proved.
     """
     batch, classes = len(labels), graph.classes
@@ -208,8 +221,11 @@ def margins(graph: Graph, known: Known, labels: Tensor, method: str) -> Tensor:
     return found.reshape(batch, classes).scatter(1, labels[:, None], 0.0)
 
 
-def _optimised(graph: Graph, known: Known, rows: dict[int, Tensor], images: Tensor, iterations: int = 20, rate: float = 0.25) -> Tensor:
-    """(P,) the largest lower bound met while the lower slopes of unstable ReLUs climb, each row's for itself; any slope in [0, 1] is sound."""
+def _optimised(
+    graph: Graph, known: Known, rows: dict[int, Tensor], images: Tensor, iterations: int = 20, rate: float = 0.25
+) -> Tensor:
+    """(P,) the largest lower bound met while the lower slopes of unstable ReLUs climb, each row's for itself; any slope
+    in [0, 1] is sound."""
     unstable = {
         index: step.layer.open(known.intervals[step.sources[0]])[images]
         for index, step in enumerate(graph.steps) if isinstance(step.layer, Relu) and index in known.relaxed
@@ -224,7 +240,10 @@ def _optimised(graph: Graph, known: Known, rows: dict[int, Tensor], images: Tens
         for group in ascent.param_groups:
             group["lr"] = rate * 0.9**number
         with torch.enable_grad():
-            slopes = {index: torch.where(unstable[index], free[index], fixed[index]) if index in free else fixed[index] for index in fixed}
+            slopes = {
+                index: torch.where(unstable[index], free[index], fixed[index]) if index in free else fixed[index]
+                for index in fixed
+            }
             bound = least(graph, known, rows, images, slopes)
             ascent.zero_grad()
             (-bound.sum()).backward()

@@ -1,7 +1,9 @@
 """The exact smallest distance to another class of a small ReLU network, by mixed-integer programming over CROWN bounds.
 
-Tjeng, Xiao, Tedrake, *Evaluating Robustness of Neural Networks with Mixed Integer Programming*, ICLR 2019. A radius is decided by one program
-for each class CROWN leaves open; a point counts where the margin is at most the model's own rounding, a thousand times what the solver's
+Tjeng, Xiao, Tedrake, *Evaluating Robustness of Neural Networks with Mixed Integer Programming*, ICLR 2019. A radius is
+decided by one program
+for each class CROWN leaves open; a point counts where the margin is at most the model's own rounding, a thousand times
+what the solver's
 tolerance of 1e-9 leaves open, so that "there is none" holds beyond the solver's rounding.
 """
 
@@ -32,9 +34,11 @@ UNITS = 5000
 
 @dataclass(frozen=True)
 class Bracket:
-    """No point of another class is nearer than ``lower``; one is at ``upper``, found or solved (infinite where none is known).
+    """No point of another class is nearer than ``lower``; one is at ``upper``, found or solved (infinite where none is
+    known).
 
-    A verified success is trusted as an upper end unless CROWN alone passes it; ``lower`` then lies above it and contradicts it.
+    A verified success is trusted as an upper end unless CROWN alone passes it; ``lower`` then lies above it and
+    contradicts it.
     """
 
     lower: float
@@ -51,34 +55,55 @@ def _closed(lower: float, upper: float) -> bool:
 
 
 def exact_radius(
-    model: nn.Module | Callable[[Tensor], Tensor], x: Tensor, labels: Tensor, norm: str = "linf", *, found: Tensor | None = None, seconds: float = 60.0
+    model: nn.Module | Callable[[Tensor], Tensor],
+    x: Tensor,
+    labels: Tensor,
+    norm: str = "linf",
+    *,
+    found: Tensor | None = None,
+    seconds: float = 60.0,
 ) -> list[Bracket]:
-    """For each image of ``x`` (N, C, H, W) with its ``labels`` (N,): the smallest linf or l1 distance to another class, from both sides.
+    """For each image of ``x`` (N, C, H, W) with its ``labels`` (N,): the smallest linf or l1 distance to another class,
+    from both sides.
 
-    ``found`` (N,): distances an attack found, from where the search starts; it goes past them. ``seconds``: the time limit for each image; what is
+    ``found`` (N,): distances an attack found, from where the search starts; it goes past them. ``seconds``: the time
+    limit for each image; what is
     open then stays open in the bracket. Linear layers, convolutions, sums and ReLU only.
     """
     if norm not in ("linf", "l1"):
-        raise BadInput(f"exact distances are solved in linf and l1, not in {norm}, whose program is not linear; take --certify crown or alpha-crown.")
+        raise BadInput(
+            f"exact distances are solved in linf and l1, not in {norm}, whose program is not linear; take --certify crown or alpha-crown."
+        )
     made = certifier(model, x, norm, "crown")
     _check(x, labels, made.graph.classes, found)
     units = 0
     for step in made.graph.steps:
         if step.layer is not None and not isinstance(step.layer, (Affine, Relu)):
-            raise BadModel(f"{made.graph.name} has a {type(step.layer).__name__} layer; exact distances need networks of ReLU and affine layers alone.")
+            raise BadModel(
+                f"{made.graph.name} has a {type(step.layer).__name__} layer; exact distances need networks of ReLU and affine layers alone."
+            )
         units += int(torch.Size(step.shape).numel()) if isinstance(step.layer, Relu) else 0
     if units > UNITS:
-        raise BadModel(f"{made.graph.name} has {units} ReLU units; exact distances are out of reach beyond {UNITS}. Take --certify crown.")
+        raise BadModel(
+            f"{made.graph.name} has {units} ReLU units; exact distances are out of reach beyond {UNITS}. Take --certify crown."
+        )
     return [
-        _solve_image(made, x[row : row + 1], labels[row : row + 1], None if found is None else float(found[row]), seconds) for row in range(len(x))
+        _solve_image(
+            made, x[row : row + 1], labels[row : row + 1], None if found is None else float(found[row]), seconds
+        )
+        for row in range(len(x))
     ]
 
 
 def _solve_image(made: Certifier, x: Tensor, labels: Tensor, found: float | None, seconds: float) -> Bracket:
-    """By bisection between what CROWN proves and what was found, each radius decided by programs; first just below what was found."""
+    """By bisection between what CROWN proves and what was found, each radius decided by programs; first just below what
+    was found."""
     started = time.monotonic()
     with torch.no_grad():
-        lower, most = float(made.radii(x, labels, None if found is None else torch.tensor([found]))), _most(made.norm, x)
+        lower, most = (
+            float(made.radii(x, labels, None if found is None else torch.tensor([found]))),
+            _most(made.norm, x),
+        )
         if lower in (0.0, math.inf):
             wrong = lower == 0.0 and int(made.graph.values(x.double())[-1].argmax()) != int(labels)
             return Bracket(lower, 0.0 if wrong else math.inf, time.monotonic() - started)
@@ -104,8 +129,11 @@ def _most(norm: str, x: Tensor) -> float:
     return float(room.max() if norm == "linf" else room.sum())
 
 
-def _decided(made: Certifier, x: Tensor, labels: Tensor, radius: float, seconds: float, passed: dict[int, float]) -> float | None:
-    """The distance of a point of another class within ``radius``, infinite where there is none; None where the time did not suffice.
+def _decided(
+    made: Certifier, x: Tensor, labels: Tensor, radius: float, seconds: float, passed: dict[int, float]
+) -> float | None:
+    """The distance of a point of another class within ``radius``, infinite where there is none; None where the time did
+    not suffice.
 
     ``passed``: by class, the largest radius within which it is known not to occur; kept from radius to radius.
     """
@@ -128,7 +156,8 @@ def _decided(made: Certifier, x: Tensor, labels: Tensor, radius: float, seconds:
 
 
 class _Program:
-    """Variables: the pixels, every ReLU's outputs, a switch for each unstable one, in l1 each pixel's move; rows low <= A v <= high.
+    """Variables: the pixels, every ReLU's outputs, a switch for each unstable one, in l1 each pixel's move; rows low <=
+    A v <= high.
 
     y = max(z, 0) with l <= z <= u: y >= z, y <= z - l (1 - s), y <= u s, s in {0, 1}.
     """
@@ -201,7 +230,8 @@ class _Program:
         self.rows.append((np.asarray(columns, dtype=np.int32), np.asarray(values, dtype=np.float64), low, high))
 
     def solve(self, goal: np.ndarray, most: float, seconds: float) -> float | None:
-        """The distance of a point of the ball where goal . v <= most; infinite where there is none, None where the time did not suffice."""
+        """The distance of a point of the ball where goal . v <= most; infinite where there is none, None where the time
+        did not suffice."""
         try:
             import highspy
         except ImportError as error:
@@ -212,11 +242,17 @@ class _Program:
         program.num_col_, program.num_row_ = self.columns, len(rows)
         cost = np.zeros(self.columns)
         cost[: len(goal)] = goal
-        program.col_cost_, program.col_lower_, program.col_upper_ = cost, np.concatenate(self.low), np.concatenate(self.high)
+        program.col_cost_, program.col_lower_, program.col_upper_ = (
+            cost,
+            np.concatenate(self.low),
+            np.concatenate(self.high),
+        )
         program.row_lower_, program.row_upper_ = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
         program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         program.a_matrix_.start_ = np.concatenate([[0], np.cumsum([len(row[0]) for row in rows])]).astype(np.int32)
-        program.a_matrix_.index_, program.a_matrix_.value_ = (np.concatenate([row[part] for row in rows]) for part in (0, 1))
+        program.a_matrix_.index_, program.a_matrix_.value_ = (
+            np.concatenate([row[part] for row in rows]) for part in (0, 1)
+        )
         kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
         program.integrality_ = [kinds[int(integer)] for integer in np.concatenate(self.integer)]
         solver = highspy.Highs()

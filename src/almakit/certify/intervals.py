@@ -10,9 +10,11 @@ from torch import Tensor
 
 NORMS = {"linf": math.inf, "l2": 2.0, "l1": 1.0}
 UNIT = 2.0**-52
-"""Twice float64's unit roundoff. A sum of n products is off by at most n units of the sum of their sizes, in any order (Higham, section 3.1)."""
+"""Twice float64's unit roundoff. A sum of n products is off by at most n units of the sum of their sizes, in any order
+(Higham, section 3.1)."""
 TOP, FEW = 64, 2**22
-"""How many of a row's largest entries bound a movement in l1 where there are more than ``FEW`` entries in all; any number is sound."""
+"""How many of a row's largest entries bound a movement in l1 where there are more than ``FEW`` entries in all; any
+number is sound."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,6 @@ class Ball:
     low: float = 0.0
     high: float = 1.0
 
-    def take(self, rows: Tensor) -> Ball:
-        return Ball(self.x[rows], self.radius[rows], self.norm, self.low, self.high)
-
     @property
     def interval(self) -> Interval:
         """Each pixel's interval."""
@@ -61,7 +60,8 @@ class Ball:
     def least(self, rows: Tensor, images: Tensor) -> Tensor:
         """(P,) a lower bound of a.x' over the ball of image ``images[p]``, for each row a of ``rows`` (P, pixels).
 
-        linf: exact. l2 and l1: by weak duality, so sound for any multiplier; the best one to rounding (l2), or among the largest entries (l1).
+        linf: exact. l2 and l1: by weak duality, so sound for any multiplier; the best one to rounding (l2), or among
+        the largest entries (l1).
         """
         pixels = self.interval
         centre, lower, upper = (part.flatten(1)[images] for part in (self.x, pixels.lower, pixels.upper))
@@ -75,7 +75,8 @@ class Ball:
         return (rows * centre).sum(1) - _gain(rows.abs(), room, radius, self.norm)
 
     def spread(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """How far a.x' can fall and rise over each ball, (B, R) each, for rows a (R, pixels) that are the same for all images; l2 and l1 only.
+        """How far a.x' can fall and rise over each ball, (B, R) each, for rows a (R, pixels) that are the same for all
+        images; l2 and l1 only.
 
         Pixels that cannot move in the wanted direction do not count; apart from that the box is left to the intervals.
         """
@@ -85,11 +86,14 @@ class Ball:
             return most, most
         above, below = (self.x < self.high).flatten(1).to(rows.dtype), (self.x > self.low).flatten(1).to(rows.dtype)
         positive, negative = rows.clamp_min(0).square().T, rows.clamp_max(0).square().T
-        return radius * (below @ positive + above @ negative).sqrt(), radius * (above @ positive + below @ negative).sqrt()
+        return radius * (below @ positive + above @ negative).sqrt(), radius * (
+            above @ positive + below @ negative
+        ).sqrt()
 
 
 def _gain(slope: Tensor, room: Tensor, radius: Tensor, norm: str) -> Tensor:
-    """(P,) an upper bound of max g.t over 0 <= t <= room, |t| <= radius, for slopes g >= 0 (P, n): min over m >= 0 of the Lagrangian's maximum."""
+    """(P,) an upper bound of max g.t over 0 <= t <= room, |t| <= radius, for slopes g >= 0 (P, n): min over m >= 0 of
+    the Lagrangian's maximum."""
     whole = (slope * room).sum(1)
     if norm == "l1":
         # m radius + sum (g - m)+ room: piecewise linear in m, with its kinks at the slopes.
@@ -98,7 +102,8 @@ def _gain(slope: Tensor, room: Tensor, radius: Tensor, norm: str) -> Tensor:
         last = torch.where(filled.any(1), filled.to(torch.int8).argmax(1), top.shape[1] - 1)
         multiplier = top.gather(1, last[:, None])
         return torch.minimum(whole, multiplier[:, 0] * radius + ((slope - multiplier).clamp_min(0) * room).sum(1))
-    # Any multiplier is sound and the best one's own gradient is zero, so it is found without gradients, and used once with them.
+    # Any multiplier is sound and the best one's own gradient is zero, so it is found without gradients, and used
+    # once with them.
     with torch.no_grad():
         best = _multiplier(slope.detach(), room, radius)[:, None]
     step = torch.minimum(slope / best, room)
@@ -107,7 +112,8 @@ def _gain(slope: Tensor, room: Tensor, radius: Tensor, norm: str) -> Tensor:
 
 
 def _multiplier(slope: Tensor, room: Tensor, radius: Tensor) -> Tensor:
-    """(P,) the multiplier of |t|_2 <= radius: it spends what the full pixels leave of the radius on the others; it falls, and more of them become full."""
+    """(P,) the multiplier of |t|_2 <= radius: it spends what the full pixels leave of the radius on the others; it
+    falls, and more of them become full."""
     fixed = room <= 0
     for _ in range(30):
         left = (radius.square() - torch.where(fixed, room, 0.0).square().sum(1)).clamp_min(1e-300)

@@ -1,4 +1,5 @@
-"""What a bound needs of each kind of layer: its value, its interval, and how rows of coefficients are carried back through it."""
+"""What a bound needs of each kind of layer: its value, its interval, and how rows of coefficients are carried back
+through it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .intervals import UNIT, Interval
 
 @dataclass(frozen=True)
 class Affine:
-    """y = L x + c. ``units``: the rounding of one output relative to the sum of its terms' sizes; 0 where nothing rounds or nobody counts."""
+    """y = L x + c. ``units``: the rounding of one output relative to the sum of its terms' sizes; 0 where nothing
+    rounds or nobody counts."""
 
     units: float
 
@@ -36,7 +38,8 @@ class Affine:
 
 @dataclass(frozen=True)
 class Weighted(Affine):
-    """A linear layer or a convolution: ``weight``, ``bias`` (or None), and for a convolution its ``where``: stride, padding, dilation, groups."""
+    """A linear layer or a convolution: ``weight``, ``bias`` (or None), and for a convolution its ``where``: stride,
+    padding, dilation, groups."""
 
     weight: Tensor
     bias: Tensor | None
@@ -53,7 +56,9 @@ class Weighted(Affine):
         centre = self._apply(middle, self.weight, self.bias)
         if self.units:
             radius = radius * (1 + self.units) + self.units * middle.abs()
-        reach = self._apply(radius, self.weight.abs(), self.units * self.bias.abs() if self.units and self.bias is not None else None)
+        reach = self._apply(
+            radius, self.weight.abs(), self.units * self.bias.abs() if self.units and self.bias is not None else None
+        )
         return Interval(centre - reach, centre + reach)
 
     def size(self, *before: Tensor) -> Tensor:
@@ -72,7 +77,8 @@ class Weighted(Affine):
 
 @dataclass(frozen=True)
 class Scale(Affine):
-    """y = factor x + shift, entry by entry: normalisation, batch norm in evaluation, negation. Both have the shape of one image, with a first 1."""
+    """y = factor x + shift, entry by entry: normalisation, batch norm in evaluation, negation. Both have the shape of
+    one image, with a first 1."""
 
     factor: Tensor
     shift: Tensor
@@ -100,11 +106,16 @@ class Combined(Affine):
     factors: tuple[float, ...]
 
     def value(self, *before: Tensor) -> Tensor:
-        first, second = (part if factor == 1 else factor * part for factor, part in zip(self.factors, before, strict=True))
+        first, second = (
+            part if factor == 1 else factor * part for factor, part in zip(self.factors, before, strict=True)
+        )
         return first + second
 
     def interval(self, *before: Interval) -> Interval:
-        turned = [part if factor >= 0 else Interval(part.upper, part.lower) for factor, part in zip(self.factors, before, strict=True)]
+        turned = [
+            part if factor >= 0 else Interval(part.upper, part.lower)
+            for factor, part in zip(self.factors, before, strict=True)
+        ]
         lower, upper = self.value(*(part.lower for part in turned)), self.value(*(part.upper for part in turned))
         if not self.units:
             return Interval(lower, upper)
@@ -120,7 +131,8 @@ class Combined(Affine):
 
 @dataclass(frozen=True)
 class Positive(Affine):
-    """Any affine step without a negative coefficient, as a function of its sources: means, sums, average pooling, padding, slices, reshapes."""
+    """Any affine step without a negative coefficient, as a function of its sources: means, sums, average pooling,
+    padding, slices, reshapes."""
 
     function: Callable[..., Tensor]
 
@@ -142,14 +154,16 @@ class Positive(Affine):
         with torch.enable_grad():
             zeros = [rows.new_zeros(len(rows), *shape).requires_grad_(True) for shape in shapes]
             offset = self.function(*zeros)
-            # create_graph: a linear function's gradient is a function of the rows, which slopes and weights in training are behind.
+            # create_graph: a linear function's gradient is a function of the rows, which slopes and
+            # weights in training are behind.
             carried = torch.autograd.grad(offset, zeros, rows, create_graph=wanted)
         return list(carried), (rows * offset.detach()).flatten(1).sum(1)
 
 
 @dataclass(frozen=True)
 class Lines:
-    """y >= below[0] x + below[1] and y <= above[0] x + above[1], entry by entry (B, ...); an offset that is zero everywhere is None."""
+    """y >= below[0] x + below[1] and y <= above[0] x + above[1], entry by entry (B, ...); an offset that is zero
+    everywhere is None."""
 
     below: tuple[Tensor, Tensor | None]
     above: tuple[Tensor, Tensor | None]
@@ -182,13 +196,17 @@ class Relu:
         return (before.lower < 0) & (before.upper > 0)
 
     def relax(self, before: Interval) -> Lines:
-        """Above the chord u (x - l) / (u - l), below x or 0, whichever leaves the smaller area (Zhang et al. 2018, CROWN)."""
+        """Above the chord u (x - l) / (u - l), below x or 0, whichever leaves the smaller area (Zhang et al. 2018,
+        CROWN)."""
         lower, upper = before.lower, before.upper
         unstable = self.open(before)
         gap = torch.where(unstable, upper - lower, 1.0)
         on = (lower >= 0).to(lower.dtype)
         chord = torch.where(unstable, upper / gap, on)
-        return Lines((torch.where(unstable, (upper > -lower).to(lower.dtype), on), None), (chord, torch.where(unstable, -lower * chord, 0.0)))
+        return Lines(
+            (torch.where(unstable, (upper > -lower).to(lower.dtype), on), None),
+            (chord, torch.where(unstable, -lower * chord, 0.0)),
+        )
 
 
 @dataclass(frozen=True)
@@ -217,10 +235,13 @@ class Squash:
 
 
 def _above_tanh(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """A line (slope, offset) above tanh on [lower, upper]: the chord left of zero, a tangent right of it, in between whichever holds.
+    """A line (slope, offset) above tanh on [lower, upper]: the chord left of zero, a tangent right of it, in between
+    whichever holds.
 
-    A tangent at d >= 0 is above tanh on [0, u] because tanh is concave there, and on [l, 0], where it is convex, if it is above at l.
-    The touching point rises until that holds; where it would pass u, the chord holds (tanh - chord is then rising up to u).
+    A tangent at d >= 0 is above tanh on [0, u] because tanh is concave there, and on [l, 0], where it is convex, if it
+    is above at l.
+    The touching point rises until that holds; where it would pass u, the chord holds (tanh - chord is then rising up to
+    u).
     """
 
     def over(point: Tensor) -> Tensor:
@@ -241,14 +262,17 @@ def _above_tanh(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     narrow = gap < 1e-6
     chord = torch.where(narrow, straight, (upper.tanh() - lower.tanh()) / torch.where(narrow, 1.0, gap))
     # Through u with the smallest slope of the interval a line is above it too; the chord needs both ends.
-    end = torch.where(narrow, upper.tanh() - chord * upper, torch.maximum(upper.tanh() - chord * upper, lower.tanh() - chord * lower))
+    end = torch.where(
+        narrow, upper.tanh() - chord * upper, torch.maximum(upper.tanh() - chord * upper, lower.tanh() - chord * lower)
+    )
     size = 1 + torch.maximum(lower.abs(), upper.abs())
     return torch.where(tangent, slope, chord), torch.where(tangent, at - slope * point, end) + 16 * UNIT * size
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A maximum over windows: ``place`` (B, C, h, w) the entry it is at least as large as, ``exact`` where no other can exceed that, else ``top`` bounds it."""
+    """A maximum over windows: ``place`` (B, C, h, w) the entry it is at least as large as, ``exact`` where no other can
+    exceed that, else ``top`` bounds it."""
 
     place: Tensor
     exact: Tensor
@@ -260,12 +284,15 @@ class Choice:
         through = up + torch.where(exact, down, 0.0)
         added = torch.where(exact, 0.0, down * self.top[images]).flatten(1).sum(1)
         flat = rows.new_zeros(len(rows), self.shape[0], self.shape[1] * self.shape[2])
-        return flat.scatter_add(2, self.place[images].flatten(2), through.flatten(2)).reshape(len(rows), *self.shape), added
+        return flat.scatter_add(2, self.place[images].flatten(2), through.flatten(2)).reshape(
+            len(rows), *self.shape
+        ), added
 
 
 @dataclass(frozen=True)
 class MaxPool:
-    """The largest entry of each window of ``kernel``, at ``stride``, after ``padding`` with minus infinity, ``dilation`` apart."""
+    """The largest entry of each window of ``kernel``, at ``stride``, after ``padding`` with minus infinity,
+    ``dilation`` apart."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -288,9 +315,13 @@ class MaxPool:
         return before.upper > before.lower
 
     def relax(self, before: Interval) -> Choice:
-        largest, place = F.max_pool2d(before.lower, self.kernel, self.stride, self.padding, self.dilation, return_indices=True)
+        largest, place = F.max_pool2d(
+            before.lower, self.kernel, self.stride, self.padding, self.dilation, return_indices=True
+        )
         shape = before.lower.shape[1:]
-        positions = torch.arange(shape[1] * shape[2], dtype=before.lower.dtype, device=before.lower.device).reshape(1, 1, *shape[1:])
+        positions = torch.arange(shape[1] * shape[2], dtype=before.lower.dtype, device=before.lower.device).reshape(
+            1, 1, *shape[1:]
+        )
         mine = self._windows(positions) == place.flatten(0, 1).flatten(1)[:, None]
         others = self._windows(before.upper).masked_fill(mine, -torch.inf).amax(1).reshape(largest.shape)
         return Choice(place, others <= largest, self.value(before.upper), tuple(shape))

@@ -16,7 +16,20 @@ Known = dict[Any, Any]
 Read = tuple[Any, list[Any]]
 """A layer, or None for a step that changes nothing, and the nodes it takes its values from."""
 
-SAME = ("to", "_to_copy", "clone", "contiguous", "detach", "alias", "lift_fresh_copy", "float", "double", "dropout", "feature_dropout", "type_as")
+SAME = (
+    "to",
+    "_to_copy",
+    "clone",
+    "contiguous",
+    "detach",
+    "alias",
+    "lift_fresh_copy",
+    "float",
+    "double",
+    "dropout",
+    "feature_dropout",
+    "type_as",
+)
 """Steps that change nothing: a bound is one of real numbers, whatever type they are kept in."""
 
 
@@ -35,7 +48,9 @@ def constant(node: Any, kind: str, known: Known) -> Any:
         return arguments[0]
     keywords = {key: _value(value, known) for key, value in node.kwargs.items() if key != "dtype"}
     made = node.target(*arguments, **keywords)
-    floating = isinstance(made, Tensor) and made.is_floating_point() and not any(isinstance(a, Tensor) for a in arguments)
+    floating = (
+        isinstance(made, Tensor) and made.is_floating_point() and not any(isinstance(a, Tensor) for a in arguments)
+    )
     return made.double() if floating else made
 
 
@@ -50,7 +65,8 @@ def _argument(node: Any, place: int, name: str, default: Any = None) -> Any:
 
 
 def _moves(argument: Any, known: Known) -> bool:
-    """Whether an argument depends on the image. (``bool`` is an ``int``; a constant is a tensor or comes from no node.)"""
+    """Whether an argument depends on the image. (``bool`` is an ``int``; a constant is a tensor or comes from no
+    node.)"""
     return isinstance(argument, torch.fx.Node) and isinstance(known[argument], int)
 
 
@@ -74,7 +90,13 @@ def _linear(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> R
 def _matrix(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
     """x W, or b + x W."""
     *bias, x, weight = node.args[:3] if len(node.args) > 2 else node.args
-    if not _moves(x, known) or _moves(weight, known) or len(shape) != 1 or (bias and _moves(bias[0], known)) or node.kwargs:
+    if (
+        not _moves(x, known)
+        or _moves(weight, known)
+        or len(shape) != 1
+        or (bias and _moves(bias[0], known))
+        or node.kwargs
+    ):
         raise Unreadable("of two things that depend on the image")
     return _weighted(_value(weight, known).T, _value(bias[0], known) if bias else None, outward), [x]
 
@@ -90,7 +112,8 @@ def _convolution(node: Any, known: Known, shape: tuple[int, ...], outward: bool)
         stride, padding, dilation, transposed, _, groups = (_argument(node, place, "") for place in range(3, 9))
     else:
         stride, padding, dilation, groups = (
-            _argument(node, place, name, default) for place, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1), (6, "groups", 1))
+            _argument(node, place, name, default)
+            for place, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1), (6, "groups", 1))
         )
         transposed = False
     if transposed or weight.ndim != 4 or isinstance(padding, str) or _moves(node.args[1], known):
@@ -110,7 +133,10 @@ def _batch_norm(node: Any, known: Known, shape: tuple[int, ...], outward: bool) 
 
 
 def _scale(factor: Any, shift: Any, like: Tensor, outward: bool) -> Scale:
-    made = [torch.as_tensor(part, dtype=torch.float64 if outward else like.dtype) if not isinstance(part, Tensor) else part for part in (factor, shift)]
+    made = [
+        torch.as_tensor(part, dtype=torch.float64 if outward else like.dtype) if not isinstance(part, Tensor) else part
+        for part in (factor, shift)
+    ]
     made = [part.double() if outward else part for part in made]
     shaped = [part.reshape((1,) * (like.ndim - part.ndim) + tuple(part.shape)) for part in made]
     if any(part.shape[0] != 1 for part in shaped):
@@ -146,7 +172,9 @@ def _quotient(node: Any, known: Known, shape: tuple[int, ...], outward: bool) ->
     if _moves(second, known) or "rounding_mode" in node.kwargs:
         raise Unreadable("by something that depends on the image")
     below = _value(second, known)
-    return _scale(1 / (below.double() if outward and isinstance(below, Tensor) else below), 0.0, node.meta["val"], outward), [first]
+    return _scale(
+        1 / (below.double() if outward and isinstance(below, Tensor) else below), 0.0, node.meta["val"], outward
+    ), [first]
 
 
 def _negated(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
@@ -186,10 +214,16 @@ def _linear_step(node: Any, known: Known, shape: tuple[int, ...], outward: bool)
     dims = _argument(node, 1, "dim", ())
     ndim = source.meta["val"].ndim
     if kind in ("mean", "sum", "slice"):
-        inside = [dim % ndim for dim in (dims if isinstance(dims, (list, tuple)) else [dims])] if dims not in (None, ()) else [0]
+        inside = (
+            [dim % ndim for dim in (dims if isinstance(dims, (list, tuple)) else [dims])]
+            if dims not in (None, ())
+            else [0]
+        )
         if 0 in inside:
             raise Unreadable("over the images of the batch")
-    if (kind == "permute" and dims[0] % ndim != 0) or (kind == "transpose" and 0 in (node.args[1] % ndim, node.args[2] % ndim)):
+    if (kind == "permute" and dims[0] % ndim != 0) or (
+        kind == "transpose" and 0 in (node.args[1] % ndim, node.args[2] % ndim)
+    ):
         raise Unreadable("of the images of the batch")
     if kind == "pad" and (_argument(node, 2, "mode", "constant") != "constant" or len(node.args[1]) // 2 >= ndim):
         raise Unreadable("that is not a border of one constant")
@@ -235,8 +269,21 @@ READERS: dict[str, Callable[..., Read]] = {
     **dict.fromkeys(SAME, _nothing),
     "<built-in function getitem>": _item,
     **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view", "squeeze", "unsqueeze"), _reshaped),
-    **dict.fromkeys(("mean", "sum", "avg_pool2d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d", "permute", "transpose", "slice", "pad", "constant_pad_nd"),
-                    _linear_step),
+    **dict.fromkeys(
+        (
+            "mean",
+            "sum",
+            "avg_pool2d",
+            "adaptive_avg_pool2d",
+            "_adaptive_avg_pool2d",
+            "permute",
+            "transpose",
+            "slice",
+            "pad",
+            "constant_pad_nd",
+        ),
+        _linear_step,
+    ),
     "cat": _together,
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _largest),
     "relu": _activation(Relu()),

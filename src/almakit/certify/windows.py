@@ -1,4 +1,5 @@
-"""Rows of coefficients that touch only a window of each image, as a convolution's do: the bounds of ``carried``, some ten times faster."""
+"""Rows of coefficients that touch only a window of each image, as a convolution's do: the bounds of ``carried``, some
+ten times faster."""
 
 from __future__ import annotations
 
@@ -14,14 +15,19 @@ from .layers import Choice, Combined, Lines, MaxPool, Relu, Scale, Squash, Weigh
 
 @dataclass(frozen=True)
 class Window:
-    """Rows (P, C, h, w) that are zero outside a window, whose first entry is at ``corner`` (P, 2) of the step's image, perhaps beyond its border."""
+    """Rows (P, C, h, w) that are zero outside a window, whose first entry is at ``corner`` (P, 2) of the step's image,
+    perhaps beyond its border."""
 
     rows: Tensor
     corner: Tensor
 
     def axes(self, size: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows (P, h) and columns (P, w) of the image of ``size`` (C, H, W), moved inside, and which entries (P, 1, h, w) needed no moving."""
-        high, wide = (self.corner[:, axis, None] + torch.arange(self.rows.shape[2 + axis], device=self.rows.device) for axis in (0, 1))
+        """Rows (P, h) and columns (P, w) of the image of ``size`` (C, H, W), moved inside, and which entries (P, 1, h,
+        w) needed no moving."""
+        high, wide = (
+            self.corner[:, axis, None] + torch.arange(self.rows.shape[2 + axis], device=self.rows.device)
+            for axis in (0, 1)
+        )
         inside = ((high >= 0) & (high < size[1]))[:, :, None] & ((wide >= 0) & (wide < size[2]))[:, None]
         return high.clamp(0, size[1] - 1), wide.clamp(0, size[2] - 1), inside[:, None]
 
@@ -48,16 +54,31 @@ class Window:
         ends = [max(first.shape[2 + axis], second.shape[2 + axis] + move) for axis, move in ((0, high), (1, wide))]
         starts = [min(0, high), min(0, wide)]
         parts = [
-            F.pad(part, (at[1] - starts[1], ends[1] - at[1] - part.shape[3], at[0] - starts[0], ends[0] - at[0] - part.shape[2]))
+            F.pad(
+                part,
+                (
+                    at[1] - starts[1],
+                    ends[1] - at[1] - part.shape[3],
+                    at[0] - starts[0],
+                    ends[0] - at[0] - part.shape[2],
+                ),
+            )
             for part, at in ((first, (0, 0)), (second, (high, wide)))
         ]
         return Window(parts[0] + parts[1], self.corner + torch.tensor(starts, device=self.corner.device))
 
 
 def carried_in_windows(
-    graph: Graph, index: int, images: Tensor, entries: Tensor, sign: float, relaxed: dict[int, Lines | Choice], sizes: dict[int, Tensor]
+    graph: Graph,
+    index: int,
+    images: Tensor,
+    entries: Tensor,
+    sign: float,
+    relaxed: dict[int, Lines | Choice],
+    sizes: dict[int, Tensor],
 ) -> tuple[Window | None, dict[int, Tensor], Tensor] | None:
-    """The rows ``sign`` e_entry of a step of images, as far back as windows go: the input's window or whole rows where they ended, the constant (P,).
+    """The rows ``sign`` e_entry of a step of images, as far back as windows go: the input's window or whole rows where
+    they ended, the constant (P,).
 
     None where two branches' windows do not lie alike.
     """
@@ -96,10 +117,14 @@ def carried_in_windows(
 def _local(layer: object) -> bool:
     if isinstance(layer, Scale):
         return all(part.ndim == 4 and part.shape[2:] == (1, 1) for part in (layer.factor, layer.shift))
-    return isinstance(layer, (Combined, Relu, Squash, MaxPool)) or (isinstance(layer, Weighted) and layer.where is not None)
+    return isinstance(layer, (Combined, Relu, Squash, MaxPool)) or (
+        isinstance(layer, Weighted) and layer.where is not None
+    )
 
 
-def _back(layer: object, window: Window, images: Tensor, relaxed: Lines | Choice | None, before: tuple[int, ...]) -> tuple[list[Window], Tensor | float]:
+def _back(
+    layer: object, window: Window, images: Tensor, relaxed: Lines | Choice | None, before: tuple[int, ...]
+) -> tuple[list[Window], Tensor | float]:
     a, corner = window.rows, window.corner
     if isinstance(layer, Weighted):
         assert layer.where is not None
@@ -117,15 +142,25 @@ def _back(layer: object, window: Window, images: Tensor, relaxed: Lines | Choice
         for part, offset in ((up, relaxed.below[1]), (down, relaxed.above[1])):
             if offset is not None:
                 added = added + (part * window.look(offset, images)).flatten(1).sum(1)
-        return [Window(up * window.look(relaxed.below[0], images) + down * window.look(relaxed.above[0], images), corner)], added
+        return [
+            Window(up * window.look(relaxed.below[0], images) + down * window.look(relaxed.above[0], images), corner)
+        ], added
     assert isinstance(relaxed, Choice) and isinstance(layer, MaxPool)
     exact = window.look(relaxed.exact, images)
     through = up + torch.where(exact, down, 0.0)
     added = torch.where(exact, 0.0, down * window.look(relaxed.top, images)).flatten(1).sum(1)
-    moved = corner * torch.tensor(layer.stride, device=corner.device) - torch.tensor(layer.padding, device=corner.device)
-    high, wide = ((a.shape[2 + i] - 1) * layer.stride[i] + layer.dilation[i] * (layer.kernel[i] - 1) + 1 for i in (0, 1))
+    moved = corner * torch.tensor(layer.stride, device=corner.device) - torch.tensor(
+        layer.padding, device=corner.device
+    )
+    high, wide = (
+        (a.shape[2 + i] - 1) * layer.stride[i] + layer.dilation[i] * (layer.kernel[i] - 1) + 1 for i in (0, 1)
+    )
     place = window.look(relaxed.place, images)
-    inside = (place // before[2] - moved[:, 0, None, None, None]) * wide + place % before[2] - moved[:, 1, None, None, None]
+    inside = (
+        (place // before[2] - moved[:, 0, None, None, None]) * wide + place % before[2] - moved[:, 1, None, None, None]
+    )
     # Rows of windows beyond the border are zero; where they point does not matter.
-    flat = a.new_zeros(len(a), a.shape[1], high * wide).scatter_add(2, inside.clamp(0, high * wide - 1).flatten(2), through.flatten(2))
+    flat = a.new_zeros(len(a), a.shape[1], high * wide).scatter_add(
+        2, inside.clamp(0, high * wide - 1).flatten(2), through.flatten(2)
+    )
     return [Window(flat.reshape(len(a), a.shape[1], high, wide), moved)], added

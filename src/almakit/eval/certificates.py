@@ -1,4 +1,5 @@
-"""Certified radii of a run's images as they lie in its folder, and the alarm where a success contradicts one. No torch here."""
+"""Certified radii of a run's images as they lie in its folder, and the alarm where a success contradicts one. No torch
+here."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .records import ImageInfo, Record
 
 FOLDER, FORMAT = "certificates", 1
 MEASURING = 1e-6
-"""How far below a radius a measured distance may lie, relative, before it contradicts it: what measuring a stored image rounds."""
+"""How far below a radius a measured distance may lie, relative, before it contradicts it: what measuring a stored image
+rounds."""
 
 
 class Contradiction(AlmakitError):
@@ -24,7 +26,8 @@ class Contradiction(AlmakitError):
 
 @dataclass
 class Certificate:
-    """Radii (``norm``, by ``method``) of the images with these positions; infinite: no image at all is classified otherwise."""
+    """Radii (``norm``, by ``method``) of the images with these positions; infinite: no image at all is classified
+    otherwise."""
 
     norm: str
     method: str
@@ -49,12 +52,18 @@ def read(folder: Path, weights_sha256: str | None) -> list[Certificate]:
     for place in sorted((folder / FOLDER).glob("*.json")):
         try:
             content = json.loads(place.read_text())
-            radii = {int(image): math.inf if radius is None else float(radius) for image, radius in content["radii"].items()}
+            radii = {
+                int(image): math.inf if radius is None else float(radius) for image, radius in content["radii"].items()
+            }
             made = Certificate(content["norm"], content["method"], content["weights_sha256"], radii)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{place} is not a file of certified radii ({error}); delete it and run `almakit certify {folder}` again.") from error
+            raise StoreError(
+                f"{place} is not a file of certified radii ({error}); delete it and run `almakit certify {folder}` again."
+            ) from error
         if made.weights_sha256 != weights_sha256:
-            raise StoreError(f"{place} is about other weights than the run; delete it and run `almakit certify {folder}` again.")
+            raise StoreError(
+                f"{place} is about other weights than the run; delete it and run `almakit certify {folder}` again."
+            )
         found.append(made)
     return found
 
@@ -69,13 +78,21 @@ def best(certificates: Sequence[Certificate]) -> dict[str, dict[int, float]]:
     return found
 
 
-def check(folder: Path, certificates: Sequence[Certificate], records: Sequence[Record], images: Sequence[ImageInfo]) -> None:
-    """Raises ``Contradiction`` for the first verified success, of any attack in any distance, that lies nearer than a certified radius."""
+def check(
+    folder: Path, certificates: Sequence[Certificate], records: Sequence[Record], images: Sequence[ImageInfo]
+) -> None:
+    """Raises ``Contradiction`` for the first verified success, of any attack in any distance, that lies nearer than a
+    certified radius."""
     for part in certificates:
         for record in records:
             away = record.measures.get(part.norm)
             radius = part.radii.get(record.image, 0.0)
-            if away is None or not record.attacked or not math.isfinite(record.proven) or away >= radius * (1 - MEASURING):
+            if (
+                away is None
+                or not record.attacked
+                or not math.isfinite(record.proven)
+                or away >= radius * (1 - MEASURING)
+            ):
                 continue
             raise Contradiction(
                 f"image {images[record.image].id} is certified within {part.norm} {radius:.6g} ({part.file(folder)}, {part.method}), but {record.file}, "

@@ -20,18 +20,30 @@ CHUNK = {"exact": 1}
 """Images that are certified and written together; other methods: 16."""
 
 
-def certify_run(run: Run, subject: Subject, method: str, norms: tuple[str, ...] = (), seconds: float = 60.0, progress: Silent | None = None) -> Run:
-    """Certifies a run's images in the distances of its attacks (or in ``norms``), checks every success against the radii, writes summary.json anew."""
+def certify_run(
+    run: Run,
+    subject: Subject,
+    method: str,
+    norms: tuple[str, ...] = (),
+    seconds: float = 60.0,
+    progress: Silent | None = None,
+) -> Run:
+    """Certifies a run's images in the distances of its attacks (or in ``norms``), checks every success against the
+    radii, writes summary.json anew."""
     if method not in ALL_METHODS:
         raise BadInput(f"there is no bound called {method!r}; choose {', '.join(ALL_METHODS)}.")
     if run.spec.targets is not None:
-        raise BadInput("this run is targeted; certified radii are distances to any other class, so certify an untargeted run of the same images.")
+        raise BadInput(
+            "this run is targeted; certified radii are distances to any other class, so certify an untargeted run of the same images."
+        )
     if not isinstance(subject.model, torch.nn.Module) and not callable(subject.model):
         raise BadModel(f"{subject.name} is no torch model; bounds read a model's layers.")
     wanted = norms or tuple(dict.fromkeys(info.distance for info in run.attacks if info.distance in NORMS))
     if not wanted:
         names = ", ".join(dict.fromkeys(info.distance for info in run.attacks))
-        raise BadInput(f"the attacks of this run are in {names}; certified radii are in {', '.join(NORMS)}: give --distance.")
+        raise BadInput(
+            f"the attacks of this run are in {names}; certified radii are in {', '.join(NORMS)}: give --distance."
+        )
     show, weights = progress or Silent(), run.meta.get("weights_sha256")
     known = {(part.norm, part.method): part for part in certificates.read(run.folder, weights)}
     for norm in wanted:
@@ -44,7 +56,10 @@ def certify_run(run: Run, subject: Subject, method: str, norms: tuple[str, ...] 
             labels = torch.tensor([info.label for info in chunk])
             nearest = torch.tensor([_nearest(run.records, info.index, norm) for info in chunk], dtype=torch.float64)
             if method == "exact":
-                radii = [bracket.lower for bracket in exact_radius(subject.model, x, labels, norm, found=nearest, seconds=seconds)]
+                radii = [
+                    bracket.lower
+                    for bracket in exact_radius(subject.model, x, labels, norm, found=nearest, seconds=seconds)
+                ]
             else:
                 radii = certified_radius(subject.model, x, labels, norm, method, guess=nearest).tolist()
             part.radii |= dict(zip((info.index for info in chunk), radii, strict=True))
@@ -57,5 +72,9 @@ def certify_run(run: Run, subject: Subject, method: str, norms: tuple[str, ...] 
 
 def _nearest(records: list[Record], image: int, norm: str) -> float:
     """The nearest verified success of an image in ``norm``; infinite where there is none."""
-    values = [record.measures.get(norm) for record in records if record.image == image and record.attacked and record.proven < float("inf")]
+    values = [
+        record.measures.get(norm)
+        for record in records
+        if record.image == image and record.attacked and record.proven < float("inf")
+    ]
     return min((value for value in values if value is not None), default=float("inf"))

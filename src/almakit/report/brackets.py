@@ -24,8 +24,15 @@ def radii_of(records: Sequence[Record], certified: dict[int, float]) -> Array:
     return np.array([certified.get(record.image, math.nan) for record in records], dtype=np.float64)
 
 
-def bracket(info: AttackInfo, records: Sequence[Record], distances: Array, certified: dict[int, float] | None, epsilons: Sequence[float]) -> dict[str, Any]:
-    """What the certified radii say about one attack's distances; empty where there are none, or the attack is targeted."""
+def bracket(
+    info: AttackInfo,
+    records: Sequence[Record],
+    distances: Array,
+    certified: dict[int, float] | None,
+    epsilons: Sequence[float],
+) -> dict[str, Any]:
+    """What the certified radii say about one attack's distances; empty where there are none, or the attack is
+    targeted."""
     if certified is None or info.targeted:
         return {}
     radii = radii_of(records, certified)
@@ -49,13 +56,16 @@ def bracket(info: AttackInfo, records: Sequence[Record], distances: Array, certi
 
 
 def words(certified: dict[str, Any] | None) -> tuple[str, str]:
-    """The cells "certified >=" and "gap" of a table: the median radius, and how far the found distance lies above it, in percent of what was found."""
+    """The cells "certified >=" and "gap" of a table: the median radius, and how far the found distance lies above it,
+    in percent of what was found."""
     if certified is None:
         return "-", "-"
     share = certified["share"]
     if share is None or share < TENTH:
         return "not certified", "-"
-    return f"{certified['median_attacked']:.4g}" if certified["median_attacked"] is not None else "inf", f"{100 * (1 - share):.0f} %"
+    return f"{certified['median_attacked']:.4g}" if certified[
+        "median_attacked"
+    ] is not None else "inf", f"{100 * (1 - share):.0f} %"
 
 
 BARS = 60
@@ -72,11 +82,15 @@ def certified_of(subject: Subject, distance: str) -> dict[int, float]:
 
 
 def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
-    """For the page, by model and distance: the bracket's numbers, certified beside robust accuracy, and a bar for each of some images."""
+    """For the page, by model and distance: the bracket's numbers, certified beside robust accuracy, and a bar for each
+    of some images."""
     made = []
     for subject in subjects:
         for distance in distance_order(list({column.info.distance for column in subject.columns})):
-            radii, columns = certified_of(subject, distance), [column for column in subject.of_distance(distance) if not column.info.targeted]
+            radii, columns = (
+                certified_of(subject, distance),
+                [column for column in subject.of_distance(distance) if not column.info.targeted],
+            )
             if not radii or not columns:
                 continue
             nearest = np.fmin.reduce([column.distances for column in columns])
@@ -86,7 +100,11 @@ def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
             furthest = max((value for _, _, value in pairs), default=1.0)
             kept = sorted(pairs, key=lambda pair: pair[2])
             kept = [kept[place * len(kept) // min(BARS, len(kept))] for place in range(min(BARS, len(kept)))]
-            accuracy = {row["epsilon"]: row["value"] for column in columns for row in column.numbers.get("certified", {}).get("accuracy", ())}
+            accuracy = {
+                row["epsilon"]: row["value"]
+                for column in columns
+                for row in column.numbers.get("certified", {}).get("accuracy", ())
+            }
             robust: dict[float, float] = {}
             for column in columns:
                 for row in column.numbers["robust_accuracy"]:
