@@ -57,7 +57,7 @@ LAW_ATTACKS = {
              "deepfool(distance=linf)", "alma(distance=linf, steps=50)", "search(attack=apgd(distance=linf, steps=10), halvings=6)",
              "search(attack=pgd(distance=linf, steps=10), halvings=6)"),
     "l2": ("alma-plus(distance=l2, steps=50)", "ddn(steps=50)", "fmn(distance=l2, steps=50)", "alma(distance=l2, steps=50)", "deepfool(distance=l2)",
-           "superdeepfool", "pdgd(steps=50)", "fab(distance=l2, steps=10)", "cw(steps=90)", "alma-prox(distance=l2, steps=50)"),
+           "superdeepfool", "pdgd(steps=50)", "fab(distance=l2, steps=10)", "cw(steps=90)", "pdpgd(distance=l2, steps=50)"),
     "l1": ("alma-plus(distance=l1, steps=50)", "fmn(distance=l1, steps=50)", "ead(steps=90)", "pdpgd(distance=l1, steps=50)", "fab(distance=l1, steps=10)",
            "alma(distance=l1, steps=50)"),
 }  # fmt: skip

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..errors import BadInput, BadModel, Unavailable
 from .backward import Known, bounds, carried, differences, margins
 from .graph import Graph
-from .intervals import Ball
+from .intervals import NORMS, Ball
 from .layers import Affine, Relu
 from .radius import OWN_ROUNDING, Certifier, _check, certifier
 
@@ -149,8 +149,14 @@ def _decided(
         left = seconds - (time.monotonic() - started)
         row, constant = program.row(differences(graph, labels, torch.tensor([0]), torch.tensor([rival]), ball.x))
         answer = program.solve(row, own - constant, left) if left > 0 else None
-        if answer is None or answer < math.inf:
-            return answer
+        if isinstance(answer, np.ndarray):
+            # The network itself says whether the point is one: the solver's tolerances are no part of an upper end.
+            point = torch.from_numpy(answer).reshape(ball.x.shape)
+            logits = graph.values(point)[-1][0]
+            away = float(torch.linalg.vector_norm((point - ball.x).flatten(), NORMS[made.norm]))
+            return away if float(logits[labels] - logits[rival]) <= 2 * own + 1e-7 else None
+        if answer is None:
+            return None
         passed[rival] = radius
     return math.inf
 
@@ -229,9 +235,9 @@ class _Program:
     def _add(self, columns: Any, values: Any, low: float, high: float) -> None:
         self.rows.append((np.asarray(columns, dtype=np.int32), np.asarray(values, dtype=np.float64), low, high))
 
-    def solve(self, goal: np.ndarray, most: float, seconds: float) -> float | None:
-        """The distance of a point of the ball where goal . v <= most; infinite where there is none, None where the time
-        did not suffice."""
+    def solve(self, goal: np.ndarray, most: float, seconds: float) -> np.ndarray | float | None:
+        """The solver's point (pixels,) of the ball where goal . v <= most; infinite where there is none, None where it
+        has no answer in time."""
         try:
             import highspy
         except ImportError as error:
@@ -265,7 +271,5 @@ class _Program:
         solver.run()
         if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
             return math.inf
-        if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return None
-        moved = np.abs(np.array(solver.getSolution().col_value[: self.pixels]) - self.image)
-        return float(moved.max() if self.known.ball.norm == "linf" else moved.sum())
+        values = np.array(solver.getSolution().col_value)
+        return values[: self.pixels].clip(self.low[0], self.high[0]) if len(values) else None
