@@ -43,7 +43,7 @@ BOUNDS = (
     ("cifar10/cnn-a-adv", "linf", 20, ("ibp", "crown", "alpha-crown")),
 )
 FINDER, EXACT_MODEL, EXACT_IMAGES, EXACT_SECONDS = "alma-plus(distance={norm}, steps=100)", "mnist/mlp-2x100", 25, 60.0
-WALL = 8
+WALL = 4
 """Wall seconds for each CPU second that the limit allows: the solver's own limit is in wall seconds, and machines are
 shared."""
 ATTACKS = {

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, BadModel, Unavailable
 from .backward import Known, bounds, carried, differences, margins
+from .cells import nearest_in_cell
 from .graph import Graph
 from .intervals import NORMS, Ball
 from .layers import Affine, Relu
@@ -96,8 +97,8 @@ def exact_radius(
 
 
 def _solve_image(made: Certifier, x: Tensor, labels: Tensor, found: float | None, seconds: float) -> Bracket:
-    """By bisection between what CROWN proves and what was found, each radius decided by programs; first just below what
-    was found."""
+    """Radii just below the nearest point that is known, each decided by programs, until one holds no other; every point
+    a program has is moved to the nearest of its cell."""
     started = time.monotonic()
     with torch.no_grad():
         lower, most = (
@@ -119,7 +120,7 @@ def _solve_image(made: Certifier, x: Tensor, labels: Tensor, found: float | None
                 lower = min(radius, most)
             else:
                 upper = min(upper, verdict)
-            radius = (lower + upper) / 2 if math.isfinite(upper) else 2 * lower
+            radius = upper * (1 - CLOSED / 2) if math.isfinite(upper) else 2 * lower
         return Bracket(math.inf if lower >= most else lower, upper, time.monotonic() - started)
 
 
@@ -150,15 +151,27 @@ def _decided(
         row, constant = program.row(differences(graph, labels, torch.tensor([0]), torch.tensor([rival]), ball.x))
         answer = program.solve(row, own - constant, left) if left > 0 else None
         if isinstance(answer, np.ndarray):
-            # The network itself says whether the point is one: the solver's tolerances are no part of an upper end.
-            point = torch.from_numpy(answer).reshape(ball.x.shape)
-            logits = graph.values(point)[-1][0]
-            away = float(torch.linalg.vector_norm((point - ball.x).flatten(), NORMS[made.norm]))
-            return away if float(logits[labels] - logits[rival]) <= 2 * own + 1e-7 else None
+            return _distance(made, known, torch.from_numpy(answer).reshape(ball.x.shape), labels, rival, own)
         if answer is None:
             return None
         passed[rival] = radius
     return math.inf
+
+
+def _distance(made: Certifier, known: Known, point: Tensor, labels: Tensor, rival: int, own: float) -> float | None:
+    """How far the solver's point is, or the nearest of its cell; None where it is no point of another class after all.
+
+    The network itself says so: the solver's tolerances are no part of an upper end.
+    """
+    best = None
+    for place in (point, nearest_in_cell(made.graph, known, point, labels, rival, own)):
+        if place is None:
+            continue
+        logits = made.graph.values(place)[-1][0]
+        away = float(torch.linalg.vector_norm((place - known.ball.x).flatten(), NORMS[made.norm]))
+        if float(logits[labels] - logits[rival]) <= 2 * own + 1e-7 and (best is None or away < best):
+            best = away
+    return best
 
 
 class _Program:
