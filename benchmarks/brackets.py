@@ -36,11 +36,11 @@ RESULTS = HERE / "results" / "brackets.json"
 BOUNDS = (
     ("mnist/smallcnn-tiny-ibp", "linf", 200, ("ibp",)),
     ("cifar10/cnn-a-adv", "linf", 100, ("crown", "alpha-crown")),
-    ("cifar10/resnet4b-adv", "linf", 10, ("ibp", "crown")),
     ("mnist/smallcnn-tiny-ibp", "l2", 20, ("ibp", "crown")),
     ("cifar10/cnn-a-adv", "l2", 10, ("crown", "alpha-crown")),
     ("mnist/smallcnn-tiny-ibp", "linf", 20, ("ibp", "crown")),
     ("cifar10/cnn-a-adv", "linf", 20, ("ibp", "crown", "alpha-crown")),
+    ("cifar10/resnet4b-adv", "linf", 4, ("ibp", "crown")),
 )
 FINDER, EXACT_MODEL, EXACT_IMAGES, EXACT_SECONDS = "alma-plus(distance={norm}, steps=100)", "mnist/mlp-2x100", 25, 60.0
 WALL = 4
