@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 import traceback
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ..errors import AlmakitError, UnknownName
+from ..hints import meant
 
 # A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line here.
 VERBS = {
@@ -96,9 +96,7 @@ def _dispatch(given: list[str]) -> int:
         return DONE
     verb = given[0]
     if verb not in VERBS:
-        near = difflib.get_close_matches(verb, VERBS, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"verbs: {', '.join(VERBS)}."
-        raise Usage(f"there is no verb {verb!r}; {hint}")
+        raise Usage(f"there is no verb {verb!r}; {meant(verb, VERBS)}")
     module = import_module(f".{verb}", __package__)
     parser = argparse.ArgumentParser(
         prog=f"almakit {verb}",

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..eval.spec import ACCELERATIONS, AUTO, DTYPES, LAYOUTS, RunSpec, parse_shard
+from ..hints import number
 from .main import DONE, FAILED_IMAGES, Usage
 
 FLAGS = {"attacks": "attack"}  # fields whose flag has another name
@@ -75,11 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="with --engine ray: at most N tasks at a time (default: as many as the cluster can)")
     parser.add_argument(
         "--epsilon",
-        type=float,
+        type=number,
         action="append",
         default=[],
         metavar="E",
-        help="also give robust accuracy within E; may be repeated",
+        help="also give robust accuracy within E, such as 0.3 or 8/255; may be repeated",
     )
     parser.add_argument(
         "--track", action="append", metavar="TRACKER",
@@ -177,4 +178,4 @@ def _size(text: str) -> int | str:
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split(","))
+    return tuple(number(part) for part in text.split(","))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..hints import number
 from .main import DONE, Usage
 
 KINDS = ("regular", "ddn", "pgd", "trades", "ibp", "crown-ibp")
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", help="the network, by its name in the zoo (almakit ls models)")
     parser.add_argument("--list", action="store_true", help="print the recipes of the networks inside the package")
     parser.add_argument("--kind", choices=KINDS, help="the kind of training (default: the recipe's; must be given where there is none)")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a setting of the kind of training, e.g. radius=0.3, steps=7")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a setting of the kind of training, e.g. radius=8/255, steps=7")
     parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per step")
     parser.add_argument("--learning-rate", type=float, metavar="R", help="the largest learning rate")
@@ -118,7 +119,7 @@ def _recipe(args: argparse.Namespace, known: dict[str, Any]) -> Any:
     for text in args.option:
         name, equals, value = text.partition("=")
         try:
-            options[name.strip()] = float(value)
+            options[name.strip()] = number(value)
         except ValueError:
             raise Usage(f"--option {text!r}: write NAME=NUMBER, e.g. radius=0.3.") from None
         if not equals:

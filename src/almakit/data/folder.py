@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -87,6 +87,24 @@ def _default_imagenet() -> Path:
     raise Unavailable("ImageNet is not at hand: give its folder as imagenet:<folder>, or put a folder imagenet into one of ALMAKIT_DATA.")
 
 
+def from_files(name: str, files: Sequence[str | Path], labels: Tensor, targets: Tensor | None, size: int | None) -> Dataset:
+    """Image files by path, with labels (N,) and perhaps targets (N,)."""
+    if len(labels) != len(files):
+        raise BadInput(f"{name} has {len(files)} images and {len(labels)} labels; each image needs one label.")
+    paths = _all_there(name, [Path(file).expanduser() for file in files])
+    return _dataset(name, _Listing(paths, [str(file) for file in files], labels.tolist(), None if targets is None else targets.tolist()), size, None)
+
+
+def from_table(name: str, rows: Sequence[Mapping[str, Any]], size: int | None) -> Dataset:
+    """A pandas frame, as its rows: the columns of a csv, the paths as they are."""
+    return _dataset(name, _from_rows(name, Path(), [{str(key): _word(value) for key, value in row.items()} for row in rows]), size, None)
+
+
+def _word(value: object) -> str:
+    """A cell of a frame as a csv would hold it; whole numbers that pandas keeps as floats are whole numbers."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def _existing(path: str) -> Path:
     place = Path(path).expanduser()
     if not place.exists():
@@ -109,15 +127,20 @@ def _from_csv(table: Path) -> _Listing:
             rows = [{(key or "").strip(): (value or "").strip() for key, value in row.items() if key} for row in csv.DictReader(opened)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{table} cannot be read as a csv file ({error}).") from error
+    if rows and {"ImageId", "TrueLabel"} <= set(rows[0]):
+        return _from_competition(table, rows)
+    return _from_rows(table, table.parent, rows)
+
+
+def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> _Listing:
+    """The columns file, label and perhaps target; paths are below ``root``."""
     if not rows:
         raise BadInput(f"{table} lists no images.")
     columns = list(rows[0])
-    if {"ImageId", "TrueLabel"} <= set(columns):
-        return _from_competition(table, rows)
     file, label, target = (next((c for c in columns if c.lower() in known), None) for known in (_FILE, _LABEL, _TARGET))
     if file is None or label is None:
         raise BadInput(f"{table} has the columns {', '.join(columns)}; it needs file and label.")
-    paths = [table.parent / row[file] for row in rows]
+    paths = [root / row[file] for row in rows]
     names: tuple[str, ...] | None = None
     if all(re.fullmatch(r"\d+", row[label]) for row in rows):
         labels = [int(row[label]) for row in rows]
@@ -136,7 +159,7 @@ def _from_competition(table: Path, rows: list[dict[str, str]]) -> _Listing:
     return _Listing(_all_there(table, paths), [row["ImageId"] for row in rows], labels, targets)
 
 
-def _class_number(table: Path, text: str, names: tuple[str, ...] | None) -> int:
+def _class_number(table: Path | str, text: str, names: tuple[str, ...] | None) -> int:
     if names is not None and text in names:
         return names.index(text)
     if names is None and text.isascii() and text.isdigit():
@@ -144,7 +167,7 @@ def _class_number(table: Path, text: str, names: tuple[str, ...] | None) -> int:
     raise BadInput(f"{table} names a class {text!r} that is none of its labels.")
 
 
-def _all_there(table: Path, paths: list[Path]) -> list[Path]:
+def _all_there(table: Path | str, paths: list[Path]) -> list[Path]:
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise Unavailable(f"{table} lists {len(missing)} files that do not exist, the first is {missing[0]}.")
@@ -218,17 +241,22 @@ def _opened(pillow: Any, path: Path) -> Any:
 
 
 def _image(pillow: Any, path: Path, size: int | None, mode: str) -> Tensor:
-    """One image float32 (C, H, W) in [0, 1]."""
+    """One image file float32 (C, H, W) in [0, 1]."""
     with _opened(pillow, path) as opened:
         try:
-            image = opened.convert(mode)
+            return pixels(opened, size, mode)
         except OSError as error:
             raise BadInput(f"{path} cannot be read as an image ({error}).") from error
+
+
+def pixels(image: Any, size: int | None, mode: str) -> Tensor:
+    """A PIL image as float32 (C, H, W) in [0, 1], in grey (``L``) or colour (``RGB``), square with the side ``size`` where given."""
+    image = image.convert(mode)
     if size is not None and image.size != (size, size):
         shorter = round(size * 256 / 224)
         scale = shorter / min(image.size)
         wide, high = max(size, round(image.width * scale)), max(size, round(image.height * scale))
         left, top = (wide - size) // 2, (high - size) // 2
-        image = image.resize((wide, high), pillow.Resampling.BILINEAR).crop((left, top, left + size, top + size))
+        image = image.resize((wide, high), _pillow().Resampling.BILINEAR).crop((left, top, left + size, top + size))
     values = np.array(image, dtype=np.uint8)
     return torch.from_numpy(values.reshape(image.height, image.width, -1)).permute(2, 0, 1).to(torch.float32).div_(255).contiguous()

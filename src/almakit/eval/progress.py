@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any, TextIO
 
+from ..errors import BadInput
+
 
 class Silent:
     """Says nothing; also the interface."""
@@ -110,6 +112,15 @@ def for_terminal() -> Silent:
         except ImportError:
             pass
     return Lines()
+
+
+def shown(progress: bool | Silent | None) -> Silent:
+    """What ``progress=`` stands for: True shows, False and None are silent, and whatever has the methods of ``Silent`` is asked itself."""
+    if isinstance(progress, Silent):
+        return progress
+    if progress is None or isinstance(progress, bool):
+        return for_terminal() if progress else Silent()
+    raise BadInput(f"progress={progress!r}: give True, False, or an object with the methods of almakit.eval.progress.Silent.")
 
 
 def duration(seconds: float) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..hints import number, wrong_setting
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -91,7 +92,7 @@ class RunSpec:
             object.__setattr__(self, name, listed)
         for name in ("mean", "std"):
             try:
-                numbers = tuple(float(value) for value in getattr(self, name))
+                numbers = tuple(number(value) if isinstance(value, str) else float(value) for value in getattr(self, name))
             except (TypeError, ValueError, OverflowError):
                 numbers = (math.nan,)
             if not all(map(math.isfinite, numbers)):
@@ -150,7 +151,7 @@ class RunSpec:
         values = {key.replace("-", "_"): value for key, value in values.items()}
         for name in values:
             if name not in known:
-                raise BadInput(f"a run has no setting {name!r}; its settings are {', '.join(sorted(known))}.")
+                raise wrong_setting("a run", name, sorted(known))
         return cls(**values)
 
     def to_toml(self) -> str:

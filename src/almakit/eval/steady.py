@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from threading import Event
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model
+from ..core.oracle import Model, logits_of
 from .failures import CalledOff
 
 LEAST = 4
@@ -25,12 +26,12 @@ def steady(model: Model, device: torch.device) -> Model:
     return _Filled(model) if isinstance(model, nn.Module) else lambda x: filled(model, x)
 
 
-def filled(model: Model, x: Tensor) -> Tensor:
+def filled(model: Model, x: Tensor) -> Any:
     """Logits (B, K) of ``x`` (B, ...); the last image stands in for what is missing, and no gradient comes from it twice."""
     missing = LEAST - len(x)
     if missing <= 0 or not len(x):
         return model(x)
-    logits = model(torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])]))
+    logits = logits_of(model(torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])])))
     return logits[: len(x)] if isinstance(logits, Tensor) and logits.ndim else logits
 
 
@@ -42,7 +43,7 @@ class _Filled(nn.Module):
         self.inner = inner
         self.training = inner.training
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return filled(self.inner, x)
 
 
@@ -51,7 +52,7 @@ def stoppable(model: Model, called_off: Event) -> Model:
     return _Stoppable(model, called_off) if isinstance(model, nn.Module) else lambda x: _answer(model, called_off, x)
 
 
-def _answer(model: Model, called_off: Event, x: Tensor) -> Tensor:
+def _answer(model: Model, called_off: Event, x: Tensor) -> Any:
     if called_off.is_set():
         raise CalledOff("the work was called off")
     return model(x)
@@ -62,5 +63,5 @@ class _Stoppable(nn.Module):
         super().__init__()
         self.inner, self.called_off, self.training = inner, called_off, inner.training
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return _answer(self.inner, self.called_off, x)

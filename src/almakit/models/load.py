@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ..data import hub
 from ..data.user_file import call, is_user_file
 from ..errors import BadInput, BadModel, Unavailable, UnknownName
+from ..hints import meant
 from .zoo import ZOO, Entry, build
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from .classifier import Classifier
 
@@ -58,6 +59,16 @@ def load(
     model = _from(uri, trust, normalisation)
     model.to(device=device, dtype=dtype)
     return model
+
+
+def is_foreign(uri: str) -> bool:
+    """Whether a URI names a model of another library."""
+    return uri.partition(":")[0] in FOREIGN
+
+
+def opened(model: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The model itself, or the one of a URI."""
+    return load(model) if isinstance(model, str) else model
 
 
 def _from(uri: str, trust: bool, normalisation: Normalisation | None) -> Classifier:
@@ -155,6 +166,4 @@ def _unknown(uri: str) -> Exception:
             f"{uri} holds weights, and weights alone are no model: name a network of the zoo they belong to (<zoo name>@{uri}), or write a function that "
             "builds the network, loads them and returns it, and name it as file.py:function."
         )
-    near = difflib.get_close_matches(uri.partition("@")[0].lower(), ZOO, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join([*ZOO, *FORMS])}."
-    return UnknownName(f"there is no model called {uri!r}; {hint}")
+    return UnknownName(f"there is no model called {uri!r}; {meant(uri.partition('@')[0], [*ZOO, *FORMS])}")
