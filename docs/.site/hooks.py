@@ -15,7 +15,7 @@ SECTIONS: dict[str, list[str]] = {
     "Other libraries": ["bridges.md", "trackers.md"],
     "Notebooks": ["notebooks/first-evaluation.ipynb", "notebooks/own-distance.ipynb", "notebooks/compare-libraries.ipynb"],
     "Results": ["parity.md", "results.md", "alma-plus.md"],
-    "Reference": ["api.md"],
+    "Reference": ["cli.md", "api.md"],
 }
 
 

@@ -15,7 +15,8 @@ from .core import Result
 from .core.oracle import Model
 from .data.given import Data, tensors_of
 from .errors import BadInput, UnknownName
-from .front import CALL
+from .eval.progress import Silent, shown
+from .front import CALL, counted
 from .hints import wrong_setting
 from .models.load import opened
 
@@ -90,12 +91,13 @@ class StandardEvaluation(Result):
 
 
 def standard_evaluation(model: str | Model, x: Data, y: Tensor | Sequence[int] | None = None, norm: str | float = "Linf", bs: int = 250, *,
-                        version: str = CURRENT, **options: Any) -> StandardEvaluation:  # fmt: skip
+                        version: str = CURRENT, progress: bool | Silent = False, **options: Any) -> StandardEvaluation:  # fmt: skip
     """Attacks the images ``x`` (B, ...) in [0, 1] with labels ``y`` (B,) by the standard ensemble of ``norm``; robust accuracy is read off at any radius.
 
     ``model`` and ``x`` may have all the forms ``almakit.attack`` takes;
     ``bs`` images go through it at a time. The ensemble takes the smallest verified change of each image over its
     attacks; there is no epsilon to choose beforehand. Say the version with the number: "almakit-standard-v1, Linf, eps = 8/255: 52.3 %".
+    ``progress=True`` shows how it goes and how long it will take.
     ``options`` are those of every attack's call (``seed``, ``trace``, ``check``); the number is comparable with their defaults.
     """
     if "eps" in options or "epsilon" in options:
@@ -103,8 +105,10 @@ def standard_evaluation(model: str | Model, x: Data, y: Tensor | Sequence[int] |
         raise BadInput(f"standard_evaluation takes no radius, it answers for all of them: standard_evaluation(...).robust_accuracy({given!r}).")
     for name in options:
         if name not in CALL:
-            raise wrong_setting("almakit.standard_evaluation", name, ["norm", "bs", "version", *CALL])
+            raise wrong_setting("almakit.standard_evaluation", name, ["norm", "bs", "version", "progress", *CALL])
     attack = Standard.of(norm, version)
     images, labels = tensors_of(x, y)
-    found = attack(opened(model), images, labels, **{"batch_size": bs, **options})
+    size = options.pop("batch_size", bs)
+    with counted(opened(model), attack, images, shown(progress)) as asked:
+        found = attack(asked, images, labels, batch_size=size, **options)
     return StandardEvaluation(**{f.name: getattr(found, f.name) for f in fields(found)}, version=version, norm=attack.norm)

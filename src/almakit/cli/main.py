@@ -15,6 +15,7 @@ from ..hints import meant
 # A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line here.
 VERBS = {
     "run": "attack a model's images: recorded, judged, resumable",
+    "init": "write a run.toml, a my_model.py and a my_attack.py to start from",
     "demo": "attack 64 digits with a shipped network and print a table, under a minute",
     "doctor": "look at a model and its data before a run: accuracy, ranges, gradients, time, memory",
     "report": "make a page, figures and tables of one run or several",

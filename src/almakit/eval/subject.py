@@ -129,7 +129,7 @@ def autocast_of(dtype: str) -> torch.dtype | None:
 
 
 def _file_sha256(uri: object) -> str | None:
-    file = Path(re.sub(r"(\.py):\w+\Z", r"\1", uri)).expanduser() if isinstance(uri, str) else None
+    file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", uri)).expanduser() if isinstance(uri, str) else None
     if file is None or file.suffix not in (".py", ".pt2", ".onnx") or not file.is_file():
         return None
     return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FORMS = (
     "<zoo name>@<weights file>",
     "file.py:function",
+    "file.py:function@<weights file>",
     "<file>.pt2",
     "<file>.onnx",
     "torchvision:<model>",
@@ -79,8 +80,11 @@ def _from(uri: str, trust: bool, normalisation: Normalisation | None) -> Classif
     network: Any
     if name in ZOO:
         return _from_zoo(ZOO[name], file, trust, normalisation)
-    if is_user_file(uri):
-        network = call(uri)
+    source, at, weights = uri.rpartition("@")
+    if is_user_file(uri) or (at and is_user_file(source)):
+        network = call(source if at and is_user_file(source) else uri)
+        if at and is_user_file(source):
+            network = _with_weights(network, source, weights, trust)
         if isinstance(network, Classifier):
             return network
         if isinstance(network, type):
@@ -105,6 +109,18 @@ def _from(uri: str, trust: bool, normalisation: Normalisation | None) -> Classif
     mean, std = normalisation or (None, None)
     shape, classes = getattr(network, "image_shape", None), getattr(network, "classes", None)
     return Classifier(network, name=uri, mean=mean, std=std, shape=shape, classes=classes if isinstance(classes, int) else None)
+
+
+def _with_weights(network: Any, source: str, file: str, trust: bool) -> Any:
+    """A network of the user's own with the weights of a file, as ``almakit train`` leaves them."""
+    from torch import nn
+
+    from .weights import fit, read
+
+    if not isinstance(network, nn.Module):
+        raise BadModel(f"{source} returned a {type(network).__name__}, which takes no weights; let it return a torch module.")
+    fit(network, read(Path(file).expanduser(), trust=trust), source)
+    return network
 
 
 def _from_zoo(entry: Entry, file: str, trust: bool, normalisation: Normalisation | None) -> Classifier:
