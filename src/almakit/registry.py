@@ -91,7 +91,7 @@ def names(kind: str) -> list[str]:
 def canonical(kind: str, name: str | float) -> str:
     """The known name that one as people write it stands for: ``Linf``, ``l_2``, ``2``, ``inf``; ``DDN``, ``alma_plus``. Others come back as they are."""
     text = f"l{name:g}" if not isinstance(name, str) else name.strip()
-    if text in BUILT_IN[kind]:
+    if text in BUILT_IN[kind] or text in _plugins(kind):
         return text
     plain = re.sub(r"[-_ ]", "", text.lower()).replace("∞", "inf").replace("infinity", "inf")
     if kind == "distances" and re.fullmatch(r"l?(\d+|inf)(\.0)?", plain):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -84,6 +85,18 @@ def test_a_start_to_write_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert main(["init"]) == 2 and "run.toml is there already and is not overwritten" in capsys.readouterr().err
     assert main(["init", "other"]) == 0 and (tmp_path / "other" / "run.toml").is_file()
     assert main(["run", "--config", str(place / "run.toml"), "--quiet"]) in (0, 4) and len(list(Path("runs").iterdir())) == 1, "a run's own goes on there"
+
+
+def test_the_page_of_the_api_has_public_names_that_exist() -> None:
+    """Names behind the package's own are for what has none."""
+    listed = re.findall(r"^::: (almakit\S+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    public = {id(getattr(almakit, name)): name for name in almakit.__all__ if name != "__version__"}
+    for name in listed:
+        if name.startswith("almakit.bridges."):
+            continue  # they import the other libraries, which need not be installed
+        found = pkgutil.resolve_name(name)
+        assert name in (f"almakit.{public.get(id(found))}", name if id(found) not in public else "", "almakit.open"), f"{name} is almakit.{public[id(found)]}"
+    assert {"almakit.attack", "almakit.Result", "almakit.Run", "almakit.open"} <= set(listed)
 
 
 def test_the_page_of_all_flags_is_the_programs() -> None:

@@ -46,7 +46,7 @@ def test_one_image(attacked) -> None:
     assert isinstance(one, ImageResult) and one.success and one.status is Status.SUCCESS and one.label == int(labels[3])
     assert one.original is not None and torch.equal(one.original, x[3]) and torch.equal(one.adversarial, result.adversarials[3])
     assert one.distance == float(result.distances[3]) and one.forwards == int(result.forwards[3]) and result[-1].distance == float(result.distances[-1])
-    assert result[2].status is Status.ALREADY_WRONG
+    assert result[2].status is Status.ALREADY_WRONG and result[np.int64(3)].distance == one.distance == result[torch.tensor(3)].distance
     with pytest.raises(IndexError, match="there are 6 images; 6 is none of them"):
         result[6]
 
@@ -106,7 +106,8 @@ def test_figures(attacked, tmp_path: Path) -> None:
     figure = result.show(3)
     assert len(figure.axes) == 3 and "adversarial, l2" in figure.axes[1].get_title() and f"label {result[3].label}" in figure.axes[0].get_title()
     assert np.allclose(figure.axes[1].images[0].get_array(), result.adversarials[3].permute(1, 2, 0))
-    assert len(result.show().axes) == 3 * 5 and len(result.show([0, 1]).axes) == 6, "without a word the first five that were found"
+    assert len(result.show().axes) == 3 * 5, "without a word the first five that were found"
+    assert len(result.show([0, 1]).axes) == 6 and len(result.show(np.int64(1)).axes) == 3
     assert figure._repr_png_().startswith(b"\x89PNG")
     figure.savefig(tmp_path / "show.png")
     with pytest.raises(BadInput, match="no pictures"):

@@ -92,7 +92,8 @@ class Result:
     def __getitem__(self: R, rows: Rows) -> R: ...
 
     def __getitem__(self: R, rows: int | Rows) -> ImageResult | R:
-        if isinstance(rows, int):
+        if _one(rows):
+            rows = int(rows)  # type: ignore[arg-type]
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"there are {len(self)} images; {rows} is none of them.")  # IndexError ends a loop over a sequence
             label = None if self.labels is None else self.labels[rows]
@@ -101,7 +102,7 @@ class Result:
                 self.reasons[rows] if self.reasons else None, None if self.originals is None else self.originals[rows],
                 int(label) if label is not None and not label.ndim else label,
             )  # fmt: skip
-        chosen = self._places(rows)
+        chosen = self._places(rows)  # type: ignore[arg-type]
         changes: dict[str, Any] = {
             f.name: value[chosen.to(value.device)] for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
         }
@@ -193,7 +194,7 @@ class Result:
 
         if rows is None:
             rows = self.success.nonzero().flatten()[:5] if bool(self.success.any()) else slice(5)
-        return draw_images(self[[rows] if isinstance(rows, int) else rows])
+        return draw_images(self[[int(rows)] if _one(rows) else rows])  # type: ignore[arg-type]
 
     def save(self, path: str | Path) -> Path:
         """Writes all of it into one safetensors file, its words and numbers as JSON in the file's header; ``Result.load`` reads it back."""
@@ -244,6 +245,11 @@ class Result:
             probes=sum(part.probes for part in parts),
             originals=rows("originals"), labels=rows("labels"), distance=names.pop() if len(names) == 1 else "",
         )
+
+
+def _one(rows: object) -> bool:
+    """Whether it is one whole number: Python's, numpy's or a tensor's."""
+    return getattr(rows, "ndim", 0) == 0 and hasattr(rows, "__index__")
 
 
 def best_of(results: Iterable[Result]) -> Result:
