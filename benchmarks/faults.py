@@ -1,11 +1,12 @@
 """Hundreds of faults thrown at real runs: killed processes, full and read-only disks, flipped bytes, torn logs, wrong clocks, broken models, dead nodes.
 
-    python benchmarks/faults.py                       all of them, about 240, each followed by a resume
+    python benchmarks/faults.py                       all of them, about 280, each followed by a resume
     python benchmarks/faults.py --only killed log     some of them
     python benchmarks/faults.py --docs                write the kept table into docs/reliability.md
 
 After each fault: every number that can be read is the undisturbed run's, no finished chunk is lost, the user is told in a sentence, and the same
-command ends with the undisturbed run's numbers bit for bit. The faults themselves are in tests/eval/injections.py and tests/eval/ray_injections.py.
+command ends with the undisturbed run's numbers bit for bit. After a killed merge its target is as it was, or all is in it, and the same command finishes
+it. The faults themselves are in tests/eval: injections.py, merge_injections.py and ray_injections.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "faults.json"
 DOCS = ROOT / "docs" / "reliability.md"
 TIMES = {
     "killed": 50, "sigterm": 20, "sigint": 10, "disk": 20, "read-only": 15, "flipped": 25, "log": 30, "clock": 10, "raises": 15, "shape": 15,
-    "nan": 10, "memory": 10, "ray-worker": 8, "ray-node": 6,
+    "nan": 10, "memory": 10, "merge": 40, "ray-worker": 8, "ray-node": 6,
 }  # fmt: skip
 
 
@@ -38,7 +39,9 @@ def table(results: dict[str, Any]) -> str:
     total = [sum(row[key] for row in results["faults"]) for key in ("injected", "survived", "lost")]
     rows.append(["**all**", *(f"**{value}**" for value in total), ""])
     head = ["fault ", "injected", "survived", "finished chunks lost", "what the user is told (one example) "]
-    return f"{markdown(head, rows)}\n\nMeasured {results['date']} with `python benchmarks/faults.py` in {results['minutes']:.0f} minutes."
+    days = sorted({row["date"] for row in results["faults"]})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"{markdown(head, rows)}\n\nMeasured {when} with `python benchmarks/faults.py`."
 
 
 def main() -> None:
@@ -70,6 +73,12 @@ def main() -> None:
         for name in [name for name in wanted if name in FAULTS]:
             for _ in range(max(1, round(TIMES[name] * args.share))):
                 note(name, FAULTS[name](arena))
+        if "merge" in wanted:
+            from eval.merge_injections import MergeArena
+
+            merges = MergeArena(Path(place) / "merges", args.seed)
+            for _ in range(max(1, round(TIMES["merge"] * args.share))):
+                note("merge", merges.one())
         nodes = [name for name in wanted if name.startswith("ray")]
         keep(found, begin, place)
         if nodes:
@@ -91,14 +100,15 @@ def main() -> None:
 def keep(found: list[tuple[str, Any]], begin: float, place: str) -> dict[str, Any]:
     """Writes the results so far, over those of other faults that were kept."""
     kept = {row["name"]: row for row in json.loads(RESULTS.read_text())["faults"]} if RESULTS.exists() else {}
+    today = time.strftime("%Y-%m-%d")
     for name in dict.fromkeys(name for name, _ in found):
         mine = [injected for other, injected in found if other == name]
         said = Counter(injected.said.replace(place, "...") for injected in mine if injected.said)
         kept[name] = {
-            "name": name, "fault": mine[0].fault, "injected": len(mine), "survived": sum(injected.survived for injected in mine),
+            "name": name, "date": today, "fault": mine[0].fault, "injected": len(mine), "survived": sum(injected.survived for injected in mine),
             "lost": sum(injected.lost for injected in mine), "said": _example(said), "failures": [i.why for i in mine if i.why],
         }  # fmt: skip
-    results = {"date": time.strftime("%Y-%m-%d"), "minutes": (time.monotonic() - begin) / 60, "faults": [kept[name] for name in TIMES if name in kept]}
+    results = {"minutes": (time.monotonic() - begin) / 60, "faults": [kept[name] for name in TIMES if name in kept]}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     return results

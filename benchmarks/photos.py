@@ -58,7 +58,7 @@ def main() -> int:
         attacks = args.attack or ["alma(distance=l2, steps=100)"]
         flags = ["--model", f"{Path(__file__).resolve()}:model", "--data", f"folder:{photos}", "--size", "224", "--limit", str(args.images)]
         flags += ["--batch-size", args.batch_size, "--out", str(out), *(part for attack in attacks for part in ("--attack", attack))]
-        return almakit(["run", *flags]) or almakit(["verify", str(out)])
+        return almakit(["run", *flags]) or almakit(["verify", str(out), "--model", flags[1]])
 
 
 if __name__ == "__main__":

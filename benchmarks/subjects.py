@@ -32,7 +32,10 @@ class Quantised(nn.Module):
 
     def __init__(self, levels: int = 8, top: float = 4.0):
         super().__init__()
-        self.unit, self.top = top / (levels - 1), top
+        self.levels, self.unit, self.top = levels, top / (levels - 1), top
+
+    def extra_repr(self) -> str:
+        return f"levels={self.levels}, top={self.top}"
 
     def forward(self, x: Tensor) -> Tensor:
         kept = x.clamp(0, self.top)
@@ -45,6 +48,9 @@ class Winners(nn.Module):
     def __init__(self, share: float = 0.1):
         super().__init__()
         self.share = share
+
+    def extra_repr(self) -> str:
+        return f"share={self.share}"
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.flatten(1)

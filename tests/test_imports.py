@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "almakit"
 FILES = sorted(ROOT.rglob("*.py"))
-# What everyone may use: the errors, what was meant, the names, the version. They know nothing themselves.
-COMMON = {"errors", "hints", "registry", "version"}
+# What everyone may use: the errors, what was meant, the names, the version, output that lasts. They know nothing themselves.
+COMMON = {"errors", "hints", "registry", "streams", "version"}
 
 
 def module_of(path: Path) -> str:
@@ -103,21 +103,25 @@ def test_the_core_knows_distances_base_alone() -> None:
     assert not beyond("core", {"distances.base"})
 
 
+# attack -> what it is made of beside the core
+PARTS = {"attacks.soft_walk": ("attacks.free_steps",)}
+
+
 def test_attacks_know_the_core_and_no_other_attack() -> None:
-    # Distances are named in settings, so their base is at hand too; attacks.plus is one attack in several files.
+    # Distances are named in settings, so their base is at hand too; an attack's parts are declared here.
     assert not beyond("attacks", {"core", "distances.base"})
     for path in FILES:
         module = module_of(path)
         if not inside(module, "attacks") or path.name == "__init__.py" or module == "attacks.expression":
             continue
-        family = {module, "attacks.plus"} if module == "attacks.alma_plus" or inside(module, "attacks.plus") else {module}
+        family = {module, *PARTS.get(module, ())}
         others = {name for name in imports_of(path)[0] if inside(name, "attacks") and not any(inside(name, own) for own in family)}
         assert not others, f"{module} knows {others}"
 
 
 def test_bridges_know_attacks_and_the_core() -> None:
     # A user's own attack is a file, read as models and data of his own are.
-    assert not beyond("bridges", {"core", "attacks", "distances.base"}, {"bridges.user_file": {"data.user_file", "data"}})
+    assert not beyond("bridges", {"core", "attacks", "distances.base"}, {"bridges.user_file": {"data.user_file", "data.own_imports", "data"}})
 
 
 def test_models_and_data_keep_to_themselves() -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from . import attacks, data, distances, models
     from .attacks.alm import ALM
     from .attacks.alma import ALMA
-    from .attacks.alma_plus import ALMAPlus
     from .attacks.alma_prox import ALMAProx
     from .attacks.apgd import APGD
     from .attacks.bb import BB
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from .attacks.pgd import PGD
     from .attacks.search import Search
     from .attacks.sigma_zero import SigmaZero
+    from .attacks.soft_walk import SoftWalk
+    from .attacks.soft_walk import SoftWalk as ALMAPlus
     from .attacks.strattack import StrAttack
     from .attacks.superdeepfool import SuperDeepFool
     from .core.attack import Attack
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 _HOME = {
     "ALM": "almakit.attacks.alm",
     "ALMA": "almakit.attacks.alma",
-    "ALMAPlus": "almakit.attacks.alma_plus",
     "ALMAProx": "almakit.attacks.alma_prox",
     "APGD": "almakit.attacks.apgd",
     "AlmakitError": "almakit.errors",
@@ -76,6 +76,7 @@ _HOME = {
     "Run": "almakit.eval.folder",
     "Search": "almakit.attacks.search",
     "SigmaZero": "almakit.attacks.sigma_zero",
+    "SoftWalk": "almakit.attacks.soft_walk",
     "StandardEvaluation": "almakit.standard",
     "Status": "almakit.core.result",
     "StrAttack": "almakit.attacks.strattack",
@@ -86,6 +87,7 @@ _HOME = {
     "evaluate": "almakit.eval.run",
     "standard_evaluation": "almakit.standard",
 }
+_BEFORE = {"ALMAPlus": "SoftWalk"}  # names of before that still work
 _ROOMS = ("attacks", "data", "distances", "models")
 
 __all__ = [
@@ -115,6 +117,7 @@ __all__ = [
     "Run",
     "Search",
     "SigmaZero",
+    "SoftWalk",
     "StandardEvaluation",
     "Status",
     "StrAttack",
@@ -140,6 +143,7 @@ def open(folder: str | Path) -> Run:
 
 
 def __getattr__(name: str) -> Any:
+    name = _BEFORE.get(name, name)
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     if name in _ROOMS:

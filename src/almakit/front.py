@@ -26,13 +26,13 @@ FOR_THE_CALL = ("labels", "targets", *CALL)
 
 
 def attack(model: str | Model, x: Data, labels: Tensor | Sequence[int] | None = None, targets: Tensor | Sequence[int] | int | None = None, *,
-           attack: str | Attack = "alma-plus", distance: DistanceLike | None = None, steps: int | None = None, progress: bool | Silent = False,
+           attack: str | Attack = "soft-walk", distance: DistanceLike | None = None, steps: int | None = None, progress: bool | Silent = False,
            **options: Any) -> Result:  # fmt: skip
     """The smallest change of the images ``x`` (B, ...) that makes ``model`` leave ``labels`` (B,), or reach ``targets`` (B,), or one class for all.
 
     ``model`` maps images in [0, 1] to logits, or is a model's URI. ``x`` is a tensor, a numpy array, a list of images, or data that bring their labels: a
     pair (images, labels), a ``DataLoader``, a data set of torch, torchvision or Hugging Face, a pandas frame of paths, a URI.
-    ``attack`` is a name, a text or an attack object, by default ALMA-plus in l2 with 100 steps. ``distance`` is a name or norm or any function
+    ``attack`` is a name, a text or an attack object, by default the soft walk in l2 with 100 steps. ``distance`` is a name or norm or any function
     ``f(x, y) -> (B,)``; ``steps`` is the budget of forwards and backwards per image. Further options are the attack's settings (``epsilon=8/255`` of
     ``attack="pgd"``), ``progress=True``, which shows how it goes, and those of every attack's call: ``box``, ``confidence``,
     ``batch_size``, ``seed``, ``trace`` ...
@@ -62,4 +62,3 @@ def counted(model: Model, attack: Attack, x: Tensor, show: Silent) -> Iterator[M
         show.advance(len(x))
     finally:
         show.end()
-

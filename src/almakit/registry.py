@@ -18,7 +18,7 @@ from .hints import meant
 BUILT_IN: dict[str, dict[str, str]] = {
     "attacks": {
         "alma": "almakit.attacks.alma:ALMA",
-        "alma-plus": "almakit.attacks.alma_plus:ALMAPlus",
+        "soft-walk": "almakit.attacks.soft_walk:SoftWalk",
         "ddn": "almakit.attacks.ddn:DDN",
         "fmn": "almakit.attacks.fmn:FMN",
         "ead": "almakit.attacks.ead:EAD",
@@ -74,6 +74,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
 }
 
+# Names of before that still work; what they are called now is what is listed.
+ALIASES: dict[str, dict[str, str]] = {"attacks": {"alma-plus": "soft-walk"}}
+
 SINGULAR = {"attacks": "attack", "distances": "distance", "penalties": "penalty", "bridges": "library of attacks", "trackers": "tracker"}
 
 
@@ -96,7 +99,8 @@ def canonical(kind: str, name: str | float) -> str:
     plain = re.sub(r"[-_ ]", "", text.lower()).replace("∞", "inf").replace("infinity", "inf")
     if kind == "distances" and re.fullmatch(r"l?(\d+|inf)(\.0)?", plain):
         plain = "l" + plain.removeprefix("l").removesuffix(".0")
-    return next((known for known in names(kind) if re.sub(r"[-_ ]", "", known.lower()) == plain), text)
+    meanings = {known: known for known in names(kind)} | ALIASES.get(kind, {})
+    return next((meaning for known, meaning in meanings.items() if re.sub(r"[-_ ]", "", known.lower()) == plain), text)
 
 
 def get(kind: str, name: str | float) -> Any:
@@ -115,4 +119,4 @@ def get(kind: str, name: str | float) -> Any:
                 f"the {SINGULAR[kind]} {name!r} comes from the package {whose}, which cannot be loaded ({type(error).__name__}: {error}); "
                 "update or uninstall that package."
             ) from error
-    raise UnknownName(f"there is no {SINGULAR[kind]} called {name!r}; {meant(name, names(kind))}")
+    raise UnknownName(f"there is no {SINGULAR[kind]} called {name!r}; {meant(name, [*names(kind), *ALIASES.get(kind, {})])}")

@@ -83,6 +83,25 @@ def test_slider_and_field_read_robust_accuracy(made: Any, visit: Any) -> None:
     assert page.locator("#curves .u-over").count() == 1
 
 
+def test_the_curve_of_a_fixed_radius_ends_there(made: Any, visit: Any) -> None:
+    """Issue 18, item 10: beyond its epsilon an attack says nothing, alone or beside one that looks for the smallest change."""
+    fixed = MadeAttack("apgd", "APGD", settings={"epsilon": 0.9})
+    run, file = made("fixed", attacks=(fixed, MadeAttack()))
+    page = visit(file)
+    field, label = page.locator("#curves input[type=number]"), "APGD 100 (epsilon=0.9)"
+    field.fill("0.5")
+    assert readout(page, label) == robust(run, 0, 0.5)
+    field.fill("0.9")
+    assert readout(page, label) == f"{100 * float(np.isinf(proven(run, 0)).mean()):.1f}", "at the radius every success counts"
+    field.fill("1.7")
+    assert readout(page, label) == "–" and readout(page, "ALMA 100") == robust(run, 1, 1.7)
+    assert "no attack here breaks" in page.locator("#curves .said").inner_text()
+    _, alone = made("fixed alone", attacks=(fixed,))
+    page = visit(alone)
+    page.locator("#curves input[type=number]").fill("1.7")
+    assert "beyond the radius" in page.locator("#curves .said").inner_text()
+
+
 def test_log_axis_keeps_the_reading(made: Any, visit: Any) -> None:
     run, file = made("usual")
     page = visit(file)

@@ -54,7 +54,7 @@ def test_a_run_prints_its_table_and_a_second_does_nothing(folder, source, capsys
     passes = tmp_path / "passes"
     monkeypatch.setenv("PASSES", str(passes))
     assert main(["run", "--config", str(folder / "run.toml")]) == 0
-    assert not passes.exists(), "the second run asked the model"
+    assert passes.read_text() == "8\n8\n", "the second run asked the model more than whether it is the same"
     out = capsys.readouterr()
     assert ATTACKS[0] in out.out and "clean accuracy 97.5" in out.out and "Nothing is left to do" in out.err
     summary = json.loads((folder / "summary.json").read_text())
@@ -163,8 +163,9 @@ def test_robust_accuracy_at_any_radius(folder, capsys):
 
 
 def test_verify_a_run_and_a_damaged_one(folder, source, tmp_path, capsys):
-    assert main(["verify", str(folder)]) == 0
-    assert "Every claimed success fools the model." in capsys.readouterr().out
+    assert main(["verify", str(folder)]) == 2 and f"--model {source}:model" in capsys.readouterr().err  # code comes from the command line
+    assert main(["verify", str(folder), "--model", f"{source}:model"]) == 0
+    assert "Every claimed success fools the model" in capsys.readouterr().out
     import shutil
 
     shutil.copytree(folder, tmp_path / "copy")

@@ -60,7 +60,10 @@ BEFORE_THE_MODEL: dict[str, tuple[dict[str, Any], str]] = {
     "no budget": ({"budget": 0}, "budget=0: give a whole number, at least 1"),
     "half a budget": ({"budget": 2.5}, "budget=2.5: give a whole number"),
     "negative batch size": ({"batch_size": -1}, "batch_size=-1: give a whole number, at least 1"),
-    "negative confidence": ({"confidence": -0.1}, "confidence=-0.1: the logit lead demanded must be 0 or more"),
+    "negative confidence": ({"confidence": -0.1}, "confidence=-0.1: the logit lead demanded must be a finite number, 0 or more"),
+    "confidence as text": ({"confidence": "1"}, "confidence='1': the logit lead demanded must be a finite number"),
+    "infinite confidence": ({"confidence": float("inf")}, "confidence=inf: the logit lead demanded must be a finite number"),
+    "images without values": ({"x": X.to("meta")}, "the images are on the device meta, which holds shapes and no values"),
     "confidence that is no number": ({"confidence": float("nan")}, "confidence=nan"),
 }
 
@@ -73,6 +76,35 @@ def test_refused_before_the_model_is_called(case: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         almakit.attack(spy, **arguments)
     assert spy.calls == 0
+
+
+@pytest.mark.parametrize(("settings", "sentence"), [
+    ({"mask": [True, False]}, r"the mask must be a boolean tensor, not a list; use torch.as_tensor\(mask, dtype=torch.bool\)"),
+    ({"mask": X[0].numpy() > 0.5}, "the mask must be a boolean tensor, not a ndarray"),
+    ({"mask": X}, r"the mask must be boolean .* use mask.bool\(\)"),
+    ({"lo": torch.zeros(1, 4, 4)}, r"the box's lo is one finite number for all pixels, not a tensor of shape \(1, 4, 4\)"),
+    ({"hi": torch.tensor(1.0)}, r"the box's hi is one finite number for all pixels, not a tensor of shape \(\)"),
+    ({"lo": "0"}, "the box's lo is one finite number for all pixels, not '0'"),
+    ({"hi": float("inf")}, "the box's hi is one finite number for all pixels, not inf"),
+    ({"lo": float("nan")}, "the box's lo is one finite number"),
+    ({"lo": None}, "the box's lo is one finite number"),
+    ({"bits": "8"}, "bits='8' is no bit depth"),
+    ({"bits": 8.5}, "bits=8.5 is no bit depth"),
+    ({"bits": True}, "bits=True is no bit depth"),
+])
+def test_a_box_that_is_none_is_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        Box(**settings)
+
+
+def test_a_model_without_values_is_refused() -> None:
+    for module in (nn.Linear(16, 5, device="meta"), nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16, affine=False, device="meta"))):
+        with pytest.raises(BadModel, match="the model's weights are on the device meta, which holds shapes and no values"):
+            ALMA(steps=5)(module, X, LABELS)
+        with pytest.raises(BadModel, match="on the device meta"):
+            almakit.evaluate(module, (X, LABELS), ["ddn(steps=2)"], preflight=False)
+    with pytest.raises(AlmakitError, match="the device 'meta' holds shapes and no values, so nothing can be attacked on it"):
+        almakit.evaluate(Spy(), (X, LABELS), ["ddn(steps=2)"], preflight=False, device="meta")
 
 
 def test_a_box_of_ones_own_is_named_in_the_sentence() -> None:

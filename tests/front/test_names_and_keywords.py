@@ -33,7 +33,8 @@ def test_every_attack_is_a_class_at_the_top() -> None:
         kind = home.partition(":")[2]
         assert kind in almakit.__all__ and kind in dir(almakit), f"{name}: write {kind} into almakit/__init__.py"
         assert getattr(almakit, kind) is registry.get("attacks", name)
-    assert set(almakit._HOME) | set(almakit._ROOMS) | {"__version__"} == set(almakit.__all__)
+    assert almakit.ALMAPlus is almakit.SoftWalk
+    assert set(almakit._HOME) | set(almakit._BEFORE) | set(almakit._ROOMS) | {"__version__"} == set(almakit.__all__)
     for name in almakit.__all__:
         assert getattr(almakit, name) is not None
     assert "open" in dir(almakit) and "open" not in almakit.__all__, "a star import must not hide Python's open"
@@ -51,8 +52,8 @@ def test_distances_and_attacks_as_people_write_them() -> None:
     assert repr(almakit.distances.get("MS_SSIM")) == "ms-ssim" and repr(almakit.distances.get(0)) == "l0" and repr(almakit.distances.get("1")) == "l1"
     for written in ("DDN", "ddn", "Ddn"):
         assert text_of(get(written)) == "ddn(steps=100)"
-    for written in ("ALMAPlus", "alma_plus", "alma-plus", "AlmaPlus(distance=Linf, steps=50)"):
-        assert text_of(get(written)).startswith("alma-plus(")
+    for written in ("SoftWalk", "soft_walk", "soft-walk", "ALMAPlus", "alma_plus", "alma-plus", "AlmaPlus(distance=Linf, steps=50)"):
+        assert text_of(get(written)).startswith("soft-walk(")
     assert text_of(get("alma(distance=inf)")) == text_of(get("alma(distance=Linf)")) == text_of(get("ALMA(distance=l_inf)"))
     with pytest.raises(UnknownName, match="there is no distance called 'l3'; did you mean"):
         almakit.ALMA(distance=3)
@@ -80,14 +81,14 @@ def test_any_attack_in_one_call() -> None:
     assert torch.equal(pgd.adversarials, almakit.PGD(epsilon=0.2)(MODEL, X, LABELS, seed=3).adversarials)
     assert torch.equal(almakit.attack(MODEL, X, LABELS, attack=almakit.DDN(steps=20)).distances, ddn.distances)
     plain = almakit.attack(MODEL, X, LABELS)
-    assert torch.equal(plain.distances, almakit.ALMAPlus(distance="l2", steps=100)(MODEL, X, LABELS).distances)
+    assert torch.equal(plain.distances, almakit.SoftWalk(distance="l2", steps=100)(MODEL, X, LABELS).distances)
 
 
 @pytest.mark.parametrize(("options", "sentence"), [
-    ({"epsilon": 0.3}, r"alma-plus has no setting 'epsilon': it looks for the smallest change.*result.robust_accuracy.*pgd and apgd"),
-    ({"eps": 0.3}, "alma-plus has no setting 'eps': it looks for the smallest change"),
-    ({"norm": 2}, "alma-plus has no setting 'norm'; did you mean distance"),
-    ({"step": 3}, "alma-plus has no setting 'step'; did you mean steps"),
+    ({"epsilon": 0.3}, r"soft-walk has no setting 'epsilon': it looks for the smallest change.*result.robust_accuracy.*pgd and apgd"),
+    ({"eps": 0.3}, "soft-walk has no setting 'eps': it looks for the smallest change"),
+    ({"norm": 2}, "soft-walk has no setting 'norm'; did you mean distance"),
+    ({"step": 3}, "soft-walk has no setting 'step'; did you mean steps"),
     ({"bs": 3}, "almakit.attack has no setting 'bs'; did you mean batch_size"),
     ({"target": [1]}, "almakit.attack has no setting 'target'; did you mean targets"),
     ({"attack": "ddm"}, "there is no attack called 'ddm'; did you mean ddn"),

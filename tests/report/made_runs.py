@@ -54,7 +54,7 @@ class MadeAttack:
             text,
             self.title,
             self.distance,
-            True,
+            "epsilon" not in settings,
             False,
             "a paper",
             "one forward and one backward per step",

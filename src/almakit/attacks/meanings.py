@@ -126,7 +126,7 @@ OWN: dict[str, dict[str, str]] = {
         "threshold_rate": "how fast the threshold moves",
         "trim": "forwards that take needless changes back at the end",
     },
-    "ensemble": {"attacks": "the attacks, such as [alma-plus, fmn(steps=50)]"},
+    "ensemble": {"attacks": "the attacks, such as [soft-walk, fmn(steps=50)]"},
 }
 OWN["pdpgd"] = OWN["pdgd"]
 

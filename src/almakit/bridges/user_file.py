@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..data import user_file
+from ..data.own_imports import imports_sha256
 from ..errors import BadInput
 from .foreign import Foreign
 from .gate import Gate
@@ -50,7 +51,9 @@ class UserAttack(Foreign):
         return "targets" in inspect.signature(self.target).parameters
 
     def version(self) -> str:
-        return f"sha256 {hashlib.sha256(Path(user_file.split(self.name)[0]).expanduser().read_bytes()).hexdigest()[:16]}"
+        file = Path(user_file.split(self.name)[0]).expanduser()
+        imported = imports_sha256(file)
+        return f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}" + (f", of its imports {imported[:16]}" if imported else "")
 
     def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         more = {"targets": targets} if self.targets_too() else {}

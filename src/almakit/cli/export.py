@@ -30,10 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from ..eval import export
+    from ..eval.chunkfiles import inside
     from ..eval.folder import Run
 
     run = Run(args.folder)
-    out = args.out or args.folder / ("png" if args.format == "png" else f"records.{args.format}")
+    out = args.out or inside(args.folder, "png" if args.format == "png" else f"records.{args.format}")
     if args.format == "png":
         written, left_out = export.export_png(run, out, args.attack)
         print(

@@ -16,7 +16,7 @@ from pathlib import Path
 from ..eval.spec import FORMAT, RunSpec, toml_value
 from .main import DONE, Usage
 
-START = {"model": "my_model.py:build", "data": "mnist-demo", "attacks": ["alma-plus(distance=l2, steps=100)", "my_attack.py:mine(steps=40)"], "limit": 32}
+START = {"model": "my_model.py:build", "data": "mnist-demo", "attacks": ["soft-walk(distance=l2, steps=100)", "my_attack.py:mine(steps=40)"], "limit": 32}
 """The settings that are not left at their defaults."""
 
 

@@ -56,9 +56,10 @@ def limits(args: argparse.Namespace):  # type: ignore[no-untyped-def]
 
 
 def main(args: argparse.Namespace) -> int:
+    from ..eval.chunkfiles import inside
     from ..report.write import write_report
 
-    out = args.out or (args.folders[0] / "report" if len(args.folders) == 1 else Path("report"))
+    out = args.out or (inside(args.folders[0], "report") if len(args.folders) == 1 else Path("report"))
     written = write_report(args.folders, out, limits(args), not args.no_figures)
     print(
         f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB), and beside it {', '.join(path.name for path in written[1:])}."

@@ -1,6 +1,6 @@
 """Attacks a model's images with one attack or several and leaves a run folder: records, images, summary.json.
 
-The same command goes on where it was stopped, and does nothing when all is done. run.toml in the folder is the run's
+The same command goes on where it was stopped; when all is done it only makes sure that the model is still the same. run.toml in the folder is the run's
 specification and itself a config: almakit run --config runs/a/run.toml.
 
   almakit run --model my_model.py:build --data folder:photos
@@ -103,6 +103,8 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
     given = {f.name: value for f in fields(RunSpec) if (value := getattr(args, f.name, None)) is not None}
     try:
         base = RunSpec.from_toml(args.config) if getattr(args, "config", None) else RunSpec()
+        if base.trust and not given.get("trust"):
+            raise BadInput(f"{args.config} says trust = true, and a file cannot say so for you: it allows code in a model file to run. Give --trust yourself.")
         return replace(base, **given)
     except BadInput as error:
         raise Usage(str(error)) from error
@@ -169,8 +171,14 @@ def robustness(summary: dict[str, Any], epsilons: list[float]) -> str:
         for row in part["robust_accuracy"]:
             if row["epsilon"] in epsilons:
                 interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+                over = f", over {part['records']} records of image and target" if part["over"] == "records" else ""
                 lines.append(
-                    f"{part['attack']}: robust accuracy within {part['distance']} {row['epsilon']:g} is {100 * row['value']:.1f} % ({interval})\n"
+                    f"{part['attack']}: robust accuracy within {part['distance']} {row['epsilon']:g} is {100 * row['value']:.1f} % ({interval}{over})\n"
+                )
+        for epsilon in epsilons:
+            if part["robust_up_to"] is not None and epsilon > part["robust_up_to"]:
+                lines.append(
+                    f"{part['attack']}: looked within {part['distance']} {part['robust_up_to']:g} only; robust accuracy within {epsilon:g} is not known\n"
                 )
     return "".join([*lines, "\n"]) if lines else ""
 

@@ -1,6 +1,7 @@
 """Judges stored images again, with the model loaded afresh: another batch size, full precision, and after rounding to 8 bits.
 
 almakit verify runs/a                                  every image a run stored, files checked by hash
+almakit verify runs/theirs --model mine.py:model       a run whose run.toml names code: that is never run, the model comes from you
 almakit verify some/folder --model mnist/smallcnn      any folder of images with labels (class sub-folders or a csv)
 """
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-size", type=int, metavar="N", help="images at a time (default: another number than the run's)"
     )
     parser.add_argument(
-        "--trust", action="store_true", help="allow the model file to be unpickled, which can run code in it"
+        "--trust", action="store_true", help="allow the model file to be unpickled, which can run code in it (what the folder says about trust does not count)"
     )
 
 
@@ -38,6 +39,8 @@ def main(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
+    from ..data.user_file import is_user_file
+    from ..eval.differences import NOT_CHECKED
     from ..eval.folder import Run
     from ..eval.subject import open_model
     from ..eval.verify import damaged_files, verify_run
@@ -48,12 +51,19 @@ def _run(args: argparse.Namespace) -> int:
         for sentence in damaged:
             print(f"damaged: {sentence}.")
         print(
-            f"{len(damaged)} files are damaged; run `almakit run --config {args.folder / 'run.toml'}` to compute those chunks again."
+            f"{len(damaged)} files are damaged; if this run is yours, run `almakit run --config {args.folder / 'run.toml'}` to compute those chunks again."
         )
         return ERROR
-    spec = replace(run.spec, device=args.device, trust=args.trust or run.spec.trust)
+    # A folder is data: what it says about trust, and code it names, count for nothing here.
+    spec = replace(run.spec, device=args.device, trust=args.trust)
+    if not args.model and is_user_file(spec.model):
+        raise Usage(
+            f"the run's model is Python code ({spec.model}), and verify runs no code because a folder names it; if you know that file, name it "
+            f"yourself: --model {spec.model}"
+        )
     subject = open_model(args.model or spec.model, spec)
-    if not args.model and subject.weights_sha256 != run.meta.get("weights_sha256"):
+    other_weights = not args.model and subject.weights_sha256 != run.meta.get("weights_sha256")
+    if other_weights:
         print(
             f"The weights of {spec.model} are not those of the run (sha256 {subject.weights_sha256}, then {run.meta.get('weights_sha256')})."
         )
@@ -83,13 +93,16 @@ def _run(args: argparse.Namespace) -> int:
     ]
     print(f"{args.folder}: {sum(row.file is not None for row in run.chunks)} files whole; judged by {subject.name}.\n")
     print(text_table(header, rows))
-    good = all(v.confirmed == v.claimed and not v.misreported for v in found)
-    print(
-        "\nEvery claimed success fools the model."
-        if good
-        else "\nNot every claim holds: see the columns confirmed and wrong distance."
-    )
-    return DONE if good else FAILED_IMAGES
+    print("", *found.sentences(), sep="\n")
+    for v in found:
+        if v.unmeasured:
+            print(f"{v.attack}: its distance is known only to the Python session that ran it; {v.unmeasured} values of it were not checked.")
+    if any(v.confirmed < v.claimed or v.changed or v.misreported for v in found):
+        print("Not every claim holds: see the columns confirmed, judged otherwise and wrong distance.")
+    elif found.good and not other_weights:
+        print("Every claimed success fools the model. Every number that can be computed again is the stored one.")
+    print(NOT_CHECKED)
+    return DONE if found.good and not other_weights else FAILED_IMAGES
 
 
 def _images(args: argparse.Namespace) -> int:

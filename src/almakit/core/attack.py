@@ -78,7 +78,7 @@ class Attack:
                 object.__setattr__(self, "distance", registry.canonical("distances", settings["distance"]))  # the same attack has the same text
             if self.does is not None and repr(distance) not in self.does:
                 raise BadInput(
-                    f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: alma, alma-plus, cw."
+                    f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: alma, soft-walk, cw."
                 )
 
     @sentences
@@ -98,7 +98,7 @@ class Attack:
         labels = validate.classes(labels, "labels", len(x))
         if targets is not None:
             if not self.can_target:
-                raise BadInput(f"{type(self).__name__} has no targeted form; alma, alma-plus, cw, ddn, fmn and apgd have one.")
+                raise BadInput(f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one.")
             targets = validate.classes(targets, "targets", len(x))
             validate.targets_differ(labels, targets)
         validate.call(model, confidence, batch_size, budget)
@@ -127,7 +127,7 @@ class Attack:
     def _attack_batch(self, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
                       rows: Tensor, check: bool) -> Result:
         """One batch: the clean pass that settles what needs no attack, the attack on the rest, and the assembled result."""
-        leaf = x.clone().requires_grad_(True)
+        leaf = x.detach().requires_grad_(True)
         logits = oracle(leaf)
         values = logits.detach()
         validate.class_range(goal.labels, "labels", values.shape[1])

@@ -47,7 +47,7 @@ class Oracle:
     def __init__(self, model: Model, working: torch.dtype, autocast: torch.dtype | None = None):
         # ``plain`` is the model as it came where ``model`` is a faster way to call it.
         self.model, self.plain, self.working, self.autocast = model, model, working, autocast
-        self.native, self.device = _precision_and_device(model)
+        self.native, self.device = precision_and_device(model)
         self.precision = autocast or self.native or working
         self.classes: int | None = None  # as the first answer had them
 
@@ -57,7 +57,8 @@ class Oracle:
 
     def __call__(self, images: Tensor, exact: bool = False) -> Tensor:
         """Logits (R, K) of ``images`` (R, ...); ``exact`` leaves autocast out."""
-        inputs = images if self.native is None else images.to(self.native)
+        # A copy: a model that normalises in place must change neither the caller's images nor the leaf of the graph.
+        inputs = images.to(self.native or images.dtype, copy=True)
         low = self.autocast is not None and not exact
         # No cache: frozen weights are never in it, and a CUDA graph must not be recorded with one.
         with torch.autocast(images.device.type, dtype=self.autocast, cache_enabled=False) if low else nullcontext():
@@ -90,11 +91,13 @@ def logits_of(output: Any) -> Any:
     return inner if isinstance(inner, Tensor) else output
 
 
-def _precision_and_device(model: Model) -> tuple[torch.dtype | None, torch.device | None]:
+def precision_and_device(model: Model) -> tuple[torch.dtype | None, torch.device | None]:
     """The dtype and device of a module's first floating-point parameter or buffer; None for a plain function."""
     if isinstance(model, nn.Module):
         for tensors in (model.parameters(), model.buffers()):
             for tensor in tensors:
+                if tensor.device.type == "meta":
+                    raise BadModel("the model's weights are on the device meta, which holds shapes and no values; load it onto the CPU or a GPU.")
                 if tensor.is_floating_point():
                     return tensor.dtype, tensor.device
     return None, None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
-from ..errors import Unavailable
+from ..errors import AlmakitError, Unavailable
 
 _BLOCK = 1 << 20
 
@@ -20,6 +21,15 @@ def unpack(archive: Path, into: Path, wanted: Collection[str], limit: int) -> di
     An archive with any member that would leave the folder (an absolute name, ``..``) is refused whole; a wanted member must be a
     regular file; together the members may have at most ``limit`` bytes, counted while they are written and not as the header says.
     """
+    try:
+        return _unpacked(archive, into, wanted, limit)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+        if isinstance(error, AlmakitError):
+            raise
+        raise Unavailable(f"{archive.name} is damaged ({error}); it was not unpacked.") from error
+
+
+def _unpacked(archive: Path, into: Path, wanted: Collection[str], limit: int) -> dict[str, Path]:
     found: dict[str, Path] = {}
     room = limit
     with _reading(archive) as members:

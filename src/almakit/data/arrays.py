@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -37,7 +36,7 @@ def from_arrays(
     size: int | None = None,
 ) -> Dataset:
     """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels (N,)."""
-    stored = channels_first(name, torch.as_tensor(images))
+    stored = channels_first(name, _tensor(name, "images", images))
     if stored.dtype != torch.uint8:
         stored = in_unit_range(name, stored)
     wanted = integers(name, "labels", labels)
@@ -96,16 +95,19 @@ def npz(path: str, size: int | None) -> Dataset:
         with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
             if not hasattr(arrays, "files"):
                 raise BadInput(f"{path} holds one array; an npz data set holds x and y (numpy.savez('{path}', x=images, y=labels)).")
-            held = {key: arrays[key] for key in arrays.files}
+            held = {key: arrays[key] for key in arrays.files if key in ("x", "images", "y", "labels", "targets", "ids")}
+            for key, value in held.items():
+                if not isinstance(value, np.ndarray) or (value.dtype.kind not in "biuf" and key != "ids"):
+                    raise BadInput(f"{path} holds {key} that is no array of numbers; save it with numpy.savez('{path}', x=images, y=labels).")
     except FileNotFoundError as error:
         raise Unavailable(f"there is no file {path}; give the path of an npz archive with x and y.") from error
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        if isinstance(error, BadInput):
-            raise
+    except BadInput:
+        raise
+    except Exception as error:  # a file that is no archive, or a damaged one, fails in many ways
         raise BadInput(f"{path} cannot be read as an npz archive of plain arrays ({error}).") from error
     images, labels = held.get("x", held.get("images")), held.get("y", held.get("labels"))
     if images is None or labels is None:
-        raise BadInput(f"{path} holds {', '.join(held) or 'nothing'}; it must hold x (or images) and y (or labels).")
+        raise BadInput(f"{path} holds {', '.join(held) or 'none of them'}; it must hold x (or images) and y (or labels).")
     ids = [str(value) for value in held["ids"]] if "ids" in held else None
     return from_arrays(name, images, labels, targets=held.get("targets"), ids=ids, size=size)
 
@@ -131,6 +133,17 @@ def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
         raise BadInput(f"{path} is not an idx file of bytes.")
     shape = np.frombuffer(content, dtype=">i4", count=content[3], offset=4)
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
+
+
+def _tensor(name: str, what: str, values: Any) -> Tensor:
+    """Arrays, lists and the like as a tensor; text, objects and ragged lists are none."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise BadInput(f"the {what} of {name} are no array of numbers ({str(error).splitlines()[0]}).") from error
+    if tensor.device.type == "meta":
+        raise BadInput(f"the {what} of {name} are on the device meta, which holds shapes and no values.")
+    return tensor
 
 
 def channels_first(name: str, images: Tensor) -> Tensor:
@@ -159,7 +172,7 @@ def in_unit_range(name: str, images: Tensor) -> Tensor:
 
 def integers(name: str, what: str, values: Any) -> Tensor:
     """Labels or targets as int64 (N,)."""
-    tensor = torch.as_tensor(values)
+    tensor = _tensor(name, what, values)
     if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise BadInput(f"the {what} of {name} have shape {tuple(tensor.shape)} and type {tensor.dtype}; they must be integers of shape (N,).")
     tensor = tensor.to(torch.int64).clone()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..errors import BadInput
+from ..errors import BadInput, require_text
 
 
 def image_sha256(image: Tensor) -> str:
@@ -57,6 +57,8 @@ class Dataset:
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.labels) or (self.targets is not None and len(self.targets) != len(self.ids)):
             raise BadInput(f"{self.name} has {len(self.ids)} images and {len(self.labels)} labels; each image needs one label.")
+        for name in (self.name, *self.ids, *(self.class_names or ())):
+            require_text(name, "a name in the data set")
         if len(set(self.ids)) != len(self.ids):
             raise BadInput(f"{self.name} lists an image twice; every id may occur once.")
 

@@ -11,13 +11,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import BadInput, Unavailable
 from . import hub
 from .dataset import Dataset
+from .images import Reader
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
 IMAGENET_SIZE = 224
@@ -51,7 +51,7 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     """ImageNet photos, labels 0 to 999, from a csv or from sub-folders named by WordNet id (some or all of the thousand).
 
     ``size`` s: the shorter side is resized to 256 s / 224 and the centre s x s is cut out; without it, the images of a csv stay as they
-    are and those of sub-folders are brought to 224.
+    are and those of sub-folders are brought to 224. Pixels are taken as they are stored, whatever EXIF says, as for the published numbers.
     """
     place = _existing(path) if path else _default_imagenet()
     inner = place / {"test": "val", "train": "train"}[split]
@@ -66,7 +66,7 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     names = tuple(_wnids().values())
     if table:
         listing = _from_csv(table)
-        return _dataset(name, _Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3)
+        return _dataset(name, _Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3, upright=False)
     found = _classes(place)
     strange = [entry for entry in found if not _WNID.match(entry) or entry not in _wnids()]
     if strange:
@@ -77,7 +77,7 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     index = {wnid: number for number, wnid in enumerate(_wnids())}
     listing = _from_classes(place, found)
     labels = [index[found[label]] for label in listing.labels]
-    return _dataset(name, _Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3)
+    return _dataset(name, _Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3, upright=False)
 
 
 def _default_imagenet() -> Path:
@@ -143,7 +143,7 @@ def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> _Li
     paths = [root / row[file] for row in rows]
     names: tuple[str, ...] | None = None
     if all(re.fullmatch(r"\d+", row[label]) for row in rows):
-        labels = [int(row[label]) for row in rows]
+        labels = [_number(table, row[label]) for row in rows]
     else:
         names = tuple(sorted({row[label] for row in rows}))
         labels = [names.index(row[label]) for row in rows]
@@ -163,8 +163,14 @@ def _class_number(table: Path | str, text: str, names: tuple[str, ...] | None) -
     if names is not None and text in names:
         return names.index(text)
     if names is None and text.isascii() and text.isdigit():
-        return int(text)
+        return _number(table, text)
     raise BadInput(f"{table} names a class {text!r} that is none of its labels.")
+
+
+def _number(table: Path | str, digits: str) -> int:
+    if len(digits) > 18:
+        raise BadInput(f"{table} gives the label {digits[:18]}..., which is no class; classes are counted from 0.")
+    return int(digits)
 
 
 def _all_there(table: Path | str, paths: list[Path]) -> list[Path]:
@@ -200,63 +206,18 @@ def _wnids() -> dict[str, str]:
     return dict(line.split(",") for line in lines)
 
 
-def _dataset(name: str, listing: _Listing, size: int | None, channels: int | None) -> Dataset:
-    pillow = _pillow()
-    modes = {1: "L", 3: "RGB"}
-    if channels is not None and channels not in modes:
-        raise BadInput(f"images are read with 1 or 3 channels, not {channels}.")
+def _dataset(name: str, listing: _Listing, size: int | None, channels: int | None, upright: bool = True) -> Dataset:
+    one = Reader(listing.paths[0], channels, size, upright)
+    # Without a word from the user the first image decides whether all are read in grey or in colour.
+    grey = one.grey()
 
     def read(indices: Sequence[int]) -> Tensor:
-        images = [_image(pillow, listing.paths[index], size, mode) for index in indices]
+        images = [one(listing.paths[index], grey) for index in indices]
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) > 1:
             sizes = ", ".join(map(str, sorted(shapes)[:3]))
             raise BadInput(f"the images of {name} have different sizes, such as {sizes}; give a size, e.g. size={IMAGENET_SIZE}.")
         return torch.stack(images) if images else torch.empty(0)
 
-    # Without a word from the user the first image decides whether all are read in grey or in colour.
-    mode = modes[channels] if channels else _mode(pillow, listing.paths[0])
     targets = None if listing.targets is None else torch.tensor(listing.targets, dtype=torch.int64)
     return Dataset(name, tuple(listing.ids), torch.tensor(listing.labels, dtype=torch.int64), read, targets, listing.class_names)
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise Unavailable("reading image files needs Pillow: pip install 'almakit[vision]'.") from error
-    return Image
-
-
-def _mode(pillow: Any, path: Path) -> str:
-    with _opened(pillow, path) as image:
-        return "L" if image.mode in ("L", "1", "LA", "I;16") else "RGB"
-
-
-def _opened(pillow: Any, path: Path) -> Any:
-    try:
-        return pillow.open(path)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read as an image ({error}).") from error
-
-
-def _image(pillow: Any, path: Path, size: int | None, mode: str) -> Tensor:
-    """One image file float32 (C, H, W) in [0, 1]."""
-    with _opened(pillow, path) as opened:
-        try:
-            return pixels(opened, size, mode)
-        except OSError as error:
-            raise BadInput(f"{path} cannot be read as an image ({error}).") from error
-
-
-def pixels(image: Any, size: int | None, mode: str) -> Tensor:
-    """A PIL image as float32 (C, H, W) in [0, 1], in grey (``L``) or colour (``RGB``), square with the side ``size`` where given."""
-    image = image.convert(mode)
-    if size is not None and image.size != (size, size):
-        shorter = round(size * 256 / 224)
-        scale = shorter / min(image.size)
-        wide, high = max(size, round(image.width * scale)), max(size, round(image.height * scale))
-        left, top = (wide - size) // 2, (high - size) // 2
-        image = image.resize((wide, high), _pillow().Resampling.BILINEAR).crop((left, top, left + size, top + size))
-    values = np.array(image, dtype=np.uint8)
-    return torch.from_numpy(values.reshape(image.height, image.width, -1)).permute(2, 0, 1).to(torch.float32).div_(255).contiguous()

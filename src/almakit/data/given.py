@@ -15,7 +15,8 @@ from torch.utils.data import Dataset as TorchDataset
 from ..errors import BadInput
 from .arrays import channels_first, from_arrays, in_unit_range, integers
 from .dataset import Dataset
-from .folder import from_files, from_table, pixels
+from .folder import from_files, from_table
+from .images import pixels
 
 Data = str | Dataset | Tensor | np.ndarray[Any, Any] | TorchDataset[Any] | Iterable[Any]
 """Labelled images in any of the forms ``dataset_of`` knows; where labels are given beside them, images alone."""
@@ -173,7 +174,7 @@ def _key(name: str, entries: Mapping[str, Any], known: Sequence[str], what: str)
 def _image(one: Any, size: int | None = None) -> Tensor:
     """One image as a float tensor (C, H, W), or whatever shape a tensor has: bytes and PIL images in [0, 1], channels first."""
     if hasattr(one, "convert") and hasattr(one, "mode"):
-        return pixels(one, size, "L" if one.mode in ("L", "1", "LA", "I;16") else "RGB")
+        return pixels(one, size)
     tensor = torch.as_tensor(one)
     if size is not None and tuple(tensor.shape[-2:]) != (size, size):
         raise BadInput(f"size={size}: only files and PIL images are resized; the data set's images have shape {tuple(tensor.shape)}.")

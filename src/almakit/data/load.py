@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .dataset import Dataset
 
 NAMES = ("mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet")
+LARGEST_SIDE = 8192
 FORMS = ("imagenet:<folder>", "folder:<folder or csv>", "npz:<file>", "hf-dataset:<name>", "file.py:function")
 
 
@@ -40,6 +41,8 @@ def load(
         raise BadInput(f"there are the splits test and train, not {split!r}.")
     if offset < 0 or (limit is not None and limit < 1) or (size is not None and size < 1):
         raise BadInput(f"offset must be 0 or more, limit and size 1 or more; got offset={offset}, limit={limit}, size={size}.")
+    if size is not None and size > LARGEST_SIDE:
+        raise BadInput(f"size={size}: images are made square with a side of {LARGEST_SIDE} at most.")
     whole = _whole(uri, split, size, channels, None if limit is None else offset + limit)
     if offset >= len(whole):
         raise BadInput(f"{uri} has {len(whole)} images; offset {offset} lies beyond the last.")

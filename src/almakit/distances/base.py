@@ -32,7 +32,7 @@ class Bound:
             leaf = y.detach().requires_grad_(True)
             value = self(leaf)
             (gradient,) = torch.autograd.grad(value.sum(), leaf)
-        return value.detach(), gradient
+        return value.detach(), gradient.detach()
 
     def take(self, rows: Tensor) -> Bound:
         """The same distance to the references ``x[rows]``; ``rows`` (R,) may repeat."""

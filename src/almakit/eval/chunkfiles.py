@@ -32,10 +32,12 @@ def unpack(stored: Array) -> Array:
 
 
 def inside(folder: Path, file: str) -> Path:
-    """The path of a run folder's ``file``, which must lie in it: a database from elsewhere may name anything."""
+    """The path of a run folder's ``file``, which must lie in it: a database from elsewhere may name anything, and a name may be a link to anywhere."""
     parts = PurePosixPath(file).parts
-    if not parts or ".." in parts or PurePosixPath(file).is_absolute() or PureWindowsPath(file).drive or "\\" in file:
+    if not parts or ".." in parts or PurePosixPath(file).is_absolute() or PureWindowsPath(file).drive or "\\" in file or "\0" in file:
         raise Corrupt(f"{folder}: its database names a file {file!r} outside the folder; almakit never writes such a name. Do not use this folder.")
+    if not (folder / file).resolve().is_relative_to(folder.resolve()):
+        raise Corrupt(f"{folder / file} is a link to a place outside the folder; almakit never makes one. Put the file itself there, or choose another folder.")
     return folder / file
 
 
@@ -74,9 +76,13 @@ def read(path: Path, sha256: str) -> dict[str, Array]:
             f"{path} {fault}. Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."
         )
     try:
-        return dict(load(path.read_bytes()))
-    except SafetensorError as error:  # pragma: no cover (a file with the right hash was written by us)
+        found = dict(load(path.read_bytes()))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # a hash fits what somebody made it fit
         raise Corrupt(f"{path} cannot be read: {error}.") from error
+    images = found.get("images")
+    if images is None or images.ndim < 2 or images.dtype.kind not in "uf" or not np.isfinite(images).all():
+        raise Corrupt(f"{path} does not hold images, which almakit always writes there; do not use this folder.")
+    return found
 
 
 def fault_of(path: Path, sha256: str) -> str | None:

@@ -49,8 +49,10 @@ class Database:
         return _reading(f"{place}?mode=ro&immutable=1")
 
     def _prepare(self) -> None:
-        for kind, name in self.db.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"):
-            raise StoreError(f"{self.path} holds a {kind} called {name!r}, which almakit never makes and which would run by itself; do not use it.")
+        self.db.execute("PRAGMA trusted_schema = OFF")
+        alive = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') OR (type = 'table' AND sql NOT LIKE 'CREATE TABLE %')"
+        for kind, name in self.db.execute(alive):
+            raise StoreError(f"{self.path} holds a {kind} called {name!r} of a kind that almakit never makes and that would run by itself; do not use it.")
         made = self.db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
         if made and not self.read_only and (fault := self.db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(f"malformed: {fault}")
@@ -84,6 +86,16 @@ class Database:
     def has(self, table: str, column: str) -> bool:
         """Whether the database knows a column (one begun by an earlier almakit and opened for reading may not)."""
         return any(row[1] == column for row in self.rows(f"PRAGMA table_info({table})"))
+
+    def check_kinds(self) -> None:
+        """Refuses cells of another kind than their column's, which SQLite keeps as it is given them, and rows that cannot be."""
+        tests = {table: [f"({test})" for name, test in columns if self.has(table, name)] for table, columns in schema.columns().items()}
+        queries = [f"SELECT 1 FROM {table} WHERE {' OR '.join(wrong)}" for table, wrong in tests.items() if wrong]
+        with explained(self.path):
+            for query in (*queries, *schema.RULES):
+                if self.db.execute(f"{query} LIMIT 1").fetchone():
+                    what = query.split()[3]
+                    raise StoreError(f"{self.path} holds something in its table {what} that almakit never writes there; do not use it.")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, Unavailable
-from .chunkfiles import write_bytes
+from .chunkfiles import inside, write_bytes
 from .failures import explained
-from .folder import Run
-from .records import MEASURED
+from .folder import Run, attack_folder
+from .records import MEASURED, plain_cell
 
 FORMATS = ("csv", "parquet", "png")
 
@@ -25,7 +25,7 @@ def flat_rows(run: Run) -> list[dict[str, Any]]:
     names, infos = run.class_names, {info.index: info for info in run.attacks}
     rows = []
     for record in run.records:
-        image, info = run.images[record.image], infos[record.attack]
+        image, info = run.image[record.image], infos[record.attack]
         rows.append({
             "model": run.meta.get("model"), "data": run.meta.get("data"), "attack": info.text, "distance_name": info.distance,
             "image": record.image, "id": image.id, "sha256": image.sha256, "label": image.label,
@@ -45,7 +45,7 @@ def export_csv(run: Run, path: Path) -> int:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in rows)
     write_bytes(path, text.getvalue().encode())
     return len(rows)
 
@@ -99,20 +99,20 @@ def export_png(run: Run, folder: Path, attack: str | None = None) -> tuple[int, 
             for record, image in zip(
                 part, np.rint(np.asarray(run.adversarials(part), dtype=np.float64) * 255).astype(np.uint8), strict=True
             ):
-                target = "" if record.target is None else f"-to-{record.target}"
-                file = f"{info.index:02d}-{info.text.partition('(')[0]}-{info.distance}/{record.image:06d}{target}.png"
-                _write_png(Image, folder / file, image)
-                row: dict[str, Any] = {"file": file, "label": run.images[record.image].label}
+                target = "" if record.target is None else f"-to-{record.target:d}"
+                file = f"{attack_folder(info)}/{record.image:06d}{target}.png"
+                _write_png(Image, inside(folder, file), image)
+                row: dict[str, Any] = {"file": file, "label": run.image[record.image].label}
                 row |= {} if record.target is None else {"target": record.target}
                 listed.append(
-                    row | {"id": run.images[record.image].id, "attack": info.text, "distance_8bit": record.measured_8bit}
+                    row | {"id": run.image[record.image].id, "attack": info.text, "distance_8bit": record.measured_8bit}
                 )
     if not listed:
         raise BadInput("no stored image fools the model after rounding to 8 bits; run the attack with --bits 8.")
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(listed)
+    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in listed)
     write_bytes(folder / "images.csv", text.getvalue().encode())
     return len(listed), left_out
 

@@ -53,6 +53,11 @@ def understood(what: Path) -> Iterator[None]:
         ) from error
 
 
+def writable(text: str) -> str:
+    """``text`` with what no file can hold in UTF-8 (half a character, as JSON of others may have it) written out as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 _DISK = {
     errno.ENOSPC: "the disk is full; free some space",
     errno.EDQUOT: "your disk quota is used up; free some space",
@@ -76,6 +81,8 @@ def explained(what: Path) -> Iterator[None]:
         raise StoreError(f"cannot write {error.filename or what}: {why}. {_SAFE}") from error
     except sqlite3.DatabaseError as error:
         raise StoreError(_database_sentence(what, str(error))) from error
+    except UnicodeEncodeError as error:
+        raise StoreError(f"{ascii(error.object)[:200]} is not text in UTF-8, and {what} cannot hold it; rename it.") from error
 
 
 def _database_sentence(database: Path, message: str) -> str:

@@ -17,9 +17,9 @@ from .. import registry
 from ..errors import BadInput, Unavailable
 from . import chunkfiles
 from .chunkfiles import Array
-from .failures import StoreError
+from .failures import Corrupt, SpecChanged, StoreError, understood, writable
 from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace
-from .spec import RunSpec
+from .spec import AUTO, RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
 
 if TYPE_CHECKING:
@@ -33,11 +33,30 @@ def original_file(chunk: int) -> str:
     return f"originals/{chunk:05d}.safetensors"
 
 
+def attack_folder(info: AttackInfo) -> str:
+    """The name of a folder for an attack's images: its number and a slug, whatever its text holds."""
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{info.text.partition('(')[0]}-{info.distance}".lower()).strip("-")
+    return f"{info.index:02d}-{slug[:80]}"
+
+
 def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
     """Where the adversarial images of an attack on a chunk lie, relative to the run folder."""
-    slug = re.sub(r"[^a-z0-9]+", "-", f"{info.text.partition('(')[0]}-{info.distance}".lower()).strip("-")
     turn = f"-{key.round:03d}" if key.round else ""
-    return f"adversarials/{info.index:02d}-{slug}/{key.chunk:05d}{turn}.safetensors"
+    return f"adversarials/{attack_folder(info)}/{key.chunk:05d}{turn}.safetensors"
+
+
+def spec_of(folder: Path, store: Store) -> RunSpec:
+    """The specification in a run folder; refused where it is not the one whose hash the folder's database ``store`` recorded."""
+    spec = RunSpec.from_toml(folder / SPEC)
+    recorded = store.meta("spec_sha256")
+    if recorded is not None and recorded != spec.sha256:
+        raise SpecChanged(
+            f"{folder / SPEC} is not the one that {store.path.name} beside it was made with (edited, cut off, or of another run); bring the old one back: "
+            f"the database keeps it, sqlite3 {store.path} \"SELECT value FROM meta WHERE key = 'spec'\" prints it."
+        )
+    if spec.batch_size == AUTO:
+        raise Corrupt(f"{folder / SPEC} leaves the batch size open, which the run.toml of a run that has begun never does; do not use this folder.")
+    return spec
 
 
 class Run:
@@ -52,13 +71,10 @@ class Run:
             store.check_facts()
             self.meta = store.all_meta()
             self.attacks: list[AttackInfo] = store.attacks()
+            self.spec = spec_of(self.folder, store)
 
     def _store(self) -> Store:
         return open_folder(self.folder)
-
-    @cached_property
-    def spec(self) -> RunSpec:
-        return RunSpec.from_toml(self.folder / SPEC)
 
     @cached_property
     def _work(self) -> tuple[list[ImageInfo], list[Record], list[ChunkRow], list[FailureRow]]:
@@ -68,8 +84,13 @@ class Run:
 
     @property
     def images(self) -> list[ImageInfo]:
-        """The clean images, in order."""
+        """The clean images, in order; where chunks are missing their places are not their indices: see ``image``."""
         return self._work[0]
+
+    @cached_property
+    def image(self) -> dict[int, ImageInfo]:
+        """The clean images by their index in the run, which is what ``Record.image`` names."""
+        return {info.index: info for info in self.images}
 
     @property
     def records(self) -> list[Record]:
@@ -104,7 +125,8 @@ class Run:
     @property
     def class_names(self) -> list[str] | None:
         found = self.meta.get("class_names")
-        return None if found is None else [str(name) for name in json.loads(found)]
+        with understood(self.folder):
+            return None if found is None else [writable(str(name)) for name in json.loads(found)]
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -214,6 +236,9 @@ class Run:
         loaded = {
             chunk: self._tensors(ChunkKey(CLEAN, -1, chunk))["images"] for chunk in {places[image] for image in wanted}
         }
+        for i in wanted:
+            if i - first[places[i]] >= len(loaded[places[i]]):
+                raise Corrupt(f"{self.folder / original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} is not among them.")
         return np.stack([chunkfiles.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
 
     def adversarials(self, records: Sequence[Record] | int | str | None = None) -> Array:
@@ -234,8 +259,16 @@ class Run:
             file = str(record.file)
             if file not in loaded:
                 loaded[file] = chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file]))["images"]
+            if not 0 <= record.slot < len(loaded[file]):
+                raise Corrupt(
+                    f"{self.folder / file} holds {len(loaded[file])} images, none at place {record.slot}, where the database has image {record.image}."
+                )
             out.append(chunkfiles.unpack(loaded[file][record.slot]))
         return np.stack(out)
+
+    def stored_in(self, row: ChunkRow) -> int:
+        """How many images a chunk's file holds."""
+        return len(chunkfiles.read(chunkfiles.inside(self.folder, str(row.file)), str(row.sha256))["images"])
 
     def _tensors(self, key: ChunkKey) -> dict[str, Array]:
         row = next((row for row in self.chunks if row.key == key), None)
@@ -265,5 +298,5 @@ def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsi
     """Writes ``summary.json``, with robust accuracy also at ``epsilons``, and opens the run."""
     run = Run(out, keep, epsilons)
     text = json.dumps(run.summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    chunkfiles.write_bytes(out / SUMMARY, text.encode())
+    chunkfiles.write_bytes(out / SUMMARY, writable(text).encode())
     return run

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from ..errors import BadInput
+from ..streams import Lasting
 
 
 class Silent:
@@ -30,19 +31,20 @@ class Silent:
 
 
 class Lines(Silent):
-    """Plain lines, at most one every ``pause`` seconds within a stage."""
+    """Plain lines, at most one every ``pause`` seconds within a stage; a stream that can no longer be written to is left alone."""
 
     def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
-        self.stream, self.pause = stream or sys.stderr, pause
+        self.stream, self.pause = Lasting(stream or sys.stderr), pause
         self.what, self.unit, self.done, self.total, self.before = "", "images", 0, 0, 0
         self.began = self.shown = 0.0
 
     def note(self, sentence: str) -> None:
-        print(sentence, file=self.stream, flush=True)
+        Lines.line(self, sentence)
 
     def line(self, text: str) -> None:
         """Where the stage is, as a line."""
-        print(text, file=self.stream, flush=True)
+        self.stream.write(f"{text}\n")
+        self.stream.flush()
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
         self.what, self.unit, self.done, self.before, self.total = what, unit, done, done, total
@@ -107,7 +109,7 @@ class Bars(Silent):
             TimeRemainingColumn,
         )
 
-        self.console = Console(stderr=True)
+        self.console = Console(file=cast("TextIO", Lasting(sys.stderr)))
         self.bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -149,12 +151,13 @@ class Bars(Silent):
 
 
 def for_terminal() -> Silent:
-    """One line in its place in a notebook, bars where a person watches a terminal and rich is installed, lines otherwise."""
+    """One line in its place in a notebook, bars where a person watches a terminal and rich is installed, lines otherwise, nothing where there is no
+    standard error."""
     if "ipykernel" in sys.modules:
         from IPython.display import display
 
         return Notebook(display)
-    if sys.stderr.isatty():
+    if Lasting(sys.stderr).isatty():
         try:
             return Bars()
         except ImportError:

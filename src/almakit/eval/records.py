@@ -13,6 +13,9 @@ STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
 MEASURED = ("l0", "l1", "l2", "linf", "ssim", "ciede2000")
 """The distances every stored image is measured in, where they are defined for it."""
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How a text begins that a spreadsheet would work out."""
+
 Top = tuple[tuple[int, float], ...]
 """Classes with their softmax probabilities, the largest first."""
 
@@ -75,6 +78,7 @@ class Record:
     slot: int | None = None  # its row in the chunk's file of adversarial images, None where none is stored
     file: str | None = None  # that file, relative to the run folder
     seconds: float = 0.0  # wall time of its chunk divided by the images in it
+    round: int = 0  # with targets=all: in which round over the chunk its target's turn came; as stored
 
     @property
     def attacked(self) -> bool:
@@ -114,3 +118,13 @@ class Trace:
     image: int
     target: int | None
     values: dict[str, list[Any]]
+
+
+def plain_cell(value: Any) -> Any:
+    """A cell that a spreadsheet takes for text and not for a formula; numbers stay numbers.
+
+    A carriage return becomes a space: csv does not quote it, and readers begin a new row there.
+    """
+    if not isinstance(value, str):
+        return value
+    return f"{chr(39) if value.startswith(FORMULA) else ''}{value}".replace("\r", " ")

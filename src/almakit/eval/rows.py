@@ -68,7 +68,7 @@ def record(row: tuple[Any, ...]) -> Record:
         attack=row[0], image=row[1], target=_target(row[2]), status=row[3], reason=row[4], distance=math.inf if row[5] is None else row[5],
         forwards=row[6], backwards=row[7], prediction=row[8], top=_top(row[9]), fooled=bool(row[10]), measured=row[11],
         measures=dict(zip(MEASURED, row[12:18], strict=True)), fooled_8bit=bool(row[18]), measured_8bit=row[19], slot=row[20],
-        file=None if row[20] is None else row[21], seconds=row[22],
+        file=None if row[20] is None else row[21], seconds=row[22], round=row[24],
     )  # fmt: skip
 
 

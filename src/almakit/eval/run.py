@@ -28,6 +28,7 @@ from .interrupt import Stop
 from .lock import only_writer
 from .loop import Engine, Loop
 from .progress import Silent, shown
+from .same_model import same_answers
 from .spec import AUTO, RunSpec
 from .store import Store, database_name
 from .subject import data_sha256, model_name, open_data, open_model, side_of
@@ -58,10 +59,10 @@ def evaluate(
 
     ``model`` is a URI, a torch module or a function from images to logits; ``data`` a URI, a pair (images (N, C, H, W) in [0, 1], labels (N,)), a
     ``DataLoader``, a data set of torch, torchvision or Hugging Face, or a pandas frame of paths and labels; ``attacks`` are texts or attack objects,
-    by default ALMA-plus in l2 and in linf. ``add=True`` adds them to those of the run in ``out``.
+    by default the soft walk in l2 and in linf. ``add=True`` adds them to those of the run in ``out``.
     ``out`` is the run folder (a temporary one by default, gone with the returned ``Run``).
     ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
-    an interrupted run and does nothing for a finished one. ``progress=True`` shows how it goes.
+    an interrupted run; of a finished one it only makes sure that the model is still the same. ``progress=True`` shows how it goes.
     ``epsilons`` are radii the summary gives robust accuracy at. ``engine="ray"`` has
     the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``, or host:port), ``workers`` tasks at a time at most.
     ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
@@ -151,6 +152,7 @@ def execute(
     facts = {
         "weights_sha256": subject.weights_sha256,
         "code_sha256": subject.code_sha256,
+        "imports_sha256": subject.imports_sha256,
         "data_sha256": data_sha256(dataset.ids, hashes, dataset.labels.tolist(), chosen),
         "images": str(len(dataset)),
         "class_names": json.dumps(dataset.class_names) if dataset.class_names else None,
@@ -172,6 +174,7 @@ def execute(
         with only_writer(database), _opened(spec, out, database, add) as store:
             agree(store, bench, facts)
             todo = remaining(store, bench, shard, out, show)
+            same_answers(bench, todo)
             if todo or not bench.classes:
                 if begun:
                     findings = check(bench, preflight, show)
@@ -185,7 +188,7 @@ def execute(
         tell(trackers, {"event": "end", "ending": "done", "summary": run.summary})
         return run
     tell(trackers, {"event": "end", "ending": "done", "summary": None})
-    return Run(out, keep) if (out / database_name()).is_file() else _ShardRun(out, shard)
+    return _ShardRun(out, shard, keep)
 
 
 def _opened(spec: RunSpec, out: Path, database: Path, add: bool) -> Store:
@@ -196,11 +199,11 @@ def _opened(spec: RunSpec, out: Path, database: Path, add: bool) -> Store:
 
 
 class _ShardRun(Run):
-    """A shard's own records, before the shards are joined."""
+    """A shard's own records, whether the shards are joined or not."""
 
-    def __init__(self, place: Path, shard: tuple[int, int]):
+    def __init__(self, place: Path, shard: tuple[int, int], keep: tempfile.TemporaryDirectory[str] | None):
         self.shard = shard
-        super().__init__(place)
+        super().__init__(place, keep)
 
     def _store(self) -> Store:
         return Store(self.folder / database_name(self.shard), read_only=True)

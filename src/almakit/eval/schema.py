@@ -5,6 +5,9 @@ No table but ``sessions`` and ``chunks`` holds a time: ``images``, ``results`` a
 
 from __future__ import annotations
 
+import sqlite3
+from functools import cache
+
 VERSION = 1
 
 TABLES = """
@@ -106,3 +109,30 @@ CREATE TABLE failures (        -- pieces of work that were given up; the next st
 """
 LATER = {"chunks": ("rows_sha256", "ALTER TABLE chunks ADD COLUMN rows_sha256 TEXT")}
 """Columns that databases begun by an earlier almakit lack, and how they get them."""
+
+RULES = (
+    "SELECT 1 FROM meta WHERE key IN ('images', 'classes') AND (value = '' OR value GLOB '*[^0-9]*' OR length(value) > 15)",
+    "SELECT 1 FROM attacks WHERE attack < 0",
+    "SELECT 1 FROM images WHERE image < 0 OR image >= (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'images')",
+    "SELECT 1 FROM chunks WHERE images < 1 OR batch < 1 OR (kind = 'attack' AND attack NOT IN (SELECT attack FROM attacks))",
+    "SELECT 1 FROM results WHERE slot < 0 OR attack NOT IN (SELECT attack FROM attacks)",
+)
+"""What never has a row in a database that almakit wrote."""
+
+
+@cache
+def columns() -> dict[str, list[tuple[str, str]]]:
+    """For each table its columns, each with an SQL expression that is true of a cell it cannot hold."""
+    tests = {"INTEGER": "typeof({0}) != 'integer'", "TEXT": "typeof({0}) != 'text'", "REAL": "typeof({0}) != 'real' OR abs({0}) > 1.7976931348623157e308"}
+    db = sqlite3.connect(":memory:")
+    try:
+        db.executescript(TABLES)
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        facts = {name: db.execute(f"PRAGMA table_info({name})").fetchall() for name in names}
+    finally:
+        db.close()
+    # A key is never empty in what almakit writes, though SQLite would allow it.
+    return {
+        name: [(row[1], tests[row[2]].format(row[1]) if row[3] or row[5] else f"{row[1]} IS NOT NULL AND ({tests[row[2]].format(row[1])})") for row in found]
+        for name, found in facts.items()
+    }

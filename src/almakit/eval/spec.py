@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, require_text
 from ..hints import number, wrong_setting
 
 if sys.version_info >= (3, 11):
@@ -25,7 +25,7 @@ DTYPES = ("float32", "float64", "bfloat16", "float16", AUTO)
 LAYOUTS = (AUTO, "contiguous", "channels_last")
 ACCELERATIONS = ("none", "compile", "graph")
 TARGETS = ("random", "least-likely", "next", "all", "data")
-DEFAULT_ATTACKS = ("alma-plus(distance=l2, steps=100)", "alma-plus(distance=linf, steps=100)")
+DEFAULT_ATTACKS = ("soft-walk(distance=l2, steps=100)", "soft-walk(distance=linf, steps=100)")
 
 
 def _knob(default: Any, text: str, *, relevant: bool = True, free: bool = False) -> Any:
@@ -47,7 +47,7 @@ class RunSpec:
     )
     attacks: tuple[str, ...] = _knob(
         (), 'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; give it several times for several '
-        "(without one: alma-plus in l2 and in linf, 100 steps)"
+        "(without one: soft-walk in l2 and in linf, 100 steps)"
     )
     limit: int | None = _knob(None, "use at most this many images")
     offset: int = _knob(0, "begin with the image at this position")
@@ -91,6 +91,8 @@ class RunSpec:
             listed = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (tuple, list)) else (None,)
             if not all(isinstance(item, str) for item in listed):
                 raise BadInput(f"{name}={value!r}: give a list of texts.")
+            for item in listed:
+                require_text(item, f"one of {name}")
             object.__setattr__(self, name, listed)
         for name in ("mean", "std"):
             try:
@@ -104,6 +106,7 @@ class RunSpec:
             value = getattr(self, name)
             if not isinstance(value, str) and not (name == "targets" and value is None):
                 raise BadInput(f"{name}={value!r}: give a text.")
+            require_text(value or "", f"{name} of a run")
         if not isinstance(self.trust, bool):
             raise BadInput(f"trust={self.trust!r}: give true or false.")
         if len(self.mean) != len(self.std):

@@ -88,7 +88,8 @@ class Store(Database):
         self.db.execute("INSERT OR REPLACE INTO meta VALUES ('facts_sha256', ?)", (self._facts_sum(),))
 
     def check_facts(self) -> None:
-        """Refuses facts and attacks that are not the ones that were written."""
+        """Refuses facts and attacks that are not the ones that were written, and cells that almakit never writes."""
+        self.check_kinds()
         if (recorded := self.meta("facts_sha256")) is not None and recorded != self._facts_sum():
             raise rowsums.refuse_facts(self.path)
 
@@ -197,7 +198,7 @@ class Store(Database):
         """Finished work whose rows are not the ones that were written."""
         images, results = self.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), self.rows(rows.RECORDS)
         places = [*self._differing(CLEAN, images), *self._differing(ATTACK, results)]
-        return [ChunkKey(CLEAN if place[0] < 0 else ATTACK, *place) for place in places]
+        return [ChunkKey(CLEAN if place[0] == -1 else ATTACK, *place) for place in places]
 
     def _believe(self, kind: str, found: list[tuple[Any, ...]], attack: int | None = None) -> None:
         for place in self._differing(kind, found, attack):

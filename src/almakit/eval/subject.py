@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model, logits_of
+from ..core.oracle import Model, logits_of, precision_and_device
 from ..data.dataset import Dataset
 from ..data.given import Data, dataset_of
+from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from ..models.classifier import Classifier, state_sha256
 from .attacktext import fingerprint
@@ -38,6 +39,7 @@ class Subject:
     working: torch.dtype  # what images and distances are in
     native: torch.dtype | None  # what the model's weights are in, None for a function
     autocast: torch.dtype | None
+    imports_sha256: str | None = None  # of the files that a .py file imports from its own folder
     classes: list[int] = field(default_factory=list)  # how many it has, once it has answered
 
     @torch.no_grad()
@@ -45,7 +47,7 @@ class Subject:
         """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision."""
         parts = []
         for part in x.split(size):
-            answer = logits_of(self.model(self.place(part)))
+            answer = logits_of(self.model(self.place(part).clone()))  # some models normalise in place
             if not isinstance(answer, Tensor) or answer.ndim != 2 or len(answer) != len(part):
                 got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
                 raise BadModel(
@@ -57,6 +59,12 @@ class Subject:
             parts.append(answer.cpu().double())
         return torch.cat(parts)
 
+    @property
+    def near(self) -> float:
+        """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and precisions differ."""
+        exact = self.device.type == "cpu" and self.native in (None, torch.float32, torch.float64)
+        return 1e-4 if exact else 1e-2
+
     def place(self, x: Tensor) -> Tensor:
         """``x`` (B, ...) as the model takes it: on its device, in its precision."""
         return to_device(x, self.device, self.native or self.working)
@@ -67,7 +75,8 @@ def pick_device(wanted: str) -> str:
     if wanted == AUTO:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(1, device=wanted)
+        if torch.empty(1, device=wanted).device.type == "meta":
+            raise Unavailable("the device 'meta' holds shapes and no values, so nothing can be attacked on it; choose --device cpu.")
     except (RuntimeError, AssertionError) as error:
         raise Unavailable(
             f"the device {wanted!r} cannot be used here ({str(error).splitlines()[0]}); choose --device cpu."
@@ -103,13 +112,13 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         raise BadInput(
             f"a model is a name, a torch module or a function from images to logits, not a {type(model).__name__}."
         )
+    native, place = precision_and_device(loaded)
     name, weights = model if isinstance(model, str) else model_name(loaded), weights_sha256(loaded)
     working = torch.float64 if spec.dtype == "float64" else torch.float32
     if isinstance(loaded, nn.Module) and working == torch.float64:
         loaded = copy.deepcopy(loaded).double()
-    weights_in = (*loaded.parameters(), *loaded.buffers()) if isinstance(loaded, nn.Module) else ()
-    first = next((tensor for tensor in weights_in if tensor.is_floating_point()), None)
-    place = torch.device(device) if first is None else first.device
+        native = native and torch.float64
+    place = place or torch.device(device)
     return Subject(
         name,
         loaded,
@@ -118,8 +127,9 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         _file_sha256(model),
         place,
         working,
-        None if first is None else first.dtype,
+        native,
         autocast_of(spec.dtype),
+        imports_sha256(file) if (file := _file_of(model)) is not None and file.suffix == ".py" else None,
     )
 
 
@@ -128,11 +138,15 @@ def autocast_of(dtype: str) -> torch.dtype | None:
     return PRECISION[dtype] if dtype in ("bfloat16", "float16") else None
 
 
-def _file_sha256(uri: object) -> str | None:
+def _file_of(uri: object) -> Path | None:
+    """The file a model is loaded from, where it is one that holds more than weights."""
     file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", uri)).expanduser() if isinstance(uri, str) else None
-    if file is None or file.suffix not in (".py", ".pt2", ".onnx") or not file.is_file():
-        return None
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return file if file is not None and file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
+
+
+def _file_sha256(uri: object) -> str | None:
+    file = _file_of(uri)
+    return None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def weights_sha256(model: Model) -> str | None:

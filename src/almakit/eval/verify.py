@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..attacks import get
+from .. import distances
+from ..attacks.expression import parse
 from ..core.oracle import borrowed
 from ..data.dataset import Dataset, image_sha256
 from ..errors import AlmakitError
 from .chunkfiles import fault_of, inside
+from .differences import DISTANCE, Differences, of_folder, of_image, of_plan, of_record
+from .failures import understood
 from .folder import Run
-from .records import ALREADY_WRONG, AttackInfo, Record
+from .records import AttackInfo
 from .subject import Subject
-from .verdict import Measure, judge, predictions
+from .verdict import Measure, judge, predictions, top_classes
 
 
 @dataclass
@@ -29,7 +33,37 @@ class Verification:
     confirmed: int = 0  # of those, how many fool the model now
     confirmed_8bit: int = 0  # how many still do after rounding to 8 bits
     changed: int = 0  # images judged otherwise than when they were stored
-    misreported: int = 0  # distances that are not the stored image's (by more than one part in a thousand)
+    unmeasured: int = 0  # distances in a measure that almakit does not know here, which nobody can check
+    differences: Differences = field(default_factory=Differences)
+
+    @property
+    def misreported(self) -> int:
+        """Distances that are not the stored image's, by more than one part in a thousand."""
+        return self.differences.found.get(DISTANCE, (0, ""))[0]
+
+    @property
+    def good(self) -> bool:
+        """Whether every claim holds and every number that can be computed again is the stored one."""
+        return self.confirmed == self.claimed and not (self.changed or self.differences)
+
+
+@dataclass
+class RunVerification:
+    """What judging a whole run folder again gave: attack by attack, and of the clean images and facts of the folder."""
+
+    attacks: list[Verification]
+    folder: Differences
+
+    def __iter__(self) -> Iterator[Verification]:
+        return iter(self.attacks)
+
+    @property
+    def good(self) -> bool:
+        return not self.folder and all(found.good for found in self.attacks)
+
+    def sentences(self) -> list[str]:
+        """Every disagreement: which number, how often, an example."""
+        return self.folder.sentences("the folder") + [said for found in self.attacks for said in found.differences.sentences(found.attack)]
 
 
 @dataclass
@@ -50,29 +84,48 @@ def damaged_files(run: Run) -> list[str]:
     ]
 
 
-def verify_run(run: Run, subject: Subject, batch_size: int | None = None) -> list[Verification]:
-    """Judges every stored image of a run again; damaged files raise ``Corrupt``, an original that is not the recorded one likewise."""
+def verify_run(run: Run, subject: Subject, batch_size: int | None = None) -> RunVerification:
+    """Judges every stored image of a run again and compares all that reports use; damaged files and originals that are not the recorded ones raise."""
     size = batch_size or int(run.spec.batch_size)
-    with borrowed(subject.model):
-        return [_verify_attack(run, info, subject, size) for info in run.attacks]
+    with borrowed(subject.model), understood(run.folder):
+        folder = Differences()
+        clean = _verify_clean(run, subject, size, folder)
+        of_folder(folder, run, subject.classes[0] if subject.classes else 0)
+        return RunVerification([_verify_attack(run, info, subject, size, clean) for info in run.attacks], folder)
 
 
-def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int) -> Verification:
+def _verify_clean(run: Run, subject: Subject, size: int, found: Differences) -> dict[int, Tensor]:
+    """Asks about every clean image; returns its probabilities (K,) by index, NaN where the logits are not finite."""
+    clean: dict[int, Tensor] = {}
+    for begin in range(0, len(run.images), 256):
+        part = run.images[begin : begin + 256]
+        logits = subject.logits(_originals(run, [info.index for info in part]), size + 2)
+        for info, row, prediction, top in zip(part, logits, predictions(logits), top_classes(logits), strict=True):
+            of_image(found, info, run, prediction, top, row, subject.near)
+            clean[info.index] = torch.softmax(row, 0)
+    return clean
+
+
+def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor]) -> Verification:
     found = Verification(info.text)
     records = run.records_of(info.index)
     found.records = len(records)
     measure = _measure(info)
+    for record in records:
+        of_plan(found.differences, record, run, run.image[record.image], clean[record.image], subject.near)
+        if not record.claimed:
+            of_record(found.differences, record, info, run.image[record.image], None, True, subject.near)
     claimed = [record for record in records if record.claimed]
     for begin in range(0, len(claimed), 256):
         part = claimed[begin : begin + 256]
-        x = _originals(run, part)
+        x = _originals(run, [record.image for record in part]).to(subject.working)
         own = [row for row, record in enumerate(part) if record.slot is not None]
         stored = x.clone()
         if own:
             points = torch.from_numpy(np.array(run.adversarials([part[row] for row in own])))
             # The images are stored as they came, the points in the precision of the run, which may be the higher one.
             stored = x.to(points.dtype).index_copy(0, torch.tensor(own), points)
-        labels = [run.images[record.image].label for record in part]
+        labels = [run.image[record.image].label for record in part]
         targets = [int(record.target or 0) for record in part] if info.targeted else None
         # One image more than last time: another batch size than the attack's and than the first verdict's.
         for record, verdict in zip(
@@ -82,31 +135,27 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int) -> V
             found.confirmed += verdict.fooled
             found.confirmed_8bit += verdict.fooled_8bit
             found.changed += (verdict.fooled, verdict.fooled_8bit) != (record.fooled, record.fooled_8bit)
-            found.misreported += _apart(record, verdict.measured)
+            known = measure is not None or verdict.measured is not None
+            found.unmeasured += not known
+            of_record(found.differences, record, info, run.image[record.image], verdict, known, subject.near)
     return found
 
 
-def _originals(run: Run, records: list[Record]) -> Tensor:
-    images = torch.from_numpy(np.array(run.originals([record.image for record in records])))
-    for record, image in zip(records, images, strict=True):
-        if image_sha256(image) != run.images[record.image].sha256:
-            raise AlmakitError(
-                f"the stored original of image {run.images[record.image].id} is not the image that was attacked."
-            )
+def _originals(run: Run, indices: list[int]) -> Tensor:
+    images = torch.from_numpy(np.array(run.originals(indices)))
+    for index, image in zip(indices, images, strict=True):
+        if image_sha256(image) != run.image[index].sha256:
+            raise AlmakitError(f"the stored original of image {run.image[index].id} is not the image that was attacked.")
     return images
 
 
 def _measure(info: AttackInfo) -> Measure | None:
+    """The distance a record names. Its attack's text is parsed and never built: a folder is data, and a text may name code."""
     try:
-        return get(info.text).measure
+        parse(info.text)
+        return distances.get(info.distance)
     except AlmakitError:
         return None  # an attack or distance that only a Python session had: the plain distances are still checked
-
-
-def _apart(record: Record, measured: float | None) -> bool:
-    if record.status == ALREADY_WRONG or measured is None:
-        return False
-    return abs(record.distance - measured) > 1e-3 * max(abs(measured), 1e-12)
 
 
 def verify_images(dataset: Dataset, subject: Subject, batch_size: int = 64) -> FolderVerification:

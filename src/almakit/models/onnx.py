@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadModel, Unavailable
-from .exported import in_fixed_batches
+from ..errors import AlmakitError, BadModel, Unavailable
+from .exported import FAULTS, failed, in_fixed_batches, possible
 from .onnx_layers import Node
 from .onnx_ops import OPS
 
@@ -21,15 +21,13 @@ class OnnxNetwork(nn.Module):
     for a larger batch. A graph that wants channels last gets them last.
     """
 
-    def __init__(self, graph: Any, opset: int):
+    def __init__(self, graph: Any, opset: int, folder: Path = Path()):
         super().__init__()
-        import onnx
-
         self.names: dict[str, str] = {}
         self.constants: dict[str, Tensor] = {}
         for initial in graph.initializer:
-            self._keep(initial.name, torch.from_numpy(onnx.numpy_helper.to_array(initial).copy()))
-        nodes = [_node(node, opset) for node in graph.node]
+            self._keep(initial.name, _tensor(initial, folder))
+        nodes = [_node(node, opset, folder) for node in graph.node]
         for node in nodes:
             if node.op == "Constant":
                 self._keep(node.outputs[0], OPS["Constant"](node))
@@ -38,7 +36,14 @@ class OnnxNetwork(nn.Module):
         if len(inputs) != 1 or len(graph.output) != 1:
             raise BadModel(f"the ONNX graph has {len(inputs)} inputs and {len(graph.output)} outputs; a classifier has one of each.")
         self.input, self.output = inputs[0].name, graph.output[0].name
+        known = {self.input, *self.names, *self.constants, ""}
+        for node in self.nodes:
+            if missing := set(node.inputs) - known:
+                raise BadModel(f"the ONNX graph's {node.op} uses {sorted(missing)[0]!r} before there is such a value.")
+            known |= set(node.outputs)
         shape = [side.dim_value if side.HasField("dim_value") else None for side in inputs[0].type.tensor_type.shape.dim]
+        if shape and not possible((shape[0] or None, *shape[1:])):
+            raise BadModel(f"the ONNX graph takes images of shape {tuple(shape)}, which no images have.")
         self.channels_last = len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3)
         sides = [shape[3], shape[1], shape[2]] if self.channels_last else shape[1:]
         self.image_shape: tuple[int, ...] | None = tuple(int(side) for side in sides if side) if len(sides) == 3 and all(sides) else None
@@ -64,7 +69,10 @@ class OnnxNetwork(nn.Module):
         values.update({name: self.get_parameter(own) for name, own in self.names.items()})
         for node in self.nodes:
             inputs = [values[name] if name else None for name in node.inputs]
-            outputs = OPS[node.op](node, *inputs)
+            try:
+                outputs = OPS[node.op](node, *inputs)
+            except FAULTS as error:
+                raise failed(f"the ONNX graph's {node.op}", error) from error
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             values.update(zip(node.outputs, outputs, strict=False))
         return values[self.output]
@@ -79,7 +87,7 @@ class OnnxNetwork(nn.Module):
         try:
             with torch.no_grad():
                 together, apart = self._run(x), in_fixed_batches(self._run, x, size)
-        except (RuntimeError, ValueError, IndexError):
+        except (RuntimeError, MemoryError, BadModel):
             return False
         return together.shape == apart.shape and torch.allclose(together, apart, rtol=1e-4, atol=1e-5)
 
@@ -92,7 +100,7 @@ def onnx_network(path: Path) -> OnnxNetwork:
     except ImportError as error:
         raise Unavailable("reading ONNX files needs the onnx package: pip install 'almakit[vision]'.") from error
     try:
-        model = onnx.load(str(path))
+        model = onnx.load(str(path), load_external_data=False)
     except Exception as error:
         raise BadModel(f"{path} is not a valid ONNX file ({str(error).strip()[:300]}).") from error
     if not model.graph.node:
@@ -106,17 +114,43 @@ def onnx_network(path: Path) -> OnnxNetwork:
             f"{path} uses {', '.join(foreign)}, which almakit cannot run in torch; export the model again as plain layers, or give it as "
             "file.py:function or .pt2."
         )
-    return OnnxNetwork(model.graph, opset)
+    try:
+        return OnnxNetwork(model.graph, opset, path.parent)
+    except AlmakitError:
+        raise
+    except Exception as error:  # a graph that was not written by an exporter can be wrong in any way
+        raise BadModel(f"{path} is not a valid ONNX file ({type(error).__name__}: {str(error).strip()[:300]}).") from error
 
 
-def _node(node: Any, opset: int) -> Node:
+def _tensor(value: Any, folder: Path) -> Tensor:
+    """An ONNX tensor's values; what it keeps in another file is read from beside the model and from nowhere else."""
+    import onnx
+
+    if any(side < 0 for side in value.dims):
+        raise BadModel(f"the ONNX file holds a tensor of shape {tuple(value.dims)}, which cannot be; export it again.")
+    if value.data_location == onnx.TensorProto.EXTERNAL:
+        facts = {entry.key: entry.value for entry in value.external_data}
+        file = PurePath(facts.get("location", ""))
+        if not file.parts or file.is_absolute() or ".." in file.parts or not (folder / file).resolve().is_relative_to(folder.resolve()):
+            raise BadModel(f"the ONNX file keeps weights in {str(file)!r}, outside its own folder; such a file is not read.")
+        if not (folder / file).is_file():
+            raise Unavailable(f"there is no file {folder / file}, which holds weights of the ONNX file; put it beside that.")
+        first, length = int(facts.get("offset", 0)), int(facts.get("length", -1))
+        with (folder / file).open("rb") as opened:
+            opened.seek(first)
+            content = opened.read(length)
+        value = onnx.TensorProto(data_type=value.data_type, dims=value.dims, name=value.name, raw_data=content)
+    return torch.from_numpy(onnx.numpy_helper.to_array(value).copy())
+
+
+def _node(node: Any, opset: int, folder: Path) -> Node:
     import onnx
 
     attributes: dict[str, Any] = {}
     for attribute in node.attribute:
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
-            value = torch.from_numpy(onnx.numpy_helper.to_array(value).copy())
+            value = _tensor(value, folder)
         elif isinstance(value, bytes):
             value = value.decode()
         attributes[attribute.name] = value

@@ -108,7 +108,7 @@ class _Look:
 
     def ask(self, x: Tensor) -> Any:
         """What the model returns for ``x`` (B, ...), unwrapped where it is a record with logits."""
-        return wrapped_logits(self.model(x))
+        return wrapped_logits(self.model(x.clone()))  # some models normalise in place
 
     def logits(self, batches: list[Tensor]) -> list[Tensor] | None:
         """What the model returns for each of the batches; None, and a finding, where it fails."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..eval.records import plain_cell
 from ..report.formats import figure
 from ..report.labels import DISTANCES
 from ..report.numbers import geometric_mean
@@ -190,7 +191,7 @@ def comma_separated(found: Sequence[Table]) -> str:
             paper = line.paper or Published(None, None, None, None)
             values = [*(getattr(line, name) for name in names), paper.success, paper.median, paper.forwards, paper.backwards]
             numbers = ["" if value is None else repr(float(value)) for value in values]
-            writer.writerow([table.title, table.distance, table.model, line.attack, line.images, *numbers])
+            writer.writerow([*map(plain_cell, (table.title, table.distance, table.model, line.attack)), line.images, *numbers])
     return out.getvalue()
 
 

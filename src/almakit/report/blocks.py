@@ -30,6 +30,7 @@ class Row:
     success_8bit: float | None
     median_8bit: float | None
     paper: Published | None
+    over: str  # what success and median are over: images, or records (image and target)
     best: bool = False
 
     @property
@@ -38,6 +39,12 @@ class Row:
         if self.median is None or self.low is None or self.high is None:
             return None
         return max(self.high - self.median, self.median - self.low)
+
+
+def over(blocks: Sequence[Block]) -> str:
+    """What medians are over, for a caption."""
+    many = any(row.over == "records" for block in blocks for row in block.rows)
+    return "records (each image once for every target)" if many else "images"
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ def blocks(subjects: Sequence[Subject]) -> list[Block]:
                         published(
                             subject.runs[0].meta.get("model", ""), subject.runs[0].meta.get("data", ""), column.info
                         ),
+                        part["over"],
                     )
                 )
             found.append(Block(subject.name, distance, _with_best(rows)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Unavailable
+from ..eval.chunkfiles import write_bytes
 from . import palette, pictures
 from .labels import DISTANCES, AttackLabel, distance_name, distance_order, label_attacks
 from .numbers import Array
@@ -90,7 +92,7 @@ def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, Attack
     for column in columns:
         label = labels[id(column)]
         colour, mark = palette.slot(methods.index(label.method))
-        xs, ys = steps(found[id(column)], edge)
+        xs, ys = steps(found[id(column)], min(edge, column.reach))
         (line,) = panel.plot(xs, ys, color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash], drawstyle="steps-post",
                              marker=MARKS[mark], markersize=3, markevery=0.12)  # fmt: skip
         handles.setdefault(label.label, line)
@@ -211,7 +213,9 @@ def _class(subject: Subject, label: int | None) -> str:
 
 
 def save_figure(figure: Any, place: Path) -> Path:
-    """Without dates, so that equal numbers give equal files."""
+    """Without dates, so that equal numbers give equal files; in place of what was there, also where that is a link."""
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(place.suffix)
-    figure.savefig(place, metadata=metadata, dpi=200)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=place.suffix[1:], metadata=metadata, dpi=200)
+    write_bytes(place, drawn.getvalue())
     return place

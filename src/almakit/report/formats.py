@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from .blocks import Block, Row
+from ..eval.records import plain_cell
+from .blocks import Block, Row, over
 from .labels import distance_name
 from .tex import escape
 
@@ -90,7 +91,7 @@ def markdown(blocks: Sequence[Block]) -> str:
                     cells += [_percent(row.paper.success), figure(row.paper.median)] if row.paper else ["", ""]
                 lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
-    lines.append("Median over all images ± the larger side of its 95 % bootstrap interval; bold: the smallest of its block; "
+    lines.append(f"Median over all {over(blocks)} ± the larger side of its 95 % bootstrap interval; bold: the smallest of its block; "
                  "–: nothing found for half of the images or more.")  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -114,14 +115,9 @@ def comma_separated(blocks: Sequence[Block]) -> str:
             )  # fmt: skip
             texts = (block.model, block.distance, row.label, row.text)
             writer.writerow(
-                [*map(_cell, texts), row.images, *("" if value is None else repr(float(value)) for value in numbers)]
+                [*map(plain_cell, texts), row.images, *("" if value is None else repr(float(value)) for value in numbers)]
             )
     return out.getvalue()
-
-
-def _cell(text: str) -> str:
-    """Text that a spreadsheet takes for text and not for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 def latex(blocks: Sequence[Block]) -> str:
@@ -153,7 +149,7 @@ def latex(blocks: Sequence[Block]) -> str:
                         [_tex(_percent(row.paper.success)), _tex(figure(row.paper.median))] if row.paper else ["", ""]
                     )
                 lines.append("    " + " & ".join(cells) + r" \\")
-        caption = f"Attacks on {escape(model)}. Median over all images with the larger side of its 95\\,\\% bootstrap interval."
+        caption = f"Attacks on {escape(model)}. Median over all {over(mine)} with the larger side of its 95\\,\\% bootstrap interval."
         lines += [r"    \bottomrule", r"    \end{tabular}", rf"    \caption{{{caption}}}", r"\end{table}", ""]
     return "\n".join(lines)
 

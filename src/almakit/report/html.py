@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..errors import Unavailable
+from ..eval.failures import writable
 from ..version import VERSION
 from . import palette, payload
 from .blocks import blocks
@@ -41,7 +42,7 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
     }
     groups = [(subject.name, blocks([subject])) for subject in subjects]
     tables = [block for _, group in groups for block in group]
-    return str(
+    return writable(
         _template().render(
             title=_title(subjects),
             version=VERSION,
@@ -54,6 +55,8 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
             with_paper=any(row.paper for block in tables for row in block.rows),
             unfinished=not complete,
             distances=_distances(subjects),
+            many_targets=any(column.many_targets for subject in subjects for column in subject.columns),
+            fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
             traces=bool(data["traces"]),
             pictures=bool(data["gallery"]),
             watch=watch,
@@ -93,7 +96,7 @@ def _subject(subject: Subject) -> dict[str, Any]:
         "confirmed": confirmed,
         "survivors": counts.survivors / confirmed if confirmed else None,
         "complete": subject.complete,
-        "spec": [(run.folder.name, run.meta.get("spec") or run.spec.to_toml()) for run in subject.runs],
+        "spec": [(run.folder.name, run.spec.to_toml()) for run in subject.runs],
         "smallest": _smallest(subject),
     }
 

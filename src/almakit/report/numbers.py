@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,45 @@ def mean(values: Array) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def robust_accuracy(distances: Array, epsilon: float) -> float:
-    """The share of images with no adversarial image within ``epsilon``: d > epsilon."""
-    return mean((distances > epsilon).astype(np.float64))
+SLACK = 1e-5
+"""A success of an attack at a fixed radius may lie this far beyond it, relatively: the rounding of the distance's own evaluation."""
+
+
+def robust(distances: Array, epsilon: float, reach: float = math.inf) -> Array:
+    """(N,) 1 where no adversarial image is known within ``epsilon``: d > epsilon. ``reach``: the radius the attack looked in, see ``reach_of``.
+
+    Beyond its radius an attack knows nothing (NaN); at the radius every success counts, also one that rounding put a little outside.
+    """
+    if epsilon > reach * (1 + SLACK):
+        return np.full(len(distances), np.nan)
+    return (distances > epsilon if epsilon < reach else ~np.isfinite(distances)).astype(np.float64)
+
+
+def reach_of(minimal: bool, settings: dict[str, Any], distances: Array) -> float:
+    """Up to which radius an attack's results speak of robust accuracy: everywhere where it looks for the smallest change, else its epsilon.
+
+    Of several attacks in one the largest; where an attack does not say its radius, it reaches as far as what it found.
+    """
+    if minimal:
+        return math.inf
+    given = list(_epsilons(settings))
+    return max(given) if given else float(max(distances[np.isfinite(distances)], default=0.0))
+
+
+def _epsilons(settings: Any) -> Iterator[float]:
+    if isinstance(settings, list):
+        for item in settings:
+            yield from _epsilons(item)
+    elif isinstance(settings, dict):
+        if isinstance(own := settings.get("epsilon"), (int, float)):
+            yield float(own)
+        for inner in settings.values():
+            yield from _epsilons(inner)
+
+
+def robust_accuracy(distances: Array, epsilon: float, reach: float = math.inf) -> float:
+    """The share of images with no adversarial image within ``epsilon``."""
+    return mean(robust(distances, epsilon, reach))
 
 
 def area_under_curve(distances: Array, up_to: float) -> float:

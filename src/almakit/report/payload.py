@@ -110,6 +110,7 @@ def _attack(
         "dash": label.dash,
         "cells": packed(distances[sample]),
         "curve": None if curve is None else packed(curve),
+        "reach": _reach([column]),
         "done": len(done),
         "success": part["success_rate"]["value"],
         "median": part["median_all"]["value"],
@@ -143,9 +144,15 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
             best = np.fmin.reduce([column.distances for column in columns])
             best = best[~np.isnan(best)]
             found.append(
-                {"model": number, "distance": distance, "curve": packed(np.sort(best) if share >= 1 else _thin(best))}
+                {"model": number, "distance": distance, "reach": _reach(columns), "curve": packed(np.sort(best) if share >= 1 else _thin(best))}
             )
     return found
+
+
+def _reach(columns: Sequence[Column]) -> float | None:
+    """Up to which radius a curve of these attacks goes; None: everywhere."""
+    furthest = max(column.reach for column in columns)
+    return None if math.isinf(furthest) else furthest
 
 
 def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:

@@ -15,8 +15,8 @@ from ..errors import AlmakitError
 from ..eval.failures import StoreError
 from ..eval.folder import Run
 from ..eval.records import AttackInfo, ImageInfo, Record
-from .numbers import Array, optimality
-from .summary import best_known, summarise
+from .numbers import SLACK, Array, optimality
+from .summary import RECORDS, best_known, summarise
 
 Known = dict[str, dict[tuple[int, int | None], float]]
 
@@ -30,6 +30,17 @@ class Column:
     rows: dict[int, Record]  # by ImageInfo.index; images not attacked yet are missing
     numbers: dict[str, Any]  # its part of the run's summary
     distances: Array  # (N,) proven, by image: 0 already wrong, inf nothing found, NaN not attacked yet
+
+    @property
+    def reach(self) -> float:
+        """Up to which radius its curve goes: for an attack at a fixed epsilon that far and no further."""
+        found = self.numbers["robust_up_to"]
+        return math.inf if found is None else float(found)
+
+    @property
+    def many_targets(self) -> bool:
+        """Whether images have several records; ``numbers`` are then over records, ``distances`` over images by their nearest target."""
+        return bool(self.numbers["over"] == RECORDS)
 
 
 @dataclass
@@ -68,7 +79,7 @@ def load(folders: Sequence[str | Path]) -> list[Subject]:
         weights = run.meta.get("weights_sha256")
         # Without a hash of the weights nothing says that two runs attacked the same model.
         key: tuple[object, ...] = (
-            (weights, tuple(info.sha256 for info in run.images)) if weights and run.images else (str(place.resolve()),)
+            (weights, tuple((info.index, info.sha256) for info in run.images)) if weights and run.images else (str(place.resolve()),)
         )
         subject = subjects.setdefault(
             key, Subject(run.meta.get("model") or run.spec.model or place.name, [], [], run.images)
@@ -133,6 +144,7 @@ def _measured_against(column: Column, best: dict[tuple[int, int | None], float])
     )
     clean = float(np.mean([record.attacked for record in records])) if records else math.nan
     xi, furthest = optimality(distances, known, clean)
+    xi = xi if furthest <= column.reach * (1 + SLACK) else math.nan
     value = {"value": xi if math.isfinite(xi) else None, "d_max": furthest if math.isfinite(furthest) else None}
     return replace(column, numbers=column.numbers | {"optimality": value})
 

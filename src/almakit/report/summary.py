@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..eval.records import MEASURED, STATUSES, AttackInfo, ImageInfo, Record
-from .numbers import Array, Bootstrap, area_under_curve, geometric_mean, mean, median, optimality, quantile, robust_accuracy
+from .numbers import SLACK, Array, Bootstrap, area_under_curve, geometric_mean, mean, median, optimality, quantile, reach_of, robust, robust_accuracy
 
 if TYPE_CHECKING:
     from ..eval.folder import Run
@@ -26,6 +26,7 @@ EPSILONS: dict[str, tuple[float, ...]] = {
 """Radii people compare at; a run's own quantiles are added, and ``robust_accuracy`` answers for any other."""
 
 Value = dict[str, float | None]
+IMAGES, RECORDS = "images", "records"
 
 
 def summarise(run: Run, epsilons: Sequence[float] = (), seed: int = 0) -> dict[str, Any]:
@@ -109,6 +110,7 @@ def attack_summary(
     attacked = np.array([record.attacked for record in records], dtype=bool)
     draw = Bootstrap(len(records), seed)
     seen = {record.image for record in records}
+    reach = reach_of(info.minimal, info.settings, distances)
     summary: dict[str, Any] = {
         "attack": info.text,
         "title": info.title,
@@ -116,6 +118,7 @@ def attack_summary(
         "minimal": info.minimal,
         "targeted": info.targeted,
         "records": len(records),
+        "over": RECORDS if len(seen) < len(records) else IMAGES,  # what medians, shares and robust accuracy are over
         "images": len(seen),
         "attacked": int(attacked.sum()),
         "status": {status: sum(record.status == status for record in records) for status in STATUSES},
@@ -130,9 +133,10 @@ def attack_summary(
         "mean_attacked": _plain(mean(distances[attacked])),
         "mean_found": _plain(mean(distances[attacked & np.isfinite(distances)])),
         "quantiles_all": [{"at": at, "value": _plain(quantile(distances, at))} for at in QUANTILES],
+        "robust_up_to": _plain(reach),  # null: at any radius; an attack at a fixed epsilon says nothing beyond it
         "robust_accuracy": [
-            {"epsilon": epsilon, **_share((distances > epsilon).astype(np.float64), draw)}
-            for epsilon in _radii(info, distances, epsilons)
+            {"epsilon": epsilon, **_share(robust(distances, epsilon, reach), draw)}
+            for epsilon in _radii(info, distances, epsilons, reach)
         ],
         "forwards": _cost([record.forwards for record in records if record.attacked]),
         "backwards": _cost([record.backwards for record in records if record.attacked]),
@@ -141,7 +145,7 @@ def attack_summary(
             "total": _plain(sum(record.seconds for record in records)),
         },
     }
-    summary |= _against_best(records, distances, images, best)
+    summary |= _against_best(records, distances, reach, best)
     if len(seen) < len(records):
         summary["best_target"] = _best_target(records)
     return summary
@@ -150,17 +154,19 @@ def attack_summary(
 def _against_best(
     records: Sequence[Record],
     distances: Array,
-    images: Sequence[ImageInfo],
+    reach: float,
     best: dict[tuple[int, int | None], float] | None,
 ) -> dict[str, Any]:
-    """Optimality and the area under the curve, both up to d_max, the largest best known distance."""
+    """Optimality and the area under the curve, both up to d_max, the largest best known distance; none where the curve ends before it."""
     if best is None:
         return {}
     known = np.array([best.get((record.image, record.target), math.inf) for record in records], dtype=np.float64)
     known = np.minimum(known, distances)
     unattacked = mean(np.array([not record.attacked for record in records], dtype=np.float64))
     xi, furthest = optimality(distances, known, 1 - unattacked)
-    area = area_under_curve(distances, furthest) if furthest > 0 else math.nan
+    whole = furthest <= reach * (1 + SLACK)
+    xi = xi if whole else math.nan
+    area = area_under_curve(distances, furthest) if furthest > 0 and whole else math.nan
     return {
         "optimality": {
             "value": _plain(xi),
@@ -188,10 +194,12 @@ def _best_target(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _radii(info: AttackInfo, distances: Array, further: Sequence[float]) -> list[float]:
+def _radii(info: AttackInfo, distances: Array, further: Sequence[float], reach: float) -> list[float]:
+    """Where robust accuracy is given: as far as the attack reaches."""
     finite = distances[np.isfinite(distances) & (distances > 0)]
     own = [float(f"{np.quantile(finite, at):.3g}") for at in (0.1, 0.25, 0.5, 0.75, 0.9)] if len(finite) else []
-    return sorted({0.0, *EPSILONS.get(info.distance, ()), *own, *map(float, further)})
+    wanted = {0.0, *EPSILONS.get(info.distance, ()), *own, *map(float, further), *([] if math.isinf(reach) else [reach])}
+    return sorted(radius for radius in wanted if radius <= reach)
 
 
 def _cost(counts: Sequence[int]) -> dict[str, float | int | None]:

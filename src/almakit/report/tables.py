@@ -85,8 +85,10 @@ def _row(part: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _notes(summary: dict[str, Any]) -> list[str]:
+    many = any(part["over"] == "records" for part in summary["attacks"])
+    over = "records, one for each image and target" if many else "images"
     lines = [
-        "success, median: over all images (already wrong counts 0, nothing found inf). "
+        f"success, median: over all {over} (already wrong counts 0, nothing found inf). "
         "attacked: median over the images the attack had to work on, as are forwards and backwards.",
         "8-bit: after rounding to 8 bits. optimal: against the best distance known for each image in this run.",
     ]

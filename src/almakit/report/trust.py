@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..eval.records import FAILED, INVALID, SUCCESS
+from ..eval.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS
 from .labels import distance_name, label_attacks
 from .subjects import Subject
 
@@ -29,22 +29,30 @@ class Counts:
 
     records: int
     claims: int  # attacked images an attack says it fooled
-    refuted: int  # of all claims, those the verdict does not confirm
+    refuted: int  # of these, those the verdict does not confirm
+    never_wrong: int  # said to be wrong from the start, which the verdict does not confirm
     survivors: int  # confirmed claims that outlive rounding to 8 bits
     failed: int  # attacked images nothing was found for
     invalid: int  # of these, without finite logits
 
 
 def count(subject: Subject) -> Counts:
-    rows = [record for column in subject.columns for record in column.rows.values()]
+    """Over every record, also where an image has one for each target."""
+    rows = [record for run in subject.runs for record in run.records]
     return Counts(
         len(rows),
         sum(row.status == SUCCESS for row in rows),
-        sum(row.refuted for row in rows),
+        sum(row.status == SUCCESS and row.refuted for row in rows),
+        sum(row.status == ALREADY_WRONG and row.refuted for row in rows),
         sum(row.status == SUCCESS and row.fooled and row.fooled_8bit for row in rows),
         sum(row.status in (FAILED, INVALID) for row in rows),
         sum(row.status == INVALID for row in rows),
     )
+
+
+def over(subject: Subject) -> str:
+    """What the records are: images, or images with their targets."""
+    return "records (image and target)" if any(column.many_targets for column in subject.columns) else "images"
 
 
 def checks(subject: Subject) -> list[Check]:
@@ -72,6 +80,14 @@ def checks(subject: Subject) -> list[Check]:
         )
     else:
         found.append(Check(NOTE, "Verdict", "No attack claims a success, so there was nothing to confirm."))
+    if counts.never_wrong:
+        found.append(
+            Check(
+                BAD,
+                "Wrong from the start",
+                f"{counts.never_wrong} results call an image wrong from the start that a fresh forward pass classifies rightly; they count as not found.",
+            )
+        )
     if confirmed:
         share = counts.survivors / confirmed
         bits = {run.spec.bits for run in subject.runs}
@@ -83,14 +99,14 @@ def checks(subject: Subject) -> list[Check]:
         which = "; ".join(
             f"{name.label} ({distance_name(column.info.distance).label}): {missing}"
             for name, column in zip(names, subject.columns, strict=True)
-            if (missing := sum(row.status in (FAILED, INVALID) for row in column.rows.values()))
+            if (missing := sum(row.status in (FAILED, INVALID) for row in column.run.records_of(column.info.index)))
         )
         invalid = f" ({counts.invalid} because the logits were not finite)" if counts.invalid else ""
         found.append(
             Check(
                 WARN,
                 "Failures",
-                f"Nothing was found for {counts.failed} attacked images{invalid}: {which}. "
+                f"Nothing was found for {counts.failed} attacked {over(subject)}{invalid}: {which}. "
                 "A failure of an attack is no proof of robustness.",
             )
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..eval import chunkfiles
+from ..eval.failures import writable
 from . import figures, formats, html, subjects
 from .blocks import blocks
 from .payload import USUAL, Limits
@@ -32,7 +33,7 @@ def write_report(
         "summary.json": json.dumps(summary(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
     }
     for name, text in texts.items():
-        chunkfiles.write_bytes(place / name, text.encode("utf-8"))
+        chunkfiles.write_bytes(place / name, writable(text).encode())
     written = [place / name for name in texts]
     if with_figures:
         written += figures.draw_curves(found, place)

@@ -17,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..data.dataset import Dataset
+from ..data.user_file import is_user_file
 from ..errors import BadInput
 from ..models.classifier import Classifier, state_sha256
-from ..models.zoo import ZOO, Entry, build
+from ..models.zoo import Entry, build
 from . import check, own
 from .checkpoint import read as read_checkpoint
 from .checkpoint import write as write_checkpoint
@@ -90,8 +92,10 @@ def recipes() -> dict[str, Recipe]:
 def train(
     recipe: Recipe,
     *,
+    entry: Entry | None = None,
     limit: int | None = None,
     test_limit: int | None = None,
+    test: Dataset | None = None,
     trace: Trace | None = None,
     checkpoint: Path | None = None,
     batch_trace: BatchTrace | None = None,
@@ -101,11 +105,13 @@ def train(
     All randomness comes from ``recipe.seed``: the first weights, the order, the shifts, dropout and whatever the objective draws from its
     generator. The caller's random state is left as it was. ``limit`` takes the first training images only. With ``checkpoint`` the state is
     kept in that file after every epoch, and a training that finds its own file there goes on to the same weights, bit for bit.
+
+    ``entry`` describes a network that is not in the zoo; ``test`` are images to measure on instead of (the first ``test_limit`` of) the test split.
     """
-    recipe = settled(recipe)
-    entry, objective = own.entry_of(recipe), _kind(recipe.kind).objective(**recipe.options)
+    recipe = settled(recipe, entry)
+    entry, objective = entry or own.entry_of(recipe), _kind(recipe.kind).objective(**recipe.options)
     begun = read_checkpoint(checkpoint, recipe, limit)
-    training, test = own.data_of(recipe, entry, limit, test_limit)
+    training, test = own.data_of(recipe, entry, limit, test_limit, test)
     (x, labels), (seen, wanted) = training.tensors(), test.tensors()
     with torch.random.fork_rng(devices=[]):
         entry = own.facts_of(entry, x)
@@ -179,7 +185,8 @@ def _robustness(recipe: Recipe, model: Classifier, x: Tensor, labels: Tensor) ->
     measure = getattr(_kind(recipe.kind), "measure", None)
     if measure is None:
         return {}
-    return {"measured_images": len(x), **{name: round(value, 3) for name, value in measure(model, x, labels, **recipe.options).items()}}
+    found = measure(model, x, labels, **recipe.options)
+    return {"measured_images": len(x), **{name: value if name == "epsilon" else round(value, 3) for name, value in found.items()}}
 
 
 def accuracy(model: nn.Module, x: Tensor, labels: Tensor, batch_size: int = 500) -> float:
@@ -207,9 +214,9 @@ def _kind(kind: str) -> Any:
     return import_module(KINDS[kind])
 
 
-def settled(recipe: Recipe) -> Recipe:
+def settled(recipe: Recipe, entry: Entry | None = None) -> Recipe:
     """The recipe as it will be trained, with the radius of its data set where it needs one; one that cannot be trained is refused."""
-    entry = own.entry_of(recipe)
+    entry = entry or own.entry_of(recipe)
     kind = _kind(recipe.kind)
     check.settings(recipe, tuple(inspect.signature(kind.objective).parameters))
     return check.with_radius(recipe, entry, getattr(kind, "NORM", None))
@@ -217,7 +224,7 @@ def settled(recipe: Recipe) -> Recipe:
 
 def _trainable(entry: Entry) -> Classifier:
     mean, std = entry.normalisation or (None, None)
-    network = build(entry) if entry.name in ZOO else own.network_of(entry)
+    network = own.network_of(entry) if is_user_file(entry.name) else build(entry)
     model = Classifier(network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes)
     return model.requires_grad_(True)
 

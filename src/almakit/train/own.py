@@ -41,18 +41,19 @@ def stem_of(model: str) -> str:
     return f"{Path(file).stem}-{function}"
 
 
-def data_of(recipe: Recipe, entry: Entry, limit: int | None, test_limit: int | None) -> tuple[Dataset, Dataset]:
-    """Training and test images; of data without splits every tenth image is held out."""
-    if recipe.model in ZOO:
-        return load_data(recipe.data or entry.dataset, split="train", limit=limit), load_data(entry.dataset, limit=test_limit)
-    if entry.dataset.partition(":")[0] in SPLIT:
-        return load_data(entry.dataset, split="train", limit=limit), load_data(entry.dataset, limit=test_limit)
+def data_of(recipe: Recipe, entry: Entry, limit: int | None, test_limit: int | None, test: Dataset | None = None) -> tuple[Dataset, Dataset]:
+    """Training and test images, ``test`` where given; of a user's own data without splits every tenth image is held out."""
+    training = entry.dataset if is_user_file(entry.name) else recipe.data or entry.dataset
+    if test is not None:
+        return load_data(training, split="train", limit=limit), test
+    if not is_user_file(entry.name) or entry.dataset.partition(":")[0] in SPLIT:
+        return load_data(training, split="train", limit=limit), load_data(entry.dataset, limit=test_limit)
     whole = load_data(entry.dataset, limit=limit)
     if len(whole) < HELD_OUT:
         raise BadInput(f"{entry.dataset} has {len(whole)} images; training needs {HELD_OUT} or more, every tenth is kept for the test.")
     test = whole.select(range(HELD_OUT - 1, len(whole), HELD_OUT))
-    training = whole.select([place for place in range(len(whole)) if place % HELD_OUT != HELD_OUT - 1])
-    return training, test if test_limit is None else test.select(range(min(test_limit, len(test))))
+    rest = whole.select([place for place in range(len(whole)) if place % HELD_OUT != HELD_OUT - 1])
+    return rest, test if test_limit is None else test.select(range(min(test_limit, len(test))))
 
 
 def network_of(entry: Entry) -> nn.Module:
@@ -65,7 +66,7 @@ def network_of(entry: Entry) -> nn.Module:
 
 def facts_of(entry: Entry, x: torch.Tensor) -> Entry:
     """The entry with the shape of its training images ``x`` (N, C, H, W) and the network's number of classes."""
-    if entry.name in ZOO:
+    if not is_user_file(entry.name):
         return entry
     network = network_of(entry).eval()
     try:

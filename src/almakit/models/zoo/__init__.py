@@ -6,6 +6,7 @@ or are the user's own file: ``cifar10/wrn-28-10-carmon@checkpoint.pt``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -25,11 +26,12 @@ _MNIST_SHAPE, _CIFAR_SHAPE, _IMAGENET_SHAPE = (1, 28, 28), (3, 32, 32), (3, 224,
 class Entry:
     """One network. ``accuracy`` is the clean accuracy in percent on the images ``measured_on``, as ``stated_by`` says (None: our own log).
 
+    ``architecture`` is ``module:function`` of this package, or a function without arguments that returns the network with fresh weights.
     ``whence`` tells a user where weights lie that almakit cannot pin, ``via`` names the URI of another library that downloads them.
     """
 
     name: str
-    architecture: str
+    architecture: str | Callable[[], nn.Module]
     about: str
     dataset: str
     shape: tuple[int, int, int]
@@ -240,6 +242,8 @@ ZOO: dict[str, Entry] = {entry.name: entry for entry in _TABLE}
 
 def build(entry: Entry) -> nn.Module:
     """The entry's architecture with fresh weights."""
+    if not isinstance(entry.architecture, str):
+        return entry.architecture()
     module, attribute = entry.architecture.split(":")
     network: nn.Module = getattr(import_module(f".{module}", __name__), attribute)()
     return network

@@ -89,9 +89,11 @@ const ak = {};
   ak.byKey = Object.fromEntries(ak.data.distances.map((distance) => [distance.key, distance]));
   ak.distanceName = (key) => (ak.byKey[key] ? ak.byKey[key].label : key);
 
-  // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last.
+  // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last. Its `reach`, if
+  // any: attacks at a fixed radius say nothing beyond it.
   ak.robust = function (sorted, epsilon) {
-    if (!sorted.length) return NaN;
+    if (!sorted.length || (sorted.reach && epsilon > sorted.reach * (1 + 1e-5))) return NaN;
+    if (sorted.reach && epsilon >= sorted.reach) epsilon = Number.MAX_VALUE;
     let low = 0, high = sorted.length;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -110,7 +112,8 @@ const ak = {};
   ak.curve = function (attack) {
     if (!curves.has(attack)) {
       const stored = ak.data.attacks[attack].curve;
-      curves.set(attack, stored ? ak.floats(stored) : ak.cells(attack).filter((value) => !Number.isNaN(value)).sort());
+      const sorted = stored ? ak.floats(stored) : ak.cells(attack).filter((value) => !Number.isNaN(value)).sort();
+      curves.set(attack, Object.assign(sorted, { reach: ak.data.attacks[attack].reach }));
     }
     return curves.get(attack);
   };

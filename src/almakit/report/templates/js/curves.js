@@ -10,7 +10,7 @@
       this.name = ak.distanceName(this.key);
       this.attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.distance === this.key);
       this.models = [...new Set(this.attacks.map((attack) => attack.model))];
-      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.distance === this.key).map((envelope) => ({ ...envelope, sorted: ak.floats(envelope.curve) }));
+      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.distance === this.key).map((envelope) => ({ ...envelope, sorted: Object.assign(ak.floats(envelope.curve), { reach: envelope.reach }) }));
       this.hidden = new Set(ak.recall("hidden:" + this.key) || []);
       this.log = Boolean(ak.recall("log:" + this.key));
       this.ranges();
@@ -138,7 +138,8 @@
       for (const [cell, sorted] of this.cells) cell.textContent = ak.percent(ak.robust(sorted, this.epsilon));
       const parts = this.models.map((model) => `${ak.percent(ak.robust(this.strongest(model), this.epsilon))}${this.models.length > 1 ? " (" + ak.data.models[model].name + ")" : ""}`);
       const judge = this.envelopes.length ? "no attack here breaks" : "the attack does not break";
-      this.said.textContent = `Within ${this.name} \u2264 ${ak.tick(this.epsilon)} ${judge} ${parts.join(", ")} of the images.`;
+      const beyond = this.models.every((model) => Number.isNaN(ak.robust(this.strongest(model), this.epsilon))) && this.strongest(this.models[0]).length;
+      this.said.textContent = beyond ? `${this.name} \u2264 ${ak.tick(this.epsilon)} is beyond the radius these attacks looked in: nothing is known there.` : `Within ${this.name} \u2264 ${ak.tick(this.epsilon)} ${judge} ${parts.join(", ")} of the images.`;
       this.plots.forEach((plot) => plot.chart.redraw(false));
     }
 
@@ -169,7 +170,7 @@
     data() {
       const [low, high] = this.block.limits(), n = Math.max(200, Math.min(1100, this.host.clientWidth));
       const xs = Array.from({ length: n }, (_, i) => (this.block.log ? low * (high / low) ** (i / (n - 1)) : low + (i / (n - 1)) * (high - low)));
-      return [xs, ...this.sources().map((sorted) => xs.map((x) => (sorted.length ? 100 * ak.robust(sorted, x) : null)))];
+      return [xs, ...this.sources().map((sorted) => xs.map((x) => { const share = ak.robust(sorted, x); return Number.isNaN(share) ? null : 100 * share; }))];
     }
 
     make() {
@@ -217,7 +218,7 @@
       const { left, top } = u.cursor;
       if (left === undefined || left < 0) return this.tip("", null);
       const epsilon = u.posToVal(left, "x");
-      const lines = this.attacks.filter((attack) => !this.block.hidden.has(attack.index)).map((attack) => [attack, ak.robust(ak.curve(attack.index), epsilon)]);
+      const lines = this.attacks.filter((attack) => !this.block.hidden.has(attack.index)).map((attack) => [attack, ak.robust(ak.curve(attack.index), epsilon)]).filter(([, value]) => !Number.isNaN(value));
       lines.sort((a, b) => a[1] - b[1]);
       const shown = lines.slice(0, 12).map(([attack, value]) => [ak.swatch(attack), attack.label, ak.percent(value)]);
       if (lines.length > 12) shown.push([null, `and ${lines.length - 12} more`, ""]);

@@ -1,0 +1,185 @@
+"""Run folders that somebody else made with care: sums that fit, and inside them paths, code, formulas, links and values that almakit never writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.numpy import save
+from security.hostile_files import Payload, evil_py
+
+from almakit.eval import rows, rowsums
+from almakit.eval.spec import RunSpec
+from almakit.eval.store import ATTACK, CHUNK_COLUMNS, Store
+
+Change = Callable[[Path], None]
+
+
+def summed(folder: Path) -> None:
+    """Makes every sum and hash fit what the folder holds now, as its author would."""
+    with Store(folder / "records.sqlite") as store:
+        spec = RunSpec.from_toml(folder / "run.toml")
+        store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec_sha256'", (spec.sha256,))
+        store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (spec.to_toml(),))
+        images, results = store.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), store.rows(rows.RECORDS)
+        for own in store.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks"):
+            kind, attack, chunk, turn = own[:4]
+            mine = [row for row in images if row[5] == chunk]
+            if kind == ATTACK:
+                mine = [row[: rows.SUMMED] for row in results if (row[0], row[-2], row[-1]) == (attack, chunk, turn)]
+            total = rowsums.chunk_sum(mine, own)
+            key = (kind, attack, chunk, turn)
+            store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?", (total, *key))
+        store.sum_facts()
+
+
+def sql(statement: str, *values: object) -> Change:
+    def change(folder: Path) -> None:
+        with sqlite3.connect(folder / "records.sqlite", isolation_level=None) as db:
+            db.execute(statement, values)
+        db.close()
+
+    return change
+
+
+def toml(**values: str) -> Change:
+    """Settings of run.toml, as TOML."""
+
+    def change(folder: Path) -> None:
+        file = folder / "run.toml"
+        kept = [line for line in file.read_text().splitlines() if line.partition(" = ")[0] not in values]
+        file.write_text("\n".join([*kept, *(f"{name} = {value}" for name, value in values.items())]) + "\n")
+
+    return change
+
+
+def file(name: str, content: bytes) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+    return change
+
+
+def chunk_file(tensors: dict[str, object]) -> Change:
+    """Other contents for the first file of adversarial images, its hash made to fit."""
+
+    def change(folder: Path) -> None:
+        import hashlib
+
+        content = save(tensors) if isinstance(tensors, dict) else tensors  # type: ignore[arg-type]
+        place = next(iter(sorted(folder.glob("adversarials/*/*.safetensors"))))
+        place.write_bytes(content)
+        sql("UPDATE chunks SET sha256 = ? WHERE file = ?", hashlib.sha256(content).hexdigest(), place.relative_to(folder).as_posix())(folder)
+
+    return change
+
+
+def link(name: str, to: Path) -> Change:
+    def change(folder: Path) -> None:
+        place = folder / name
+        if place.is_dir():
+            shutil.rmtree(place)
+        place.unlink(missing_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(to)
+
+    return change
+
+
+def cases(mark: Path, victim: Path) -> dict[str, list[Change]]:
+    """Hostile folders by name: what is done to a good one. ``mark`` is made by whatever executes, ``victim`` is a folder nobody may write to."""
+    import numpy as np
+
+    code = evil_py(mark.parent, mark)
+    evil, checkpoint = f"{code}:f", mark.parent / "evil.pt"
+    torch.save({"state_dict": {}, "more": Payload(mark)}, checkpoint)
+    named = "INSERT OR REPLACE INTO meta VALUES"
+    text = "UPDATE attacks SET text = ? WHERE attack = 0"
+    made: dict[str, list[Change]] = {
+        "an attack that is a file": [sql(text, f"{evil}(steps=3)")],
+        "an attack inside an attack": [sql(text, f"search(attack={evil})")],
+        "an attack of a library": [sql(text, "evil:Attack(steps=3)")],
+        "an attack in quotes": [sql(text, f'"{evil}"(steps=3)')],
+        "an attack in both": [sql(text, evil), toml(attacks=json.dumps([evil]))],
+        "a model that is a file": [toml(model=json.dumps(evil)), sql("UPDATE meta SET value = ? WHERE key = 'model'", evil)],
+        "trust and a checkpoint": [toml(trust="true", model=json.dumps(f"mnist/smallcnn-tiny@{checkpoint}"))],
+        "trust and a program": [toml(trust="true", model=json.dumps(str(mark.parent / "evil.pt2")))],
+        "data that are a file": [toml(data=json.dumps(evil)), sql("UPDATE meta SET value = ? WHERE key = 'data'", evil)],
+        "targets that are a file": [toml(targets=json.dumps("/etc/hostname.csv"))],
+        "a model on the network": [toml(model='"hf:evil/model"')],
+        "a model from Python": [toml(model='"python:Evil"')],
+        "a distance that is a file": [sql("UPDATE attacks SET distance = ?", evil)],
+        "a distance that is a path": [sql("UPDATE attacks SET distance = ?", "../../../victim")],
+        "a distance without a name": [sql("UPDATE attacks SET distance = ''")],
+        "a code file beside the records": [file(name, code.read_bytes()) for name in ("almakit.py", "sitecustomize.py", "conftest.py")],
+        "a setting nobody knows": [toml(__class__='"x"')],
+        "settings of JSON": [sql("UPDATE attacks SET settings = ?", '{"__class__": "os.system", "steps": {"a": [1, {}]}, "x": "\\ud800"}')],
+        "class names": [sql(f"{named} ('class_names', ?)", json.dumps(["<script>alert(1)</script>", "=1+1", "\ud800", "../x", "{{7*7}}"]))],
+        "class names of numbers": [sql("INSERT OR REPLACE INTO meta VALUES ('class_names', '[1, null, {}]')")],
+        "class names that are no list": [sql("INSERT OR REPLACE INTO meta VALUES ('class_names', '3')")],
+        "class names that are no JSON": [sql("INSERT OR REPLACE INTO meta VALUES ('class_names', '[')")],
+        "a formula for a name": [sql("UPDATE images SET id = '=cmd|''/C calc''!A' || image"), sql("UPDATE attacks SET title = '@SUM(1)'")],
+        "a name of many bytes": [sql("UPDATE attacks SET text = ? || attack, title = ?", "a" * 100000, "b" * 100000)],
+        "bytes for a name": [sql("UPDATE images SET id = CAST(x'fffe' AS TEXT) WHERE image = 0")],
+        "a blob for a name": [sql("UPDATE images SET id = x'fffe' WHERE image = 0")],
+        "a trigger": [sql("CREATE TRIGGER evil AFTER INSERT ON chunks BEGIN DELETE FROM results; END")],
+        "a view": [sql("ALTER TABLE traces RENAME TO t"), sql("CREATE VIEW traces AS SELECT * FROM t")],
+        "a virtual table": [sql("DROP TABLE traces"), sql("CREATE VIRTUAL TABLE traces USING fts5(attack, image, target, data)")],
+        "a default that is a function": [sql("CREATE TABLE extra (a DEFAULT (randomblob(9)), b AS (abs(a)))")],
+        "labels below zero": [sql("UPDATE images SET label = -7")],
+        "labels beyond every class": [sql("UPDATE images SET label = 9223372036854775807")],
+        "text for a number": [sql("UPDATE results SET target = '../../x' WHERE image = 0")],
+        "text for a distance": [sql("UPDATE results SET measured = 'x', l2 = 'y'")],
+        "infinite distances": [sql("UPDATE results SET measured = 9e999, distance = -9e999")],
+        "predictions beyond every class": [sql("UPDATE results SET prediction = 4611686018427387904, top = '[[1e99, \"x\"]]'")],
+        "top classes that are no list": [sql("UPDATE results SET top = '{}'"), sql("UPDATE images SET top = '7'")],
+        "slots beyond the file": [sql("UPDATE results SET slot = 1000 WHERE slot IS NOT NULL")],
+        "slots below zero": [sql("UPDATE results SET slot = -1 WHERE slot IS NOT NULL")],
+        "images that are not there": [sql("UPDATE images SET image = image + 1000"), sql("UPDATE results SET image = image + 1000")],
+        "attacks that are not there": [sql("UPDATE attacks SET attack = attack + 50")],
+        "an attack numbered below zero": [sql(f"UPDATE {table} SET attack = -3 WHERE attack = 0") for table in ("attacks", "results", "chunks")],
+        "a chunk of no images": [sql("UPDATE chunks SET images = 0, batch = 0")],
+        "a file outside": [sql("UPDATE chunks SET file = '../victim/secret' WHERE kind = 'attack'")],
+        "a file of an absolute name": [sql("UPDATE chunks SET file = ? WHERE kind = 'attack'", str(victim / "secret"))],
+        "a file with a null byte": [sql("UPDATE chunks SET file = 'a' || char(0) || 'b' WHERE kind = 'attack'")],
+        "a file that is a link": [link("originals/00000.safetensors", victim / "secret")],
+        "a report that is a link": [link("report", victim)],
+        "pictures that are a link": [link("png", victim)],
+        "a table that is a link": [link("records.parquet", victim / "secret")],
+        "images of another kind": [chunk_file({"images": np.zeros((40, 2), dtype=np.int64)})],
+        "images without a name": [chunk_file({"other": np.zeros((40, 1, 28, 28), dtype=np.float32)})],
+        "images that are not finite": [chunk_file({"images": np.full((40, 1, 28, 28), np.nan, dtype=np.float32)})],
+        "images that are a pickle": [chunk_file(__import__("pickle").dumps(Payload(mark)))],
+        "traces of anything": [sql("INSERT OR REPLACE INTO traces VALUES (0, 0, -1, '{\"step\": [\"x\", {}], \"<b>\": [1e400]}')")],
+        "traces that are no JSON": [sql("INSERT OR REPLACE INTO traces VALUES (0, 0, -1, '{{')")],
+        "an environment of anything": [sql("UPDATE sessions SET environment = '{\"python\": [], \"<img src=x>\": {\"a\": \"\\\\ud800\"}}'")],
+        "an environment that is no JSON": [sql("UPDATE sessions SET environment = '[['")],
+        "a summary of somebody else": [file("summary.json", b'{"__proto__": 1}')],
+        "counts that are text": [sql("UPDATE meta SET value = 'many' WHERE key IN ('images', 'classes')")],
+        "a batch size that is auto": [toml(batch_size='"auto"')],
+        "a run of a later format": [toml(format="99")],
+        "a config that is no TOML": [file("run.toml", b"model = [\xff")],
+        "a database that is none": [file("records.sqlite", b"SQLite format 3\0" + bytes(100))],
+        "a database that is a program": [file("records.sqlite", code.read_bytes())],
+        "findings of anything": [sql("INSERT OR REPLACE INTO findings VALUES ('<script>', 'refuse', '=1+1', 'javascript:alert(1)')")],
+    }  # fmt: skip
+    return made
+
+
+def hostile(good: Path, place: Path, changes: list[Change]) -> Path:
+    """A copy of a good folder with the changes made and, where the folder can still be summed, sums that fit."""
+    shutil.copytree(good, place)
+    for change in changes:
+        change(place)
+    try:
+        summed(place)
+    except Exception:  # its author could not either: then it is as it is
+        for left in place.glob("records.sqlite-*"):
+            os.remove(left)
+    return place
