@@ -215,6 +215,16 @@ def test_outputs_with_logits_are_unwrapped(kind: str, digits: dict[str, Any]) ->
         almakit.attack(lambda x: {"scores": digits["model"](x)}, digits["x"], digits["labels"])
 
 
+def test_pil_images_are_read_as_files_of_them_would_be_and_stay_as_they_are_turned() -> None:
+    deep = Image.fromarray(np.full((2, 3), 65535, np.uint16))
+    assert float(dataset_of([(deep, 0)]).tensors()[0].min()) == 1
+    turned = Image.new("RGB", (3, 2))
+    turned.getexif()[274] = 6
+    assert dataset_of([(turned, 0)]).tensors()[0].shape == (1, 3, 2, 3)
+    with pytest.raises(BadInput, match="a PIL image is transparent in places"):
+        dataset_of([(Image.new("RGBA", (3, 2)), 0)]).tensors()
+
+
 def test_hf_dataset_without_the_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(AlmakitError, match="pip install datasets"):
@@ -250,9 +260,10 @@ else:
 
 @pytest.mark.network
 def test_the_real_library_of_hugging_face(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(tmp_path / "site"), "datasets"], check=True)
+    site = tmp_path / "site-packages"  # its pickler takes modules of any other place for the user's own
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(site), "datasets"], check=True)
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)
     environment = {**__import__("os").environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-    environment["PYTHONPATH"] = f"{environment.get('PYTHONPATH', '')}:{tmp_path / 'site'}"
+    environment["PYTHONPATH"] = f"{environment.get('PYTHONPATH', '')}:{site}"
     subprocess.run([sys.executable, "-c", HUGGING, str(tmp_path / "photos")], check=True, env=environment)
