@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "almakit"
 FILES = sorted(ROOT.rglob("*.py"))
-# What everyone may use: the errors, the names, the version, output that lasts. They know nothing themselves.
-COMMON = {"errors", "registry", "streams", "version"}
+# What everyone may use: the errors, what was meant, the names, the version, output that lasts. They know nothing themselves.
+COMMON = {"errors", "hints", "registry", "streams", "version"}
 
 
 def module_of(path: Path) -> str:
@@ -91,7 +91,7 @@ def test_the_reader_of_imports_reads() -> None:
 @pytest.mark.parametrize("name", sorted(COMMON))
 def test_common_things_know_nothing(name: str) -> None:
     own, foreign = imports_of(ROOT / f"{name}.py")
-    assert own <= {"errors"} and foreign <= set(sys.stdlib_module_names)
+    assert own <= {"errors", "hints"} and foreign <= set(sys.stdlib_module_names)
 
 
 def test_distances_know_torch_alone() -> None:

@@ -15,7 +15,7 @@ SECTIONS: dict[str, list[str]] = {
     "Other libraries": ["bridges.md", "trackers.md"],
     "Notebooks": ["notebooks/first-evaluation.ipynb", "notebooks/own-distance.ipynb", "notebooks/compare-libraries.ipynb"],
     "Results": ["parity.md", "results.md", "alma-plus.md"],
-    "Reference": ["api.md"],
+    "Reference": ["cli.md", "api.md"],
 }
 
 
@@ -35,6 +35,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Puts every registered name in the place of its marker."""
     for kind in ("attacks", "distances", "penalties"):
         if f"<!-- every registered {kind} -->" in markdown:
-            homes = dict.fromkeys(target.replace(":", ".") for target in registry.BUILT_IN[kind].values())
+            # Attacks stand at the top of the package; a page names what a reader writes.
+            public = {target: f"almakit.{target.partition(':')[2]}" for target in registry.BUILT_IN["attacks"].values()}
+            homes = dict.fromkeys(public.get(target, target.replace(":", ".")) for target in registry.BUILT_IN[kind].values())
             markdown = markdown.replace(f"<!-- every registered {kind} -->", "\n\n".join(f"::: {home}" for home in homes))
     return markdown

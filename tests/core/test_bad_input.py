@@ -43,7 +43,7 @@ BEFORE_THE_MODEL: dict[str, tuple[dict[str, Any], str]] = {
     "inf": ({"x": spoilt(2, float("inf"))}, "image 2 contains NaN or infinite values"),
     "bytes": ({"x": (X * 255).byte()}, r"images are torch.uint8; convert to floats in \[0, 1\], e.g. x.float\(\) / 255"),
     "complex": ({"x": X.to(torch.complex64)}, "images are torch.complex64; convert to floats"),
-    "numpy": ({"x": X.numpy()}, r"images must be a torch tensor of shape \(batch, ...\), not ndarray; use torch.as_tensor"),
+    "an object": ({"x": object()}, "data are a name, a pair|images are a tensor, a numpy array or a list of images, not a object"),
     "no batch": ({"x": X.flatten()}, r"images must have a batch dimension.*use x.unsqueeze\(0\)"),
     "no pixels": ({"x": X[:, :, :0]}, "have no pixels"),
     "float labels": ({"labels": LABELS.float()}, "labels are torch.float32; they must be integer class indices"),
@@ -173,7 +173,7 @@ def test_what_only_the_models_output_can_show() -> None:
     after_one_call(lambda x: x, r"must return logits of shape \(batch, classes\); for 3 images it returned shape \(3, 1, 4, 4\)")
     after_one_call(lambda x: x.flatten(1).sum(1), r"it returned shape \(3,\)")
     after_one_call(lambda x: x.flatten(1)[:2], r"for 3 images it returned shape \(2, 16\)")
-    after_one_call(lambda x: {"logits": x}, "it returned a dict. Wrap it in a function that returns the logits alone")
+    after_one_call(lambda x: {"scores": x}, "it returned a dict. Wrap it in a function that returns the logits alone")
     after_one_call(lambda x: x.flatten(1)[:, :1], r"the model returns a single logit; stack \(-z/2, z/2\)")
     after_one_call("resnet", "the model is a str; give a torch module or a function from images to logits")
     after_one_call(lambda x: model(x).detach(), "the model's logits carry no gradient", model.eval()(X).argmax(1))

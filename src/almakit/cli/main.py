@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
 import os
 import sys
@@ -14,11 +13,13 @@ from importlib import import_module
 from typing import TextIO, cast
 
 from ..errors import AlmakitError, UnknownName
+from ..hints import meant
 from ..streams import Lasting, hold_standard_places
 
 # A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line here.
 VERBS = {
     "run": "attack a model's images: recorded, judged, resumable",
+    "init": "write a run.toml, a my_model.py and a my_attack.py to start from",
     "demo": "attack 64 digits with a shipped network and print a table, under a minute",
     "doctor": "look at a model and its data before a run: accuracy, ranges, gradients, time, memory",
     "report": "make a page, figures and tables of one run or several",
@@ -121,9 +122,7 @@ def _dispatch(given: list[str]) -> int:
         return DONE
     verb = given[0]
     if verb not in VERBS:
-        near = difflib.get_close_matches(verb, VERBS, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"verbs: {', '.join(VERBS)}."
-        raise Usage(f"there is no verb {verb!r}; {hint}")
+        raise Usage(f"there is no verb {verb!r}; {meant(verb, VERBS)}")
     module = import_module(f".{verb}", __package__)
     parser = argparse.ArgumentParser(
         prog=f"almakit {verb}",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import BadModel
 
-Model = Callable[[Tensor], Tensor]
+Model = Callable[[Tensor], Any]
+"""From images (B, ...) to logits (B, K), or to a record with an entry ``logits``."""
 
 
 @contextmanager
@@ -61,7 +62,7 @@ class Oracle:
         low = self.autocast is not None and not exact
         # No cache: frozen weights are never in it, and a CUDA graph must not be recorded with one.
         with torch.autocast(images.device.type, dtype=self.autocast, cache_enabled=False) if low else nullcontext():
-            logits = self.model(inputs)
+            logits = logits_of(self.model(inputs))
         if not isinstance(logits, Tensor) or logits.ndim != self.rank or len(logits) != len(images):
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise BadModel(
@@ -77,6 +78,17 @@ class Oracle:
         if not low and logits.dtype in (torch.float16, torch.bfloat16):
             self.precision = logits.dtype
         return logits.to(self.working)
+
+
+def logits_of(output: Any) -> Any:
+    """What a model returned, or its entry ``logits`` where it returned a record with one, as those of transformers do.
+
+    The room of models does not know this one and says the same in ``classifier.wrapped_logits``.
+    """
+    if isinstance(output, Tensor):
+        return output
+    inner = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    return inner if isinstance(inner, Tensor) else output
 
 
 def precision_and_device(model: Model) -> tuple[torch.dtype | None, torch.device | None]:

@@ -15,7 +15,13 @@ from .domain import Box
 def images(x: object, box: Box) -> Tensor:
     """``x`` as a float32 or float64 tensor (B, ...) inside the box."""
     if not isinstance(x, Tensor):
-        raise BadInput(f"images must be a torch tensor of shape (batch, ...), not {type(x).__name__}; use torch.as_tensor(...).")
+        try:
+            x = torch.stack(list(x)) if isinstance(x, (list, tuple)) and x and isinstance(x[0], Tensor) else torch.as_tensor(x)
+        except (TypeError, ValueError, RuntimeError):
+            raise BadInput(
+                f"images must be a tensor or an array of shape (batch, ...), not a {type(x).__name__}; loaders, data sets and image files are for "
+                "almakit.attack(model, data) and almakit.evaluate."
+            ) from None
     if not x.is_floating_point():
         raise BadInput(f"images are {x.dtype}; convert to floats in [{box.lo:g}, {box.hi:g}], e.g. x.float() / 255 for 8-bit images.")
     if x.ndim < 2:

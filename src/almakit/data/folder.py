@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,6 +87,24 @@ def _default_imagenet() -> Path:
     raise Unavailable("ImageNet is not at hand: give its folder as imagenet:<folder>, or put a folder imagenet into one of ALMAKIT_DATA.")
 
 
+def from_files(name: str, files: Sequence[str | Path], labels: Tensor, targets: Tensor | None, size: int | None) -> Dataset:
+    """Image files by path, with labels (N,) and perhaps targets (N,)."""
+    if len(labels) != len(files):
+        raise BadInput(f"{name} has {len(files)} images and {len(labels)} labels; each image needs one label.")
+    paths = _all_there(name, [Path(file).expanduser() for file in files])
+    return _dataset(name, _Listing(paths, [str(file) for file in files], labels.tolist(), None if targets is None else targets.tolist()), size, None)
+
+
+def from_table(name: str, rows: Sequence[Mapping[str, Any]], size: int | None) -> Dataset:
+    """A pandas frame, as its rows: the columns of a csv, the paths as they are."""
+    return _dataset(name, _from_rows(name, Path(), [{str(key): _word(value) for key, value in row.items()} for row in rows]), size, None)
+
+
+def _word(value: object) -> str:
+    """A cell of a frame as a csv would hold it; whole numbers that pandas keeps as floats are whole numbers."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def _existing(path: str) -> Path:
     place = Path(path).expanduser()
     if not place.exists():
@@ -108,15 +127,20 @@ def _from_csv(table: Path) -> _Listing:
             rows = [{(key or "").strip(): (value or "").strip() for key, value in row.items() if key} for row in csv.DictReader(opened)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{table} cannot be read as a csv file ({error}).") from error
+    if rows and {"ImageId", "TrueLabel"} <= set(rows[0]):
+        return _from_competition(table, rows)
+    return _from_rows(table, table.parent, rows)
+
+
+def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> _Listing:
+    """The columns file, label and perhaps target; paths are below ``root``."""
     if not rows:
         raise BadInput(f"{table} lists no images.")
     columns = list(rows[0])
-    if {"ImageId", "TrueLabel"} <= set(columns):
-        return _from_competition(table, rows)
     file, label, target = (next((c for c in columns if c.lower() in known), None) for known in (_FILE, _LABEL, _TARGET))
     if file is None or label is None:
         raise BadInput(f"{table} has the columns {', '.join(columns)}; it needs file and label.")
-    paths = [table.parent / row[file] for row in rows]
+    paths = [root / row[file] for row in rows]
     names: tuple[str, ...] | None = None
     if all(re.fullmatch(r"\d+", row[label]) for row in rows):
         labels = [_number(table, row[label]) for row in rows]
@@ -135,7 +159,7 @@ def _from_competition(table: Path, rows: list[dict[str, str]]) -> _Listing:
     return _Listing(_all_there(table, paths), [row["ImageId"] for row in rows], labels, targets)
 
 
-def _class_number(table: Path, text: str, names: tuple[str, ...] | None) -> int:
+def _class_number(table: Path | str, text: str, names: tuple[str, ...] | None) -> int:
     if names is not None and text in names:
         return names.index(text)
     if names is None and text.isascii() and text.isdigit():
@@ -143,13 +167,13 @@ def _class_number(table: Path, text: str, names: tuple[str, ...] | None) -> int:
     raise BadInput(f"{table} names a class {text!r} that is none of its labels.")
 
 
-def _number(table: Path, digits: str) -> int:
+def _number(table: Path | str, digits: str) -> int:
     if len(digits) > 18:
         raise BadInput(f"{table} gives the label {digits[:18]}..., which is no class; classes are counted from 0.")
     return int(digits)
 
 
-def _all_there(table: Path, paths: list[Path]) -> list[Path]:
+def _all_there(table: Path | str, paths: list[Path]) -> list[Path]:
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise Unavailable(f"{table} lists {len(missing)} files that do not exist, the first is {missing[0]}.")

@@ -56,8 +56,13 @@ class Reader:
 
     def __call__(self, path: Path, grey: bool) -> Tensor:
         """The image of a file, with one channel or three."""
+        with _opened(path) as image:
+            return self.of(path, image, grey)
+
+    def of(self, path: Path | str, image: Any, grey: bool) -> Tensor:
+        """The same of a picture that Pillow has opened; ``path`` is what it is called."""
         pillow = _pillow()
-        with _explained(path), _opened(path) as image:
+        with _explained(path):
             if image.mode not in _GREY | _COLOUR:
                 raise BadInput(f"{path} stores its colours as {image.mode}, which is not read; convert it to RGB.")
             if (frames := getattr(image, "n_frames", 1)) > 1 and image.format != "MPO":  # a photo with a preview is one picture
@@ -75,7 +80,7 @@ class Reader:
         tensor = tensor.to(torch.float32).div_(255) if tensor.dtype == torch.uint8 else tensor.clamp(0, 1)
         return tensor.expand(1 if grey else 3, -1, -1).contiguous()
 
-    def _plain(self, path: Path, image: Any, grey: bool) -> Any:
+    def _plain(self, path: Path | str, image: Any, grey: bool) -> Any:
         """A picture of 8 bits or fewer in mode L or RGB."""
         with_alpha = image.convert("RGBA") if image.mode in _ALPHA or "transparency" in image.info else None
         if with_alpha is not None and with_alpha.getchannel("A").getextrema()[0] < 255:
@@ -89,7 +94,7 @@ class Reader:
             raise BadInput(f"{path} is in colour while {self.first} is grey; say how to read them all: channels=3, or channels=1 for grey.")
         return picture.convert("L")
 
-    def _resized(self, pillow: Any, path: Path, image: Any) -> Any:
+    def _resized(self, pillow: Any, path: Path | str, image: Any) -> Any:
         size = self.size
         if size is None or image.size == (size, size):
             return image
@@ -102,7 +107,13 @@ class Reader:
         return image.resize((wide, high), pillow.Resampling.BILINEAR).crop((left, top, left + size, top + size))
 
 
-def _deep(path: Path, image: Any) -> np.ndarray[Any, Any]:
+def pixels(image: Any, size: int | None) -> Tensor:
+    """A PIL image as a file of it would be read, float32 (C, H, W) in [0, 1], but turned as it is: who opened it has turned it."""
+    grey = image.mode in _GREY
+    return Reader(Path(), 1 if grey else 3, size, upright=False).of("a PIL image", image, grey)
+
+
+def _deep(path: Path | str, image: Any) -> np.ndarray[Any, Any]:
     """Float32 (H, W) in [0, 1] from a grey picture of more than 8 bits, by the range its file gives it."""
     values = np.asarray(image).astype(np.float64)
     tags = getattr(image, "tag_v2", {})
@@ -152,7 +163,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path | str) -> Iterator[None]:
     """Whatever a broken or hostile file does to its decoder becomes a sentence."""
     try:
         yield

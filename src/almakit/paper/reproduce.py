@@ -6,12 +6,14 @@ import hashlib
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import BadInput, Unavailable
 from ..eval import chunkfiles
 from ..eval.failures import SpecChanged
+from ..eval.folder import SUMMARY
 from ..eval.progress import Silent
 from ..eval.spec import RunSpec
 from ..models.zoo import ZOO
@@ -147,6 +149,28 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
     return found
 
 
+def estimate(made: Plan) -> float:
+    """Seconds the cells that have no summary yet will take at least: their model calls, timed once for each network; distances come on top."""
+    from ..attacks import get
+    from ..data import load as load_data
+    from ..eval.begin import at_a_time, looked_at
+    from ..eval.progress import expected_forwards
+    from ..models import load
+    from ..models.preflight import preflight
+
+    seconds = 0.0
+    open_tasks = [task for task in made.tasks if not (task.folder / SUMMARY).is_file()]
+    for name in dict.fromkeys(task.network.name for task in open_tasks):
+        mine = [task for task in open_tasks if task.network.name == name]
+        spec = mine[0].spec
+        sample = looked_at(load_data(spec.data, limit=32, size=spec.size))
+        measured = preflight(load(name, trust=spec.trust), sample.x, sample.labels, batch_size=at_a_time(sample)).seconds or 0.0
+        for task in mine:
+            with suppress(Unavailable):  # a distance whose weights are not at hand: its cell will be left out
+                seconds += measured * (task.spec.limit or 0) * (expected_forwards(get(task.cell.text)) or 0)
+    return seconds
+
+
 def run(made: Plan, progress: Silent | None = None) -> None:
     """Carries the plan out, going on where it was stopped; a cell whose weights (of LPIPS, say) are not at hand is left out with a sentence."""
     from ..eval.run import execute
@@ -221,4 +245,4 @@ def _slug(network: Network) -> str:
     return name if network.name in ZOO else f"{name}-{hashlib.sha256(network.name.encode()).hexdigest()[:8]}"
 
 
-__all__ = ["Plan", "Settings", "Task", "gather", "plan", "report", "run"]
+__all__ = ["Plan", "Settings", "Task", "estimate", "gather", "plan", "report", "run"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,26 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Se
         for row in cells
     ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def fitted_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int], width: int) -> str:
+    """A ``text_table`` no wider than ``width``: the widest columns are wrapped into several lines."""
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    least = [max(len(word) for row in cells for word in row[column].split() or [""]) for column in range(len(header))]
+    while sum(widths) + 2 * (len(widths) - 1) > width and any(here > few for here, few in zip(widths, least, strict=True)):
+        widest = max((here, column) for column, (here, few) in enumerate(zip(widths, least, strict=True)) if here > few)[1]
+        widths[widest] -= 1
+    lines = []
+    for number_of_row, row in enumerate(cells):
+        parts = [textwrap.wrap(cell, size, break_long_words=False, break_on_hyphens=False) or [""] for cell, size in zip(row, widths, strict=True)]
+        for line in range(max(map(len, parts))):
+            texts = [part[line] if line < len(part) else "" for part in parts]
+            lines.append("  ".join(text.ljust(size) if place in left else text.rjust(size)
+                                   for place, (text, size) in enumerate(zip(texts, widths, strict=True))).rstrip())
+        if not number_of_row:
+            lines.append("  ".join("-" * size for size in widths))
+    return "\n".join(lines)
 
 
 def number(value: float | None, infinite: str = "inf") -> str:
