@@ -131,6 +131,10 @@ def test_models_and_data_keep_to_themselves() -> None:
     assert not beyond("data", set())
 
 
+def test_bounds_know_errors_alone() -> None:
+    assert not beyond("certify", set())
+
+
 def test_the_report_knows_records_and_never_torch() -> None:
     # The store is a folder: its database, its image files, and the errors of both.
     assert not beyond("report", {"eval.records", "eval.store", "eval.folder", "eval.chunkfiles", "eval.failures"})
@@ -139,7 +143,7 @@ def test_the_report_knows_records_and_never_torch() -> None:
             assert "torch" not in imports_of(path)[1], path.name
 
 
-@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "report", "eval", "train", "paper", "bridges", "trackers"])
+@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "certify", "report", "eval", "train", "paper", "bridges", "trackers"])
 def test_no_room_knows_the_command_line(room: str) -> None:
     assert not any(inside(name, "cli") for names in rooms_known(room).values() for name in names)
 

@@ -11,7 +11,7 @@ from almakit import registry
 SECTIONS: dict[str, list[str]] = {
     "Begin": ["index.md", "quickstart.md", "choose.md", "gallery.md"],
     "Extend": ["add-distance.md", "add-attack.md", "add-model.md", "add-data.md"],
-    "Evaluate": ["engine.md", "report.md", "standard.md", "scale.md", "reliability.md", "security.md", "speed.md"],
+    "Evaluate": ["engine.md", "report.md", "brackets.md", "standard.md", "scale.md", "reliability.md", "security.md", "speed.md"],
     "Other libraries": ["bridges.md", "trackers.md"],
     "Notebooks": ["notebooks/first-evaluation.ipynb", "notebooks/own-distance.ipynb", "notebooks/compare-libraries.ipynb"],
     "Results": ["parity.md", "results.md", "alma-plus.md"],

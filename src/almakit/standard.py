@@ -59,7 +59,7 @@ class Standard(Ensemble):
             raise UnknownName(f"there is no standard ensemble called {version!r}; known: {', '.join(ENSEMBLES)}.")
         members = ENSEMBLES[version].get(distance := registry.canonical("distances", norm))
         if members is None:
-            raise BadInput(f"{version} is defined for {', '.join(ENSEMBLES[version])}, not for {norm!r}; for other distances take alma-plus.")
+            raise BadInput(f"{version} is defined for {', '.join(ENSEMBLES[version])}, not for {norm!r}; for other distances take soft-walk.")
         return cls(attacks=tuple(get(member) for member in members), version=version, norm=distance)
 
     @classmethod

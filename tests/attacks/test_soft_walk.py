@@ -177,3 +177,57 @@ def test_few_values_beside_a_corner_where_the_model_breaks() -> None:
     result = attacks.get("soft-walk(distance=l0, steps=60)")(broken, x, labels, check=False)
     good = result.distances < float("inf")
     assert bool(good.any()) and bool((result.distances[good] <= 3 * whole.distances[good] + 3).all())
+
+
+class Calls(nn.Module):
+    """Counts the calls of a network."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network, self.calls = network, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.network(x)
+
+
+@pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
+@pytest.mark.parametrize("name", ["mnist/smallcnn-tiny", "mnist/smallcnn-tiny-ibp"])
+def test_a_batch_takes_as_many_model_calls_as_an_image_has_queries(distance: str, name: str) -> None:
+    model = Calls(models.load(name))
+    x, labels = load("mnist-demo", limit=16).tensors()
+    SoftWalk(distance=distance, steps=60)(model, x, labels, check=False)
+    assert model.calls <= 60
+
+
+@pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
+def test_a_smaller_budget_is_what_it_plans_with(distance: str) -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=4).tensors()
+    planned, cut = SoftWalk(distance=distance, steps=40)(model, x, labels), SoftWalk(distance=distance, steps=100)(model, x, labels, budget=40)
+    assert torch.equal(planned.distances, cut.distances) and torch.equal(planned.forwards, cut.forwards)
+
+
+@pytest.mark.parametrize("distance", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("steps", [30, 50])
+def test_a_target_is_reached_with_few_steps(distance: str, steps: int) -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=24).tensors()
+    assert bool(SoftWalk(distance=distance, steps=steps)(model, x, labels, targets=(labels + 1) % 10).success.all())
+
+
+@pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
+@pytest.mark.parametrize("steps", [20, 70, 200])
+def test_an_image_alone_gives_the_same_bits_as_in_company(distance: str, steps: int) -> None:
+    model = OneByOne(models.load("mnist/smallcnn-tiny-ddn"))
+    x, labels = load("mnist-demo", limit=4).tensors()
+    attack = SoftWalk(distance=distance, steps=steps)
+    together, order = attack(model, x, labels), torch.tensor([3, 1, 0, 2])
+    shuffled = attack(model, x[order], labels[order])
+    assert torch.equal(shuffled.distances, together.distances[order]) and torch.equal(shuffled.adversarials, together.adversarials[order])
+    alone = attack(model, x[2:3], labels[2:3])
+    assert torch.equal(alone.distances, together.distances[2:3]) and torch.equal(alone.forwards, together.forwards[2:3])
+
+
+def test_the_old_name_still_works() -> None:
+    assert type(attacks.get("alma-plus(distance=l1)")) is SoftWalk

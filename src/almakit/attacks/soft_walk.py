@@ -203,3 +203,7 @@ def _elsewhere(problem: Problem, lost: Tensor, times: Tensor) -> Tensor:
     for time, end in ((1, problem.box.lo), (2, problem.box.hi)):
         point = torch.where(per_image(times == time, point), torch.full_like(point, end), point)
     return point
+
+
+# The default attack's name in version 0.1.
+ALMAPlus = SoftWalk

@@ -26,6 +26,7 @@ VERBS = {
     "compare": "compare two runs image by image, with an exit code for CI",
     "watch": "serve the report of a run that goes on, to this machine only",
     "verify": "judge a run's stored images, or a folder of images, again",
+    "certify": "certify a run's images: radii within which the model provably keeps its class",
     "merge": "join the shards of a run",
     "export": "write a run's records as csv or parquet, its images as PNG",
     "reproduce": "run the paper's tables, its numbers beside ours",
@@ -147,7 +148,7 @@ def _code(error: AlmakitError) -> int:
 
 
 def _how_to_resume(given: Sequence[str]) -> str:
-    if given[:1] in (["run"], ["demo"], ["reproduce"], ["train"]):
+    if given[:1] in (["run"], ["demo"], ["reproduce"], ["train"], ["certify"]):
         return "Everything finished is stored; the same command goes on where it stopped."
     return "Nothing was changed."
 

@@ -19,6 +19,8 @@ from typing import Any
 from ..errors import BadInput
 from ..eval.spec import ACCELERATIONS, AUTO, DTYPES, LAYOUTS, RunSpec, parse_shard
 from ..hints import number
+from .certify import HELP as CERTIFY_HELP
+from .certify import METHODS as CERTIFY
 from .main import DONE, FAILED_IMAGES, Usage
 
 FLAGS = {"attacks": "attack"}  # fields whose flag has another name
@@ -87,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="E",
         help="also give robust accuracy within E, such as 0.3 or 8/255; may be repeated",
     )
+    parser.add_argument("--certify", choices=CERTIFY, help=f"then certify the images: {CERTIFY_HELP}")
     parser.add_argument(
         "--track", action="append", metavar="TRACKER",
         help="tell a tracker how it goes: tensorboard:<folder>, mlflow:<experiment>, wandb:<project> or file.py:function; may be repeated",
@@ -123,6 +126,10 @@ def main(args: argparse.Namespace) -> int:
             raise BadInput("shards must share one chunk grid: give --batch-size a number, the same for all shards.")
         if args.engine == "local" and (args.workers is not None or args.address != "local"):
             raise BadInput("--address and --workers are for the Ray engine: give --engine ray, or leave them out.")
+        if args.certify and spec.targets is not None:
+            raise BadInput("--certify is about any other class than the label; leave --targets out, or certify an untargeted run.")
+        if args.certify and shard is not None:
+            raise BadInput("shards are certified together: leave --certify out, merge them, then `almakit certify` the run.")
         if args.workers is not None and args.workers < 1:
             raise BadInput(f"--workers {args.workers}: give a whole number, at least 1.")
     except BadInput as error:
@@ -140,7 +147,7 @@ def main(args: argparse.Namespace) -> int:
     show = Silent() if args.quiet else for_terminal()
     run = execute(
         spec, out, attacks=attacks, add=bool(args.add), shard=shard, preflight=not args.no_preflight, progress=show, epsilons=args.epsilon,
-        engine=args.engine, address=args.address, workers=args.workers, track=args.track,
+        engine=args.engine, address=args.address, workers=args.workers, track=args.track, certify=args.certify,
     )  # fmt: skip
     if shard is not None:
         print(f"Shard {args.shard} is done: {len(run.records)} records in {out}. When all shards are: almakit merge {out}")

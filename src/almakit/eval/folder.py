@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import registry
 from ..errors import BadInput, Unavailable
-from . import chunkfiles
+from . import certificates, chunkfiles
 from .chunkfiles import Array
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
 from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace
@@ -105,6 +105,11 @@ class Run:
     def failures(self) -> list[FailureRow]:
         """Pieces of work that were given up; their images have no results."""
         return self._work[3]
+
+    @cached_property
+    def certified(self) -> dict[str, dict[int, float]]:
+        """By norm: the certified radius of each image (by position), as `almakit certify` left them; empty where it was not run."""
+        return certificates.best(certificates.read(self.folder, self.meta.get("weights_sha256")))
 
     @cached_property
     def traces(self) -> list[Trace]:

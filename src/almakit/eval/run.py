@@ -22,6 +22,7 @@ from ..trackers import Track, all_of
 from . import chunkfiles, folder
 from .attacktext import build_all, describe, text_of
 from .begin import agree, check, continue_in, extended, remaining, settle
+from .certify import certify_run
 from .engines.choose import opened
 from .folder import Run, finish
 from .interrupt import Stop
@@ -53,6 +54,7 @@ def evaluate(
     workers: int | None = None,
     epsilons: Sequence[float] = (),
     track: str | Track | Sequence[str | Track] | None = None,
+    certify: str | None = None,
     **settings: Any,
 ) -> Run:
     """Attacks images of ``data`` on ``model`` and leaves a folder of judged, resumable records: what ``almakit run`` does.
@@ -66,6 +68,7 @@ def evaluate(
     ``epsilons`` are radii the summary gives robust accuracy at. ``engine="ray"`` has
     the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``, or host:port), ``workers`` tasks at a time at most.
     ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
+    ``certify`` (ibp, crown, alpha-crown or exact) then certifies the images, as ``almakit certify`` does.
     """
     known = {field.name for field in fields(RunSpec)}
     for word in settings:
@@ -100,6 +103,7 @@ def evaluate(
         keep=keep,
         epsilons=epsilons,
         track=track,
+        certify=certify,
     )
 
 
@@ -124,6 +128,7 @@ def execute(
     keep: tempfile.TemporaryDirectory[str] | None = None,
     epsilons: Sequence[float] = (),
     track: str | Track | Sequence[str | Track] | None = None,
+    certify: str | None = None,
 ) -> Run:
     """Carries a specification out in the folder ``out``; ``model``, ``data``, ``attacks`` and ``targets`` stand in for what only Python has."""
     show, trackers = progress or Silent(), all_of(track)
@@ -185,6 +190,8 @@ def execute(
                 show.note("Nothing is left to do: every chunk of this run is stored.")
     if shard is None:
         run = finish(out, keep, epsilons)
+        if certify is not None:
+            run = certify_run(run, subject, certify, progress=show)
         tell(trackers, {"event": "end", "ending": "done", "summary": run.summary})
         return run
     tell(trackers, {"event": "end", "ending": "done", "summary": None})

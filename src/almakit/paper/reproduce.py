@@ -24,8 +24,9 @@ from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
 from .page import page, remarks
 from .sample import images_of
 
+CERTIFIED = ("linf", "l2", "l1")
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
-ONE_PASS_A_STEP = ("alma", "alma-plus", "fmn", "ddn")
+ONE_PASS_A_STEP = ("alma", "alma-plus", "soft-walk", "fmn", "ddn")
 NOT_AT_HAND = "{label} ({name}) is not at hand and left out: {why}"
 
 
@@ -182,7 +183,9 @@ def run(made: Plan, progress: Silent | None = None) -> None:
             join_shards(task.folder, made.joined)
         cell = f"{task.cell.title} ({layout.name_of(task.cell.distance)}) on {task.network.label}"
         try:
-            execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show)
+            # Networks trained with interval bounds are certified by them, where there are bounds in the cell's distance.
+            bound = "ibp" if "ibp" in task.network.name and task.cell.distance in CERTIFIED and made.settings.shard is None else None
+            execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show, certify=bound)
             seen.add(task.network.name)
         except Unavailable as error:
             made.skipped.append(f"{cell} is left out: {error}")

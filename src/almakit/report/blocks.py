@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .brackets import words
 from .labels import distance_name, distance_order, label_attacks
 from .published import Published, published
 from .subjects import Subject
@@ -32,6 +33,8 @@ class Row:
     paper: Published | None
     over: str  # what success and median are over: images, or records (image and target)
     best: bool = False
+    certified: tuple[str, str] = ("-", "-")  # "certified >=" and "gap", in words
+    certified_value: float | None = None
 
     @property
     def half_width(self) -> float | None:
@@ -94,6 +97,8 @@ def blocks(subjects: Sequence[Subject]) -> list[Block]:
                             subject.runs[0].meta.get("model", ""), subject.runs[0].meta.get("data", ""), column.info
                         ),
                         part["over"],
+                        certified=words(part.get("certified")),
+                        certified_value=part.get("certified", {}).get("median_attacked"),
                     )
                 )
             found.append(Block(subject.name, distance, _with_best(rows)))

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import Unavailable
 from ..eval.chunkfiles import write_bytes
 from . import palette, pictures
+from .brackets import certified_of
 from .labels import DISTANCES, AttackLabel, distance_name, distance_order, label_attacks
 from .numbers import Array
 from .subjects import Column, Subject
@@ -96,6 +97,14 @@ def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, Attack
         (line,) = panel.plot(xs, ys, color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash], drawstyle="steps-post",
                              marker=MARKS[mark], markersize=3, markevery=0.12)  # fmt: skip
         handles.setdefault(label.label, line)
+    certified = _certified(subject, distance)
+    if certified is not None and columns:
+        best = np.sort(np.fmin.reduce([column.distances for column in columns]))
+        xs = np.unique(np.concatenate([steps(part, edge)[0] for part in (certified, best)]))
+        low, high = (100.0 * (len(part) - np.searchsorted(part, xs, side="right")) / len(part) for part in (certified, best))
+        band = panel.fill_between(xs, low, np.maximum(low, high), step="post", color="#8A8A84", alpha=0.18, linewidth=0)
+        panel.plot(xs, low, color="#6A6A64", linewidth=0.9, drawstyle="steps-post")
+        handles.setdefault("between certified and found", band)
     panel.set_xlim(0, edge)
     panel.set_ylim(0, 100)
     panel.set_xlabel(f"{_mathematical(distance)} perturbation $\\epsilon$" if distance else "")
@@ -105,6 +114,12 @@ def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, Attack
         panel.set_title(literal(subject.name))
     if not any(len(values) for values in found.values()):
         panel.text(0.5, 0.5, "nothing yet", ha="center", transform=panel.transAxes)
+
+
+def _certified(subject: Subject, distance: str) -> Array | None:
+    """The certified radii of a subject's images (N,), sorted; None where not every image has one."""
+    radii = certified_of(subject, distance)
+    return np.sort(np.array([radii[image.index] for image in subject.images])) if radii.keys() >= {image.index for image in subject.images} else None
 
 
 def extent(sorted_distances: Sequence[Array]) -> float:

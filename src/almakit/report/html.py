@@ -17,6 +17,7 @@ from ..eval.failures import writable
 from ..version import VERSION
 from . import palette, payload
 from .blocks import blocks
+from .brackets import sections
 from .labels import distance_name, distance_order
 from .payload import USUAL, Limits
 from .subjects import Subject
@@ -53,6 +54,8 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
             subjects=[_subject(subject) for subject in subjects],
             groups=groups,
             with_paper=any(row.paper for block in tables for row in block.rows),
+            with_certified=any(row.certified != ("-", "-") for block in tables for row in block.rows),
+            brackets=sections(subjects),
             unfinished=not complete,
             distances=_distances(subjects),
             many_targets=any(column.many_targets for subject in subjects for column in subject.columns),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..eval.records import MEASURED, STATUSES, AttackInfo, ImageInfo, Record
+from .brackets import bracket
 from .numbers import SLACK, Array, Bootstrap, area_under_curve, geometric_mean, mean, median, optimality, quantile, reach_of, robust, robust_accuracy
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def summarise(run: Run, epsilons: Sequence[float] = (), seed: int = 0) -> dict[s
     best = best_known(run.records, attacks, images)
     session = run.sessions[0] if run.sessions else {}
     parts = [
-        attack_summary(info, run.records_of(info.index), images, best.get(info.distance), epsilons, seed) for info in attacks
+        attack_summary(info, run.records_of(info.index), images, best.get(info.distance), epsilons, seed, run.certified.get(info.distance))
+        for info in attacks
     ]
     missing = sum(expected * max(rounds, 1) - len(run.records_of(info.index)) for info in attacks)
     draw = Bootstrap(len(images), seed)
@@ -104,8 +106,9 @@ def attack_summary(
     best: dict[tuple[int, int | None], float] | None = None,
     epsilons: Sequence[float] = (),
     seed: int = 0,
+    certified: dict[int, float] | None = None,
 ) -> dict[str, Any]:
-    """The numbers of one attack. ``best`` is d* of its distance by (image, target), from this run or from many."""
+    """The numbers of one attack. ``best`` is d* of its distance by (image, target), from this run or from many; ``certified`` its images' radii."""
     distances, coarse = distances_of(records), distances_of(records, eight_bit=True)
     attacked = np.array([record.attacked for record in records], dtype=bool)
     draw = Bootstrap(len(records), seed)
@@ -146,6 +149,7 @@ def attack_summary(
         },
     }
     summary |= _against_best(records, distances, reach, best)
+    summary |= bracket(info, records, distances, certified, _radii(info, distances, epsilons, reach))
     if len(seen) < len(records):
         summary["best_target"] = _best_target(records)
     return summary

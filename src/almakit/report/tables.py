@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from .brackets import words
+
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:
     """Rows under a header, columns aligned; those in ``left`` to the left, the others to the right."""
@@ -57,10 +59,13 @@ def run_table(summary: dict[str, Any]) -> str:
         f"{run['model']} on {run['data']}: {summary['images']} images, clean accuracy {percent(clean['value'])} % "
         f"({percent(clean['low'])} to {percent(clean['high'])})"
     ]
-    header = (
+    header: tuple[str, ...] = (
         "attack", "success %", "median", "95 % interval", "attacked", "8-bit %", "8-bit median", "optimal %", "forwards", "backwards", "s/image",
     )  # fmt: skip
     rows = [_row(part) for part in summary["attacks"]]
+    if any("certified" in part for part in summary["attacks"]):
+        header = (*header, "certified ≥", "gap")
+        rows = [(*row, *words(part.get("certified"))) for row, part in zip(rows, summary["attacks"], strict=True)]
     lines = [*head, "", text_table(header, rows), ""]
     lines += _notes(summary)
     return "\n".join(lines)
@@ -92,6 +97,9 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         "attacked: median over the images the attack had to work on, as are forwards and backwards.",
         "8-bit: after rounding to 8 bits. optimal: against the best distance known for each image in this run.",
     ]
+    if any("certified" in part for part in summary["attacks"]):
+        lines.append("certified: the median radius, over the images the attack had to work on, within which the model provably keeps its class; gap: how much "
+                     "of the found distance lies above it, in the median; not certified: less than a tenth of it.")  # fmt: skip
     for part in summary["attacks"]:
         status = part["status"]
         if status["failed"] or status["invalid"]:
