@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from .attacks.pgd import PGD
     from .attacks.search import Search
     from .attacks.sigma_zero import SigmaZero
-    from .attacks.soft_walk import SoftWalk
-    from .attacks.soft_walk import SoftWalk as ALMAPlus
+    from .attacks.soft_walk import ALMAPlus, SoftWalk
     from .attacks.strattack import StrAttack
     from .attacks.superdeepfool import SuperDeepFool
     from .core.attack import Attack
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ALM": "almakit.attacks.alm",
     "ALMA": "almakit.attacks.alma",
+    "ALMAPlus": "almakit.attacks.soft_walk",
     "ALMAProx": "almakit.attacks.alma_prox",
     "APGD": "almakit.attacks.apgd",
     "AlmakitError": "almakit.errors",
@@ -87,7 +87,6 @@ _HOME = {
     "evaluate": "almakit.eval.run",
     "standard_evaluation": "almakit.standard",
 }
-_BEFORE = {"ALMAPlus": "SoftWalk"}  # names of before that still work
 _ROOMS = ("attacks", "data", "distances", "models")
 
 __all__ = [
@@ -143,7 +142,6 @@ def open(folder: str | Path) -> Run:
 
 
 def __getattr__(name: str) -> Any:
-    name = _BEFORE.get(name, name)
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     if name in _ROOMS:

@@ -119,4 +119,4 @@ def get(kind: str, name: str | float) -> Any:
                 f"the {SINGULAR[kind]} {name!r} comes from the package {whose}, which cannot be loaded ({type(error).__name__}: {error}); "
                 "update or uninstall that package."
             ) from error
-    raise UnknownName(f"there is no {SINGULAR[kind]} called {name!r}; {meant(name, [*names(kind), *ALIASES.get(kind, {})])}")
+    raise UnknownName(f"there is no {SINGULAR[kind]} called {name!r}; {meant(name, names(kind), ALIASES.get(kind, ()))}")

@@ -34,7 +34,7 @@ def test_every_attack_is_a_class_at_the_top() -> None:
         assert kind in almakit.__all__ and kind in dir(almakit), f"{name}: write {kind} into almakit/__init__.py"
         assert getattr(almakit, kind) is registry.get("attacks", name)
     assert almakit.ALMAPlus is almakit.SoftWalk
-    assert set(almakit._HOME) | set(almakit._BEFORE) | set(almakit._ROOMS) | {"__version__"} == set(almakit.__all__)
+    assert set(almakit._HOME) | set(almakit._ROOMS) | {"__version__"} == set(almakit.__all__)
     for name in almakit.__all__:
         assert getattr(almakit, name) is not None
     assert "open" in dir(almakit) and "open" not in almakit.__all__, "a star import must not hide Python's open"
