@@ -22,7 +22,7 @@ def test_every_published_row_has_a_cell_and_every_network_a_name(dataset: str) -
     printed = {(row["distance"], row["attack"], row["budget"]) for row in ROWS if row["dataset"] == dataset}
     known = {(cell.distance, cell.attack, cell.budget) for cell in cells(dataset)}
     assert printed <= known
-    assert {attack for _, attack, _ in known - printed} == {"alma-plus"}, "cells of ours that the paper has not"
+    assert {attack for _, attack, _ in known - printed} == {"soft-walk"}, "cells of ours that the paper has not"
     models = {row["model"] for row in ROWS if row["dataset"] == dataset} - {"geometric-mean"}
     assert models == {network.model for network in networks(dataset)}
     assert all(network.name in ZOO and ZOO[network.name].dataset == dataset for network in networks(dataset))
@@ -38,7 +38,7 @@ def test_texts_are_canonical_and_find_their_published_row(dataset: str) -> None:
         for network in networks(dataset):
             row = published(f"{network.name}@weights.pt", dataset, info)
             assert row == tables().get((dataset, network.model, cell.distance, cell.attack, cell.budget))
-            assert (row is None) == (cell.attack == "alma-plus")
+            assert (row is None) == (cell.attack == "soft-walk")
         assert published("mnist/smallcnn-tiny", dataset, info) is None
         assert cell.budget.replace("x", "×") in cell.title
 

@@ -26,7 +26,8 @@ TITLES = {
     "fab-t": "FAB-T",
     "fmn": "FMN",
     "alma": "ALMA",
-    "alma-plus": "ALMA-plus",
+    "soft-walk": "Soft walk",
+    "alma-plus": "ALMA-plus",  # the default attack of version 0.1, in stored results
     "cw": "C&W",
     "ddn": "DDN",
     "apgd-t-dlr+search": "APGD-T + search",
