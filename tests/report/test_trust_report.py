@@ -117,10 +117,8 @@ def test_item_10_curves_end_there(fixed, tmp_path):
         def __getattr__(self, name):
             return lambda *_, **__: None
 
-    from almakit.report.labels import label_attacks
-
-    labels = {id(column): label for column, label in zip(subject.columns, label_attacks([c.info for c in subject.columns]), strict=True)}
-    figures._panel(Panel(), subject, "l2", labels, [label.method for label in labels.values()], {}, True, True)
+    labels = subjects.labelled([subject])
+    figures._panel(Panel(), subject, ("l2", ""), labels, [label.method for label in labels.values()], {}, True, True)
     assert drawn[0].max() == 0.2 < drawn[1].max()
     assert "ends there" in html.render([subject])
 

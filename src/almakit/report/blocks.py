@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .labels import distance_name, distance_order, label_attacks
+from ..eval.threat import goal_name
 from .published import Published, published
-from .subjects import Subject
+from .subjects import Column, Subject, group_name, groups_of, labelled
 
 
 @dataclass(frozen=True)
@@ -49,55 +49,45 @@ def over(blocks: Sequence[Block]) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """The attacks on one model for one distance."""
+    """The attacks on one model for one distance and one goal."""
 
     model: str
     distance: str
+    goal: str  # empty: untargeted
     rows: list[Row]
 
     @property
     def name(self) -> str:
-        return distance_name(self.distance).long
+        return group_name((self.distance, self.goal))
+
+    @property
+    def words(self) -> str:
+        """The goal as it follows the distance's name."""
+        return f", {goal_name(self.goal)}" if self.goal else ""
 
 
 def blocks(subjects: Sequence[Subject]) -> list[Block]:
-    """In the order of the page: subject by subject, the paper's distances first."""
-    found = []
+    """In the order of the page: subject by subject, the paper's distances first, targeted apart from untargeted."""
+    labels, found = labelled(subjects), []
     for subject in subjects:
-        labels = {
-            id(column): label.label
-            for column, label in zip(
-                subject.columns, label_attacks([column.info for column in subject.columns]), strict=True
-            )
-        }
-        for distance in distance_order([column.info.distance for column in subject.columns]):
-            rows = []
-            for column in subject.of_distance(distance):
-                part = column.numbers
-                rows.append(
-                    Row(
-                        labels[id(column)],
-                        column.info.text,
-                        part["images"],
-                        part["success_rate"]["value"],
-                        part["median_all"]["value"],
-                        part["median_all"]["low"],
-                        part["median_all"]["high"],
-                        part["median_attacked"]["value"],
-                        part["forwards"]["mean"],
-                        part["backwards"]["mean"],
-                        part["seconds"]["per_image"],
-                        part.get("optimality", {}).get("value"),
-                        part["success_rate_8bit"]["value"],
-                        part["median_all_8bit"]["value"],
-                        published(
-                            subject.runs[0].meta.get("model", ""), subject.runs[0].meta.get("data", ""), column.info
-                        ),
-                        part["over"],
-                    )
-                )
-            found.append(Block(subject.name, distance, _with_best(rows)))
+        meta = subject.runs[0].meta
+        for group in groups_of([subject]):
+            rows = [
+                _row(column, labels[id(column)].label, published(meta.get("model", ""), meta.get("data", ""), column.info))
+                for column in subject.of_group(group)
+            ]
+            found.append(Block(subject.name, *group, _with_best(rows)))
     return found
+
+
+def _row(column: Column, label: str, paper: Published | None) -> Row:
+    part = column.numbers
+    return Row(
+        label, column.info.text, part["images"], part["success_rate"]["value"], part["median_all"]["value"], part["median_all"]["low"],
+        part["median_all"]["high"], part["median_attacked"]["value"], part["forwards"]["mean"], part["backwards"]["mean"],
+        part["seconds"]["per_image"], part.get("optimality", {}).get("value"), part["success_rate_8bit"]["value"],
+        part["median_all_8bit"]["value"], paper, part["over"],
+    )  # fmt: skip
 
 
 def _with_best(rows: list[Row]) -> list[Row]:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
-from .labels import label_attacks
 from .numbers import Array, Bootstrap, mean, median, percentiles
-from .subjects import Column, Subject, load
+from .subjects import Column, Subject, labelled, load
 from .tables import number, percent, text_table
 
 NOTE = (
@@ -87,11 +86,8 @@ def compare(
         raise BadInput(
             f"{first} and {second} have no image in common (images are matched by their contents); compare runs on the same data."
         )
-    labels = {
-        id(column): label.label
-        for column, label in zip(one.columns, label_attacks([c.info for c in one.columns]), strict=True)
-    }
-    return [_pair(before, after, labels[id(before)], shared, seed) for before, after in matched]
+    labels = labelled([one])
+    return [_pair(before, after, labels[id(before)].label, shared, seed) for before, after in matched]
 
 
 def _single(folder: str | Path) -> Subject:

@@ -13,9 +13,9 @@ import numpy as np
 from ..errors import Unavailable
 from ..eval.chunkfiles import write_bytes
 from . import palette, pictures
-from .labels import DISTANCES, AttackLabel, distance_name, distance_order, label_attacks
+from .labels import DISTANCES, AttackLabel, distance_name
 from .numbers import Array
-from .subjects import Column, Subject
+from .subjects import Column, Subject, groups_of, labelled
 
 POINTS = 3000  # a curve of more images is drawn through this many of them
 STYLE = {
@@ -52,26 +52,21 @@ def _mathematical(distance: str) -> str:
 
 
 def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
-    """``curves.*``: one row per distance, one column per model; solid the large budget, dotted the small one, one colour per method."""
+    """``curves.*``: one row per distance and goal, one column per model; solid the large budget, dotted the small one, one colour per method."""
     pyplot = plotting()
-    infos = [column.info for subject in subjects for column in subject.columns]
-    names = label_attacks(infos)
-    labels = {
-        id(column): name
-        for column, name in zip([column for subject in subjects for column in subject.columns], names, strict=True)
-    }
-    methods = list(dict.fromkeys(name.method for name in names))
-    rows = distance_order([info.distance for info in infos]) or [""]
+    labels = labelled(subjects)
+    methods = list(dict.fromkeys(name.method for name in labels.values()))
+    rows = groups_of(subjects) or [("", "")]
     with pyplot.rc_context(STYLE):
         size = (
             PANEL[0] * len(subjects),
-            PANEL[1] * len(rows) + 0.14 * math.ceil(len(names) / (2 * len(subjects))) + 0.3,
+            PANEL[1] * len(rows) + 0.14 * math.ceil(len(labels) / (2 * len(subjects))) + 0.3,
         )
         figure, panels = pyplot.subplots(len(rows), len(subjects), figsize=size, squeeze=False, layout="constrained")
         handles: dict[str, Any] = {}
-        for row, distance in enumerate(rows):
+        for row, group in enumerate(rows):
             for place, subject in enumerate(subjects):
-                _panel(panels[row][place], subject, distance, labels, methods, handles, first=place == 0, top=row == 0)
+                _panel(panels[row][place], subject, group, labels, methods, handles, first=place == 0, top=row == 0)
         if handles:
             across = min(math.ceil(len(handles) / 2), 3 * len(subjects))
             figure.legend(handles.values(), map(literal, handles), loc="outside lower center", ncols=across)
@@ -80,9 +75,9 @@ def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = (
     return written
 
 
-def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, AttackLabel], methods: list[str], handles: dict[str, Any],
+def _panel(panel: Any, subject: Subject, group: tuple[str, str], labels: dict[int, AttackLabel], methods: list[str], handles: dict[str, Any],
            first: bool, top: bool) -> None:  # fmt: skip
-    columns = subject.of_distance(distance)
+    columns, (distance, goal) = subject.of_group(group), group
     found = {
         id(column): np.sort(values[~np.isnan(values)])
         for column in columns
@@ -100,7 +95,7 @@ def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, Attack
     panel.set_ylim(0, 100)
     panel.set_xlabel(f"{_mathematical(distance)} perturbation $\\epsilon$" if distance else "")
     if first:
-        panel.set_ylabel("robust accuracy (%)")
+        panel.set_ylabel(f"targets not reached (%)\n{literal(goal)}" if goal else "robust accuracy (%)")
     if top:
         panel.set_title(literal(subject.name))
     if not any(len(values) for values in found.values()):
@@ -144,12 +139,7 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
     if not columns or not places:
         return None
     clean = pictures.originals(subject, places)
-    names = {
-        id(column): label
-        for column, label in zip(
-            subject.columns, label_attacks([column.info for column in subject.columns]), strict=True
-        )
-    }
+    names = labelled(subjects)
     with pyplot.rc_context(STYLE):
         sheet = _Sheet(pyplot, len(places), 1 + 2 * len(columns))
         for row, place in enumerate(places):
@@ -195,7 +185,9 @@ class _Sheet:
 def _leading(subject: Subject) -> list[Column]:
     """One attack per method and distance, the one with the largest budget."""
     best: dict[tuple[str, str], tuple[float, Column]] = {}
-    for column, label in zip(subject.columns, label_attacks([column.info for column in subject.columns]), strict=True):
+    names = labelled([subject])
+    for column in subject.columns:
+        label = names[id(column)]
         key = (label.method, column.info.distance)
         if key not in best or label.spend > best[key][0]:
             best[key] = (label.spend, column)

@@ -7,13 +7,14 @@ import io
 from collections.abc import Sequence
 
 from ..eval.records import plain_cell
+from ..eval.threat import goal_name
 from .blocks import Block, Row, over
 from .labels import distance_name
 from .tex import escape
 
 INFINITE = "–"
 CSV_HEADER = (
-    "model", "distance", "attack", "text", "images", "success_rate", "median", "median_low", "median_high", "median_attacked",
+    "model", "distance", "goal", "attack", "text", "images", "success_rate", "median", "median_low", "median_high", "median_attacked",
     "forwards", "backwards", "seconds_per_image", "optimality", "success_rate_8bit", "median_8bit", "paper_success_rate", "paper_median",
 )  # fmt: skip
 
@@ -76,7 +77,7 @@ def markdown(blocks: Sequence[Block]) -> str:
                 text, half = with_error(row)
                 middle = f"{text} ± {half}" if half else text
                 cells = [
-                    _md(distance_name(block.distance).label) if place == 0 else "",
+                    _md(distance_name(block.distance).label + block.words) if place == 0 else "",
                     _md(row.label),
                     _percent(row.success),
                 ]
@@ -113,7 +114,7 @@ def comma_separated(blocks: Sequence[Block]) -> str:
                 row.success, row.median, row.low, row.high, row.median_attacked, row.forwards, row.backwards, row.seconds, row.optimality,
                 row.success_8bit, row.median_8bit, *((row.paper.success, row.paper.median) if row.paper else (None, None)),
             )  # fmt: skip
-            texts = (block.model, block.distance, row.label, row.text)
+            texts = (block.model, block.distance, goal_name(block.goal), row.label, row.text)
             writer.writerow(
                 [*map(plain_cell, texts), row.images, *("" if value is None else repr(float(value)) for value in numbers)]
             )
@@ -138,7 +139,7 @@ def latex(blocks: Sequence[Block]) -> str:
             lines.append(r"    \midrule")
             for place, row in enumerate(block.rows):
                 cells = [
-                    distance_name(block.distance).tex if place == 0 else "",
+                    distance_name(block.distance).tex + escape(block.words) if place == 0 else "",
                     escape(row.label),
                     _tex(_percent(row.success)),
                     _tex_median(row),

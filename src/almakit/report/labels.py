@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..eval.records import AttackInfo
+from ..eval.threat import Threat, appended
 from .palette import dash
 
 BUDGET = ("steps", "searches")
@@ -110,19 +111,23 @@ def spend(info: AttackInfo) -> float:
     )
 
 
-def label_attacks(infos: Sequence[AttackInfo]) -> list[AttackLabel]:
-    """Labels for attacks shown together. Attacks alike up to their budget share a method, its largest budget is solid, its smallest dotted."""
-    methods = [_method(info) for info in infos]
+def label_attacks(infos: Sequence[AttackInfo], threats: Sequence[Threat] = ()) -> list[AttackLabel]:
+    """Labels for attacks shown together. Attacks alike up to their budget share a method, its largest budget is solid, its smallest dotted.
+
+    ``threats`` are the threat models of their runs: what is unusual in one, or not the same in all, is part of the label.
+    """
+    more_words = appended(threats) if threats else [", targeted" if info.targeted else "" for info in infos]
+    methods = [_method(info) + words for info, words in zip(infos, more_words, strict=True)]
     budgets: dict[tuple[str, str], list[float]] = {}
     for info, method in zip(infos, methods, strict=True):
         known = budgets.setdefault((method, info.distance), [])
         if spend(info) not in known:
             known.append(spend(info))
     out = []
-    for info, method in zip(infos, methods, strict=True):
+    for info, method, words in zip(infos, methods, more_words, strict=True):
         ranked = sorted(budgets[method, info.distance], reverse=True)
         more, size = extras(info), budget(info)
-        label = " ".join(part for part in (info.title, size, f"({more})" if more else "") if part)
+        label = " ".join(part for part in (info.title, size, f"({more})" if more else "") if part) + words
         out.append(AttackLabel(label, method, spend(info), dash(ranked.index(spend(info)), len(ranked))))
     return out
 

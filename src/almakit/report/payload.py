@@ -12,11 +12,11 @@ import numpy as np
 
 from ..eval.records import MEASURED, Record
 from . import pictures
-from .labels import AttackLabel, distance_name, distance_order, label_attacks
+from .labels import AttackLabel, distance_name, distance_order
 from .numbers import Array
 from .palette import slot
 from .pictures import Album
-from .subjects import Column, Subject
+from .subjects import Column, Subject, group_key, group_name, groups_of, labelled
 
 CELLS = 300_000
 """So many distances a page holds; of larger runs it keeps an even sample of images for the scatter plot, and curves of this many points: """
@@ -38,7 +38,8 @@ USUAL = Limits()
 def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
     """The page's data; all names in it come from outside and are only ever used as text."""
     columns = [(number, column) for number, subject in enumerate(subjects) for column in subject.columns]
-    labels = label_attacks([column.info for _, column in columns])
+    named = labelled(subjects)
+    labels = [named[id(column)] for _, column in columns]
     methods = list(dict.fromkeys(label.method for label in labels))
     album = Album(int(limits.megabytes * 1e6))
     cells = sum(len(subject.images) * len(subject.columns) for subject in subjects)
@@ -58,8 +59,12 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
     return {
         "models": models,
         "distances": [
-            {"key": key, "label": distance_name(key).label, "long": distance_name(key).long}
+            {"key": key, "label": distance_name(key).label}
             for key in distance_order(list({column.info.distance for _, column in columns}))
+        ],
+        "groups": [
+            {"key": group_key(group), "distance": group[0], "goal": group[1], "label": group_name(group, long=False), "long": group_name(group)}
+            for group in groups_of(subjects)
         ],
         "measures": [{"key": key, "label": distance_name(key).label} for key in MEASURED],
         "methods": [
@@ -106,6 +111,7 @@ def _attack(
         "label": label.label,
         "text": column.info.text,
         "distance": column.info.distance,
+        "group": group_key(column.group),
         "method": methods.index(label.method),
         "dash": label.dash,
         "cells": packed(distances[sample]),
@@ -136,15 +142,15 @@ def _thin(distances: Array) -> Array:
 
 
 def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
-    """For each distance with several attacks: the smallest distance of each image, whichever attack found it."""
+    """For each block with several attacks: the smallest distance of each image, whichever attack found it."""
     found = []
-    for distance in dict.fromkeys(column.info.distance for column in subject.columns):
-        columns = subject.of_distance(distance)
+    for group in groups_of([subject]):
+        columns = subject.of_group(group)
         if len(columns) > 1:
             best = np.fmin.reduce([column.distances for column in columns])
             best = best[~np.isnan(best)]
             found.append(
-                {"model": number, "distance": distance, "reach": _reach(columns), "curve": packed(np.sort(best) if share >= 1 else _thin(best))}
+                {"model": number, "group": group_key(group), "reach": _reach(columns), "curve": packed(np.sort(best) if share >= 1 else _thin(best))}
             )
     return found
 

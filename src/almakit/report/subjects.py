@@ -15,6 +15,8 @@ from ..errors import AlmakitError
 from ..eval.failures import StoreError
 from ..eval.folder import Run
 from ..eval.records import AttackInfo, ImageInfo, Record
+from ..eval.threat import Threat, goal_name, threat_of
+from .labels import AttackLabel, distance_name, distance_order, label_attacks
 from .numbers import SLACK, Array, optimality
 from .summary import RECORDS, best_known, summarise
 
@@ -36,6 +38,15 @@ class Column:
         """Up to which radius its curve goes: for an attack at a fixed epsilon that far and no further."""
         found = self.numbers["robust_up_to"]
         return math.inf if found is None else float(found)
+
+    @property
+    def threat(self) -> Threat:
+        return threat_of(self.run.spec)
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """(distance, goal): only attacks that share both stand in one block, chart or comparison."""
+        return self.info.distance, self.threat.goal
 
     @property
     def many_targets(self) -> bool:
@@ -61,8 +72,41 @@ class Subject:
     def complete(self) -> bool:
         return all(summary["complete"] for summary in self.summaries)
 
-    def of_distance(self, distance: str) -> list[Column]:
-        return [column for column in self.columns if column.info.distance == distance]
+    def of_group(self, group: tuple[str, str]) -> list[Column]:
+        return [column for column in self.columns if column.group == group]
+
+
+def groups_of(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
+    """(distance, goal) of every block, the paper's distances first, untargeted before targeted."""
+    found = {column.group for subject in subjects for column in subject.columns}
+    order = distance_order([distance for distance, _ in found])
+    return sorted(found, key=lambda group: (order.index(group[0]), group[1]))
+
+
+def group_key(group: tuple[str, str]) -> str:
+    """What a group is called in the page's data."""
+    return "/".join(part for part in group if part)
+
+
+def group_name(group: tuple[str, str], long: bool = True) -> str:
+    """A group's heading: the distance, and the goal where there is one."""
+    distance, goal = group
+    name = distance_name(distance)
+    return (name.long if long else name.label) + (f", {goal_name(goal)}" if goal else "")
+
+
+def labelled(subjects: Sequence[Subject]) -> dict[int, AttackLabel]:
+    """id(column) -> its label among all columns of a report; two that nothing else tells apart on one subject are told apart by their folders."""
+    columns = [column for subject in subjects for column in subject.columns]
+    labels = label_attacks([column.info for column in columns], [column.threat for column in columns])
+    found = {id(column): label for column, label in zip(columns, labels, strict=True)}
+    for subject in subjects:
+        seen = [(found[id(column)].label, column.group) for column in subject.columns]
+        for column, mine in zip(subject.columns, seen, strict=True):
+            if seen.count(mine) > 1:
+                label, folder = found[id(column)], f", {column.run.folder.name}"
+                found[id(column)] = replace(label, label=label.label + folder, method=label.method + folder)
+    return found
 
 
 def load(folders: Sequence[str | Path]) -> list[Subject]:
@@ -155,4 +199,7 @@ def _named(subjects: list[Subject]) -> list[Subject]:
     for subject, name in zip(subjects, names, strict=True):
         if names.count(name) > 1:
             subject.name = f"{name} ({', '.join(run.folder.name for run in subject.runs)})"
+    for number, subject in enumerate(subjects):
+        if subject.name in [other.name for other in subjects[:number]]:  # folders of the same name in different places
+            subject.name = f"{subject.name} #{number + 1}"
     return subjects

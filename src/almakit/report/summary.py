@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..eval.records import MEASURED, STATUSES, AttackInfo, ImageInfo, Record
+from ..eval.threat import goal_name, named, sentence, threat_of
+from .labels import label_attacks
 from .numbers import SLACK, Array, Bootstrap, area_under_curve, geometric_mean, mean, median, optimality, quantile, reach_of, robust, robust_accuracy
 
 if TYPE_CHECKING:
@@ -36,8 +38,12 @@ def summarise(run: Run, epsilons: Sequence[float] = (), seed: int = 0) -> dict[s
     rounds = int(run.meta.get("classes", 0)) - 1 if run.spec.targets == "all" else 1
     best = best_known(run.records, attacks, images)
     session = run.sessions[0] if run.sessions else {}
+    threat = threat_of(run.spec)
+    labels = label_attacks(attacks, [threat] * len(attacks))
     parts = [
-        attack_summary(info, run.records_of(info.index), images, best.get(info.distance), epsilons, seed) for info in attacks
+        attack_summary(info, run.records_of(info.index), images, best.get(info.distance), epsilons, seed)
+        | {"label": label.label, "name": named(info.text, run.spec), "goal": goal_name(threat.goal)}
+        for info, label in zip(attacks, labels, strict=True)
     ]
     missing = sum(expected * max(rounds, 1) - len(run.records_of(info.index)) for info in attacks)
     draw = Bootstrap(len(images), seed)
@@ -53,8 +59,12 @@ def summarise(run: Run, epsilons: Sequence[float] = (), seed: int = 0) -> dict[s
             "seed": run.spec.seed,
             "bits": run.spec.bits,
             "targets": run.spec.targets,
+            "budget": run.spec.budget,
             "dtype": run.spec.dtype,
             "batch_size": run.spec.batch_size,
+            "layout": run.spec.layout,
+            "accelerate": run.spec.accelerate,
+            "threat_model": sentence(threat),
         },
         "environment": session.get("environment"),
         "started": session.get("started"),
@@ -113,6 +123,7 @@ def attack_summary(
     reach = reach_of(info.minimal, info.settings, distances)
     summary: dict[str, Any] = {
         "attack": info.text,
+        "name": info.text,  # with what is unusual in the threat model, where a run is known
         "title": info.title,
         "distance": info.distance,
         "minimal": info.minimal,

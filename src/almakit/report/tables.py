@@ -34,7 +34,8 @@ def run_table(summary: dict[str, Any]) -> str:
     run, clean = summary["run"], summary["clean_accuracy"]
     head = [
         f"{run['model']} on {run['data']}: {summary['images']} images, clean accuracy {percent(clean['value'])} % "
-        f"({percent(clean['low'])} to {percent(clean['high'])})"
+        f"({percent(clean['low'])} to {percent(clean['high'])})",
+        f"Threat model: {run['threat_model']}.",
     ]
     header = (
         "attack", "success %", "median", "95 % interval", "attacked", "8-bit %", "8-bit median", "optimal %", "forwards", "backwards", "s/image",
@@ -49,7 +50,7 @@ def _row(part: dict[str, Any]) -> tuple[str, ...]:
     middle = part["median_all"]
     seconds = part["seconds"]["per_image"]
     return (
-        part["attack"],
+        part["name"],
         percent(part["success_rate"]["value"]),
         number(middle["value"]),
         f"{number(middle['low'])} to {number(middle['high'])}",
@@ -75,21 +76,21 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         status = part["status"]
         if status["failed"] or status["invalid"]:
             lines.append(
-                f"{part['attack']}: nothing found for {status['failed'] + status['invalid']} of {part['records']} records"
+                f"{part['name']}: nothing found for {status['failed'] + status['invalid']} of {part['records']} records"
                 + (f" ({status['invalid']} without finite logits)" if status["invalid"] else "")
                 + "."
             )
         if part["refuted"]:
             lines.append(
-                f"{part['attack']}: the verdict refutes {part['refuted']} claimed successes; they count as not found."
+                f"{part['name']}: the verdict refutes {part['refuted']} claimed successes; they count as not found."
             )
         if "best_target" in part:
             nearest = part["best_target"]
             lines.append(
-                f"{part['attack']}, nearest target of each image: success {percent(nearest['success_rate'])} %, median {number(nearest['median'])}."
+                f"{part['name']}, nearest target of each image: success {percent(nearest['success_rate'])} %, median {number(nearest['median'])}."
             )
     for row in summary.get("failed_chunks", ()):
-        what = "the clean pass" if row["attack"] < 0 else summary["attacks"][row["attack"]]["attack"]
+        what = "the clean pass" if row["attack"] < 0 else summary["attacks"][row["attack"]]["name"]
         lines.append(f"Chunk {row['chunk']} ({row['images']} images) was given up by {what} after {row['tries']} tries: {row['reason']}")
     if not summary["complete"]:
         lines.append(

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..eval.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS
-from .labels import distance_name, label_attacks
-from .subjects import Subject
+from ..eval.threat import sentence, threat_of
+from .labels import distance_name
+from .subjects import Subject, labelled
 
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
 UNROUNDED = " Distances are those of the unrounded images; to count only what image files can hold, run with bits = 8."
@@ -95,10 +96,10 @@ def checks(subject: Subject) -> list[Check]:
         sentence = f"{100 * share:.1f} % of the confirmed successes survive rounding to 8 bits.{hint}"
         found.append(Check(GOOD if share > 0.99 else NOTE, "8 bits", sentence))
     if counts.failed:
-        names = label_attacks([column.info for column in subject.columns])
+        names = labelled([subject])
         which = "; ".join(
-            f"{name.label} ({distance_name(column.info.distance).label}): {missing}"
-            for name, column in zip(names, subject.columns, strict=True)
+            f"{names[id(column)].label} ({distance_name(column.info.distance).label}): {missing}"
+            for column in subject.columns
             if (missing := sum(row.status in (FAILED, INVALID) for row in column.run.records_of(column.info.index)))
         )
         invalid = f" ({counts.invalid} because the logits were not finite)" if counts.invalid else ""
@@ -157,10 +158,8 @@ def facts(subject: Subject) -> list[tuple[str, str]]:
         found += [
             ("images", str(summary["images"])),
             ("started", str(summary.get("started") or "not recorded")),
-            ("seed", str(settings.get("seed"))),
         ]
-        grid = "" if settings.get("bits") is None else f", attacks on the {settings['bits']}-bit grid"
-        found.append(("precision", f"{settings.get('dtype')}{grid}"))
+        found.append(("threat model", sentence(threat_of(run.spec))))
         for name in ("almakit", "commit", "python", "torch", "numpy", "device", "processor", "threads", "system"):
             value = environment.get(name)
             if value is not None or name in ("almakit", "torch"):

@@ -12,7 +12,7 @@ from ..eval.failures import writable
 from . import figures, formats, html, subjects
 from .blocks import blocks
 from .payload import USUAL, Limits
-from .subjects import Subject
+from .subjects import Subject, labelled
 from .summary import geometric_means
 
 Say = Callable[[str], None]
@@ -44,9 +44,13 @@ def write_report(
 
 def summary(found: Sequence[Subject]) -> dict[str, Any]:
     """The numbers of all runs, and geometric means over the models where there are several."""
+    labels = labelled(found)
     runs = [
-        part | {"folder": run.folder.name}
+        part | {
+            "folder": run.folder.name,
+            "attacks": [column.numbers | {"label": labels[id(column)].label} for column in subject.columns if column.run is run],
+        }
         for subject in found
         for run, part in zip(subject.runs, subject.summaries, strict=True)
-    ]
+    ]  # fmt: skip
     return {"format": 1, "runs": runs, "geometric_means": geometric_means(runs) if len(found) > 1 else []}

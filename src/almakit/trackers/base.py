@@ -7,6 +7,8 @@ An event is a dict of plain values with a key ``event``:
 * ``progress``: after each chunk: ``attack``, ``images`` seen, ``fooled`` (share), ``median`` (distance, None where it is infinite)
 * ``end``: ``ending`` and, where the run is whole, ``summary``: the contents of summary.json
 
+``attack`` is the attack's text and what is unusual in its threat model: ``ddn(steps=30), targeted, 8-bit``.
+
 An attack called from Python hands its trace over as it is, without ``event``: ``step``, ``image`` (B,) and tensors (B,), of which the mean is kept.
 """
 
@@ -45,7 +47,7 @@ class Tracker:
             for part in (event.get("summary") or {}).get("attacks", ()):
                 found = {"success rate": part["success_rate"]["value"], "median": part["median_all"]["value"], "forwards": part["forwards"]["mean"],
                          "backwards": part["backwards"]["mean"]}  # fmt: skip
-                self._write({f"{part['attack']}/summary/{name}": value for name, value in found.items()}, 0)
+                self._write({f"{part['name']}/summary/{what}": value for what, value in found.items()}, 0)
             self.close()
 
     def _write(self, values: dict[str, Any], step: int) -> None:

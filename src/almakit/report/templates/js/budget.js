@@ -4,10 +4,10 @@
   if (!host) return;
   const notes = document.getElementById("budget-notes");
 
-  function chart(model, distance) {
-    const attacks = ak.data.attacks.filter((attack) => attack.model === model && attack.distance === distance && attack.forwards !== null);
+  function chart(model, group) {
+    const attacks = ak.data.attacks.filter((attack) => attack.model === model && attack.group === group.key && attack.forwards !== null);
     const points = attacks.map((attack) => ({ attack, x: attack.forwards + attack.backwards, y: attack.median })).filter((point) => point.x > 0);
-    const shown = points.filter((point) => point.y !== null && point.y > 0), name = ak.data.models[model].name, label = ak.distanceName(distance);
+    const shown = points.filter((point) => point.y !== null && point.y > 0), name = ak.data.models[model].name, label = group.label;
     const lost = points.filter((point) => point.y === null).map((point) => point.attack.label);
     if (lost.length) notes.append(ak.el("li", {}, `${name}, ${label}: ${lost.join(", ")} found nothing for half of the images or more, so there is no median to show.`));
     if (!shown.length) return;
@@ -57,7 +57,7 @@
     context.restore();
   }
 
-  for (const distance of ak.data.distances) ak.data.models.forEach((_, model) => chart(model, distance.key));
+  for (const group of ak.data.groups) ak.data.models.forEach((_, model) => chart(model, group));
   const methods = [...new Set(ak.data.attacks.map((attack) => attack.method))];
   const legend = document.getElementById("budget-legend");
   for (const method of methods) {

@@ -87,6 +87,7 @@ const ak = {};
     return names && label < names.length ? names[label] : String(label);
   };
   ak.byKey = Object.fromEntries(ak.data.distances.map((distance) => [distance.key, distance]));
+  ak.groups = Object.fromEntries(ak.data.groups.map((group) => [group.key, group]));
   ak.distanceName = (key) => (ak.byKey[key] ? ak.byKey[key].label : key);
 
   // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last. Its `reach`, if

@@ -6,11 +6,13 @@
     constructor(host, number) {
       this.host = host;
       this.number = number;
-      this.key = host.dataset.distance;
-      this.name = ak.distanceName(this.key);
-      this.attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.distance === this.key);
+      this.key = host.dataset.group;
+      this.group = ak.groups[this.key];
+      this.name = ak.distanceName(this.group.distance);
+      this.what = this.group.goal ? "targets not reached" : "robust accuracy";
+      this.attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.group === this.key);
       this.models = [...new Set(this.attacks.map((attack) => attack.model))];
-      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.distance === this.key).map((envelope) => ({ ...envelope, sorted: Object.assign(ak.floats(envelope.curve), { reach: envelope.reach }) }));
+      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.group === this.key).map((envelope) => ({ ...envelope, sorted: Object.assign(ak.floats(envelope.curve), { reach: envelope.reach }) }));
       this.hidden = new Set(ak.recall("hidden:" + this.key) || []);
       this.log = Boolean(ak.recall("log:" + this.key));
       this.ranges();
@@ -67,7 +69,7 @@
       this.logBox.addEventListener("change", () => { this.log = this.logBox.checked; this.zoom = null; ak.remember("log:" + this.key, this.log); this.redraw(); });
       this.rangeButton.addEventListener("click", () => { this.full = this.zoom ? false : !this.full; this.zoom = null; this.redraw(); });
       this.chartsHost = ak.el("div", { class: "charts" });
-      this.legendHost = ak.el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": `Robust accuracy at \u03b5, ${this.name}` });
+      this.legendHost = ak.el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": `${this.what} at \u03b5, ${this.group.label}` });
       this.host.append(
         ak.el("div", { class: "controls" },
           ak.el("label", { for: id, class: "epsilon-label" }, "Read at \u03b5 ="), this.field, this.slider,
@@ -126,7 +128,7 @@
         body.append(row);
       }
       this.heading = ak.el("th", { scope: "col" });
-      const heads = this.models.map((model) => ak.el("th", { scope: "col" }, this.models.length > 1 ? ak.data.models[model].name : "robust accuracy"));
+      const heads = this.models.map((model) => ak.el("th", { scope: "col" }, this.models.length > 1 ? ak.data.models[model].name : this.what));
       this.legendHost.append(ak.el("table", { class: "readout" }, ak.el("thead", {}, ak.el("tr", {}, this.heading, ...heads)), body));
     }
 
@@ -159,7 +161,7 @@
       const plotHost = ak.el("div", { class: "plot" }), name = ak.data.models[model].name;
       block.chartsHost.append(ak.el("figure", {}, ak.el("figcaption", {}, name), plotHost));
       this.host = plotHost;
-      this.label = `Robust accuracy of ${name} against ${block.name} perturbations, ${this.attacks.length} attacks. The table below reads it at any epsilon.`;
+      this.label = `${block.group.goal ? "Targets not reached" : "Robust accuracy"} of ${name} against ${block.name} perturbations, ${this.attacks.length} attacks. The table below reads it at any epsilon.`;
       this.make();
     }
 
@@ -182,7 +184,7 @@
       const options = {
         height: HEIGHT,
         scales: { x: { time: false, distr: block.log ? 3 : 1, range: () => block.limits() }, y: { range: [0, 100] } },
-        axes: [(block.log ? ak.logAxis : ak.axis)(`${block.name} perturbation \u03b5`), ak.axis("robust accuracy (%)", { size: 46 })],
+        axes: [(block.log ? ak.logAxis : ak.axis)(`${block.name} perturbation \u03b5`), ak.axis(`${block.what} (%)`, { size: 46 })],
         series: [{}, ...series],
         cursor: { drag: { x: true, y: false, setScale: false }, y: false, points: { show: false } },
         hooks: {

@@ -5,10 +5,10 @@
   const blockSelect = document.getElementById("scatter-block"), first = document.getElementById("scatter-a"), second = document.getElementById("scatter-b");
   const logBox = document.getElementById("scatter-log"), said = document.getElementById("scatter-said");
   const blocks = [];
-  for (const distance of ak.data.distances) {
+  for (const group of ak.data.groups) {
     ak.data.models.forEach((model, number) => {
-      const attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.model === number && attack.distance === distance.key);
-      if (attacks.length > 1) blocks.push({ name: `${model.name}, ${distance.label}`, model: number, label: distance.label, attacks });
+      const attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.model === number && attack.group === group.key);
+      if (attacks.length > 1) blocks.push({ name: `${model.name}, ${group.label}`, model: number, label: group.label, attacks });
     });
   }
   if (!blocks.length) {
