@@ -83,23 +83,31 @@ def test_slider_and_field_read_robust_accuracy(made: Any, visit: Any) -> None:
     assert page.locator("#curves .u-over").count() == 1
 
 
-def test_the_curve_of_a_fixed_radius_ends_there(made: Any, visit: Any) -> None:
-    """Issue 18, item 10: beyond its epsilon an attack says nothing, alone or beside one that looks for the smallest change."""
-    fixed = MadeAttack("apgd", "APGD", settings={"epsilon": 0.9})
+def test_item_4_a_fixed_radius_is_one_mark(made: Any, visit: Any) -> None:
+    """Issue 19, item 4: an attack at a fixed epsilon has no curve, and counts among all attacks from its epsilon on."""
+    fixed = MadeAttack("apgd", "APGD", settings={"epsilon": 0.9}, failing=0.3)
     run, file = made("fixed", attacks=(fixed, MadeAttack()))
     page = visit(file)
-    field, label = page.locator("#curves input[type=number]"), "APGD 100 (epsilon=0.9)"
-    field.fill("0.5")
-    assert readout(page, label) == robust(run, 0, 0.5)
-    field.fill("0.9")
-    assert readout(page, label) == f"{100 * float(np.isinf(proven(run, 0)).mean()):.1f}", "at the radius every success counts"
-    field.fill("1.7")
-    assert readout(page, label) == "–" and readout(page, "ALMA 100") == robust(run, 1, 1.7)
-    assert "no attack here breaks" in page.locator("#curves .said").inner_text()
-    _, alone = made("fixed alone", attacks=(fixed,))
-    page = visit(alone)
-    page.locator("#curves input[type=number]").fill("1.7")
-    assert "beyond the radius" in page.locator("#curves .said").inner_text()
+    field, label = page.locator("#curves input[type=number]"), "APGD 100, ε = 0.9"
+    alone = f"{100 * float(np.isinf(proven(run, 0)).mean()):.1f}\u2009% at ε = 0.9"
+    for epsilon in (0.5, 0.9, 1.7):
+        field.fill(str(epsilon))
+        row = page.locator("table.readout tr", has=page.get_by_role("button", name=label, exact=True))
+        assert row.locator("td").first.inner_text() == alone, "the same wherever one reads"
+        assert readout(page, "ALMA 100") == robust(run, 1, epsilon)
+        broken = proven(run, 1) <= epsilon
+        if epsilon >= 0.9:
+            broken |= np.isfinite(proven(run, 0))
+        share = f"{100 * float((~broken).mean()):.1f}"
+        assert page.locator("#curves .said").inner_text() == f"At ℓ2 ≤ {epsilon}, {share}\u2009% of the images resist every attack here."
+    assert page.locator("#budget-legend li").count() == 1 and page.locator("#scatter-controls").is_hidden()
+    _, only = made("fixed alone", attacks=(fixed,))
+    page = visit(only)
+    assert "look at ε = 0.9 only" in page.locator("#curves .said").inner_text()
+    page.locator("#explore-status").select_option("robust")
+    assert page.locator("#gallery .badge.robust").count() > 0
+    page.locator("#gallery .card-button").first.click()
+    assert "robust there as far as it can tell" in page.locator("#detail .verdict").inner_text()
 
 
 def test_log_axis_keeps_the_reading(made: Any, visit: Any) -> None:
@@ -170,7 +178,7 @@ def test_table_sorts_within_its_blocks(made: Any, visit: Any) -> None:
     name.focus()
     page.keyboard.press("Enter")
     labels = page.locator("table.results tbody").nth(1).locator("tr:not(.block) th").all_inner_texts()
-    assert labels == ["ALMA 100", "ALMA 1000", "DDN 100", "DDN 1000"]
+    assert labels == ["ALMA 100", "ALMA 1000", "DDN 100", "DDN 1000", "all attacks"], "what is over all attacks stays last"
 
 
 def test_gallery_filters_sorts_and_opens(made: Any, visit: Any) -> None:

@@ -82,7 +82,7 @@ def test_item_1_trackers_hear_it(tmp_path):
 
     kept = Kept()
     small_run(tmp_path / "run", **DDN, bits=8, targets="next", track=kept)
-    assert kept.names and all(name.startswith("ddn(steps=30), targeted, 8-bit/") for name in kept.names)
+    assert kept.names and all(name.startswith(("ddn(steps=30), targeted, 8-bit/", "all attacks, targeted, 8-bit/")) for name in kept.names)
 
 
 def test_item_1_figures_call_it_targets_not_reached(folders):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from . import chunkfiles
 from .chunkfiles import Array
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
+from .radii import Radii, texts_of
 from .records import AttackInfo, ImageInfo, Record, Trace
 from .spec import AUTO, RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
@@ -57,15 +57,16 @@ class Run:
     """What a run left behind. ``Run(folder)`` opens any run folder, finished or not; what has been read once is kept."""
 
     def __init__(
-        self, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Sequence[float] = ()
+        self, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Radii = ()
     ):
-        self.folder, self.epsilons = Path(folder), tuple(epsilons)
+        self.folder = Path(folder)
         self._keep = keep  # a temporary folder lives as long as the object
         with self._store() as store:
             store.check_facts()
             self.meta = store.all_meta()
             self.attacks: list[AttackInfo] = store.attacks()
             self.spec = spec_of(self.folder, store)
+        self.epsilons = texts_of(epsilons) or self.spec.epsilon
 
     def _store(self) -> Store:
         return open_folder(self.folder)
@@ -127,7 +128,16 @@ class Run:
         """The run's numbers, as in ``summary.json``."""
         from ..report.summary import summarise
 
-        return summarise(self, self.epsilons)
+        return summarise(self)
+
+    def robust_accuracy(self, epsilons: Radii) -> dict[str, Any]:
+        """Distance -> the share of images that resist every attack of this run within a radius, or a list of shares for a list of radii.
+
+        ``run.robust_accuracy({"linf": 8/255})``; a number alone is for every distance of the run. NaN where no attack says anything about a radius.
+        """
+        from ..report.worst import resisting
+
+        return resisting(self, epsilons)
 
     def table(self) -> str:
         """The numbers as text."""
@@ -185,9 +195,9 @@ class Run:
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"
 
 
-def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Sequence[float] = ()) -> Run:
-    """Writes ``summary.json``, with robust accuracy also at ``epsilons``, and opens the run."""
-    run = Run(out, keep, epsilons)
+def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:
+    """Writes ``summary.json`` and opens the run."""
+    run = Run(out, keep)
     text = json.dumps(run.summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     chunkfiles.write_bytes(out / SUMMARY, writable(text).encode())
     return run

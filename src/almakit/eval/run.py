@@ -25,6 +25,7 @@ from .interrupt import Stop
 from .lock import only_writer
 from .loop import Engine, Loop
 from .progress import Silent
+from .radii import Radii, for_distances, texts_of
 from .same_model import same_answers
 from .spec import AUTO, RunSpec
 from .store import Store, database_name
@@ -47,7 +48,7 @@ def evaluate(
     engine: str | Engine = "local",
     address: str = "local",
     workers: int | None = None,
-    epsilons: Sequence[float] = (),
+    epsilons: Radii = (),
     track: str | Track | Sequence[str | Track] | None = None,
     **settings: Any,
 ) -> Run:
@@ -56,8 +57,9 @@ def evaluate(
     ``model`` is a URI, a torch module or a function from images to logits; ``data`` a URI, a data set or a pair (images (N, C, H, W) in [0, 1],
     labels (N,)); ``attacks`` are texts or attack objects. ``out`` is the run folder (a temporary one by default, gone with the returned ``Run``).
     ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
-    an interrupted run; of a finished one it only makes sure that the model is still the same. ``epsilons`` are radii the summary gives
-    robust accuracy at. ``engine="ray"`` has the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``, or host:port),
+    an interrupted run; of a finished one it only makes sure that the model is still the same. ``epsilons`` are radii that tables
+    and summary give robust accuracy at: ``{"linf": [4/255, "8/255"], "l2": 0.5}``, or numbers for every distance.
+    ``engine="ray"`` has the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``, or host:port),
     ``workers`` tasks at a time at most.
     ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
     """
@@ -66,7 +68,8 @@ def evaluate(
     source = data if isinstance(data, str) else data.name if isinstance(data, Dataset) else "python:arrays"
     rule = targets if targets is None or isinstance(targets, str) else "python:targets"
     spec = RunSpec.from_dict(
-        {"model": name, "data": source, "attacks": [text_of(attack) for attack in built], "targets": rule, **settings}
+        {"model": name, "data": source, "attacks": [text_of(attack) for attack in built], "targets": rule,
+         **({"epsilon": texts_of(epsilons)} if epsilons else {}), **settings}
     )
     keep = None
     if out is None:
@@ -87,7 +90,6 @@ def evaluate(
         address=address,
         workers=workers,
         keep=keep,
-        epsilons=epsilons,
         track=track,
     )
 
@@ -107,13 +109,13 @@ def execute(
     address: str = "local",
     workers: int | None = None,
     keep: tempfile.TemporaryDirectory[str] | None = None,
-    epsilons: Sequence[float] = (),
     track: str | Track | Sequence[str | Track] | None = None,
 ) -> Run:
     """Carries a specification out in the folder ``out``; ``model``, ``data``, ``attacks`` and ``targets`` stand in for what only Python has."""
     show, trackers = progress or Silent(), all_of(track)
     built = build_all(spec.attacks) if attacks is None else attacks
     spec = replace(spec, attacks=tuple(text_of(attack) for attack in built))
+    for_distances(spec.epsilon, [repr(attack.measure) for attack in built])
     spec, begun = continue_in(spec, out)
     if shard is not None and spec.batch_size == AUTO:
         raise BadInput("shards must share one chunk grid: give --batch-size a number (all shards the same).")
@@ -158,7 +160,7 @@ def execute(
             else:
                 show.note("Nothing is left to do: every chunk of this run is stored.")
     if shard is None:
-        run = finish(out, keep, epsilons)
+        run = finish(out, keep)
         tell(trackers, {"event": "end", "ending": "done", "summary": run.summary})
         return run
     tell(trackers, {"event": "end", "ending": "done", "summary": None})
@@ -166,8 +168,8 @@ def execute(
 
 
 def _opened(spec: RunSpec, out: Path, database: Path) -> Store:
-    """The database of the run, after its spec is on disk: a run that is killed in between goes on with the same grid."""
-    if not continue_in(spec, out)[1]:
+    """The database of the run, after its spec is on disk: a run that is killed in between goes on with the same grid. Radii may change."""
+    if not continue_in(spec, out)[1] or RunSpec.from_toml(out / folder.SPEC).epsilon != spec.epsilon:
         chunkfiles.write_bytes(out / folder.SPEC, spec.to_toml().encode())
     return Store(database)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, require_text
+from .radii import texts_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -77,6 +78,9 @@ class RunSpec:
         "none", "none, compile (torch.compile: pays for long runs), or graph (CUDA graphs); neither has been measured on a GPU yet"
     )
     traces: int = _knob(1, "keep the step-by-step course of each attack for this many images")
+    epsilon: tuple[str, ...] = _knob(
+        (), "radii to give robust accuracy at: linf=8/255,4/255 for a distance, a number for all; may be given several times", relevant=False
+    )
     trust: bool = _knob(False, "allow the model file to be unpickled, which can run code in it", relevant=False)
     allow: tuple[str, ...] = _knob(
         (), "go on although preflight refused this finding; may be given several times", relevant=False
@@ -91,6 +95,7 @@ class RunSpec:
             for item in listed:
                 require_text(item, f"one of {name}")
             object.__setattr__(self, name, listed)
+        object.__setattr__(self, "epsilon", texts_of(self.epsilon))
         for name in ("mean", "std"):
             try:
                 numbers = tuple(float(value) for value in getattr(self, name))
@@ -204,9 +209,9 @@ class RunSpec:
         return hashlib.sha256(json.dumps(self.canonical(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def fill(self, recorded: RunSpec) -> RunSpec:
-        """This spec with what it leaves to ``auto`` taken from a recorded one."""
+        """This spec with what it leaves to ``auto`` taken from a recorded one, and its radii where none are given."""
         free = [f.name for f in fields(self) if f.metadata["free"] and getattr(self, f.name) == AUTO]
-        return replace(self, **{name: getattr(recorded, name) for name in free})
+        return replace(self, epsilon=self.epsilon or recorded.epsilon, **{name: getattr(recorded, name) for name in free})
 
     def differences(self, recorded: RunSpec) -> list[tuple[str, Any, Any]]:
         """(field, here, recorded) for every relevant setting that differs."""

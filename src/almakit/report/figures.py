@@ -83,11 +83,15 @@ def _panel(panel: Any, subject: Subject, group: tuple[str, str], labels: dict[in
         for column in columns
         for values in [column.distances]
     }
-    edge = extent(list(found.values()))
+    minimal = [found[id(column)] for column in columns if column.info.minimal]
+    edge = extent(minimal, [column.reach for column in columns if not column.info.minimal])
     for column in columns:
         label = labels[id(column)]
         colour, mark = palette.slot(methods.index(label.method))
-        xs, ys = steps(found[id(column)], min(edge, column.reach))
+        if not column.info.minimal:
+            handles.setdefault(label.label, _marker(panel, column, palette.SERIES_LIGHT[colour], MARKS[mark] or "o"))
+            continue
+        xs, ys = steps(found[id(column)], edge)
         (line,) = panel.plot(xs, ys, color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash], drawstyle="steps-post",
                              marker=MARKS[mark], markersize=3, markevery=0.12)  # fmt: skip
         handles.setdefault(label.label, line)
@@ -102,15 +106,19 @@ def _panel(panel: Any, subject: Subject, group: tuple[str, str], labels: dict[in
         panel.text(0.5, 0.5, "nothing yet", ha="center", transform=panel.transAxes)
 
 
-def extent(sorted_distances: Sequence[Array]) -> float:
-    """Where the horizontal axis ends: a little after the attack that needs least is through, or 1 where nothing was found."""
-    ends = [
-        float(np.quantile(finite, 0.995))
-        for values in sorted_distances
-        if len(finite := values[np.isfinite(values) & (values > 0)])
-    ]
+def _marker(panel: Any, column: Column, colour: str, mark: str) -> Any:
+    """An attack at a fixed radius: robust accuracy there with its interval, no curve."""
+    (row,) = column.numbers["robust_accuracy"]
+    value, low, high = (100 * (math.nan if row[key] is None else row[key]) for key in ("value", "low", "high"))
+    return panel.errorbar([row["epsilon"]], [value], yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]], color=colour, marker=mark, markersize=4,
+                          linestyle="none", capsize=2, linewidth=1.0)  # fmt: skip
+
+
+def extent(sorted_distances: Sequence[Array], radii: Sequence[float] = ()) -> float:
+    """Where the horizontal axis ends: after the last image of every attack that looks for the smallest change, and after every fixed radius."""
     furthest = [float(finite.max()) for values in sorted_distances if len(finite := values[np.isfinite(values)])]
-    return min(1.35 * min(ends), 1.02 * max(furthest)) if ends else 1.0
+    end = max([*furthest, *radii], default=0.0)
+    return 1.02 * end if end > 0 else 1.0
 
 
 def steps(distances: Array, edge: float) -> tuple[Array, Array]:

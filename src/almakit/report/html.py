@@ -16,10 +16,10 @@ from ..errors import Unavailable
 from ..eval.failures import writable
 from ..version import VERSION
 from . import palette, payload
-from .blocks import Block, blocks
-from .labels import distance_name
+from .blocks import Block, blocks, most_radii
+from .labels import distance_name, radius
 from .payload import USUAL, Limits
-from .subjects import Subject
+from .subjects import Subject, group_name, groups_of
 from .trust import checks, count, facts
 
 SCRIPTS = ("core", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail", "watch")
@@ -55,6 +55,8 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
             with_paper=any(row.paper for block in tables for row in block.rows),
             unfinished=not complete,
             curve_groups=data["groups"],
+            radii=most_radii(tables),
+            standing=_standing(subjects),
             many_targets=any(column.many_targets for subject in subjects for column in subject.columns),
             fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
             traces=bool(data["traces"]),
@@ -74,6 +76,17 @@ def embedded(value: Any) -> str:
 
 def _title(subjects: Sequence[Subject]) -> str:
     return ", ".join(dict.fromkeys(subject.name for subject in subjects))
+
+
+def _standing(subjects: Sequence[Subject]) -> dict[str, Any]:
+    """Model x radius: robust accuracy against all attacks of each block."""
+    heads = [(group, epsilon) for group in groups_of(subjects) for epsilon in subjects[0].radii[group[0]]]
+    rows = []
+    for subject in subjects:
+        worst = {(group, row["epsilon"]): row for group in groups_of([subject]) for row in subject.worst_case(group) if row["value"] is not None}
+        rows.append({"name": subject.name, "cells": [subject.summaries[0]["clean_accuracy"], *(worst.get(head) for head in heads)]})
+    names = [f"{group_name(group, long=False)} ≤ {radius(epsilon, group[0])}" for group, epsilon in heads]
+    return {"columns": names, "rows": rows}
 
 
 def _subject(subject: Subject, tables: Sequence[Block]) -> dict[str, Any]:
@@ -129,6 +142,7 @@ def _template() -> Any:
         "count": shown_count,
         "brief": shown_brief,
         "plain": shown_plain,
+        "radius": radius,
     }
     return environment.get_template("page.html.j2")
 

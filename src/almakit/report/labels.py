@@ -77,12 +77,25 @@ class AttackLabel:
 
 
 def extras(info: AttackInfo) -> str:
-    """The settings in the attack's text that are neither distance nor budget, e.g. ``alpha=0.9``."""
+    """The settings in the attack's text that are neither distance, budget nor fixed radius, e.g. ``alpha=0.9``."""
     _, bracket, inside = info.text.partition("(")
     if not bracket:
         return ""
+    said = ("distance", *BUDGET) if info.minimal else ("distance", "epsilon", *BUDGET)
     parts = [part.strip() for part in _split(inside.rsplit(")", 1)[0])]
-    return ", ".join(part for part in parts if part.partition("=")[0].strip() not in ("distance", *BUDGET) and part)
+    return ", ".join(part for part in parts if part.partition("=")[0].strip() not in said and part)
+
+
+def radius(epsilon: float, distance: str) -> str:
+    """A radius as people write it: 8/255 for l-infinity, a short number otherwise."""
+    whole = round(255 * epsilon)
+    return f"{whole}/255" if distance == "linf" and whole and abs(255 * epsilon - whole) < 1e-4 and whole % 51 else f"{epsilon:.6g}"
+
+
+def _at(info: AttackInfo) -> str:
+    """``, ε = 8/255`` for an attack at a fixed radius that it names."""
+    own = info.settings.get("epsilon")
+    return "" if info.minimal or not isinstance(own, (int, float)) else f", ε = {radius(own, info.distance)}"
 
 
 def _split(text: str) -> list[str]:
@@ -127,11 +140,11 @@ def label_attacks(infos: Sequence[AttackInfo], threats: Sequence[Threat] = ()) -
     for info, method, words in zip(infos, methods, more_words, strict=True):
         ranked = sorted(budgets[method, info.distance], reverse=True)
         more, size = extras(info), budget(info)
-        label = " ".join(part for part in (info.title, size, f"({more})" if more else "") if part) + words
+        label = " ".join(part for part in (info.title, size, f"({more})" if more else "") if part) + _at(info) + words
         out.append(AttackLabel(label, method, spend(info), dash(ranked.index(spend(info)), len(ranked))))
     return out
 
 
 def _method(info: AttackInfo) -> str:
     more = extras(info)
-    return f"{info.title} ({more})" if more else info.title
+    return (f"{info.title} ({more})" if more else info.title) + _at(info)

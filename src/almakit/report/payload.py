@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..eval.records import MEASURED, Record
+from ..eval.records import MEASURED, AttackInfo, Record, outcome
 from . import pictures
 from .labels import AttackLabel, distance_name, distance_order
-from .numbers import Array
+from .numbers import Array, worst_distances
 from .palette import slot
 from .pictures import Album
 from .subjects import Column, Subject, group_key, group_name, groups_of, labelled
@@ -116,7 +116,7 @@ def _attack(
         "dash": label.dash,
         "cells": packed(distances[sample]),
         "curve": None if curve is None else packed(curve),
-        "reach": _reach([column]),
+        "fixed": None if math.isinf(column.reach) else {"epsilon": column.reach, **part["robust_accuracy"][0]},
         "done": len(done),
         "success": part["success_rate"]["value"],
         "median": part["median_all"]["value"],
@@ -142,23 +142,15 @@ def _thin(distances: Array) -> Array:
 
 
 def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
-    """For each block with several attacks: the smallest distance of each image, whichever attack found it."""
+    """For each block with several attacks: from where on some attack breaks each image. Attacks at fixed radii alone have no curve."""
     found = []
     for group in groups_of([subject]):
         columns = subject.of_group(group)
-        if len(columns) > 1:
-            best = np.fmin.reduce([column.distances for column in columns])
+        if len(columns) > 1 and any(column.info.minimal for column in columns):
+            best = worst_distances([column.distances for column in columns], [column.reach for column in columns])
             best = best[~np.isnan(best)]
-            found.append(
-                {"model": number, "group": group_key(group), "reach": _reach(columns), "curve": packed(np.sort(best) if share >= 1 else _thin(best))}
-            )
+            found.append({"model": number, "group": group_key(group), "curve": packed(np.sort(best) if share >= 1 else _thin(best))})
     return found
-
-
-def _reach(columns: Sequence[Column]) -> float | None:
-    """Up to which radius a curve of these attacks goes; None: everywhere."""
-    furthest = max(column.reach for column in columns)
-    return None if math.isinf(furthest) else furthest
 
 
 def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:
@@ -180,7 +172,7 @@ def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album
                 break
             original = clean[info.index]
             results = [
-                _result(column.rows[info.index], first + offset, original, points[offset].get(info.index), album)
+                _result(column.rows[info.index], column.info, first + offset, original, points[offset].get(info.index), album)
                 for offset, column in enumerate(subject.columns)
                 if info.index in column.rows
             ]
@@ -201,10 +193,10 @@ def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album
     return shown
 
 
-def _result(record: Record, attack: int, original: Any, point: Any, album: Album) -> dict[str, Any]:
+def _result(record: Record, info: AttackInfo, attack: int, original: Any, point: Any, album: Album) -> dict[str, Any]:
     found: dict[str, Any] = {
         "attack": attack,
-        "status": "refuted" if record.refuted else record.status,
+        "status": "refuted" if record.refuted else outcome(record, info),
         "reason": record.reason,
         "target": record.target,
         "distance": _plain(record.proven),

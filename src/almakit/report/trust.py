@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..eval.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS
+from ..eval.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS, outcome
 from ..eval.threat import sentence, threat_of
 from .labels import distance_name
 from .subjects import Subject, labelled
@@ -33,20 +33,21 @@ class Counts:
     refuted: int  # of these, those the verdict does not confirm
     never_wrong: int  # said to be wrong from the start, which the verdict does not confirm
     survivors: int  # confirmed claims that outlive rounding to 8 bits
-    failed: int  # attacked images nothing was found for
+    failed: int  # attacked images nothing was found for by an attack that looks for the smallest change, or without finite logits
     invalid: int  # of these, without finite logits
 
 
 def count(subject: Subject) -> Counts:
     """Over every record, also where an image has one for each target."""
     rows = [record for run in subject.runs for record in run.records]
+    failed = [outcome(row, column.info) for column in subject.columns for row in column.run.records_of(column.info.index)]
     return Counts(
         len(rows),
         sum(row.status == SUCCESS for row in rows),
         sum(row.status == SUCCESS and row.refuted for row in rows),
         sum(row.status == ALREADY_WRONG and row.refuted for row in rows),
         sum(row.status == SUCCESS and row.fooled and row.fooled_8bit for row in rows),
-        sum(row.status in (FAILED, INVALID) for row in rows),
+        failed.count(FAILED) + failed.count(INVALID),
         sum(row.status == INVALID for row in rows),
     )
 
@@ -100,7 +101,7 @@ def checks(subject: Subject) -> list[Check]:
         which = "; ".join(
             f"{names[id(column)].label} ({distance_name(column.info.distance).label}): {missing}"
             for column in subject.columns
-            if (missing := sum(row.status in (FAILED, INVALID) for row in column.run.records_of(column.info.index)))
+            if (missing := sum(outcome(row, column.info) in (FAILED, INVALID) for row in column.run.records_of(column.info.index)))
         )
         invalid = f" ({counts.invalid} because the logits were not finite)" if counts.invalid else ""
         found.append(

@@ -44,7 +44,12 @@ class Tracker:
         elif kind == "progress":
             self._write({f"{event['attack']}/{name}": event[name] for name in ("fooled", "median")}, event["images"])
         elif kind == "end":
-            for part in (event.get("summary") or {}).get("attacks", ()):
+            summary = event.get("summary") or {}
+            for part in (*summary.get("attacks", ()), *summary.get("worst_case", ())):
+                radii = summary.get("radii", {}).get(part["distance"], ())
+                head = f"{part['name']}/summary/robust accuracy at {part['distance']}"
+                self._write({f"{head} {row['epsilon']:g}": row["value"] for row in part["robust_accuracy"] if row["epsilon"] in radii}, 0)
+            for part in summary.get("attacks", ()):
                 found = {"success rate": part["success_rate"]["value"], "median": part["median_all"]["value"], "forwards": part["forwards"]["mean"],
                          "backwards": part["backwards"]["mean"]}  # fmt: skip
                 self._write({f"{part['name']}/summary/{what}": value for what, value in found.items()}, 0)

@@ -5,7 +5,7 @@
   const notes = document.getElementById("budget-notes");
 
   function chart(model, group) {
-    const attacks = ak.data.attacks.filter((attack) => attack.model === model && attack.group === group.key && attack.forwards !== null);
+    const attacks = ak.data.attacks.filter((attack) => attack.model === model && attack.group === group.key && !attack.fixed && attack.forwards !== null);
     const points = attacks.map((attack) => ({ attack, x: attack.forwards + attack.backwards, y: attack.median })).filter((point) => point.x > 0);
     const shown = points.filter((point) => point.y !== null && point.y > 0), name = ak.data.models[model].name, label = group.label;
     const lost = points.filter((point) => point.y === null).map((point) => point.attack.label);
@@ -58,7 +58,7 @@
   }
 
   for (const group of ak.data.groups) ak.data.models.forEach((_, model) => chart(model, group));
-  const methods = [...new Set(ak.data.attacks.map((attack) => attack.method))];
+  const methods = [...new Set(ak.data.attacks.filter((attack) => !attack.fixed).map((attack) => attack.method))];
   const legend = document.getElementById("budget-legend");
   for (const method of methods) {
     const like = { method, dash: "solid" };

@@ -60,6 +60,10 @@ const ak = {};
   ak.swatch = function (attack) {
     const method = ak.data.methods[attack.method], shape = ak.marks[method.marker];
     const line = ak.svg("line", { x1: 1, y1: 6, x2: 31, y2: 6, "stroke-width": 2.4, class: "stroke-" + method.colour, "stroke-dasharray": ak.dashes[attack.dash].join(" "), "stroke-linecap": "butt" });
+    if (attack.fixed) {
+      const dot = (shape || ak.marks[1])(16, 6, 4), bar = ak.svg("path", { d: "M16,0V12M13,0.5H19M13,11.5H19", class: "stroke-" + method.colour, "stroke-width": 1.4, fill: "none" });
+      return ak.svg("svg", { viewBox: "0 0 32 12", width: 32, height: 12, class: "swatch", "aria-hidden": "true" }, bar, ak.svg("path", { d: dot, class: "fill-" + method.colour }));
+    }
     const parts = shape ? [line, ak.svg("path", { d: shape(16, 6, 3.6), class: "fill-" + method.colour })] : [line];
     return ak.svg("svg", { viewBox: "0 0 32 12", width: 32, height: 12, class: "swatch", "aria-hidden": "true" }, ...parts);
   };
@@ -90,11 +94,9 @@ const ak = {};
   ak.groups = Object.fromEntries(ak.data.groups.map((group) => [group.key, group]));
   ak.distanceName = (key) => (ak.byKey[key] ? ak.byKey[key].label : key);
 
-  // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last. Its `reach`, if
-  // any: attacks at a fixed radius say nothing beyond it.
+  // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last.
   ak.robust = function (sorted, epsilon) {
-    if (!sorted.length || (sorted.reach && epsilon > sorted.reach * (1 + 1e-5))) return NaN;
-    if (sorted.reach && epsilon >= sorted.reach) epsilon = Number.MAX_VALUE;
+    if (!sorted.length) return NaN;
     let low = 0, high = sorted.length;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -114,7 +116,7 @@ const ak = {};
     if (!curves.has(attack)) {
       const stored = ak.data.attacks[attack].curve;
       const sorted = stored ? ak.floats(stored) : ak.cells(attack).filter((value) => !Number.isNaN(value)).sort();
-      curves.set(attack, Object.assign(sorted, { reach: ak.data.attacks[attack].reach }));
+      curves.set(attack, sorted);
     }
     return curves.get(attack);
   };

@@ -5,7 +5,7 @@
   const PAGE = innerWidth < 640 ? 6 : 12;
   const controls = Object.fromEntries(["model", "attack", "status", "class", "sort"].map((name) => [name, document.getElementById("explore-" + name)]));
   const count = document.getElementById("explore-count"), more = document.getElementById("explore-more"), limit = document.getElementById("explore-limit");
-  const words = { success: "fooled", "already-wrong": "wrong from the start", failed: "not fooled", invalid: "no finite logits", refuted: "refuted by the verdict" };
+  const words = { success: "fooled", "already-wrong": "wrong from the start", failed: "not fooled", robust: "robust at \u03b5", invalid: "no finite logits", refuted: "refuted by the verdict" };
   let list = [], drawn = 0;
   ak.statusWords = words;
 
@@ -87,7 +87,7 @@
         ak.el("span", { class: "arrow", "aria-hidden": "true" }, "\u2192"), ak.el("span", { class: "unseen" }, " becomes "),
         ak.el("span", { class: "to" }, after && result.status !== "already-wrong" ? after + sure(result.top) : "\u2013")),
       ak.el("span", { class: "badges" }, result ? ak.badges(result) : ak.el("span", { class: "badge" }, "not attacked yet"),
-        ak.el("span", { class: "distance" }, result ? `${ak.distanceName(ak.data.attacks[attack].distance)} ${result.distance === null ? "\u221e" : ak.number(result.distance)}` : "")));
+        ak.el("span", { class: "distance" }, result ? `${ak.distanceName(ak.data.attacks[attack].distance)} ${result.distance === null ? (ak.data.attacks[attack].fixed ? `> ${ak.tick(ak.data.attacks[attack].fixed.epsilon)}` : "\u221e") : ak.number(result.distance)}` : "")));
     button.addEventListener("click", () => ak.openImage(list, list.indexOf(item), attack));
     return ak.el("li", {}, button);
   }

@@ -7,13 +7,13 @@
   const blocks = [];
   for (const group of ak.data.groups) {
     ak.data.models.forEach((model, number) => {
-      const attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.model === number && attack.group === group.key);
+      const attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.model === number && attack.group === group.key && !attack.fixed);
       if (attacks.length > 1) blocks.push({ name: `${model.name}, ${group.label}`, model: number, label: group.label, attacks });
     });
   }
   if (!blocks.length) {
     document.getElementById("scatter-controls").hidden = true;
-    said.textContent = "This needs two attacks for the same distance on the same model.";
+    said.textContent = "This needs two attacks that look for the smallest change in the same distance on the same model.";
     return;
   }
   blocks.forEach((block, index) => blockSelect.append(ak.option(index, block.name)));
