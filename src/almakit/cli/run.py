@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..eval.spec import ACCELERATIONS, AUTO, DTYPES, LAYOUTS, RunSpec, parse_shard
+from ..eval.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
 from .main import DONE, FAILED_IMAGES, Usage
 
 FLAGS = {"attacks": "attack"}  # fields whose flag has another name
@@ -100,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         spec, shard = spec_of(args).require_complete(), parse_shard(args.shard)
         if shard is not None and spec.batch_size == AUTO and not (args.out and (args.out / "run.toml").is_file()):
-            raise BadInput("shards must share one chunk grid: give --batch-size a number, the same for all shards.")
+            raise BadInput("shards must share one chunk grid: leave --batch-size auto out, or give it a number, the same for all shards.")
         if args.engine == "local" and (args.workers is not None or args.address != "local"):
             raise BadInput("--address and --workers are for the Ray engine: give --engine ray, or leave them out.")
         if args.workers is not None and args.workers < 1:
@@ -154,7 +154,7 @@ def _default_folder(spec: RunSpec, config: Path | None) -> Path:
 
 
 def _size(text: str) -> int | str:
-    return AUTO if text == AUTO else int(text)
+    return text if text in (AUTO, DEFAULT) else int(text)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

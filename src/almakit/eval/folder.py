@@ -16,7 +16,7 @@ from .chunkfiles import Array
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
 from .radii import Radii, texts_of
 from .records import AttackInfo, ImageInfo, Record, Trace
-from .spec import AUTO, RunSpec
+from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
 
 SPEC, SUMMARY = "run.toml", "summary.json"
@@ -48,7 +48,7 @@ def spec_of(folder: Path, store: Store) -> RunSpec:
             f"{folder / SPEC} is not the one that {store.path.name} beside it was made with (edited, cut off, or of another run); bring the old one back: "
             f"the database keeps it, sqlite3 {store.path} \"SELECT value FROM meta WHERE key = 'spec'\" prints it."
         )
-    if spec.batch_size == AUTO:
+    if not isinstance(spec.batch_size, int):
         raise Corrupt(f"{folder / SPEC} leaves the batch size open, which the run.toml of a run that has begun never does; do not use this folder.")
     return spec
 

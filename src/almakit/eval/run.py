@@ -117,10 +117,10 @@ def execute(
     spec = replace(spec, attacks=tuple(text_of(attack) for attack in built))
     for_distances(spec.epsilon, [repr(attack.measure) for attack in built])
     spec, begun = continue_in(spec, out)
-    if shard is not None and spec.batch_size == AUTO:
-        raise BadInput("shards must share one chunk grid: give --batch-size a number (all shards the same).")
-    if shard is not None and spec.dtype == AUTO:
-        raise BadInput("shards must share one precision: give --dtype a name (all shards the same).")
+    for name, shared in (("batch_size", "one chunk grid"), ("layout", "one layout"), ("dtype", "one precision")):
+        if shard is not None and getattr(spec, name) == AUTO:
+            flag = "--" + name.replace("_", "-")
+            raise BadInput(f"shards must share {shared}: {flag} auto would be measured by each; leave it out or give a value, the same for all shards.")
     subject = open_model(spec.model if model is None else model, spec)
     spec = replace(spec, device=str(subject.device)) if spec.device == AUTO else spec
     dataset = open_data(spec.data if data is None else data, spec)

@@ -21,7 +21,7 @@ from .chunkfiles import Array
 from .failures import SpecChanged
 from .memory import within_memory
 from .records import STATUSES, AttackInfo, ImageInfo, Record, Trace
-from .spec import AUTO, RunSpec
+from .spec import AUTO, DEFAULT, RunSpec
 from .steady import LEAST, stoppable
 from .store import ATTACK, CLEAN, ChunkKey
 from .subject import Subject
@@ -147,7 +147,7 @@ class Bench:
                 autocast=self.subject.autocast,
                 check=False,
                 trace=watch if watch.rows else None,
-                layout=CONTIGUOUS if self.spec.layout == AUTO else self.spec.layout,
+                layout=CONTIGUOUS if self.spec.layout in (AUTO, DEFAULT) else self.spec.layout,
                 accelerate=self.spec.accelerate,
             )
             return result, watch
