@@ -123,7 +123,7 @@ def execute(
             raise BadInput(f"shards must share {shared}: {flag} auto would be measured by each; leave it out or give a value, the same for all shards.")
     subject = open_model(spec.model if model is None else model, spec)
     spec = replace(spec, device=str(subject.device)) if spec.device == AUTO else spec
-    dataset = open_data(spec.data if data is None else data, spec)
+    dataset = open_data(spec.data if data is None else data, spec).numbered_as(getattr(subject.model, "class_names", None))
     chosen = given_targets(spec.targets if targets is None else targets, dataset)
     hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(built)]
