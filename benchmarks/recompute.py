@@ -272,7 +272,7 @@ def check_report(check: Check, place: Path, runs: list[list[Attack]]) -> None:
 
 def values_of_robust(body: str) -> int:
     """How many columns the page has for robust accuracy."""
-    return len(re.findall(r"Robust accuracy <small>%</small></th>", body.partition('class="sortable results"')[2].partition("</thead>")[0]))
+    return len(re.findall(r'class="robust"', body.partition('class="sortable results"')[2].partition("</thead>")[0]))
 
 
 def check_text(check: Check, where: str, label: str, goal: str, wanted: list[str], lines: list[str]) -> None:

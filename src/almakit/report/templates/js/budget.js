@@ -21,7 +21,7 @@
       scales: { x: { time: false, distr: 3, range: () => wide(xs, 1.5) }, y: { distr: 3, range: () => wide(ys, 1.12) } },
       axes: [ak.logAxis("forwards + backwards per attacked image"), ak.logAxis(`median ${label}`, { size: 60 })],
       series: [{}, ...methods.map((method) => ({
-        scale: "y", spanGaps: true, width: 1.5, stroke: () => ak.methodColour(method),
+        label: ak.data.methods[method].label, scale: "y", spanGaps: true, width: 1.5, stroke: () => ak.methodColour(method),
         points: { show: true, size: 9, width: 2, stroke: () => ak.methodColour(method), fill: () => ak.css("card"), filter: () => null },
       }))],
       cursor: { drag: { x: false, y: false }, x: false, y: false, points: { show: false } },

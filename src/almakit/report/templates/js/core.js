@@ -75,11 +75,27 @@ const ak = {};
     (x, y, r) => `M${x},${y - 1.3 * r}L${x + 1.3 * r},${y}L${x},${y + 1.3 * r}L${x - 1.3 * r},${y}Z`,
   ];
 
-  // What the reader chose survives a reload while a run is watched; a browser that keeps nothing loses only that.
+  // What the reader chose (epsilon, filters, the open image) is part of the address, so that a link shows what they see: #part?key=value&...
+  // It also survives a reload while a run is watched; a browser that keeps nothing loses only that.
+  const address = () => location.hash.slice(1).split("?"), chosen = new Map();
+  for (const [key, value] of new URLSearchParams(address()[1] || "")) {
+    try { chosen.set(key, JSON.parse(value)); } catch { /* not ours */ }
+  }
+  let settled = false;
+  addEventListener("load", () => {
+    const part = document.getElementById(address()[0]);
+    if (chosen.size && part) part.scrollIntoView();
+    settled = true;
+  });
   ak.remember = function (key, value) {
     try { sessionStorage.setItem("almakit:" + key, JSON.stringify(value)); } catch { /* storage is off */ }
+    if (!settled || key === "scroll") return;
+    if (value === null || value === "") chosen.delete(key); else chosen.set(key, value);
+    const listed = new URLSearchParams([...chosen].map(([name, kept]) => [name, JSON.stringify(kept)])).toString();
+    history.replaceState(null, "", "#" + address()[0] + (listed ? "?" + listed : ""));
   };
   ak.recall = function (key) {
+    if (chosen.has(key)) return chosen.get(key);
     if (!ak.data.watch) return null;
     try { return JSON.parse(sessionStorage.getItem("almakit:" + key)); } catch { return null; }
   };

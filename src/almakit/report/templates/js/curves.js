@@ -196,15 +196,15 @@
 
     make() {
       const block = this.block, series = this.attacks.map((attack) => ({
-        scale: "y", width: attack.dash === "solid" ? 2 : 2.2, dash: ak.dashes[attack.dash], stroke: () => ak.methodColour(attack.method), points: { show: false },
+        label: attack.label, scale: "y", width: attack.dash === "solid" ? 2 : 2.2, dash: ak.dashes[attack.dash], stroke: () => ak.methodColour(attack.method), points: { show: false },
         show: !block.hidden.has(attack.index),
       }));
-      if (this.envelope) series.push({ scale: "y", width: 6, stroke: () => ak.css("muted") + "44", points: { show: false } });
+      if (this.envelope) series.push({ label: "all attacks", scale: "y", width: 6, stroke: () => ak.css("muted") + "44", points: { show: false } });
       const options = {
         height: HEIGHT,
         scales: { x: { time: false, distr: block.log ? 3 : 1, range: () => block.limits() }, y: { range: [0, 100] } },
         axes: [(block.log ? ak.logAxis : ak.axis)(`${block.name} perturbation \u03b5`), ak.axis(`${block.what} (%)`, { size: 46 })],
-        series: [{}, ...series],
+        series: [{ label: "epsilon" }, ...series],
         cursor: { drag: { x: true, y: false, setScale: false }, y: false, points: { show: false } },
         hooks: {
           draw: [(u) => { ak.rule(u, "x", block.epsilon, ak.css("accent"), [5, 4]); this.fixed.forEach((attack) => { if (!block.hidden.has(attack.index)) this.marker(u, attack); }); }],

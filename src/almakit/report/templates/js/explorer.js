@@ -50,7 +50,7 @@
     drawn = 0;
     grid.replaceChildren();
     count.textContent = list.length === 1 ? "1 image" : `${ak.count(list.length)} images`;
-    for (const [name, control] of Object.entries(controls)) ak.remember("explore-" + name, control.value);
+    for (const [name, control] of Object.entries(controls)) ak.remember("explore-" + name, name === "model" && ak.data.models.length < 2 ? "" : control.value);
     addCards();
     if (!list.length) grid.append(ak.el("p", { class: "empty" }, "No image fits these filters."));
   }
@@ -94,7 +94,7 @@
 
   ak.data.models.forEach((model, index) => controls.model.append(ak.option(index, model.name)));
   controls.model.closest("label").hidden = ak.data.models.length < 2;
-  const recall = (name) => { const kept = ak.recall("explore-" + name); if (kept !== null && [...controls[name].options].some((option) => option.value === kept)) controls[name].value = kept; };
+  const recall = (name) => { const kept = ak.recall("explore-" + name); if (kept !== null && [...controls[name].options].some((option) => option.value === String(kept))) controls[name].value = String(kept); };
   recall("model");
   fillAttacks();
   ["attack", "status", "class", "sort"].forEach(recall);
