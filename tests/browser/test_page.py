@@ -174,7 +174,7 @@ def test_table_sorts_within_its_blocks(made: Any, visit: Any) -> None:
     assert head.get_attribute("aria-sort") == "descending"
     assert medians()[1] == sorted(medians()[1], reverse=True)
     assert medians()[0][-1] == math.inf  # what has no value stays last
-    name = page.get_by_role("button", name="Attack", exact=True)
+    name = page.locator("table.results").get_by_role("button", name="Attack", exact=True)
     name.focus()
     page.keyboard.press("Enter")
     labels = page.locator("table.results tbody").nth(1).locator("tr:not(.block) th").all_inner_texts()

@@ -17,6 +17,7 @@ from ..eval.failures import writable
 from ..version import VERSION
 from . import palette, payload
 from .blocks import Block, blocks, most_radii
+from .classes import portraits
 from .labels import distance_name, radius
 from .payload import USUAL, Limits
 from .subjects import Subject, group_name, groups_of
@@ -57,6 +58,7 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
             curve_groups=data["groups"],
             radii=most_radii(tables),
             standing=_standing(subjects),
+            classes=[(subject.name, mine) for subject, mine in zip(subjects, portraits(subjects), strict=True)],
             many_targets=any(column.many_targets for subject in subjects for column in subject.columns),
             fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
             traces=bool(data["traces"]),
