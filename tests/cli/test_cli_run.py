@@ -92,7 +92,7 @@ def test_without_out_the_folder_is_named_after_the_run(source, tmp_path, monkeyp
         (["run", "--model", "m", "--data", "d", *ONE, "--limit", "0"], 2, "limit=0"),
         (["run", "--model", "m", "--data", "d", *ONE, "--limit", "x"], 2, "invalid int"),
         (["run", "--model", "m", "--data", "d", *ONE, "--shard", "3/2"], 2, "0/4 to 3/4"),
-        (["run", "--model", "m", "--data", "d", *ONE, "--shard", "0/2"], 2, "same for all shards"),
+        (["run", "--model", "m", "--data", "d", *ONE, "--shard", "0/2", "--batch-size", "auto"], 2, "same for all shards"),
         (["run", "--config", "gone.toml"], 2, "no config file"),
         (["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", *ONE, "--device", "cuda:7"], 1, "choose --device cpu"),
         (["verify", "nowhere"], 2, "no folder"),
