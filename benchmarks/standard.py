@@ -45,7 +45,7 @@ def main() -> int:
         kept[str(radius)] = {"ours": mine, "autoattack": 1 - found.success_rate, "forwards": float(found.forwards.double().mean())}
         rows.append([f"{radius:g}", f"{100 * mine:.0f}", f"{100 * (1 - found.success_rate):.0f}", f"{found.forwards.double().mean():.0f}"])
         print(rows[-1], flush=True)
-    forwards, backwards = (float(each.double().mean()) for each in (ours.result.forwards, ours.result.backwards))
+    forwards, backwards = (float(each.double().mean()) for each in (ours.forwards, ours.backwards))
     text = common.markdown(["ε", f"{ours.version} %", f"AutoAttack's {theirs} %", "its forwards for this ε"], rows)
     text += (
         f"\n\n{args.model}, the first {args.images} MNIST test images; robust accuracy. The ensemble took {forwards:.0f} forwards and {backwards:.0f} backwards"

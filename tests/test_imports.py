@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "almakit"
 FILES = sorted(ROOT.rglob("*.py"))
-# What everyone may use: the errors, the names, the version. They know nothing themselves.
-COMMON = {"errors", "registry", "version"}
+# What everyone may use: the errors, what was meant, the names, the version, output that lasts. They know nothing themselves.
+COMMON = {"errors", "hints", "registry", "streams", "version"}
 
 
 def module_of(path: Path) -> str:
@@ -91,7 +91,7 @@ def test_the_reader_of_imports_reads() -> None:
 @pytest.mark.parametrize("name", sorted(COMMON))
 def test_common_things_know_nothing(name: str) -> None:
     own, foreign = imports_of(ROOT / f"{name}.py")
-    assert own <= {"errors"} and foreign <= set(sys.stdlib_module_names)
+    assert own <= {"errors", "hints"} and foreign <= set(sys.stdlib_module_names)
 
 
 def test_distances_know_torch_alone() -> None:
@@ -103,14 +103,18 @@ def test_the_core_knows_distances_base_alone() -> None:
     assert not beyond("core", {"distances.base"})
 
 
+# attack -> what it is made of beside the core
+PARTS = {"attacks.soft_walk": ("attacks.free_steps",)}
+
+
 def test_attacks_know_the_core_and_no_other_attack() -> None:
-    # Distances are named in settings, so their base is at hand too; attacks.plus is one attack in several files.
+    # Distances are named in settings, so their base is at hand too; an attack's parts are declared here.
     assert not beyond("attacks", {"core", "distances.base"})
     for path in FILES:
         module = module_of(path)
         if not inside(module, "attacks") or path.name == "__init__.py" or module == "attacks.expression":
             continue
-        family = {module, "attacks.plus"} if module == "attacks.alma_plus" or inside(module, "attacks.plus") else {module}
+        family = {module, *PARTS.get(module, ())}
         others = {name for name in imports_of(path)[0] if inside(name, "attacks") and not any(inside(name, own) for own in family)}
         assert not others, f"{module} knows {others}"
 
@@ -128,6 +132,10 @@ def test_models_and_data_keep_to_themselves() -> None:
     assert not beyond("data", set())
 
 
+def test_bounds_know_errors_alone() -> None:
+    assert not beyond("certify", set())
+
+
 def test_the_report_knows_records_and_never_torch() -> None:
     # The store is a folder: its database, its image files, and the errors of both.
     assert not beyond("report", {"eval.records", "eval.store", "eval.folder", "eval.chunkfiles", "eval.failures", "eval.threat", "eval.radii"})
@@ -136,7 +144,7 @@ def test_the_report_knows_records_and_never_torch() -> None:
             assert "torch" not in imports_of(path)[1], path.name
 
 
-@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "report", "eval", "train", "paper", "bridges", "trackers"])
+@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "certify", "report", "eval", "train", "paper", "bridges", "trackers"])
 def test_no_room_knows_the_command_line(room: str) -> None:
     assert not any(inside(name, "cli") for names in rooms_known(room).values() for name in names)
 

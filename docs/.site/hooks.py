@@ -11,11 +11,11 @@ from almakit import registry
 SECTIONS: dict[str, list[str]] = {
     "Begin": ["index.md", "quickstart.md", "choose.md", "gallery.md"],
     "Extend": ["add-distance.md", "add-attack.md", "add-model.md", "add-data.md"],
-    "Evaluate": ["engine.md", "report.md", "standard.md", "scale.md", "reliability.md", "security.md", "speed.md"],
+    "Evaluate": ["engine.md", "report.md", "brackets.md", "standard.md", "scale.md", "reliability.md", "security.md", "speed.md"],
     "Other libraries": ["bridges.md", "trackers.md"],
     "Notebooks": ["notebooks/first-evaluation.ipynb", "notebooks/own-distance.ipynb", "notebooks/compare-libraries.ipynb"],
     "Results": ["parity.md", "results.md", "alma-plus.md"],
-    "Reference": ["api.md"],
+    "Reference": ["cli.md", "api.md"],
 }
 
 
@@ -35,6 +35,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Puts every registered name in the place of its marker."""
     for kind in ("attacks", "distances", "penalties"):
         if f"<!-- every registered {kind} -->" in markdown:
-            homes = dict.fromkeys(target.replace(":", ".") for target in registry.BUILT_IN[kind].values())
+            # Attacks stand at the top of the package; a page names what a reader writes.
+            public = {target: f"almakit.{target.partition(':')[2]}" for target in registry.BUILT_IN["attacks"].values()}
+            homes = dict.fromkeys(public.get(target, target.replace(":", ".")) for target in registry.BUILT_IN[kind].values())
             markdown = markdown.replace(f"<!-- every registered {kind} -->", "\n\n".join(f"::: {home}" for home in homes))
     return markdown

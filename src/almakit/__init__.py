@@ -1,8 +1,9 @@
-"""almakit finds the smallest change that makes an image classifier wrong, measures it in any distance, and proves what it found.
+"""almakit finds the smallest change that makes an image classifier wrong, measures it in any distance, and verifies what it found.
 
 >>> import almakit
 >>> result = almakit.attack(model, x, labels, distance="l2", steps=100)   # the default attack
->>> result = almakit.ALMA(distance="l1", steps=1000)(model, x, labels)    # one by name
+>>> result = almakit.DDN(steps=100)(model, x, labels)                     # every attack is a class here
+>>> run = almakit.evaluate(model, data, attacks=["ddn"], out="runs/a")    # recorded, judged, resumable; almakit.open("runs/a") reads it again
 """
 
 from __future__ import annotations
@@ -13,38 +14,136 @@ from typing import TYPE_CHECKING, Any
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from . import attacks, data, distances, models
+    from .attacks.alm import ALM
     from .attacks.alma import ALMA
-    from .attacks.alma_plus import ALMAPlus
-    from .core import Box, Result, Status
+    from .attacks.alma_prox import ALMAProx
+    from .attacks.apgd import APGD
+    from .attacks.bb import BB
+    from .attacks.cw import CW
+    from .attacks.ddn import DDN
+    from .attacks.deepfool import DeepFool
+    from .attacks.ead import EAD
+    from .attacks.ensemble import Ensemble
+    from .attacks.fab import FAB
+    from .attacks.fmn import FMN
+    from .attacks.lpa import LPA
+    from .attacks.pdgd import PDGD, PDPGD
+    from .attacks.perc_al import PerCAL
+    from .attacks.pgd import PGD
+    from .attacks.search import Search
+    from .attacks.sigma_zero import SigmaZero
+    from .attacks.soft_walk import SoftWalk
+    from .attacks.soft_walk import SoftWalk as ALMAPlus
+    from .attacks.strattack import StrAttack
+    from .attacks.superdeepfool import SuperDeepFool
+    from .core.attack import Attack
+    from .core.domain import Box
+    from .core.result import ImageResult, Result, Status, best_of
     from .distances import check_distance
     from .errors import AlmakitError
+    from .eval.folder import Run
     from .eval.run import evaluate
     from .front import attack
-    from .standard import standard_evaluation
+    from .standard import StandardEvaluation, standard_evaluation
 
-# Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing.
+# Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing. A test holds it to the registry.
 _HOME = {
+    "ALM": "almakit.attacks.alm",
     "ALMA": "almakit.attacks.alma",
-    "ALMAPlus": "almakit.attacks.alma_plus",
+    "ALMAProx": "almakit.attacks.alma_prox",
+    "APGD": "almakit.attacks.apgd",
     "AlmakitError": "almakit.errors",
-    "Box": "almakit.core",
-    "Result": "almakit.core",
-    "Status": "almakit.core",
+    "Attack": "almakit.core.attack",
+    "BB": "almakit.attacks.bb",
+    "Box": "almakit.core.domain",
+    "CW": "almakit.attacks.cw",
+    "DDN": "almakit.attacks.ddn",
+    "DeepFool": "almakit.attacks.deepfool",
+    "EAD": "almakit.attacks.ead",
+    "Ensemble": "almakit.attacks.ensemble",
+    "FAB": "almakit.attacks.fab",
+    "FMN": "almakit.attacks.fmn",
+    "ImageResult": "almakit.core.result",
+    "LPA": "almakit.attacks.lpa",
+    "PDGD": "almakit.attacks.pdgd",
+    "PDPGD": "almakit.attacks.pdgd",
+    "PGD": "almakit.attacks.pgd",
+    "PerCAL": "almakit.attacks.perc_al",
+    "Result": "almakit.core.result",
+    "Run": "almakit.eval.folder",
+    "Search": "almakit.attacks.search",
+    "SigmaZero": "almakit.attacks.sigma_zero",
+    "SoftWalk": "almakit.attacks.soft_walk",
+    "StandardEvaluation": "almakit.standard",
+    "Status": "almakit.core.result",
+    "StrAttack": "almakit.attacks.strattack",
+    "SuperDeepFool": "almakit.attacks.superdeepfool",
     "attack": "almakit.front",
+    "best_of": "almakit.core.result",
     "check_distance": "almakit.distances",
     "evaluate": "almakit.eval.run",
     "standard_evaluation": "almakit.standard",
 }
+_BEFORE = {"ALMAPlus": "SoftWalk"}  # names of before that still work
 _ROOMS = ("attacks", "data", "distances", "models")
 
 __all__ = [
-    "ALMA", "ALMAPlus", "AlmakitError", "Box", "Result", "Status", "__version__", "attack", "attacks", "check_distance", "data", "distances",
-    "evaluate", "models", "standard_evaluation",
+    "ALM",
+    "ALMA",
+    "APGD",
+    "BB",
+    "CW",
+    "DDN",
+    "EAD",
+    "FAB",
+    "FMN",
+    "LPA",
+    "PDGD",
+    "PDPGD",
+    "PGD",
+    "ALMAPlus",
+    "ALMAProx",
+    "AlmakitError",
+    "Attack",
+    "Box",
+    "DeepFool",
+    "Ensemble",
+    "ImageResult",
+    "PerCAL",
+    "Result",
+    "Run",
+    "Search",
+    "SigmaZero",
+    "SoftWalk",
+    "StandardEvaluation",
+    "Status",
+    "StrAttack",
+    "SuperDeepFool",
+    "__version__",
+    "attack",
+    "attacks",
+    "best_of",
+    "check_distance",
+    "data",
+    "distances",
+    "evaluate",
+    "models",
+    "standard_evaluation",
 ]
 
 
+def open(folder: str | Path) -> Run:
+    """The run in a folder, finished or not, to be read: its records, numbers and images. Not in ``__all__``, for it would hide Python's own."""
+    from .eval.folder import Run
+
+    return Run(folder)
+
+
 def __getattr__(name: str) -> Any:
+    name = _BEFORE.get(name, name)
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     if name in _ROOMS:
@@ -53,4 +152,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "open"])

@@ -1,23 +1,64 @@
-"""``almakit.attack``: the default attack in one call."""
+"""``almakit.attack``: any attack, on images as people have them, in one call."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
 
-from .attacks.alma_plus import ALMAPlus
-from .core import Result
+from .attacks import get
+from .core import Attack, Result
 from .core.attack import DistanceLike
 from .core.oracle import Model
+from .data.given import Data, tensors_of
+from .eval.attacktext import text_of
+from .eval.progress import Silent, forwards_per_image, shown
+from .eval.steady import watched
+from .hints import SYNONYMS, wrong_setting
+from .models.load import opened
+
+CALL = tuple(name for name in inspect.signature(Attack.__call__).parameters if name not in ("self", "model", "x", "labels", "targets"))
+"""The options of every attack's call; what else is given is a setting of the attack."""
+FOR_THE_CALL = ("labels", "targets", *CALL)
 
 
-def attack(model: Model, x: Tensor, labels: Tensor | Sequence[int], targets: Tensor | Sequence[int] | None = None, *,
-           distance: DistanceLike = "l2", steps: int = 100, **options: Any) -> Result:
-    """The smallest change of the images ``x`` (B, ...) that makes ``model`` leave ``labels`` (B,), or reach ``targets`` (B,) where given.
+def attack(model: str | Model, x: Data, labels: Tensor | Sequence[int] | None = None, targets: Tensor | Sequence[int] | int | None = None, *,
+           attack: str | Attack = "soft-walk", distance: DistanceLike | None = None, steps: int | None = None, progress: bool | Silent = False,
+           **options: Any) -> Result:  # fmt: skip
+    """The smallest change of the images ``x`` (B, ...) that makes ``model`` leave ``labels`` (B,), or reach ``targets`` (B,), or one class for all.
 
-    ``model`` maps images in [0, 1] to logits. ``distance`` is a name or any function ``f(x, y) -> (B,)``; ``steps`` is the budget of model
-    passes per image. Further options are those of every attack's call: ``box``, ``confidence``, ``batch_size``, ``seed``, ``trace`` ...
+    ``model`` maps images in [0, 1] to logits, or is a model's URI. ``x`` is a tensor, a numpy array, a list of images, or data that bring their labels: a
+    pair (images, labels), a ``DataLoader``, a data set of torch, torchvision or Hugging Face, a pandas frame of paths, a URI.
+    ``attack`` is a name, a text or an attack object, by default the soft walk in l2 with 100 steps. ``distance`` is a name or norm or any function
+    ``f(x, y) -> (B,)``; ``steps`` is the budget of forwards and backwards per image. Further options are the attack's settings (``epsilon=8/255`` of
+    ``attack="pgd"``), ``progress=True``, which shows how it goes, and those of every attack's call: ``box``, ``confidence``,
+    ``batch_size``, ``seed``, ``trace`` ...
     """
-    return ALMAPlus(distance=distance, steps=steps)(model, x, labels, targets, **options)
+    settings = {name: value for name, value in {"distance": distance, "steps": steps, **options}.items() if value is not None and name not in CALL}
+    call = {name: value for name, value in options.items() if name in CALL}
+    for name in settings:
+        if SYNONYMS.get(name) in FOR_THE_CALL:
+            raise wrong_setting("almakit.attack", name, FOR_THE_CALL)
+    built = get(attack, **settings)
+    images, wanted = tensors_of(x, labels)
+    if isinstance(targets, int):
+        targets = [targets] * len(images)
+    with counted(opened(model), built, images, shown(progress)) as asked:
+        return built(asked, images, wanted, targets, **call)
+
+
+@contextmanager
+def counted(model: Model, attack: Attack, x: Tensor, show: Silent) -> Iterator[Model]:
+    """The model while ``show`` tells how many forwards the images ``x`` (B, ...) have had, of about as many as the attack's settings say."""
+    if type(show) is Silent or not callable(model) or not len(x):
+        yield model
+        return
+    show.begin(text_of(attack), 0, len(x))
+    try:
+        yield watched(model, forwards_per_image(show.inside, attack, len(x)))
+        show.advance(len(x))
+    finally:
+        show.end()

@@ -6,18 +6,19 @@ and ``almakit.trackers``; a name given there wins over nothing: built-in names c
 
 from __future__ import annotations
 
-import difflib
+import re
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
 from .errors import Unavailable, UnknownName
+from .hints import meant
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "attacks": {
         "alma": "almakit.attacks.alma:ALMA",
-        "alma-plus": "almakit.attacks.alma_plus:ALMAPlus",
+        "soft-walk": "almakit.attacks.soft_walk:SoftWalk",
         "ddn": "almakit.attacks.ddn:DDN",
         "fmn": "almakit.attacks.fmn:FMN",
         "ead": "almakit.attacks.ead:EAD",
@@ -73,6 +74,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
 }
 
+# Names of before that still work; what they are called now is what is listed.
+ALIASES: dict[str, dict[str, str]] = {"attacks": {"alma-plus": "soft-walk"}}
+
 SINGULAR = {"attacks": "attack", "distances": "distance", "penalties": "penalty", "bridges": "library of attacks", "trackers": "tracker"}
 
 
@@ -87,8 +91,21 @@ def names(kind: str) -> list[str]:
     return [*built_in, *sorted(set(_plugins(kind)) - set(built_in))]
 
 
-def get(kind: str, name: str) -> Any:
+def canonical(kind: str, name: str | float) -> str:
+    """The known name that one as people write it stands for: ``Linf``, ``l_2``, ``2``, ``inf``; ``DDN``, ``alma_plus``. Others come back as they are."""
+    text = f"l{name:g}" if not isinstance(name, str) else name.strip()
+    if text in BUILT_IN[kind] or text in _plugins(kind):
+        return text
+    plain = re.sub(r"[-_ ]", "", text.lower()).replace("∞", "inf").replace("infinity", "inf")
+    if kind == "distances" and re.fullmatch(r"l?(\d+|inf)(\.0)?", plain):
+        plain = "l" + plain.removeprefix("l").removesuffix(".0")
+    meanings = {known: known for known in names(kind)} | ALIASES.get(kind, {})
+    return next((meaning for known, meaning in meanings.items() if re.sub(r"[-_ ]", "", known.lower()) == plain), text)
+
+
+def get(kind: str, name: str | float) -> Any:
     """The object behind a name; an unknown name is answered with the nearest known ones."""
+    name = canonical(kind, name)
     if name in BUILT_IN[kind]:
         module, attribute = BUILT_IN[kind][name].split(":")
         return getattr(import_module(module), attribute)
@@ -102,7 +119,4 @@ def get(kind: str, name: str) -> Any:
                 f"the {SINGULAR[kind]} {name!r} comes from the package {whose}, which cannot be loaded ({type(error).__name__}: {error}); "
                 "update or uninstall that package."
             ) from error
-    known = names(kind)
-    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}."
-    raise UnknownName(f"there is no {SINGULAR[kind]} called {name!r}; {hint}")
+    raise UnknownName(f"there is no {SINGULAR[kind]} called {name!r}; {meant(name, [*names(kind), *ALIASES.get(kind, {})])}")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from . import registry
 from .attacks import get
 from .attacks.ensemble import Ensemble
 from .core import Result
 from .core.oracle import Model
+from .data.given import Data, tensors_of
 from .errors import BadInput, UnknownName
+from .eval.progress import Silent, shown
+from .front import CALL, counted
+from .hints import wrong_setting
+from .models.load import opened
 
 # An ensemble that was published under a name is never changed: another composition is another version. A test holds these lines.
 # fmt: off
@@ -37,12 +43,6 @@ ENSEMBLES: dict[str, dict[str, tuple[str, ...]]] = {
 CURRENT = "almakit-standard-v1"
 
 
-def distance_of(norm: str | float) -> str:
-    """``linf`` for ``"Linf"``, ``"linf"``, ``float("inf")`` and so on."""
-    text = str(norm).lower()
-    return text if text.startswith("l") else f"l{text.removesuffix('.0')}"
-
-
 @dataclass(frozen=True)
 class Standard(Ensemble):
     """A standard ensemble as an attack: ``almakit:standard-v1(distance=linf)`` in a text."""
@@ -57,9 +57,9 @@ class Standard(Ensemble):
         """The ensemble of a norm."""
         if version not in ENSEMBLES:
             raise UnknownName(f"there is no standard ensemble called {version!r}; known: {', '.join(ENSEMBLES)}.")
-        members = ENSEMBLES[version].get(distance := distance_of(norm))
+        members = ENSEMBLES[version].get(distance := registry.canonical("distances", norm))
         if members is None:
-            raise BadInput(f"{version} is defined for {', '.join(ENSEMBLES[version])}, not for {norm!r}; for other distances take alma-plus.")
+            raise BadInput(f"{version} is defined for {', '.join(ENSEMBLES[version])}, not for {norm!r}; for other distances take soft-walk.")
         return cls(attacks=tuple(get(member) for member in members), version=version, norm=distance)
 
     @classmethod
@@ -76,53 +76,39 @@ class Standard(Ensemble):
         return f"almakit:{self.version.removeprefix('almakit-')}", {"distance": self.norm}
 
 
-@dataclass(frozen=True, eq=False)
-class StandardEvaluation:
-    """What the standard ensemble found: ``result`` with one row per image, and robust accuracy at any radius."""
+@dataclass(frozen=True, eq=False, repr=False)
+class StandardEvaluation(Result):
+    """What the standard ensemble of a ``norm`` found: a ``Result`` that says which ``version`` it is of."""
 
-    version: str
-    norm: str
-    result: Result
-
-    @property
-    def adversarials(self) -> Tensor:
-        """(B, ...) the nearest verified adversarial image of each, the image itself where there is none."""
-        return self.result.adversarials
-
-    @property
-    def distances(self) -> Tensor:
-        """(B,) 0 where the model is wrong from the start, infinite where nothing was found."""
-        return self.result.distances
-
-    @property
-    def clean_accuracy(self) -> float:
-        """The share of images classified as their label."""
-        return self.robust_accuracy(0.0)
-
-    def robust_accuracy(self, eps: float) -> float:
-        """The share of images with no verified adversarial image within ``eps``: 1/B #{i: d_i > eps}."""
-        if not eps >= 0:
-            raise BadInput(f"eps={eps!r}: a radius is 0 or more.")
-        return float((self.distances.double() > eps).double().mean()) if len(self.result) else float("nan")
-
-    def curve(self, epsilons: Sequence[float]) -> list[tuple[float, float]]:
-        """(eps, robust accuracy) for each radius."""
-        return [(float(eps), self.robust_accuracy(eps)) for eps in epsilons]
+    version: str = CURRENT
+    norm: str = "linf"
 
     def __repr__(self) -> str:
         return (
-            f"StandardEvaluation({self.version}, {self.norm}, {len(self.result)} images: clean accuracy {self.clean_accuracy:.2%}, "
-            f"success {self.result.success_rate:.2%}, median distance {self.result.median:.4g})"
+            f"StandardEvaluation({self.version}, {self.norm}, {len(self)} images: clean accuracy {self.clean_accuracy:.2%}, "
+            f"success {self.success_rate:.2%}, median distance {self.median:.4g})"
         )
 
 
-def standard_evaluation(model: Model, x: Tensor, y: Tensor | Sequence[int], norm: str | float = "Linf", bs: int = 250, *, version: str = CURRENT,
-                        **options: Any) -> StandardEvaluation:  # fmt: skip
+def standard_evaluation(model: str | Model, x: Data, y: Tensor | Sequence[int] | None = None, norm: str | float = "Linf", bs: int = 250, *,
+                        version: str = CURRENT, progress: bool | Silent = False, **options: Any) -> StandardEvaluation:  # fmt: skip
     """Attacks the images ``x`` (B, ...) in [0, 1] with labels ``y`` (B,) by the standard ensemble of ``norm``; robust accuracy is read off at any radius.
 
-    ``model`` maps images to logits; ``bs`` images go through it at a time. The ensemble takes the smallest verified change of each image over its
+    ``model`` and ``x`` may have all the forms ``almakit.attack`` takes;
+    ``bs`` images go through it at a time. The ensemble takes the smallest verified change of each image over its
     attacks; there is no epsilon to choose beforehand. Say the version with the number: "almakit-standard-v1, Linf, eps = 8/255: 52.3 %".
+    ``progress=True`` shows how it goes and how long it will take.
     ``options`` are those of every attack's call (``seed``, ``trace``, ``check``); the number is comparable with their defaults.
     """
+    if "eps" in options or "epsilon" in options:
+        given = options.get("eps", options.get("epsilon"))
+        raise BadInput(f"standard_evaluation takes no radius, it answers for all of them: standard_evaluation(...).robust_accuracy({given!r}).")
+    for name in options:
+        if name not in CALL:
+            raise wrong_setting("almakit.standard_evaluation", name, ["norm", "bs", "version", "progress", *CALL])
     attack = Standard.of(norm, version)
-    return StandardEvaluation(version, attack.norm, attack(model, x, y, batch_size=bs, **options))
+    images, labels = tensors_of(x, y)
+    size = options.pop("batch_size", bs)
+    with counted(opened(model), attack, images, shown(progress)) as asked:
+        found = attack(asked, images, labels, batch_size=size, **options)
+    return StandardEvaluation(**{f.name: getattr(found, f.name) for f in fields(found)}, version=version, norm=attack.norm)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from attacks.small_problem import LABELS, MODEL, SECOND, SHAPE, X, fools, traced
 from closed_form.linear import random_problem, smallest
+from laws.models import RowWise
 from torch import Tensor
 
 from almakit import attacks
-from almakit.attacks.cw import CW
+from almakit.attacks.cw import CW, bend, saturated
 from almakit.errors import AlmakitError
 
 
@@ -106,3 +107,26 @@ def test_refusals() -> None:
     for settings, words in [({"searches": 0}, "at least one search"), ({"rate": 0.0}, "must be positive"), ({"steps": 0}, "at least 1")]:
         with pytest.raises(AlmakitError, match=words):
             CW(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["cw", "cw(steps=1000, searches=4)", "cw(distance=linf, steps=1000, searches=5)", "cw(distance=l1, steps=1000, searches=5)"])
+def test_binary_images_do_not_read_as_robust(text: str) -> None:
+    """All values lie where tanh is flat: the loss stands still long before anything was tried."""
+    model = RowWise((1, 8, 8)).eval()
+    x = (torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)) > 0.5).float()
+    labels = model(x).argmax(1)
+    result = attacks.get(text)(model, x, labels)
+    assert result.success_rate == 1
+    if "distance" not in text:
+        whole = attacks.get(text.replace("cw", "cw(abort_early=false)") if text == "cw" else text.replace(")", ", abort_early=false)"))(model, x, labels)
+        assert bool((result.distances <= 1.01 * whole.distances).all()) and int(result.forwards.sum()) < int(whole.forwards.sum())
+
+
+def test_grey_images_stop_as_before() -> None:
+    """Saturation is measured, not guessed: an image with values inside the box is not held back."""
+    model = RowWise((1, 8, 8)).eval()
+    x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    slope = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert not bool(saturated(slope, bend(torch.atanh(2 * x - 1))).any())
+    assert bool(saturated(slope, bend(torch.full_like(x, 7.25))).all()) and not bool(saturated(0 * slope, bend(torch.full_like(x, 7.25))).any())
+    assert int(attacks.get("cw(steps=500)")(model, x, model(x).argmax(1)).forwards.max()) < 9 * 500

@@ -104,7 +104,7 @@ def test_texts_become_attacks() -> None:
     assert attacks.get("alma(distance=l1, steps=7, epsilon=0.2, ema=false)") == ALMA(distance="l1", steps=7, epsilon=0.2, ema=False)
     made = ALMA(steps=3)
     assert attacks.get(made) is made and "alma" in attacks.names()
-    with pytest.raises(BadInput, match="alma has no setting 'step'; its settings are distance, steps, epsilon"):
+    with pytest.raises(BadInput, match=r"alma has no setting 'step'; did you mean steps.*Its settings are distance, steps, epsilon"):
         attacks.get("alma(step=3)")
     with pytest.raises(UnknownName, match="there is no attack called 'allma'; did you mean alma"):
         attacks.get("allma(steps=3)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from closed_form.linear import random_problem, smallest
+from laws.models import Counted, RowWise
 from torch import Tensor
 
 from almakit import attacks
@@ -56,6 +57,22 @@ def test_counts_and_the_stop() -> None:
     # The plane through the crossing is 2 % past the boundary: its nearest point is adversarial and ends the attack at the third query.
     assert published.forwards.tolist() == [4] * 4 and published.backwards.tolist() == [6] * 4
     assert int(SuperDeepFool(steps=4)(model, x, labels).forwards.max()) <= 8
+
+
+@pytest.mark.parametrize("budget", [78, 85, 90, 100])
+def test_no_backward_row_goes_uncounted_in_a_batch(budget: int) -> None:
+    """Images take one plane or nine at a step, so that their budgets end at different moments of one query."""
+    model = RowWise((3, 5, 5), classes=12)
+    x = torch.rand(24, 3, 5, 5, generator=torch.Generator().manual_seed(7))
+    labels = model.eval()(x).argmax(1)
+    counted = Counted(model)
+    result = SuperDeepFool()(model, x, labels, budget=budget, check=False)
+    counted.remove()
+    assert counted.backwards == int(result.backwards.sum()) and counted.forwards == int(result.forwards.sum())
+    assert int(result.backwards.max()) <= budget and len(set(result.backwards.tolist())) > 1
+    for row in (0, 11, 23):
+        alone = SuperDeepFool()(model, x[row : row + 1], labels[row : row + 1], budget=budget)
+        assert torch.equal(alone.adversarials[0], result.adversarials[row]) and int(alone.backwards) == int(result.backwards[row])
 
 
 @pytest.mark.parametrize("setting", ["candidates=1", "overshoot=-0.1", "gain=1", "gain=-0.1", "pull_back=-1", "damping=0", "patience=0"])

@@ -17,7 +17,7 @@ from almakit.bridges.attackbench import as_function
 from almakit.bridges.foolbox import FoolboxAttack
 from almakit.bridges.library import library
 from almakit.core import Status
-from almakit.errors import AlmakitError, Unavailable
+from almakit.errors import AlmakitError, BadInput, Unavailable
 from almakit.eval.attacktext import describe, text_of
 
 TEXTS = [
@@ -155,6 +155,43 @@ def test_foolbox_drives_ours_with_other_bounds(digits: tuple[torch.nn.Module, Te
     fmodel = foolbox.PyTorchModel(model, bounds=(0, 1)).transform_bounds((-1, 1))
     raw, _, success = FoolboxAttack("alma(distance=l2, steps=40)")(fmodel, 2 * x - 1, labels, epsilons=None)
     assert bool(success.all()) and float(raw.min()) >= -1 and float(raw.max()) <= 1
+
+
+@pytest.mark.parametrize("targets", [torch.arange(40) % 10, torch.tensor([0]), torch.tensor([-1, 0]), torch.tensor([99, 1]), torch.tensor([0.5, 1.0])])
+def test_targets_that_do_not_fit_are_a_sentence(digits: tuple[torch.nn.Module, Tensor, Tensor], targets: Tensor) -> None:
+    model, x, _ = digits
+    fmodel = foolbox.PyTorchModel(model, bounds=(0, 1))
+    with pytest.raises(BadInput, match="target"):
+        FoolboxAttack("alma(distance=l2, steps=5)").run(fmodel, x[:2], foolbox.criteria.TargetedMisclassification(targets))
+    with pytest.raises(BadInput, match="target"):
+        as_function("alma(distance=l2, steps=5)")(model, x[:2], targets, targeted=True)
+
+
+def test_foolbox_starting_points(digits: tuple[torch.nn.Module, Tensor, Tensor]) -> None:
+    """As foolbox's tests of the targeted FMN pass them: images of the target classes."""
+    model, x, labels = digits
+    fmodel = foolbox.PyTorchModel(model, bounds=(0, 1))
+    targets = labels.roll(1)
+    moved = targets != labels
+    x, labels, targets, start = x[moved], labels[moved], targets[moved], x.roll(1, 0)[moved]
+    aim = foolbox.criteria.TargetedMisclassification(targets)
+    attack, plain = FoolboxAttack("ddn(steps=40)"), get("ddn(steps=40)")(model, x, labels, targets)
+    raw, _, success = attack(fmodel, x, aim, epsilons=None, starting_points=start)
+    found = plain.success
+    assert torch.equal(raw[found], plain.adversarials[found]) and torch.equal(raw[~found], start[~found]) and 0 < int(found.sum()) < len(found)
+    assert bool(success.all()) and torch.equal(attack.result.forwards, plain.forwards + 1) and bool(attack.result.success.all())
+    # With one step nothing is found: the starting points are what is left.
+    raw, _, success = FoolboxAttack("ddn(steps=1)")(fmodel, eagerpy.astensor(x), aim, epsilons=None, starting_points=eagerpy.astensor(start))
+    assert torch.equal(raw.raw, start) and bool(success.raw.all())
+    # Near ones win, ones that do not reach the target never do, and those of an attack at a fixed radius stay inside it.
+    raw, _, _ = attack(fmodel, x, aim, epsilons=None, starting_points=x)
+    assert torch.equal(raw, plain.adversarials)
+    fixed = FoolboxAttack("pgd(distance=l2, epsilon=0.01, steps=2)")
+    fixed(fmodel, x, aim, epsilons=None, starting_points=start)
+    assert not bool((fixed.result.distances[fixed.result.distances.isfinite()] > 0.0101).any())
+    for points, sentence in ((x[:1], "one point per image"), (2 * x, "outside the box"), ("near", "not a str")):
+        with pytest.raises(BadInput, match=sentence):
+            attack(fmodel, x, aim, epsilons=None, starting_points=points)
 
 
 def test_adv_libs_call_drives_ours(digits: tuple[torch.nn.Module, Tensor, Tensor]) -> None:

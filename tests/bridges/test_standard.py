@@ -53,7 +53,7 @@ def test_it_is_at_least_as_good_as_its_first_member_and_costs_more(evaluated) ->
     """The later members start from what the first has found, so only the first is the same alone."""
     model, x, labels, found = evaluated
     alone = get(standard.ENSEMBLES["almakit-standard-v1"]["l2"][0])(model, x, labels, batch_size=4)
-    assert bool((found.distances <= alone.distances).all()) and int(found.result.forwards.sum()) > 2 * int(alone.forwards.sum())
+    assert bool((found.distances <= alone.distances).all()) and int(found.forwards.sum()) > 2 * int(alone.forwards.sum())
     with torch.no_grad():
         assert bool((model(found.adversarials).argmax(1) != labels).all())
 

@@ -83,7 +83,7 @@ def test_without_out_the_folder_is_named_after_the_run(source, tmp_path, monkeyp
     ("arguments", "code", "words"),
     [
         (["run"], 2, "give --model"),
-        (["run", "--model", "mnist/smallcnn", "--data", "mnist"], 2, "give --attack"),
+        (["run", "--model", "mnist/smallcnn", "--attack", "ddn"], 2, "give --data"),
         (["run", "--model", "x", "--data", "mnist", "--attack", "alma(stps=3)"], 2, "has no setting 'stps'"),
         (["run", "--model", "x", "--data", "mnist", "--attack", "alna"], 2, "did you mean alma"),
         (["run", "--model", "mnist/smalcnn", "--data", "mnist-demo", *ONE], 2, "did you mean mnist/smallcnn"),

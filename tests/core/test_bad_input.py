@@ -43,7 +43,7 @@ BEFORE_THE_MODEL: dict[str, tuple[dict[str, Any], str]] = {
     "inf": ({"x": spoilt(2, float("inf"))}, "image 2 contains NaN or infinite values"),
     "bytes": ({"x": (X * 255).byte()}, r"images are torch.uint8; convert to floats in \[0, 1\], e.g. x.float\(\) / 255"),
     "complex": ({"x": X.to(torch.complex64)}, "images are torch.complex64; convert to floats"),
-    "numpy": ({"x": X.numpy()}, r"images must be a torch tensor of shape \(batch, ...\), not ndarray; use torch.as_tensor"),
+    "an object": ({"x": object()}, "data are a name, a pair|images are a tensor, a numpy array or a list of images, not a object"),
     "no batch": ({"x": X.flatten()}, r"images must have a batch dimension.*use x.unsqueeze\(0\)"),
     "no pixels": ({"x": X[:, :, :0]}, "have no pixels"),
     "float labels": ({"labels": LABELS.float()}, "labels are torch.float32; they must be integer class indices"),
@@ -60,7 +60,10 @@ BEFORE_THE_MODEL: dict[str, tuple[dict[str, Any], str]] = {
     "no budget": ({"budget": 0}, "budget=0: give a whole number, at least 1"),
     "half a budget": ({"budget": 2.5}, "budget=2.5: give a whole number"),
     "negative batch size": ({"batch_size": -1}, "batch_size=-1: give a whole number, at least 1"),
-    "negative confidence": ({"confidence": -0.1}, "confidence=-0.1: the logit lead demanded must be 0 or more"),
+    "negative confidence": ({"confidence": -0.1}, "confidence=-0.1: the logit lead demanded must be a finite number, 0 or more"),
+    "confidence as text": ({"confidence": "1"}, "confidence='1': the logit lead demanded must be a finite number"),
+    "infinite confidence": ({"confidence": float("inf")}, "confidence=inf: the logit lead demanded must be a finite number"),
+    "images without values": ({"x": X.to("meta")}, "the images are on the device meta, which holds shapes and no values"),
     "confidence that is no number": ({"confidence": float("nan")}, "confidence=nan"),
 }
 
@@ -73,6 +76,35 @@ def test_refused_before_the_model_is_called(case: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         almakit.attack(spy, **arguments)
     assert spy.calls == 0
+
+
+@pytest.mark.parametrize(("settings", "sentence"), [
+    ({"mask": [True, False]}, r"the mask must be a boolean tensor, not a list; use torch.as_tensor\(mask, dtype=torch.bool\)"),
+    ({"mask": X[0].numpy() > 0.5}, "the mask must be a boolean tensor, not a ndarray"),
+    ({"mask": X}, r"the mask must be boolean .* use mask.bool\(\)"),
+    ({"lo": torch.zeros(1, 4, 4)}, r"the box's lo is one finite number for all pixels, not a tensor of shape \(1, 4, 4\)"),
+    ({"hi": torch.tensor(1.0)}, r"the box's hi is one finite number for all pixels, not a tensor of shape \(\)"),
+    ({"lo": "0"}, "the box's lo is one finite number for all pixels, not '0'"),
+    ({"hi": float("inf")}, "the box's hi is one finite number for all pixels, not inf"),
+    ({"lo": float("nan")}, "the box's lo is one finite number"),
+    ({"lo": None}, "the box's lo is one finite number"),
+    ({"bits": "8"}, "bits='8' is no bit depth"),
+    ({"bits": 8.5}, "bits=8.5 is no bit depth"),
+    ({"bits": True}, "bits=True is no bit depth"),
+])
+def test_a_box_that_is_none_is_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        Box(**settings)
+
+
+def test_a_model_without_values_is_refused() -> None:
+    for module in (nn.Linear(16, 5, device="meta"), nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16, affine=False, device="meta"))):
+        with pytest.raises(BadModel, match="the model's weights are on the device meta, which holds shapes and no values"):
+            ALMA(steps=5)(module, X, LABELS)
+        with pytest.raises(BadModel, match="on the device meta"):
+            almakit.evaluate(module, (X, LABELS), ["ddn(steps=2)"], preflight=False)
+    with pytest.raises(AlmakitError, match="the device 'meta' holds shapes and no values, so nothing can be attacked on it"):
+        almakit.evaluate(Spy(), (X, LABELS), ["ddn(steps=2)"], preflight=False, device="meta")
 
 
 def test_a_box_of_ones_own_is_named_in_the_sentence() -> None:
@@ -141,7 +173,7 @@ def test_what_only_the_models_output_can_show() -> None:
     after_one_call(lambda x: x, r"must return logits of shape \(batch, classes\); for 3 images it returned shape \(3, 1, 4, 4\)")
     after_one_call(lambda x: x.flatten(1).sum(1), r"it returned shape \(3,\)")
     after_one_call(lambda x: x.flatten(1)[:2], r"for 3 images it returned shape \(2, 16\)")
-    after_one_call(lambda x: {"logits": x}, "it returned a dict. Wrap it in a function that returns the logits alone")
+    after_one_call(lambda x: {"scores": x}, "it returned a dict. Wrap it in a function that returns the logits alone")
     after_one_call(lambda x: x.flatten(1)[:, :1], r"the model returns a single logit; stack \(-z/2, z/2\)")
     after_one_call("resnet", "the model is a str; give a torch module or a function from images to logits")
     after_one_call(lambda x: model(x).detach(), "the model's logits carry no gradient", model.eval()(X).argmax(1))

@@ -82,7 +82,7 @@ def test_contains_is_exact() -> None:
 
 @pytest.mark.parametrize(("settings_", "sentence"), [
     ({"lo": 1.0, "hi": 1.0}, "the box needs lo < hi"),
-    ({"lo": float("nan")}, "the box needs lo < hi"),
+    ({"lo": float("nan")}, "the box's lo is one finite number"),
     ({"bits": 0}, "bits=0 is no bit depth; use 1 to 16"),
     ({"bits": 17}, "bits=17 is no bit depth"),
     ({"mask": torch.ones(3)}, "the mask must be boolean"),

@@ -15,7 +15,7 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```(?P<kind>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = ["index", "quickstart", "standard", "add-distance", "add-attack", "add-model", "add-data", "bridges", "trackers"]
+PAGES = ["index", "quickstart", "standard", "brackets", "add-distance", "add-attack", "add-model", "add-data", "bridges", "trackers"]
 NOTEBOOKS = ["first-evaluation", "own-distance", "compare-libraries"]
 
 

@@ -20,7 +20,7 @@ from almakit.eval.engines import ahead
 from almakit.eval.failures import CalledOff
 from almakit.eval.run import evaluate
 from almakit.eval.spec import RunSpec
-from almakit.eval.steady import stoppable
+from almakit.eval.steady import stop_when, watched
 from almakit.eval.transfer import to_device, to_host
 
 
@@ -167,7 +167,7 @@ def test_a_model_can_be_called_off() -> None:
     x = images(4)[0]
     for model in (Net(), lambda x: Net()(x)):
         event.clear()
-        stopped = stoppable(model, event)
+        stopped = watched(model, stop_when(event))
         assert torch.equal(stopped(x), model(x))
         event.set()
         with pytest.raises(CalledOff):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from eval.small_runs import Net, images, small_run
 from fuzz.amount import examples, outcome
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from almakit.errors import AlmakitError
@@ -95,6 +95,7 @@ def readable(folder: Path, expected: list[object]) -> None:
 
 
 @examples(60)
+@example(damages=[("cell", 703, 0)])  # a word where a chunk's number was
 @given(damages=st.lists(harms, min_size=1, max_size=2))
 def test_any_damage_to_a_run_folder(damages, whole, tmp_path_factory):
     expected = numbers(whole)

@@ -31,22 +31,24 @@ class RowWise(nn.Module):
 
 
 class Counted:
-    """Counts what passes through a module: rows forward, rows backward, and rows whose gradient was not zero."""
+    """Counts what passes through a module: rows forward, rows backward, and backward passes through the first call."""
 
     def __init__(self, model: nn.Module):
-        self.forwards = self.backwards = self.used = 0
+        self.forwards = self.backwards = self.calls = self.passes_of_first = 0
         self.handles = [model.register_forward_pre_hook(self._before), model.register_forward_hook(self._after)]
 
     def _before(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.forwards += len(inputs[0])
 
     def _after(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        self.calls += 1
         if output.requires_grad:
-            output.register_hook(self._backward)
+            first = self.calls == 1
+            output.register_hook(lambda gradient: self._backward(gradient, first))
 
-    def _backward(self, gradient: Tensor) -> None:
+    def _backward(self, gradient: Tensor, first: bool) -> None:
         self.backwards += len(gradient)
-        self.used += int((gradient.flatten(1) != 0).any(1).sum())
+        self.passes_of_first += first
 
     def remove(self) -> None:
         for handle in self.handles:

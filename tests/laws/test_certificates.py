@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from almakit import attacks, data, models
+from almakit.certify import certified_radius
 from almakit.core import Status
-from almakit.train.bounds import certified_radius
 
 NAME, COUNT = "mnist/smallcnn-tiny-ibp", 48
 MINIMAL = ("alma-plus(distance=linf, steps=100)", "fmn(distance=linf, steps=100)", "pdpgd(distance=linf, steps=100)", "fab(distance=linf, steps=20)",
@@ -18,7 +18,7 @@ MINIMAL = ("alma-plus(distance=linf, steps=100)", "fmn(distance=linf, steps=100)
 def certified() -> tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor]:
     model = models.load(NAME)
     x, labels = data.load("mnist", limit=COUNT).tensors()
-    return model, x, labels, certified_radius(model, x, labels)
+    return model, x, labels, certified_radius(model, x, labels, method="ibp")
 
 
 def test_the_certificate_is_not_vacuous(certified: tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
@@ -38,6 +38,25 @@ def test_no_attack_succeeds_below_the_certified_radius(
     assert bool((result.distances.double()[attacked] >= radius[attacked]).all())
     # An image that is wrong already has no certificate.
     assert bool((radius[~attacked] == 0).all())
+
+
+OTHER_NORMS = {
+    "l2": ("alma-plus(distance=l2, steps=50)", "ddn(steps=50)", "fmn(distance=l2, steps=50)", "deepfool(distance=l2)"),
+    "l1": ("alma-plus(distance=l1, steps=50)", "fmn(distance=l1, steps=50)", "ead(steps=90)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+@pytest.mark.parametrize("name", [NAME, "mnist/mlp-2x100"])
+def test_no_attack_succeeds_below_a_radius_in_other_norms(norm: str, name: str) -> None:
+    model = models.load(name)
+    x, labels = data.load("mnist", limit=10).tensors()
+    radius = certified_radius(model, x, labels, norm, "ibp" if name == NAME else "crown")
+    assert float(radius.median()) > 0
+    for text in OTHER_NORMS[norm]:
+        result = attacks.get(text)(model, x, labels)
+        attacked = result.status != Status.ALREADY_WRONG
+        assert bool((result.distances.double()[attacked] >= radius[attacked]).all()), text
 
 
 def test_attacks_at_the_radius_itself_find_nothing_and_far_beyond_it_something(

@@ -72,32 +72,47 @@ def test_a_torn_exported_program_is_a_sentence(tmp_path: Path) -> None:
         models.load(str(tmp_path / "torn.pt2"))
 
 
-@pytest.mark.parametrize(
-    ("uri", "package", "message"),
-    [
-        ("torchvision:resnet50", "torchvision", "the build that belongs to your torch"),
-        ("timm:resnet50", "timm", "pip install timm"),
-        ("hf:owner/model", "transformers", "pip install transformers"),
-        ("robustbench:cifar10/Linf/Carmon2019Unlabeled", "robustbench", "pip install git"),
-    ],
-)
-def test_a_library_that_cannot_be_imported_says_what_to_install(
+LIBRARIES = [
+    ("torchvision:resnet50", "torchvision", "pip install torchvision"),
+    ("timm:resnet50", "timm", "pip install timm"),
+    ("hf:owner/model", "transformers", "pip install transformers"),
+    ("robustbench:cifar10/Linf/Carmon2019Unlabeled", "robustbench", "pip install git"),
+]
+
+
+@pytest.mark.parametrize(("uri", "package", "message"), LIBRARIES)
+def test_a_library_that_cannot_be_imported_names_the_torch_it_must_be_built_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, package: str, message: str
 ) -> None:
-    """As torchvision does beside a torch it was not built for: RuntimeError, not ImportError."""
+    """As torchvision does beside a torch it was not built for: RuntimeError, not ImportError. The extra would bring the same one again."""
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(Unavailable, match=f"{package} cannot be imported .operator torchvision::nms does not exist.*{message}"):
+    with pytest.raises(Unavailable, match=f"{package} is installed but does not go with torch .*operator torchvision::nms does not exist") as caught:
         models.load(uri)
+    assert "almakit[zoo]" not in str(caught.value) and "built for it" in str(caught.value)
 
 
-def test_a_library_that_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "robustbench", None)
-    with pytest.raises(Unavailable, match=r"robustbench .*pip install git.*almakit\[zoo\]"):
-        models.load("robustbench:cifar10/Linf/Standard")
+def test_a_library_that_lacks_another_names_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "timm").mkdir()
+    (tmp_path / "timm" / "__init__.py").write_text("import something_it_needs\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] == "timm"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(Unavailable, match="timm is installed but lacks something_it_needs: pip install something_it_needs"):
+        models.load("timm:resnet50")
+
+
+@pytest.mark.parametrize(("uri", "package", "message"), LIBRARIES)
+def test_a_library_that_is_missing_says_so(monkeypatch: pytest.MonkeyPatch, uri: str, package: str, message: str) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(Unavailable, match=f"{package} is not installed: {message}") as caught:
+        models.load(uri)
+    assert ("almakit[zoo]" in str(caught.value)) == (package != "robustbench"), "an extra is named where it brings the library, and only there"
 
 
 def test_robustbench_names_have_three_parts() -> None:
@@ -152,3 +167,30 @@ def test_foreign_models_normalise_inside_and_unpickle_only_when_trusted(
     if module == "timm":
         with pytest.raises(UnknownName, match="timm has no model 'other'"):
             models.load("timm:other")
+
+
+def test_a_zoo_models_preprocessing_is_taken_over_and_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Photos of any size are cut to the size the model was made for, its normalisation is folded in; a resume says nothing of it."""
+    from PIL import Image
+
+    import almakit
+
+    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)).state_dict(), tmp_path / "weights.pt")
+    (tmp_path / "timm.py").write_text(f"FILE = {str(tmp_path / 'weights.pt')!r}\n{STAND_INS['timm']}")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] == "timm"]:
+        monkeypatch.delitem(sys.modules, name)
+    for number in range(4):
+        (tmp_path / "photos" / "cat").mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (7 + number, 9), (40 * number, 90, 10)).save(tmp_path / "photos" / "cat" / f"{number}.png")
+
+    def evaluate() -> tuple[almakit.Run, str]:
+        run = almakit.evaluate("timm:tiny", f"folder:{tmp_path / 'photos'}", "ddn(steps=3)", out=tmp_path / "run", progress=True)
+        return run, capsys.readouterr().err
+
+    run, said = evaluate()
+    assert run.originals().shape == (4, 3, 2, 2)
+    assert said.count("timm:tiny normalises inside (mean 0.5 0.5 0.5, std 0.2 0.2 0.2): images are given in [0, 1].") == 1
+    assert said.count("Photos are cut to 2 x 2, the size the model was made for.") == 1
+    assert "normalises" not in evaluate()[1]
+    assert "normalises" in models.load("timm:tiny").preprocessing and models.load("mnist/smallcnn-tiny").preprocessing is None

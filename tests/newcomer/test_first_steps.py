@@ -213,7 +213,7 @@ MISTAKES: list[tuple[str, Callable[[Path], None] | None, list[str], int, str]] =
     ("the attack is misspelt", None, with_("--attack", "amla(steps=5)"), 2, "did you mean alma"),
     ("a setting is misspelt", None, with_("--attack", "ddn(step=5)"), 2, "its settings are"),
     ("a distance the attack does not do", None, with_("--attack", "ddn(distance=l1)"), 2, "ddn"),
-    ("no attack at all", None, ["run", "--model", "my_model.py:build", "--data", "folder:photos"], 2, "give --attack"),
+    ("no data at all", None, ["run", "--model", "my_model.py:build"], 2, "give --data"),
     ("a fixed-radius attack without its radius", None, with_("--attack", "pgd(steps=5)"), 2, "epsilon"),
     ("the folder holds another run", another_run, with_("--attack", "ddn(steps=6)"), 1, "holds another run"),
     ("a report of nothing", None, ["report", "runs/none"], 1, "runs/none"),

@@ -109,7 +109,7 @@ def test_bash_completes_verbs_flags_and_names() -> None:
     assert set(completed("almakit", "")) >= set(VERBS)
     assert completed("almakit", "com") == ["compare", "completion"]
     assert "--attack" in completed("almakit", "run", "--a") and "--shard" not in completed("almakit", "run", "--a")
-    assert completed("almakit", "run", "--attack", "alma-pl") == ["alma-plus"]
+    assert completed("almakit", "run", "--attack", "soft-") == ["soft-walk"]
     assert completed("almakit", "run", "--dtype", "float") == ["float32", "float64", "float16"]
     assert set(completed("almakit", "ls", "")) >= {"attacks", "distances", "models", "data"}
     assert "mnist/smallcnn-tiny" in completed("almakit", "run", "--model", "mnist/")

@@ -77,7 +77,7 @@ def test_certified_training_certifies() -> None:
     recipe = replace(SHORT, kind="ibp", epochs=6, batch_size=25, learning_rate=3e-3, weight_decay=0.0, shift=0, options={"radius": 0.01, "end": 0.5})
     certified = train.train(recipe, limit=1000, test_limit=300)
     ordinary = train.train(replace(recipe, kind="regular", options={}), limit=1000, test_limit=300)
-    from almakit.train.bounds import verified
+    from almakit.certify import verified
 
     x, labels = data.load("mnist", limit=300).tensors()
     share = float(verified(ordinary.model, x, labels, 0.01).double().mean())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
+from typing import Any
 
 from .. import registry
 from ..core import Attack
 from ..errors import BadInput
+from ..hints import wrong_setting
 from .expression import Call, Value, parse
 
 __all__ = ["get", "names"]
@@ -17,33 +20,34 @@ def names() -> list[str]:
     return registry.names("attacks")
 
 
-def get(attack: str | Attack) -> Attack:
+def get(attack: str | Attack, **settings: Any) -> Attack:
     """An attack from its text, e.g. ``"alma"``, ``"ddn(steps=100)"`` or ``"search(attack=apgd(distance=l2, steps=50))"``.
 
+    ``settings`` are added to those of the text, ``get("pgd", epsilon=8/255)``, and win over them.
     ``preset=name`` stands for the settings of that name (``almakit ls attacks`` lists them); others given beside it win.
     ``"library:attack(...)"`` is an attack of another library, ``"file.py:function(...)"`` one of your own.
     """
     if isinstance(attack, Attack):
-        return attack
+        return replace(attack, **settings) if settings else attack
     if not isinstance(attack, str):
         raise BadInput(
             f"{attack!r} is no attack; give a text such as \"alma(distance=l2, steps=100)\", an attack object, or for a function of "
             "(model, x, y) of your own almakit.bridges.user_file.FunctionAttack.of(function)."
         )
-    return _build(parse(attack))
+    return _build(parse(attack), settings)
 
 
-def _build(call: Call) -> Attack:
+def _build(call: Call, further: dict[str, Any] | None = None) -> Attack:
     if ":" in call.name:
-        return _build_foreign(call)
+        return _build_foreign(call, further or {})
     kind = registry.get("attacks", call.name)
     known = [name for name in inspect.signature(kind).parameters]
-    settings = {name: _value(_called(value) if name in ("attack", "attacks") else value) for name, value in call.arguments.items()}
+    settings = {name: _value(_called(value) if name in ("attack", "attacks") else value) for name, value in call.arguments.items()} | (further or {})
     if "preset" not in known and "preset" in settings:
         settings = {**_preset(call.name, kind.presets, settings.pop("preset")), **settings}
     for name in settings:
         if name not in known:
-            raise BadInput(f"{call.name} has no setting {name!r}; its settings are {', '.join(known)}.")
+            raise wrong_setting(registry.canonical("attacks", call.name), name, known)
     attack = kind(**settings)
     assert isinstance(attack, Attack)
     return attack
@@ -56,13 +60,13 @@ def _preset(attack: str, presets: dict[str, dict[str, object]], name: object) ->
     return presets[str(name)]
 
 
-def _build_foreign(call: Call) -> Attack:
+def _build_foreign(call: Call, further: dict[str, Any]) -> Attack:
     """``foolbox:LinfFMNAttack(steps=100)`` and the like: the library's own file in ``bridges`` builds it."""
     library = call.name.rpartition(":")[0]
     if library == "python":
         raise BadInput(f"the attack {call.name} was given from Python; go on with almakit.evaluate(...), which has it.")
     kind = registry.get("bridges", "file" if library.endswith(".py") else library)
-    attack = kind.build(call.name, {name: _value(value) for name, value in call.arguments.items()})
+    attack = kind.build(call.name, {name: _value(value) for name, value in call.arguments.items()} | further)
     assert isinstance(attack, Attack)
     return attack
 

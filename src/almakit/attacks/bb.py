@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.projections import clip, room
+from ..core.projections import clip
 from ..core.steps import per_image
-from ..core.trust_region import nearest_step
+from ..core.trust_region import subproblem
 from ..errors import BadInput
 
 
@@ -67,7 +67,7 @@ class BB(Attack):
         x, norm = problem.x, self.measure.norm
         assert norm is not None
         first_radius = self.radius * torch.linalg.vector_norm((point - x).flatten(1), dim=1)
-        boundary = torch.zeros_like(x)
+        boundary, solver = torch.zeros_like(x), subproblem(x, problem.box, norm)
         halvings = max(1, round(5 * math.log10(self.steps / 10))) if self.halvings is None else self.halvings
         for step in range(self.steps):
             final = step == self.steps - 1
@@ -80,9 +80,7 @@ class BB(Attack):
             margin = query.margin + 2 * query.tolerance
             c = torch.where(margin > 0, -self.overshoot * margin, -(2 - self.overshoot) * margin)
             radius = first_radius * 0.5 ** (halvings * step / self.steps)
-            low, high = room(problem.box, x)
-            delta = query.point - x
-            moved = query.point + nearest_step(-delta, boundary, c, radius, low - delta, high - delta, norm)
+            moved = query.point + solver.step(query.point - x, boundary, c, radius, torch.full_like(query.success, step == 0))
             point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
 
     def _find_starts(self, problem: Problem) -> None:

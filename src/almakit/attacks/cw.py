@@ -20,6 +20,8 @@ BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
 INSIDE = 1 - 1e-6
 # In linf the values above this part of the largest are drawn back together.
 NEAR = 0.9
+# Where tanh lets less than this part of the gradient through, a loss that stands still says nothing yet.
+SATURATED = 0.01
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class CW(Attack):
     Unlike the original: with ``abort_early`` each image stops on its own (the original stops when no image of the batch
     improves) once its best loss has not fallen by 0.01 % within a tenth of the steps; the clean image's gradient is computed once and not
     once per search, and the iterate it pays for is evaluated instead; there is no backward pass after the last query of a search.
+    A search that has found nothing goes on while tanh is saturated: values at the ends of the box start at |w| = 7.25, and those of a binary image
+    all do, so that its loss stands still for the first few hundred steps (``rate`` times ``steps`` must be several units to get anywhere).
     """
 
     title = "C&W"
@@ -99,12 +103,18 @@ class CW(Attack):
             problem.record(step, weight=weight, loss=loss, distance=query.distance, success=query.success)
             stalled = progress.stalled(step, loss) if self.abort_early else None
             if stalled is not None:
-                problem.release(stalled)
+                problem.release(stalled & (found | ~saturated(by_point, bent)))
             assert query.distance_gradient is not None
             pull = query.distance_gradient if problem.bound.distance.norm != float("inf") else shared_pull(query.point - x, query.distance)
             pull = per_image(2 * query.distance, x) * pull if squared else pull
             push = query.gradient(problem.goal.margin(query.logits))
             by_point = pull + per_image(weight * (hinge > 0), x) * push
+
+
+def saturated(by_point: Tensor, bent: Tensor) -> Tensor:
+    """(B,) whether tanh, with the values ``bent`` (B, ...), holds nearly all of the gradient ``by_point`` (B, ...) back."""
+    through = torch.linalg.vector_norm((by_point * (1 - bent.square())).flatten(1), dim=1)
+    return through < SATURATED * torch.linalg.vector_norm(by_point.flatten(1), dim=1)
 
 
 def shared_pull(delta: Tensor, largest: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class DeepFool(Attack):
         with problem.round():
             for step in range(self.steps):
                 images = problem.active.nonzero().flatten() if step else torch.arange(len(x), device=x.device)
-                query = problem.query(point[images], images=images) if step else problem.start()
+                query = problem.query(point[images], images=images, gradients=self.candidates) if step else problem.start(gradients=self.candidates)
                 move = to_nearest_plane(problem, query, images, self.candidates, norm, boxed=self.boxed)
                 damping = self.damping if 2 * step < self.steps - 1 else 1.0
                 move = per_image(stride(move, query.point - x[images], norm, damping, self.overshoot), move) * move

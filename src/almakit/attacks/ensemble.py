@@ -15,7 +15,7 @@ class Ensemble(Attack):
     """min over attacks a of d_a(image): runs ``attacks`` one after the other, each as it would run alone, and keeps the best point of each image.
 
     All must measure the same distance; fixed-radius attacks need an epsilon and add only points inside it. Forwards and backwards are the sums.
-    In text: ``ensemble(attacks=[alma-plus, fmn(steps=50)])``. A budget is spent in the order given.
+    In text: ``ensemble(attacks=[soft-walk, fmn(steps=50)])``. A budget is spent in the order given.
     """
 
     title = "ensemble"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from ..errors import BadInput
+from ..hints import number
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,9 @@ class Call:
 
 Value = str | int | float | bool | None | tuple["Value", ...] | Call
 
-TOKEN = re.compile(r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<word>[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*)|(?P<mark>[()\[\],=]))""")
+# A fraction is one number, 8/255 or 8 / 255; what goes on after it, as 1/2/photos does, is a word.
+TOKEN = re.compile(r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<fraction>[+-]?[0-9.]+\s*/\s*[0-9.]+(?=\s*(?:[,)\]]|\Z)))
+    |(?P<word>[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*)|(?P<mark>[()\[\],=]))""", re.VERBOSE)
 DEEPEST = 20
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
@@ -112,9 +115,9 @@ class _Parser:
 def _plain(token: str) -> Value:
     if token.lower() in WORDS:
         return WORDS[token.lower()]
-    for number in (int, float):
+    for kind in (int, number):
         try:
-            return number(token)
+            return kind(token)
         except ValueError:
             continue
     return token

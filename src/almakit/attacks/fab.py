@@ -105,7 +105,7 @@ class FAB(Attack):
         low, high = room(box, x)
         for step in range(steps):
             before = problem.best_distance
-            query = problem.query(point) if step or point is not x else problem.start()
+            query = problem.query(point, gradients=self.candidates) if step or point is not x else problem.start(gradients=self.candidates)
             lead = torch.where(problem.best_distance < before, query.margin, lead)
             normal, need = self._nearest_plane(problem, query, rival, ~problem.found & (step >= PATIENCE))
             normal = problem.escape(normal, ~query.success & query.valid)

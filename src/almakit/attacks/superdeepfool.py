@@ -94,7 +94,7 @@ class SuperDeepFool(Attack):
     def _deepfool(self, problem: Problem, point: torch.Tensor, normal: torch.Tensor, need: torch.Tensor, images: torch.Tensor,
                   valid: torch.Tensor, late: bool) -> torch.Tensor:
         """Where a DeepFool step takes the points (B, ...) of the images ``images`` (R,), whose first plane is known; (R, ...)."""
-        query = problem.query(point[images], images=images)
+        query = problem.query(point[images], images=images, gradients=self.candidates)
         move = to_nearest_plane(problem, query, images, self.candidates, 2, (normal[images], need[images]))
         # Half of the steps without a crossing: damped steps may be too short for the grid of the box, or for the way.
         damping = torch.where(problem.found[images], self.damping, 1.0 if late else self.damping).to(move.dtype)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..attacks import get
 from ..core import Attack, Box, Result
 from ..errors import BadInput
+from .aims import labels_and_targets
 from .foreign import Foreign, norm_name
 from .gate import Gate
 from .library import distribution, library, unknown
@@ -100,7 +101,7 @@ class ARTAttack(Base):
         classes = None if y is None else torch.from_numpy(label_format(np.asarray(y), self.estimator.nb_classes)).argmax(1).to(device)
         labels, targets = predicted.argmax(1) if classes is None else classes, None
         if self._targeted and classes is not None:
-            labels, targets = predicted.scatter(1, classes.unsqueeze(1), float("-inf")).argmax(1), classes
+            labels, targets = labels_and_targets(predicted, classes)
         if clip is not None and not (np.ndim(clip[0]) == 0 or np.ptp(clip[0]) == np.ptp(clip[1]) == 0):
             raise BadInput("almakit's attacks take one lower and one upper bound for all pixels; give clip_values=(0, 1).")
         box = Box() if clip is None else Box(float(np.min(clip[0])), float(np.max(clip[1])))

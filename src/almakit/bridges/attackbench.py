@@ -11,6 +11,7 @@ from torch import Tensor
 from ..attacks import get
 from ..core import Attack
 from ..core.oracle import Model
+from .aims import labels_and_targets
 
 Call = Callable[..., Tensor]
 
@@ -29,8 +30,7 @@ def as_function(attack: str | Attack, **options: Any) -> Call:
             return ours(model, inputs, labels, **options).adversarials
         if targets is None:
             with torch.no_grad():
-                logits = model(inputs)
-            targets, labels = labels, logits.scatter(1, labels.unsqueeze(1), float("-inf")).argmax(1)
+                labels, targets = labels_and_targets(model(inputs.clone()), labels)
         return ours(model, inputs, labels, targets, **options).adversarials
 
     run.__name__ = type(ours).__name__.lower()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,9 +12,13 @@ import torch
 from torch import Tensor
 
 from ..attacks import get
-from ..core import Attack, Box, Result
+from ..core import Attack, Box, Result, Status, validate
+from ..core.fixed import FixedEpsilon
+from ..core.goals import Goal
+from ..core.steps import per_image
 from ..distances.base import Distance
 from ..errors import BadInput
+from .aims import labels_and_targets
 from .foreign import Foreign, norm_name
 from .gate import Gate
 from .library import distribution, library, unknown
@@ -81,8 +85,9 @@ class FoolboxForeign(Foreign):
 class FoolboxAttack(Base):
     """One of our attacks as foolbox's: ``FoolboxAttack("alma(distance=l2, steps=100)")(fmodel, images, labels, epsilons=[0.5, 1.0])``.
 
-    Takes foolbox's models with their bounds and its criteria ``Misclassification`` and ``TargetedMisclassification``. ``result`` is our own
-    ``Result`` of the last call: distances, status and passes of each image.
+    Takes foolbox's models with their bounds and its criteria ``Misclassification`` and ``TargetedMisclassification``. ``starting_points`` (B, ...), which
+    foolbox's FMN starts from, are one more candidate here: kept where they reach the goal nearer than what the attack finds, for one more forward.
+    ``result`` is our own ``Result`` of the last call: distances, status and passes of each image.
     """
 
     def __init__(self, attack: str | Attack, **options: Any):
@@ -94,7 +99,7 @@ class FoolboxAttack(Base):
     def distance(self) -> Any:
         return _their_distance(self.attack.measure)
 
-    def run(self, model: Any, inputs: Any, criterion: Any, *, early_stop: float | None = None, **kwargs: Any) -> Any:
+    def run(self, model: Any, inputs: Any, criterion: Any, *, starting_points: Any = None, early_stop: float | None = None, **kwargs: Any) -> Any:
         """Attacks ``inputs`` (B, ...), a tensor of torch or of eagerpy."""
         base.raise_if_kwargs(kwargs)
         eager = library("eagerpy", "pip install eagerpy")
@@ -104,9 +109,33 @@ class FoolboxAttack(Base):
         criterion = base.get_criterion(criterion)
         box = Box(float(model.bounds.lower), float(model.bounds.upper))
         labels, targets = _goal(model, x.raw, criterion)
+        start = None if starting_points is None else _starting_points(getattr(starting_points, "raw", starting_points), x.raw, box)
         result = self.attack(model, x.raw, labels, targets, box=box, **self.options)
+        if start is not None:
+            result = self._or_start(result, model, x.raw, start, Goal(labels, targets, self.options.get("confidence", 0.0)))
         self.result = result
         return restore(eager.astensor(result.adversarials.to(x.raw)))
+
+
+    def _or_start(self, result: Result, model: Any, x: Tensor, start: Tensor, goal: Goal) -> Result:
+        """The nearer of what was found and the points ``start`` (B, ...) where those reach the goal."""
+        with torch.no_grad():
+            logits, distance = model(start.clone()), self.attack.measure(x, start).to(result.distances)
+            nearer = torch.isfinite(logits).all(1) & (goal.margin(logits) < 0) & (distance < result.distances)
+            if isinstance(self.attack, FixedEpsilon):
+                nearer &= distance <= self.attack.radius()
+        return replace(
+            result, adversarials=torch.where(per_image(nearer, x), start.to(result.adversarials), result.adversarials),
+            distances=torch.where(nearer, distance, result.distances), status=torch.where(nearer, int(Status.SUCCESS), result.status),
+            forwards=result.forwards + 1, reasons=[None if kept else reason for kept, reason in zip(nearer.tolist(), result.reasons, strict=True)],
+        )  # fmt: skip
+
+
+def _starting_points(points: object, x: Tensor, box: Box) -> Tensor:
+    if not isinstance(points, Tensor) or points.shape != x.shape:
+        got = f"shape {tuple(points.shape)}" if isinstance(points, Tensor) else f"a {type(points).__name__}"
+        raise BadInput(f"starting_points must be a tensor of shape {tuple(x.shape)}, one point per image, not {got}.")
+    return validate.images(points, box)
 
 
 def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]:
@@ -115,11 +144,8 @@ def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]
         return criterion.labels.raw, None
     if not isinstance(criterion, foolbox.criteria.TargetedMisclassification):
         raise BadInput("almakit's attacks know foolbox's criteria Misclassification and TargetedMisclassification.")
-    targets = criterion.target_classes.raw
     with torch.no_grad():
-        logits = model(x)
-    labels = logits.scatter(1, targets.unsqueeze(1), float("-inf")).argmax(1)
-    return labels, targets
+        return labels_and_targets(model(x.clone()), criterion.target_classes.raw)
 
 
 def _their_distance(distance: Distance) -> Any:

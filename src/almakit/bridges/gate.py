@@ -62,7 +62,8 @@ class Gate(nn.Module):
         images = self.rows if owners is None else self.rows[owners]
         in_order = owners is None and self.whole
         try:
-            query = problem.query(candidate, grad=grad, images=None if in_order else images)
+            # Some libraries ask for the gradient of every class.
+            query = problem.query(candidate, grad=grad, images=None if in_order else images, gradients=self._clean(self.rows[:1]).shape[1])
         except Exhausted:
             self.refused += len(inputs)
             if self.refused > PATIENCE * len(self.rows):

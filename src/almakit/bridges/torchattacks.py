@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..attacks import get
 from ..core import Attack, Result
 from ..errors import BadInput
+from .aims import labels_and_targets
 from .foreign import Foreign, norm_name
 from .gate import Gate
 from .library import distribution, library, unknown
@@ -87,8 +88,7 @@ class TorchattacksAttack(Base):
             targets = self.get_target_label(images, labels)
             if self.attack_mode == "targeted(label)":
                 # The labels given are the targets; the model's own classes stand in for the labels.
-                logits = self.get_output_with_eval_nograd(images)
-                labels = logits.scatter(1, targets.unsqueeze(1), float("-inf")).argmax(1)
+                labels, targets = labels_and_targets(self.get_output_with_eval_nograd(images.clone()), targets)
         if self.attack_mode not in ("default", "targeted(label)") and targets is not None and bool((targets == labels).any()):
             raise BadInput("a target equals its label; let the target function give another class.")
         # The module itself where nothing is to be normalised: then precision, mode and frozen weights are seen to.

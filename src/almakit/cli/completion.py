@@ -36,7 +36,7 @@ def values(action: argparse.Action) -> list[str]:
     """What may follow a flag, or stand for an argument; ``FILES`` for files, nothing where only the user knows."""
     if action.choices:
         return [str(choice) for choice in action.choices]
-    if action.dest in ("attacks", "attack"):
+    if action.dest in ("attacks", "attack", "add"):
         return registry.names("attacks")
     if action.dest == "track":
         return [f"{name}:" for name in registry.names("trackers")]

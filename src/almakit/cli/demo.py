@@ -8,8 +8,8 @@ from pathlib import Path
 from .run import exit_code
 
 ATTACKS = (
-    "alma-plus(distance=l2, steps=100)", "alma(distance=l2, steps=100)", "alma-plus(distance=l1, steps=100)", "alma(distance=l1, steps=100)",
-    "alma-plus(distance=linf, steps=100)",
+    "soft-walk(distance=l2, steps=100)", "alma(distance=l2, steps=100)", "soft-walk(distance=l1, steps=100)", "alma(distance=l1, steps=100)",
+    "soft-walk(distance=linf, steps=100)",
 )
 
 

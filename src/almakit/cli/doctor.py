@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
     from ..eval.attacktext import build_all, text_of
     from ..eval.begin import at_a_time, looked_at
     from ..eval.progress import duration
-    from ..eval.subject import open_data, open_model
+    from ..eval.subject import open_data, open_model, side_of
     from ..models.preflight import preflight
 
     try:
@@ -35,7 +35,7 @@ def main(args: argparse.Namespace) -> int:
     except BadInput as error:
         raise Usage(str(error)) from error
     subject = open_model(spec.model, spec)
-    dataset = open_data(spec.data, spec).numbered_as(getattr(subject.model, "class_names", None))
+    dataset = open_data(spec.data, spec, side_of(subject.model, spec.data)).numbered_as(getattr(subject.model, "class_names", None))
     sample = looked_at(dataset, SEEN)
     size = spec.batch_size if isinstance(spec.batch_size, int) else at_a_time(sample)
     report = preflight(subject.model, sample.x.to(subject.device), sample.labels, allow=spec.allow, batch_size=size,

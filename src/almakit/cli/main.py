@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
+from typing import TextIO, cast
 
 from ..errors import AlmakitError, UnknownName
+from ..hints import meant
+from ..streams import Lasting, hold_standard_places
 
 # A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line here.
 VERBS = {
     "run": "attack a model's images: recorded, judged, resumable",
+    "init": "write a run.toml, a my_model.py and a my_attack.py to start from",
     "demo": "attack 64 digits with a shipped network and print a table, under a minute",
     "doctor": "look at a model and its data before a run: accuracy, ranges, gradients, time, memory",
     "report": "make a page, figures and tables of one run or several",
     "compare": "compare two runs image by image, with an exit code for CI",
     "watch": "serve the report of a run that goes on, to this machine only",
     "verify": "judge a run's stored images, or a folder of images, again",
+    "certify": "certify a run's images: radii within which the model provably keeps its class",
     "merge": "join the shards of a run",
     "export": "write a run's records as csv or parquet, its images as PNG",
     "reproduce": "run the paper's tables, its numbers beside ours",
@@ -62,21 +67,39 @@ example:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    hold_standard_places()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a folder's name need not be UTF-8
+    out, err = Lasting(sys.stdout), Lasting(sys.stderr)
+    try:
+        # A reader that leaves, as that of `almakit run ... | head -1` does, must neither end the work nor decide the exit code.
+        with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
+            code = _outcome(given)
+            out.flush()
+            if out.lost and code == DONE:
+                _say(f"the output could not be written ({out.lost}); the work itself is done.")
+                code = ERROR
+            err.flush()
+    finally:
+        out.let_go()
+        err.let_go()
+    return code
+
+
+def _outcome(given: list[str]) -> int:
+    """The exit code of a command line, its errors said in sentences."""
     try:
         return _dispatch(given)
-    except SystemExit as leaving:  # argparse: 0 after --help, 2 after a usage error
-        return leaving.code if isinstance(leaving.code, int) else USAGE
     except AlmakitError as error:
         _say(str(error))
         return _code(error)
     except KeyboardInterrupt as stop:
         _say(f"stopped{f' by {stop}' if str(stop) else ''}. {_how_to_resume(given)}")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has left, as `almakit ls attacks | head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+    except SystemExit as leaving:
+        # Not the verb: a model, data set or attack of the user's called exit(), perhaps with 0, in the middle of the work.
+        _say(f"code that was run for this command ended it with exit({leaving.code!r}) before it was done. {_how_to_resume(given)}")
+        return ERROR
     except Exception as error:
         if os.environ.get("ALMAKIT_DEBUG"):
             traceback.print_exc()
@@ -99,9 +122,7 @@ def _dispatch(given: list[str]) -> int:
         return DONE
     verb = given[0]
     if verb not in VERBS:
-        near = difflib.get_close_matches(verb, VERBS, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"verbs: {', '.join(VERBS)}."
-        raise Usage(f"there is no verb {verb!r}; {hint}")
+        raise Usage(f"there is no verb {verb!r}; {meant(verb, VERBS)}")
     module = import_module(f".{verb}", __package__)
     parser = argparse.ArgumentParser(
         prog=f"almakit {verb}",
@@ -111,7 +132,11 @@ def _dispatch(given: list[str]) -> int:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
-    return int(module.main(parser.parse_args(given[1:])))
+    try:
+        parsed = parser.parse_args(given[1:])
+    except SystemExit as leaving:  # 0 after --help, 2 after a usage error
+        return leaving.code if isinstance(leaving.code, int) else USAGE
+    return int(module.main(parsed))
 
 
 def _code(error: AlmakitError) -> int:
@@ -123,7 +148,7 @@ def _code(error: AlmakitError) -> int:
 
 
 def _how_to_resume(given: Sequence[str]) -> str:
-    if given[:1] in (["run"], ["demo"], ["reproduce"], ["train"]):
+    if given[:1] in (["run"], ["demo"], ["reproduce"], ["train"], ["certify"]):
         return "Everything finished is stored; the same command goes on where it stopped."
     return "Nothing was changed."
 

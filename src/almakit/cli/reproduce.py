@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.progress import Silent, for_terminal
+    from ..eval.progress import Silent, duration, for_terminal
     from ..paper import reproduce
 
     out = args.out or Path("runs") / f"reproduce-{args.dataset}"
@@ -79,6 +79,10 @@ def main(args: argparse.Namespace) -> int:
         print(sentence)
     began, said = time.monotonic(), len(made.skipped)
     if not args.report_only:
+        if not args.quiet and (seconds := reproduce.estimate(made)):
+            whole = 1 if settings.shard is None else settings.shard[1]
+            about = duration(seconds / whole)
+            show.note(f"{len(made.tasks)} cells, about {about} or more for the model calls that are left, by a pass timed for each network.")
         reproduce.run(made, show)
     for sentence in made.skipped[said:]:
         print(sentence)

@@ -3,7 +3,9 @@
 The same command goes on where it was stopped; when all is done it only makes sure that the model is still the same. run.toml in the folder is the run's
 specification and itself a config: almakit run --config runs/a/run.toml.
 
+  almakit run --model my_model.py:build --data folder:photos
   almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "alma(distance=l2, steps=100)" --out runs/a
+  almakit run --out runs/a --add "ddn(steps=100)"
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from typing import Any
 
 from ..errors import BadInput
 from ..eval.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
+from ..hints import number
+from .certify import HELP as CERTIFY_HELP
+from .certify import METHODS as CERTIFY
 from .main import DONE, FAILED_IMAGES, Usage
 
 FLAGS = {"attacks": "attack"}  # fields whose flag has another name
@@ -62,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_spec_arguments(parser)
     parser.add_argument(
+        "--add", action="append", metavar="ATTACK", help="add this attack to the run in --out, whose other settings stay; may be repeated"
+    )
+    parser.add_argument(
         "--shard", metavar="I/N", help="do every N-th chunk only, from I = 0 to N - 1; join the shards with `almakit merge`"
     )
     parser.add_argument(
@@ -73,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --engine ray: local starts a cluster on this machine for the run, auto joins the one that runs here, host:port another (default local)",
     )  # fmt: skip
     parser.add_argument("--workers", type=int, metavar="N", help="with --engine ray: at most N tasks at a time (default: as many as the cluster can)")
+    parser.add_argument("--certify", choices=CERTIFY, help=f"then certify the images: {CERTIFY_HELP}")
     parser.add_argument(
         "--track", action="append", metavar="TRACKER",
         help="tell a tracker how it goes: tensorboard:<folder>, mlflow:<experiment>, wandb:<project> or file.py:function; may be repeated",
@@ -98,11 +107,19 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
 
 def main(args: argparse.Namespace) -> int:
     try:
-        spec, shard = spec_of(args).require_complete(), parse_shard(args.shard)
+        if args.add:
+            spec, args.out = _with_added(args)
+        else:
+            spec = spec_of(args)
+        spec, shard = spec.complete(args.out), parse_shard(args.shard)
         if shard is not None and spec.batch_size == AUTO and not (args.out and (args.out / "run.toml").is_file()):
             raise BadInput("shards must share one chunk grid: leave --batch-size auto out, or give it a number, the same for all shards.")
         if args.engine == "local" and (args.workers is not None or args.address != "local"):
             raise BadInput("--address and --workers are for the Ray engine: give --engine ray, or leave them out.")
+        if args.certify and spec.targets is not None:
+            raise BadInput("--certify is about any other class than the label; leave --targets out, or certify an untargeted run.")
+        if args.certify and shard is not None:
+            raise BadInput("shards are certified together: leave --certify out, merge them, then `almakit certify` the run.")
         if args.workers is not None and args.workers < 1:
             raise BadInput(f"--workers {args.workers}: give a whole number, at least 1.")
     except BadInput as error:
@@ -116,13 +133,14 @@ def main(args: argparse.Namespace) -> int:
 
     try:
         attacks = build_all(spec.attacks)
-        for_distances(spec.epsilon, [repr(attack.measure) for attack in attacks])
+        if not args.add:  # the radii of a run that grows may be for its own attacks
+            for_distances(spec.epsilon, [repr(attack.measure) for attack in attacks])
     except BadInput as error:
         raise Usage(str(error)) from error
     show = Silent() if args.quiet else for_terminal()
     run = execute(
-        spec, out, attacks=attacks, shard=shard, preflight=not args.no_preflight, progress=show,
-        engine=args.engine, address=args.address, workers=args.workers, track=args.track,
+        spec, out, attacks=attacks, add=bool(args.add), shard=shard, preflight=not args.no_preflight, progress=show,
+        engine=args.engine, address=args.address, workers=args.workers, track=args.track, certify=args.certify,
     )  # fmt: skip
     if shard is not None:
         print(f"Shard {args.shard} is done: {len(run.records)} records in {out}. When all shards are: almakit merge {out}")
@@ -133,6 +151,17 @@ def main(args: argparse.Namespace) -> int:
         else f"{run.table()}\n\nrecords, images, summary.json: {out}"
     )
     return exit_code(run.summary)
+
+
+def _with_added(args: argparse.Namespace) -> tuple[RunSpec, Path]:
+    """The spec of the run in --out (or of --config, in its folder) with the attacks of --add in the place of its own, and the folder."""
+    out = args.out or (args.config.parent if args.config else None)
+    if out is None or not (out / "run.toml").is_file():
+        raise BadInput("--add adds an attack to a run that is there: name its folder, --out runs/a.")
+    if args.attacks:
+        raise BadInput("--add adds to the attacks of the run: leave --attack out.")
+    args.config, args.attacks = out / "run.toml", args.add
+    return spec_of(args), out
 
 
 def exit_code(summary: dict[str, Any]) -> int:
@@ -148,7 +177,8 @@ def exit_code(summary: dict[str, Any]) -> int:
 
 
 def _default_folder(spec: RunSpec, config: Path | None) -> Path:
-    if config is not None and config.name == "run.toml":
+    # The run.toml of a run folder goes on there; one that somebody wrote, with nothing beside it yet, begins a run elsewhere.
+    if config is not None and config.name == "run.toml" and any(config.parent.glob("records*.sqlite")):
         return config.parent
     return Path("runs") / spec.folder_name()
 
@@ -158,4 +188,4 @@ def _size(text: str) -> int | str:
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split(","))
+    return tuple(number(part) for part in text.split(","))

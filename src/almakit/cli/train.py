@@ -1,10 +1,11 @@
-"""Trains a network of the zoo: regular, l2-adversarial (ddn), linf-adversarial (pgd, trades), or certified (ibp, crown-ibp).
+"""Trains a network of the zoo or of your own: regular, l2-adversarial (ddn), linf-adversarial (pgd, trades), or certified (ibp, crown-ibp).
 
 Without further flags a network inside the package is made again by its recipe. The weights (safetensors) and the log (json: recipe,
 losses, accuracies) go to OUT. The same command goes on after the last whole epoch when it was stopped, to the same weights bit for bit.
 
   almakit train mnist/smallcnn-tiny-ddn
   almakit train cifar10/cnn-a-adv --kind pgd --option radius=0.03 --epochs 10 --flip
+  almakit train my_model.py:build --kind pgd --data mnist --option radius=0.2
   almakit train --list
 """
 
@@ -12,21 +13,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..eval.progress import duration
+from ..hints import number
 from .main import DONE, Usage
 
 KINDS = ("regular", "ddn", "pgd", "trades", "ibp", "crown-ibp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", help="the network, by its name in the zoo (almakit ls models)")
+    parser.add_argument("model", nargs="?", help="the network: its name in the zoo (almakit ls models), or file.py:function, which returns one of your own")
     parser.add_argument("--list", action="store_true", help="print the recipes of the networks inside the package")
     parser.add_argument("--kind", choices=KINDS, help="the kind of training (default: the recipe's; must be given where there is none)")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a setting of the kind of training, e.g. radius=0.3, steps=7")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a setting of the kind of training, e.g. radius=8/255, steps=7")
     parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per step")
     parser.add_argument("--learning-rate", type=float, metavar="R", help="the largest learning rate")
@@ -34,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shift", type=int, metavar="N", help="move each image by up to N pixels")
     parser.add_argument("--flip", action="store_const", const=True, help="mirror half of the images")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
-    parser.add_argument("--data", metavar="URI", help="training images instead of the data set's training split")
+    parser.add_argument(
+        "--data", metavar="URI", help="training images instead of the data set's training split; for a network of your own: its data set, e.g. mnist"
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="train on the first N images only")
     parser.add_argument("--test-limit", type=int, metavar="N", help="measure accuracy on the first N test images only")
     parser.add_argument("--out", type=Path, default=Path("trained"), metavar="FOLDER", help="where weights and log go (default: trained)")
@@ -44,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from ..eval.progress import Silent, for_terminal
     from ..train.loop import recipes, save, settled, train
+    from ..train.own import stem_of
 
     if args.list:
         for name, known in recipes().items():
@@ -55,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
         recipe = settled(_recipe(args, recipes()))
     except BadInput as error:
         raise Usage(str(error)) from error
-    stem = args.model.replace("/", "-")
+    stem = stem_of(args.model)
     weights, log = args.out / f"{stem}.safetensors", args.out / f"{stem}.json"
     if _finished(weights, log, asdict(recipe), args.limit, args.test_limit):
         print(f"Nothing is left to do: {weights} was made by this recipe.")
@@ -83,16 +90,22 @@ def main(args: argparse.Namespace) -> int:
     return DONE
 
 
+MEASURED = 3  # batches that the estimate is made of
+
+
 class _Shown:
     """Progress of a training: batches in the bar, a line for every epoch."""
 
     def __init__(self, show: Any):
-        self.show, self.begun = show, False
+        self.show, self.first, self.began = show, 0, 0.0
 
     def batch(self, done: int, total: int, loss: float) -> None:
-        if not self.begun:
+        if not self.first:
             self.show.begin("training", done - 1, total, "batches")
-            self.begun = True
+            self.first, self.began = done, time.monotonic()
+        elif done == self.first + MEASURED:
+            # The first batch also builds what torch keeps for the rest.
+            self.show.note(f"About {duration((time.monotonic() - self.began) / MEASURED * (total - done))} for the {total - done} batches to come.")
         self.show.advance(1, f"loss {loss:.4f}")
 
     def epoch(self, line: dict[str, Any]) -> None:
@@ -100,11 +113,12 @@ class _Shown:
 
 
 def _recipe(args: argparse.Namespace, known: dict[str, Any]) -> Any:
+    from ..data.user_file import is_user_file
     from ..models.zoo import ZOO
     from ..train.loop import Recipe
 
     recipe = known.get(args.model)
-    if recipe is None and args.kind is None and args.model in ZOO:
+    if recipe is None and args.kind is None and (args.model in ZOO or is_user_file(args.model)):
         # A name such as mnist/smallcnn-ddn promises what regular training does not give.
         raise Usage(f"there is no recipe for {args.model} (--list prints those there are): say how it is trained, --kind {', '.join(KINDS)}.")
     if recipe is None or (args.kind is not None and args.kind != recipe.kind):
@@ -118,7 +132,7 @@ def _recipe(args: argparse.Namespace, known: dict[str, Any]) -> Any:
     for text in args.option:
         name, equals, value = text.partition("=")
         try:
-            options[name.strip()] = float(value)
+            options[name.strip()] = number(value)
         except ValueError:
             raise Usage(f"--option {text!r}: write NAME=NUMBER, e.g. radius=0.3.") from None
         if not equals:

@@ -5,6 +5,6 @@ from .domain import Box
 from .goals import Goal
 from .problem import Exhausted, Problem
 from .query import Query
-from .result import Result, Status
+from .result import ImageResult, Result, Status, best_of
 
-__all__ = ["Attack", "Box", "Exhausted", "Goal", "Problem", "Query", "Result", "Status"]
+__all__ = ["Attack", "Box", "Exhausted", "Goal", "ImageResult", "Problem", "Query", "Result", "Status", "best_of"]

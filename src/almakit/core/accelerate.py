@@ -8,12 +8,13 @@ calls up to rounding. Hooks on the model are not called while a graph is replaye
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, BadModel, Unavailable
-from .oracle import Model
+from .oracle import Model, logits_of
 
 NONE, COMPILE, GRAPH = "none", "compile", "graph"
 ACCELERATIONS = (NONE, COMPILE, GRAPH)
@@ -50,14 +51,14 @@ class FixedBatch(nn.Module):
         self.size = size
         self.training = False
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """Logits (B, K) of ``x`` (B, ...)."""
         missing = self.size - len(x)
         if missing < 0 or 2 * len(x) < self.size:
-            return self.model(x)
+            return logits_of(self.model(x))
         if not missing:
-            return self._fast[0](x)
-        logits = self._fast[0](torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])]))
+            return logits_of(self._fast[0](x))
+        logits = logits_of(self._fast[0](torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])])))
         return logits[: len(x)]
 
 
@@ -73,12 +74,12 @@ class Graphed:
         self.replay: Model | None = None
         self.calls = 0
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Any:
         if self.replay is None:
             self.replay = self.record(self.model, x)
         self.calls += 1
         call = self.calls
-        logits = self.replay(x)
+        logits = logits_of(self.replay(x))
         logits = logits.clone() if isinstance(logits, Tensor) else logits
         if isinstance(logits, Tensor) and logits.requires_grad:
             logits.register_hook(lambda gradient: self._still_there(call, gradient))
@@ -95,5 +96,5 @@ def _record(model: Model, x: Tensor) -> Model:
     sample = x.detach().clone().requires_grad_(True)
     with torch.enable_grad():
         # As a function: given the module itself, torch would replace its forward for good.
-        graphed: Model = torch.cuda.make_graphed_callables(lambda images: model(images), (sample,))  # type: ignore[assignment]
+        graphed: Model = torch.cuda.make_graphed_callables(lambda images: logits_of(model(images)), (sample,))
     return graphed

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from .. import registry
 from ..distances.base import Distance, DistanceLike
 from ..distances.base import resolve as resolve_distance
 from ..errors import BadInput
+from ..hints import sentences, wrong_setting
 from . import accelerate as acceleration
 from . import layout as layouts
 from . import validate
@@ -23,7 +26,11 @@ from .problem import Exhausted, Problem, Trace
 from .result import Result, Status
 from .steps import ImageRandom, per_image
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = ["Attack", "DistanceLike"]
+
 
 @dataclass(frozen=True)
 class Attack:
@@ -40,6 +47,15 @@ class Attack:
     cost: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     presets: ClassVar[dict[str, dict[str, object]]] = {}
+
+    def __new__(cls, *given: Any, **settings: Any) -> Self:
+        """Answers a wrong setting with a sentence; the dataclass's own ``__init__`` does the rest."""
+        if not settings.keys() <= cls.__dataclass_fields__.keys():
+            known = [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+            for name in settings:
+                if name not in known:
+                    raise wrong_setting(cls.title if isinstance(cls.title, str) and cls.title else cls.__name__, name, known)
+        return super().__new__(cls)
 
     def run(self, problem: Problem) -> None:
         """Queries the problem until done; what was found is in the problem."""
@@ -58,11 +74,14 @@ class Attack:
             validate.steps(settings["steps"])
         if "distance" in settings:
             distance = resolve_distance(settings["distance"])
+            if isinstance(settings["distance"], (str, int, float)):
+                object.__setattr__(self, "distance", registry.canonical("distances", settings["distance"]))  # the same attack has the same text
             if self.does is not None and repr(distance) not in self.does:
                 raise BadInput(
-                    f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: alma, alma-plus, cw."
+                    f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: alma, soft-walk, cw."
                 )
 
+    @sentences
     def __call__(self, model: Model, x: Tensor, labels: Tensor | Sequence[int], targets: Tensor | Sequence[int] | None = None, *,
                  box: Box | None = None, confidence: float = 0.0, batch_size: int | None = None, seed: int = 0, budget: int | None = None,
                  autocast: torch.dtype | None = None, check: bool = True, trace: Trace | None = None,
@@ -79,7 +98,7 @@ class Attack:
         labels = validate.classes(labels, "labels", len(x))
         if targets is not None:
             if not self.can_target:
-                raise BadInput(f"{type(self).__name__} has no targeted form; alma, alma-plus, cw, ddn, fmn and apgd have one.")
+                raise BadInput(f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one.")
             targets = validate.classes(targets, "targets", len(x))
             validate.targets_differ(labels, targets)
         validate.call(model, confidence, batch_size, budget)
@@ -103,12 +122,12 @@ class Attack:
                 goal = Goal(labels[rows], None if targets is None else targets[rows], confidence)
                 parts.append(self._attack_batch(oracle, x[rows], goal, box.take(rows, x.shape[1:]), seed, budget, trace,
                                                 rows, check and begin == 0))
-        return Result.concatenate(parts)
+        return replace(Result.concatenate(parts), originals=x, labels=labels, distance=repr(self.measure))
 
     def _attack_batch(self, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
                       rows: Tensor, check: bool) -> Result:
         """One batch: the clean pass that settles what needs no attack, the attack on the rest, and the assembled result."""
-        leaf = x.clone().requires_grad_(True)
+        leaf = x.detach().requires_grad_(True)
         logits = oracle(leaf)
         values = logits.detach()
         validate.class_range(goal.labels, "labels", values.shape[1])

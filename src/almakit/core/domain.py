@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -24,10 +26,16 @@ class Box:
     mask: Tensor | None = None
 
     def __post_init__(self) -> None:
+        for name, value in (("lo", self.lo), ("hi", self.hi)):
+            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+                shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+                raise BadInput(f"the box's {name} is one finite number for all pixels, not {shown}; for bounds that differ scale the images, or use a mask.")
         if not self.lo < self.hi:
             raise BadInput(f"the box needs lo < hi, not lo={self.lo} and hi={self.hi}.")
-        if self.bits is not None and not 1 <= self.bits <= 16:
-            raise BadInput(f"bits={self.bits} is no bit depth; use 1 to 16 (8 for ordinary image files), or None for no grid.")
+        if self.bits is not None and (isinstance(self.bits, bool) or not isinstance(self.bits, Integral) or not 1 <= self.bits <= 16):
+            raise BadInput(f"bits={self.bits!r} is no bit depth; use 1 to 16 (8 for ordinary image files), or None for no grid.")
+        if self.mask is not None and not isinstance(self.mask, Tensor):
+            raise BadInput(f"the mask must be a boolean tensor, not a {type(self.mask).__name__}; use torch.as_tensor(mask, dtype=torch.bool).")
         if self.mask is not None and self.mask.dtype != torch.bool:
             raise BadInput(f"the mask must be boolean (true where pixels may change), not {self.mask.dtype}; use mask.bool().")
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import BadModel
 
-Model = Callable[[Tensor], Tensor]
+Model = Callable[[Tensor], Any]
+"""From images (B, ...) to logits (B, K), or to a record with an entry ``logits``."""
 
 
 @contextmanager
@@ -46,7 +47,7 @@ class Oracle:
     def __init__(self, model: Model, working: torch.dtype, autocast: torch.dtype | None = None):
         # ``plain`` is the model as it came where ``model`` is a faster way to call it.
         self.model, self.plain, self.working, self.autocast = model, model, working, autocast
-        self.native, self.device = _precision_and_device(model)
+        self.native, self.device = precision_and_device(model)
         self.precision = autocast or self.native or working
         self.classes: int | None = None  # as the first answer had them
 
@@ -56,11 +57,12 @@ class Oracle:
 
     def __call__(self, images: Tensor, exact: bool = False) -> Tensor:
         """Logits (R, K) of ``images`` (R, ...); ``exact`` leaves autocast out."""
-        inputs = images if self.native is None else images.to(self.native)
+        # A copy: a model that normalises in place must change neither the caller's images nor the leaf of the graph.
+        inputs = images.to(self.native or images.dtype, copy=True)
         low = self.autocast is not None and not exact
         # No cache: frozen weights are never in it, and a CUDA graph must not be recorded with one.
         with torch.autocast(images.device.type, dtype=self.autocast, cache_enabled=False) if low else nullcontext():
-            logits = self.model(inputs)
+            logits = logits_of(self.model(inputs))
         if not isinstance(logits, Tensor) or logits.ndim != self.rank or len(logits) != len(images):
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise BadModel(
@@ -78,11 +80,24 @@ class Oracle:
         return logits.to(self.working)
 
 
-def _precision_and_device(model: Model) -> tuple[torch.dtype | None, torch.device | None]:
+def logits_of(output: Any) -> Any:
+    """What a model returned, or its entry ``logits`` where it returned a record with one, as those of transformers do.
+
+    The room of models does not know this one and says the same in ``classifier.wrapped_logits``.
+    """
+    if isinstance(output, Tensor):
+        return output
+    inner = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    return inner if isinstance(inner, Tensor) else output
+
+
+def precision_and_device(model: Model) -> tuple[torch.dtype | None, torch.device | None]:
     """The dtype and device of a module's first floating-point parameter or buffer; None for a plain function."""
     if isinstance(model, nn.Module):
         for tensors in (model.parameters(), model.buffers()):
             for tensor in tensors:
+                if tensor.device.type == "meta":
+                    raise BadModel("the model's weights are on the device meta, which holds shapes and no values; load it onto the CPU or a GPU.")
                 if tensor.is_floating_point():
                     return tensor.dtype, tensor.device
     return None, None

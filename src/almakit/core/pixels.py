@@ -123,7 +123,7 @@ def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targe
             goal = PixelGoal(labels[rows], None if targets is None else targets[rows], confidence, mask=labelled[rows], share=share)
             parts.append(attack._attack_batch(oracle, x[rows], goal, box.take(rows, x.shape[1:]), seed, budget, trace, rows, check and begin == 0))
     result = Result.concatenate(parts)
-    return replace(result, probes=result.probes + 1)
+    return replace(result, probes=result.probes + 1, originals=x, labels=labels, distance=repr(attack.measure))
 
 
 def _map(values: Tensor, what: str, x: Tensor) -> Tensor:

@@ -19,6 +19,8 @@ from .query import Query
 from .steps import ImageRandom, choose, largest_entry, per_image, unit
 
 Trace = Callable[[dict[str, Any]], None]
+Parts = list[tuple[Tensor, Tensor, Tensor]]
+"""Rows of a pass, their leaf and their logits, for each group that had a call of its own."""
 
 
 class Exhausted(Exception):
@@ -111,10 +113,10 @@ class Problem:
         self._all_active = bool(images.all())
         self._spent, self._any_spent = torch.zeros_like(self._active), False
 
-    def start(self, distance_grad: bool = False) -> Query:
+    def start(self, distance_grad: bool = False, gradients: int = 1) -> Query:
         """The query at the clean images, from the pass that was already made and counted; its gradient is at hand once."""
         if self._start is None:
-            return self.query(self.x, distance_grad=distance_grad)
+            return self.query(self.x, distance_grad=distance_grad, gradients=gradients)
         query, self._start = self._start, None
         if distance_grad:
             query.distance_gradient = self.bound.value_and_grad(self.x)[1]
@@ -127,20 +129,22 @@ class Problem:
         self.forwards += 1
         self._forwards_at_most = 1
 
-    def query(self, candidate: Tensor, *, grad: bool = True, distance_grad: bool = False, images: Tensor | None = None) -> Query:
+    def query(self, candidate: Tensor, *, grad: bool = True, distance_grad: bool = False, images: Tensor | None = None, gradients: int = 1) -> Query:
         """Asks the model about ``candidate`` (B, ...), one per image, or (R, ...) for the images ``images`` (R,), which may repeat.
 
-        Finished images and those whose budget is spent are not sent. Raises ``Exhausted`` when none is left.
+        Finished images and those whose budget is spent are not sent. Raises ``Exhausted`` when none is left. ``gradients``: how many gradients may be
+        asked of the answer; a backward pass goes through every row of its graph, so images whose budget ends before that get a call of their own.
         """
         self._start = None
         box = self.box if images is None else self.box.take(images, self.x.shape[1:])
         point = box.project(candidate.detach(), self.x if images is None else self.x[images])
         send = self._sendable(images)
-        leaf = point.clone() if send is None else point[send]
+        leaf = point.detach() if send is None else point[send]
         with torch.set_grad_enabled(grad):
-            answer = self.oracle(leaf.requires_grad_(grad)) if len(leaf) else None
+            parts = self._parts(images if send is None else send if images is None else images[send], gradients, leaf) if grad and len(leaf) else None
+            answer = _joined(parts) if parts else self.oracle(leaf.requires_grad_(grad)) if len(leaf) else None
             logits = answer if send is None and answer is not None else self._complete(answer, send, images)
-        query = Query(self, point, logits, leaf if grad else None, images, send)
+        query = Query(self, point, logits, leaf if grad else None, images, send, parts=(answer, parts) if parts and answer is not None else None)
         self._count(self.forwards, query._owners)
         bound = self.bound if images is None else self._taken(images)
         if distance_grad:
@@ -224,6 +228,21 @@ class Problem:
         allowed = ~self._spent[owners] & (counts[owners] + _occurrence(owners) < self.budget)
         return None if bool(allowed.all()) else allowed
 
+    def _parts(self, owners: Tensor | None, gradients: int, leaf: Tensor) -> Parts | None:
+        """The rows of ``leaf`` (S, ...) in groups that run out of backward passes together; None: none does within so many ``gradients``."""
+        if self.budget is None or self._backwards_at_most + gradients * _most(owners) <= self.budget:
+            return None
+        owners = torch.arange(len(leaf), device=leaf.device) if owners is None else owners
+        left, rows = self.budget - self.backwards[owners], torch.bincount(owners)[owners]
+        state = torch.stack([left, rows, _occurrence(owners)], 1)
+        groups = torch.unique(torch.where((left >= gradients * rows).unsqueeze(1), -1, state), dim=0, return_inverse=True)[1]
+        count = int(groups.max()) + 1
+        if count == 1:
+            return None
+        places = [(groups == group).nonzero().flatten() for group in range(count)]
+        leaves = [leaf.detach()[rows].requires_grad_(True) for rows in places]
+        return [(rows, part, self.oracle(part)) for rows, part in zip(places, leaves, strict=True)]
+
     def _complete(self, answer: Tensor | None, send: Tensor | None, images: Tensor | None) -> Tensor:
         """Logits of all rows: the new ones where they were sent, the last seen ones elsewhere."""
         if self._last_logits is None:
@@ -277,7 +296,7 @@ class Problem:
         owners = query._owners
         self._backwards_at_most += 0 if self.budget is None else _most(owners)
         allowed = self._within_budget(self.backwards, self._backwards_at_most, owners)
-        if not len(query._leaf):
+        if not len(query._leaf) or (allowed is not None and not bool(allowed.any())):
             return torch.zeros_like(query.point)
         if not value.requires_grad:
             raise BadModel(
@@ -294,10 +313,17 @@ class Problem:
                 slope = torch.where(per_image(weight > 0, slope), slope, torch.zeros_like(slope))
         # The gradient of the weighted sum: handed over as grad_outputs, the same weights would make torch import 40 MB of symbolic algebra.
         total = value.sum() if slope is None else (value * slope).sum()
-        (gradient,) = torch.autograd.grad(total, query._leaf, retain_graph=keep, allow_unused=True)
-        gradient = torch.zeros_like(query._leaf) if gradient is None else gradient
-        gradient = gradient if query._from_leaf is None else gradient[query._from_leaf]
-        gradient, steepest = self._finite(gradient.contiguous())
+        if query._parts is None:
+            gradient = _pulled(total, query._leaf, keep)
+        else:
+            answer, parts = query._parts
+            inner, gradient = _pulled(total, answer, keep), torch.zeros_like(query.point if query._sent is None else query.point[query._sent])
+            for rows, leaf, logits in parts:
+                if allowed is None or bool(allowed[rows].any()):
+                    gradient[rows] = _pulled((logits * inner[rows]).sum(), leaf, keep)
+        # A copy: a backward of the model's own may return a tensor it keeps, its saved input or a buffer that the next pass overwrites.
+        gradient = gradient.clone(memory_format=torch.contiguous_format) if query._from_leaf is None else gradient[query._from_leaf].contiguous()
+        gradient, steepest = self._finite(gradient)
         if allowed is not None:
             gradient, steepest = gradient * per_image(counted, gradient), steepest * counted
             self.backwards = self.backwards + counted if owners is None else self.backwards.index_add(0, owners, counted)
@@ -319,7 +345,6 @@ class Problem:
         self.had_slope = self.had_slope | slope if images is None else self.had_slope.index_put((images[slope],), slope.new_tensor(True))
         return gradient
 
-
     def _finite(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """``gradient`` (R, ...) with zeros for what is not finite, and its largest absolute entry (R,); the same tensor where nothing is wrong."""
         steepest = largest_entry(gradient)
@@ -327,6 +352,18 @@ class Problem:
             return gradient, steepest
         gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
         return gradient, largest_entry(gradient)
+
+
+def _pulled(total: Tensor, leaf: Tensor, keep: bool) -> Tensor:
+    """The gradient of ``total`` () in ``leaf`` (S, ...), zero where it does not depend on it."""
+    (gradient,) = torch.autograd.grad(total, leaf, retain_graph=keep, allow_unused=True)
+    return torch.zeros_like(leaf, requires_grad=False) if gradient is None else gradient.detach()
+
+
+def _joined(parts: Parts) -> Tensor:
+    """The logits (S, K) of all groups in the order of their rows, cut off from the groups' graphs: those are gone through one by one."""
+    order = torch.cat([rows for rows, _, _ in parts]).argsort()
+    return torch.cat([logits.detach() for _, _, logits in parts])[order].requires_grad_(True)
 
 
 def _most(owners: Tensor | None) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from .steps import largest_entry, per_image
 
 if TYPE_CHECKING:
-    from .problem import Problem
+    from .problem import Parts, Problem
 
 
 class Query:
@@ -24,10 +24,11 @@ class Query:
     """
 
     def __init__(self, problem: Problem, point: Tensor, logits: Tensor, leaf: Tensor | None, images: Tensor | None = None,
-                 sent: Tensor | None = None, from_leaf: Tensor | None = None):
+                 sent: Tensor | None = None, from_leaf: Tensor | None = None, parts: tuple[Tensor, Parts] | None = None):
         # ``images``: the image of each row (None: row i is image i). ``sent``: the rows the leaf holds (None: all of them, in order).
         # ``from_leaf``: where a leaf larger than this query holds its rows (the clean pass of a whole batch).
-        self._problem, self._leaf, self._images, self._sent, self._from_leaf = problem, leaf, images, sent, from_leaf
+        # ``parts``: the logits of the leaf's rows and the groups they came in, where there was more than one.
+        self._problem, self._leaf, self._images, self._sent, self._from_leaf, self._parts = problem, leaf, images, sent, from_leaf, parts
         self.point, self.logits = point, logits
         goal = problem.goal if images is None else problem.goal.take(images)
         values = logits.detach()

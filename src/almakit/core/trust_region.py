@@ -1,131 +1,147 @@
-"""The inner problem of boundary-following attacks, solved for all images at once: the step that comes nearest to the clean image.
+"""The subproblem of a walk along the decision boundary: the point nearest to the clean image where the linearised goal is reached.
 
-    min |x + d - x0|_p   subject to   b.d <= c,  |d|_2 <= r,  low <= d <= high
+    min |delta + d|_p   subject to   b.d <= c,   |d| within the trust radius,   x + delta + d in the box
 
-For each p the solutions lie on a path d(v, t) of closed form: t >= 0 is the multiplier of the half-space, v how much the distance counts
-against the length of the step. b.d falls in t and |d|_2 changes monotonically with v, so two nested one-dimensional searches suffice, and
-none of them needs the model.
+One solver per norm, all images at once, none of them calls the model. The half-space is met, as far as the box allows, by a few Newton steps on
+one multiplier; the trust region, which is a rule of thumb anyway, only as well as a closed form does it. In l1 it is kept by feedback: what a step was
+too long or too short by corrects the next one.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
-from .projections import clip
+from .domain import Box
+from .projections import clip, room
 
 TINY = 1e-30
-OCTAVES = 24.0
+# Newton steps on the multiplier of the half-space.
+NEWTON = 6
 
 
-def nearest_step(home: Tensor, b: Tensor, c: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float,
-                 rounds: int | None = None, newton: int = 5) -> Tensor:
-    """The step d (B, ...) above; ``home`` (B, ...) is x0 - x, ``b`` (B, ...), ``c`` and ``radius`` (B,), the box's ``low`` and ``high`` (B, ...).
+class Subproblem(Protocol):
+    """``step`` maps the perturbations ``delta`` (B, ...), the goal's linearisation ``b`` (B, ...) and ``c`` (B,), and the trust ``radius`` (B,), a length in
+    l2, to the steps d (B, ...); ``fresh`` (B,) marks images whose walk begins, of which nothing is remembered."""
 
-    Where the half-space is out of reach within the radius, the step of that length which comes nearest to it.
-    """
-    shape = home.shape
-    home, b, low, high = home.flatten(1), b.flatten(1), low.flatten(1), high.flatten(1)
-    steepness = torch.linalg.vector_norm(b, dim=1, keepdim=True)
-    scale = torch.where(steepness > 0, steepness, torch.ones_like(steepness))
-    b, c, radius = b / scale, c.unsqueeze(1) / scale, radius.unsqueeze(1)
-    path = _Path(home, b, low, high, radius, norm)
-
-    def fits(d: Tensor) -> Tensor:
-        return (_length(d) <= radius) & ((b * d).sum(1, keepdim=True) <= c + 1e-5 * c.abs())
-
-    multiplier = path.reach(path.unhindered, c, torch.zeros_like(c), newton + 5)
-    free = path.step(path.unhindered, multiplier)
-    small, large = torch.zeros_like(c), torch.ones_like(c)
-    # In linf the search is on an absolute scale, which wants finer steps than a relative one.
-    for _ in range(rounds or (16 if norm == float("inf") else 12)):
-        middle = (small + large) / 2
-        value = path.value(middle)
-        multiplier = path.reach(value, c, multiplier, newton)
-        good = fits(path.step(value, multiplier))
-        small, large = torch.where(good, middle, small), torch.where(good, large, middle)
-    value = path.value(small)
-    held = path.step(value, path.reach(value, c, multiplier, newton + 5))
-    held = torch.where(_length(held) <= 1.001 * radius, held, _farthest(b, radius, low, high))
-    return torch.where(fits(free), free, held).reshape(shape)
+    def step(self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor) -> Tensor: ...
 
 
-def _length(d: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(d, dim=1, keepdim=True)
+def subproblem(x: Tensor, box: Box, norm: float) -> Subproblem:
+    """The solver around the clean images ``x`` (B, ...) in l0 (as l1), l1, l2 or linf."""
+    low, high = room(box, x)
+    return SOLVERS[norm](low.flatten(1), high.flatten(1))
 
 
-class _Path:
-    """d(v, t) of one norm; all tensors (B, n), v and t (B, 1).
+class _Nearest:
+    """What the solvers for norms share: flat tensors (B, n), numbers (B, 1), b of unit length, no need beyond what the radius allows."""
 
-    l2: clip(v home - t b), v in [0, 1]. l1: home, cut off at v on both sides of -t b, then clipped. linf: -t b, cut off at v on both
-    sides of home, then clipped; v is the linf distance that is left.
-    """
+    def __init__(self, low: Tensor, high: Tensor):
+        self.low, self.high = low, high
 
-    def __init__(self, home: Tensor, b: Tensor, low: Tensor, high: Tensor, radius: Tensor, norm: float):
-        self.home, self.b, self.low, self.high, self.radius, self.norm = home, b, low, high, radius, norm
-        self.away = home.abs().amax(1, keepdim=True)
-        self.widest = (high - low).amax(1, keepdim=True) + self.away
+    def step(self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor) -> Tensor:
+        flat, b, r = delta.flatten(1), b.flatten(1), radius.unsqueeze(1)
+        steepness = torch.linalg.vector_norm(b, dim=1, keepdim=True)
+        steepness = torch.where(steepness > 0, steepness, torch.ones_like(steepness))
+        need = torch.maximum(c.unsqueeze(1) / steepness, -r)
+        found = self._solve(-flat, b / steepness, need, r, self.low - flat, self.high - flat, fresh.unsqueeze(1))
+        return found.view_as(delta)
 
-    @property
-    def unhindered(self) -> Tensor:
-        """(B, 1) the v at which the radius plays no part."""
-        return torch.zeros_like(self.away) if self.norm == float("inf") else torch.ones_like(self.away) if self.norm == 2 else self.widest
+    def _solve(self, home: Tensor, b: Tensor, c: Tensor, r: Tensor, low: Tensor, high: Tensor, fresh: Tensor) -> Tensor:
+        raise NotImplementedError
 
-    def value(self, part: Tensor) -> Tensor:
-        """(B, 1) v for a ``part`` in [0, 1], from the shortest step that reaches the half-space to the longest that can matter."""
-        if self.norm == float("inf"):
-            # No entry moves farther than the radius, so the distance left is within that of the present one.
-            return (self.away + self.radius * (1 - 2 * part)).clamp_min(0)
-        # In double precision, since the last bit of a float32 power depends on the place in the batch.
-        return self.unhindered * torch.exp2(OCTAVES * (part.double() - 1)).to(part.dtype)
 
-    def _window(self, v: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The step before it is clipped, and the bounds it is clipped to."""
-        down = -t * self.b
-        if self.norm == 2:
-            return v * self.home + down, self.low, self.high
-        if self.norm == 1:
-            return torch.minimum(torch.maximum(self.home, down - v), down + v), self.low, self.high
-        return down, torch.maximum(self.low, self.home - v), torch.minimum(self.high, self.home + v)
+class Nearest2(_Nearest):
+    """l2: d = clip(v home - t b). Without the box the part along b is c and the rest v times home's tangent, so that |d| = r gives v in closed form."""
 
-    def step(self, v: Tensor, t: Tensor) -> Tensor:
-        raw, low, high = self._window(v, t)
-        return clip(raw, low, high)
+    def _solve(self, home: Tensor, b: Tensor, c: Tensor, r: Tensor, low: Tensor, high: Tensor, fresh: Tensor) -> Tensor:
+        along, square = _sum(b * home), _sum(home * home)
+        tangent = (square - along * along).clamp_min(TINY).sqrt()
+        straight = (r / square.clamp_min(TINY).sqrt()).clamp_max(1)
+        v = torch.where(straight * along <= c, straight, ((r * r - c * c).clamp_min(0).sqrt() / tangent).clamp_max(1))
+        base = v * home
+        t = (v * along - c).clamp_min(0)
+        for _ in range(NEWTON):
+            # The excess is convex in t: Newton's steps from below are monotone, and exact once the set of stopped values is right.
+            raw = base - t * b
+            d = clip(raw, low, high)
+            t = t + ((_sum(b * d) - c) / _sum(b * b * (raw == d)).clamp_min(1e-12)).clamp_min(0)
+        return clip(base - t * b, low, high)
 
-    def reach(self, v: Tensor, c: Tensor, first: Tensor, steps: int) -> Tensor:
-        """(B, 1) the smallest multiplier t >= 0 with b.d(v, t) <= c, by Newton's method kept inside a bracket; ``first`` is a guess."""
+
+class Nearest1(_Nearest):
+    """l1: home, cut off at v on both sides of -t b, then clipped: a proximal step. t is solved for; v and a first t are kept from step to step, v corrected by
+    what the last step's length missed the radius by. l0 takes it as its convex relaxation."""
+
+    def __init__(self, low: Tensor, high: Tensor):
+        super().__init__(low, high)
+        self.v = self.t = low.new_zeros(len(low), 1)
+
+    def _solve(self, home: Tensor, b: Tensor, c: Tensor, r: Tensor, low: Tensor, high: Tensor, fresh: Tensor) -> Tensor:
+        widest = home.abs().amax(1, keepdim=True) + (high - low).amax(1, keepdim=True)
+        v = torch.minimum(torch.where(fresh, _water_level(home.abs(), r), self.v), widest).clamp_min(TINY)
+        t = torch.where(fresh, torch.zeros_like(c), self.t)
         below, above = torch.zeros_like(c), torch.full_like(c, float("inf"))
-        t = first
-        for index in range(steps):
-            raw, low, high = self._window(v, t)
-            excess = (self.b * clip(raw, low, high)).sum(1, keepdim=True) - c
+        for index in range(NEWTON):
+            down = -t * b
+            raw = torch.minimum(torch.maximum(home, down - v), down + v)
+            d = clip(raw, low, high)
+            excess = _sum(b * d) - c
             enough = excess <= 0
-            above = torch.where(enough, torch.minimum(above, t), above)
-            below = torch.where(enough, below, torch.maximum(below, t))
-            if index == steps - 1:
+            above, below = torch.where(enough, torch.minimum(above, t), above), torch.where(enough, below, torch.maximum(below, t))
+            if index == NEWTON - 1:
                 break
-            moving = (raw > low) & (raw < high)
-            if self.norm == 1:
-                moving &= raw != self.home
-            slope = (self.b.square() * moving).sum(1, keepdim=True)
-            # A hair more than Newton's step keeps to the side where the half-space is reached.
-            newton = t + excess / slope.clamp_min(TINY)
-            newton = newton + 1e-6 * newton.abs()
-            halfway = torch.where(torch.isfinite(above), (below + above) / 2, 2 * t + 1e-3 * self.widest)
+            slope = _sum(b * b * ((raw == d) & (raw != home)))
+            newton = t + 1.0001 * excess / slope.clamp_min(TINY)
+            halfway = torch.where(above < float("inf"), (below + above) / 2, 2 * t + 0.1 * v)
+            back = torch.where(newton <= 0, 0.1 * t if index == 0 else torch.zeros_like(t), newton)
             good = (newton > below) & (newton < above) & (slope > 0)
-            # Where t = 0 already reaches it, the half-space does not bind.
-            t = torch.where(enough & (t == 0), t, torch.where(good, newton, torch.where(enough & (newton <= 0), below, halfway)))
-        return torch.where(torch.isfinite(above), above, t)
+            t = torch.where(good, newton, torch.where(enough & (below == 0), back, halfway))
+        longer = (r / torch.linalg.vector_norm(d, dim=1, keepdim=True).clamp_min(TINY)).clamp(0.25, 4)
+        self.v, self.t = v * longer, t * longer
+        return d
 
 
-def _farthest(b: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """(B, n) the step of length ``radius`` (B, 1) against ``b`` inside the box that lowers b.d most: clip(-t b), t by doubling and bisection."""
-    below, above = torch.zeros_like(radius), radius.clone()
-    for _ in range(12):
-        short = torch.linalg.vector_norm(clip(-above * b, low, high), dim=1, keepdim=True) < radius
-        below, above = torch.where(short, above, below), torch.where(short, 2 * above, above)
-    for _ in range(12):
-        middle = (below + above) / 2
-        short = torch.linalg.vector_norm(clip(-middle * b, low, high), dim=1, keepdim=True) < radius
-        below, above = torch.where(short, middle, below), torch.where(short, above, middle)
-    return clip(-below * b, low, high)
+class NearestInf(_Nearest):
+    """linf: the corner against b of the smallest ball around the clean image whose corner meets the half-space, by bisection over its radius, which may fall by
+    the share that the trust radius is of the distance; no value moves more than ``REACH`` times that share of it."""
+
+    REACH, BISECTIONS = 8.0, 10
+
+    def _solve(self, home: Tensor, b: Tensor, c: Tensor, r: Tensor, low: Tensor, high: Tensor, fresh: Tensor) -> Tensor:
+        away = home.abs().amax(1, keepdim=True)
+        share = r / torch.linalg.vector_norm(home, dim=1, keepdim=True).clamp_min(TINY)
+        reach = self.REACH * share * away
+        wanted = -reach * b.sign()
+
+        def corner(radius: Tensor) -> Tensor:
+            return clip(wanted, torch.maximum(low, home - radius), torch.minimum(high, home + radius))
+
+        near, far = (away * (1 - share)).clamp_min(0), away + reach
+        least = corner(near)
+        fits = _sum(b * least) <= c
+        for _ in range(self.BISECTIONS):
+            middle = (near + far) / 2
+            enough = _sum(b * corner(middle)) <= c
+            near, far = torch.where(enough, near, middle), torch.where(enough, middle, far)
+        return torch.where(fits, least, corner(far))
+
+
+def _water_level(sizes: Tensor, r: Tensor) -> Tensor:
+    """(B, 1) the level at which the ``sizes`` (B, n), cut off there, have the l2 length ``r`` (B, 1); large where they are shorter anyway."""
+    squares = sizes * sizes
+    level = r / (sizes > 0).sum(1, keepdim=True).clamp_min(1).sqrt()
+    for _ in range(3):
+        over = sizes > level
+        rest = (r * r - _sum(squares * ~over)).clamp_min(0)
+        level = torch.maximum(level, (rest / over.sum(1, keepdim=True).clamp_min(1)).sqrt())
+    return torch.where(_sum(squares) <= r * r, torch.full_like(level, 1 / TINY), level)
+
+
+def _sum(values: Tensor) -> Tensor:
+    return values.sum(1, keepdim=True)
+
+
+SOLVERS: dict[float, type[_Nearest]] = {0.0: Nearest1, 1.0: Nearest1, 2.0: Nearest2, float("inf"): NearestInf}

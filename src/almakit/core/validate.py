@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -14,11 +15,19 @@ from .domain import Box
 def images(x: object, box: Box) -> Tensor:
     """``x`` as a float32 or float64 tensor (B, ...) inside the box."""
     if not isinstance(x, Tensor):
-        raise BadInput(f"images must be a torch tensor of shape (batch, ...), not {type(x).__name__}; use torch.as_tensor(...).")
+        try:
+            x = torch.stack(list(x)) if isinstance(x, (list, tuple)) and x and isinstance(x[0], Tensor) else torch.as_tensor(x)
+        except (TypeError, ValueError, RuntimeError):
+            raise BadInput(
+                f"images must be a tensor or an array of shape (batch, ...), not a {type(x).__name__}; loaders, data sets and image files are for "
+                "almakit.attack(model, data) and almakit.evaluate."
+            ) from None
     if not x.is_floating_point():
         raise BadInput(f"images are {x.dtype}; convert to floats in [{box.lo:g}, {box.hi:g}], e.g. x.float() / 255 for 8-bit images.")
     if x.ndim < 2:
         raise BadInput(f"images must have a batch dimension: shape (batch, ...), not {tuple(x.shape)}; use x.unsqueeze(0) for one image.")
+    if x.device.type == "meta":
+        raise BadInput("the images are on the device meta, which holds shapes and no values; give them on the CPU or a GPU.")
     x = x.detach()
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
     flat = x.flatten(1)
@@ -87,8 +96,8 @@ def call(model: object, confidence: float, batch_size: int | None, budget: int |
     """Raises where the model or an option of an attack's call cannot be used."""
     if not callable(model):
         raise BadModel(f"the model is a {type(model).__name__}; give a torch module or a function from images to logits.")
-    if not confidence >= 0:
-        raise BadInput(f"confidence={confidence}: the logit lead demanded must be 0 or more.")
+    if isinstance(confidence, bool) or not isinstance(confidence, Real) or not 0 <= confidence < math.inf:
+        raise BadInput(f"confidence={confidence!r}: the logit lead demanded must be a finite number, 0 or more.")
     for name, value in (("batch_size", batch_size), ("budget", budget)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise BadInput(f"{name}={value!r}: give a whole number, at least 1, or None.")

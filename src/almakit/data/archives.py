@@ -26,7 +26,7 @@ def unpack(archive: Path, into: Path, wanted: Collection[str], limit: int) -> di
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         if isinstance(error, AlmakitError):
             raise
-        raise Unavailable(f"{archive.name} is damaged ({error}); it was not unpacked.") from error
+        raise Unavailable(f"{archive.name} is damaged ({type(error).__name__}: {error}); it was not unpacked.") from error
 
 
 def _unpacked(archive: Path, into: Path, wanted: Collection[str], limit: int) -> dict[str, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,10 @@ def from_arrays(
     size: int | None = None,
 ) -> Dataset:
     """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels (N,)."""
-    stored = _channels_first(name, torch.as_tensor(images))
+    stored = channels_first(name, _tensor(name, "images", images))
     if stored.dtype != torch.uint8:
-        stored = _in_unit_range(name, stored)
-    wanted = _integers(name, "labels", labels)
+        stored = in_unit_range(name, stored)
+    wanted = integers(name, "labels", labels)
     if len(wanted) != len(stored):
         raise BadInput(f"{name} has {len(stored)} images and {len(wanted)} labels; each image needs one label.")
 
@@ -49,7 +50,7 @@ def from_arrays(
             x = interpolate(x, size=(size, size), mode="bilinear", antialias=True).clamp_(0, 1)
         return x.contiguous()
 
-    aims = None if targets is None else _integers(name, "targets", targets)
+    aims = None if targets is None else integers(name, "targets", targets)
     return Dataset(name, tuple(ids) if ids is not None else tuple(map(str, range(len(stored)))), wanted, read, aims, class_names)
 
 
@@ -112,12 +113,16 @@ def npz(path: str, size: int | None) -> Dataset:
 
 
 def user_function(uri: str, size: int | None) -> Dataset:
-    """What ``file.py:function`` returns: a ``Dataset``, or images, labels and perhaps targets."""
+    """What ``file.py:function`` returns: images, labels and perhaps targets, or any data that ``given.dataset_of`` knows."""
+    from .given import dataset_of
+
     made = call(uri)
     if isinstance(made, Dataset):
         return made
+    if not isinstance(made, (tuple, list)) and hasattr(made, "__len__") and hasattr(made, "__iter__") | hasattr(made, "__getitem__"):
+        return replace(dataset_of(made, size=size), name=uri)
     if not isinstance(made, (tuple, list)) or len(made) not in (2, 3):
-        raise BadInput(f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or an almakit Dataset.")
+        raise BadInput(f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or a data set.")
     return from_arrays(uri, made[0], made[1], targets=made[2] if len(made) == 3 else None, size=size)
 
 
@@ -130,7 +135,19 @@ def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
 
 
-def _channels_first(name: str, images: Tensor) -> Tensor:
+def _tensor(name: str, what: str, values: Any) -> Tensor:
+    """Arrays, lists and the like as a tensor; text, objects and ragged lists are none."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise BadInput(f"the {what} of {name} are no array of numbers ({str(error).splitlines()[0]}).") from error
+    if tensor.device.type == "meta":
+        raise BadInput(f"the {what} of {name} are on the device meta, which holds shapes and no values.")
+    return tensor
+
+
+def channels_first(name: str, images: Tensor) -> Tensor:
+    """Images (N, H, W), (N, C, H, W) or (N, H, W, C) as (N, C, H, W)."""
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or len(images) == 0:
@@ -140,7 +157,8 @@ def _channels_first(name: str, images: Tensor) -> Tensor:
     return images
 
 
-def _in_unit_range(name: str, images: Tensor) -> Tensor:
+def in_unit_range(name: str, images: Tensor) -> Tensor:
+    """The images (N, ...), which must be floats in [0, 1]."""
     if not images.is_floating_point():
         raise BadInput(f"the images of {name} are {images.dtype}; give uint8 (0 to 255) or floats in [0, 1].")
     low, high = float(images.min()), float(images.max())
@@ -152,8 +170,9 @@ def _in_unit_range(name: str, images: Tensor) -> Tensor:
     return images
 
 
-def _integers(name: str, what: str, values: Any) -> Tensor:
-    tensor = torch.as_tensor(values)
+def integers(name: str, what: str, values: Any) -> Tensor:
+    """Labels or targets as int64 (N,)."""
+    tensor = _tensor(name, what, values)
     if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise BadInput(f"the {what} of {name} have shape {tuple(tensor.shape)} and type {tensor.dtype}; they must be integers of shape (N,).")
     tensor = tensor.to(torch.int64).clone()

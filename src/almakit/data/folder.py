@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import BadInput, Unavailable
 from . import hub
 from .dataset import Dataset
+from .images import Reader
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
 IMAGENET_SIZE = 224
@@ -58,7 +58,7 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     """ImageNet photos, labels 0 to 999, from a csv or from sub-folders named by WordNet id (some or all of the thousand).
 
     ``size`` s: the shorter side is resized to 256 s / 224 and the centre s x s is cut out; without it, the images of a csv stay as they
-    are and those of sub-folders are brought to 224.
+    are and those of sub-folders are brought to 224. Pixels are taken as they are stored, whatever EXIF says, as for the published numbers.
     """
     place = _existing(path) if path else _default_imagenet()
     inner = place / {"test": "val", "train": "train"}[split]
@@ -73,7 +73,7 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     names = tuple(_wnids().values())
     if table:
         listing = _from_csv(table)
-        return _dataset(name, _Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3)
+        return _dataset(name, _Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3, upright=False)
     found = _classes(place)
     strange = [entry for entry in found if not _WNID.match(entry) or entry not in _wnids()]
     if strange:
@@ -84,7 +84,7 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     index = {wnid: number for number, wnid in enumerate(_wnids())}
     listing = _from_classes(place, found)
     labels = [index[found[label]] for label in listing.labels]
-    return _dataset(name, _Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3)
+    return _dataset(name, _Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3, upright=False)
 
 
 def _default_imagenet() -> Path:
@@ -92,6 +92,24 @@ def _default_imagenet() -> Path:
         if (candidate / "imagenet").is_dir():
             return candidate / "imagenet"
     raise Unavailable("ImageNet is not at hand: give its folder as imagenet:<folder>, or put a folder imagenet into one of ALMAKIT_DATA.")
+
+
+def from_files(name: str, files: Sequence[str | Path], labels: Tensor, targets: Tensor | None, size: int | None) -> Dataset:
+    """Image files by path, with labels (N,) and perhaps targets (N,)."""
+    if len(labels) != len(files):
+        raise BadInput(f"{name} has {len(files)} images and {len(labels)} labels; each image needs one label.")
+    paths = _all_there(name, [Path(file).expanduser() for file in files])
+    return _dataset(name, _Listing(paths, [str(file) for file in files], labels.tolist(), None if targets is None else targets.tolist()), size, None)
+
+
+def from_table(name: str, rows: Sequence[Mapping[str, Any]], size: int | None) -> Dataset:
+    """A pandas frame, as its rows: the columns of a csv, the paths as they are."""
+    return _dataset(name, _from_rows(name, Path(), [{str(key): _word(value) for key, value in row.items()} for row in rows]), size, None)
+
+
+def _word(value: object) -> str:
+    """A cell of a frame as a csv would hold it; whole numbers that pandas keeps as floats are whole numbers."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _existing(path: str) -> Path:
@@ -116,18 +134,23 @@ def _from_csv(table: Path) -> _Listing:
             rows = [{(key or "").strip(): (value or "").strip() for key, value in row.items() if key} for row in csv.DictReader(opened)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{table} cannot be read as a csv file ({error}).") from error
+    if rows and {"ImageId", "TrueLabel"} <= set(rows[0]):
+        return _from_competition(table, rows)
+    return _from_rows(table, table.parent, rows)
+
+
+def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> _Listing:
+    """The columns file, label and perhaps target; paths are below ``root``."""
     if not rows:
         raise BadInput(f"{table} lists no images.")
     columns = list(rows[0])
-    if {"ImageId", "TrueLabel"} <= set(columns):
-        return _from_competition(table, rows)
     file, label, target = (next((c for c in columns if c.lower() in known), None) for known in (_FILE, _LABEL, _TARGET))
     if file is None or label is None:
         raise BadInput(f"{table} has the columns {', '.join(columns)}; it needs file and label.")
-    paths = [table.parent / row[file] for row in rows]
+    paths = [root / row[file] for row in rows]
     names: tuple[str, ...] | None = None
     if all(re.fullmatch(r"\d+", row[label]) for row in rows):
-        labels = [int(row[label]) for row in rows]
+        labels = [_number(table, row[label]) for row in rows]
     else:
         names = tuple(sorted({row[label] for row in rows}))
         labels = [names.index(row[label]) for row in rows]
@@ -143,15 +166,21 @@ def _from_competition(table: Path, rows: list[dict[str, str]]) -> _Listing:
     return _Listing(_all_there(table, paths), [row["ImageId"] for row in rows], labels, targets)
 
 
-def _class_number(table: Path, text: str, names: tuple[str, ...] | None) -> int:
+def _class_number(table: Path | str, text: str, names: tuple[str, ...] | None) -> int:
     if names is not None and text in names:
         return names.index(text)
     if names is None and text.isascii() and text.isdigit():
-        return int(text)
+        return _number(table, text)
     raise BadInput(f"{table} names a class {text!r} that is none of its labels.")
 
 
-def _all_there(table: Path, paths: list[Path]) -> list[Path]:
+def _number(table: Path | str, digits: str) -> int:
+    if len(digits) > 18:
+        raise BadInput(f"{table} gives the label {digits[:18]}..., which is no class; classes are counted from 0.")
+    return int(digits)
+
+
+def _all_there(table: Path | str, paths: list[Path]) -> list[Path]:
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise Unavailable(f"{table} lists {len(missing)} files that do not exist, the first is {missing[0]}.")
@@ -215,58 +244,19 @@ def _wnids() -> dict[str, str]:
     return dict(line.split(",") for line in lines)
 
 
-def _dataset(name: str, listing: _Listing, size: int | None, channels: int | None) -> Dataset:
-    pillow = _pillow()
-    modes = {1: "L", 3: "RGB"}
-    if channels is not None and channels not in modes:
-        raise BadInput(f"images are read with 1 or 3 channels, not {channels}.")
+def _dataset(name: str, listing: _Listing, size: int | None, channels: int | None, upright: bool = True) -> Dataset:
+    one = Reader(listing.paths[0], channels, size, upright)
+    # Without a word from the user the first image decides whether all are read in grey or in colour.
+    grey = one.grey()
 
     def read(indices: Sequence[int]) -> Tensor:
-        images = [_image(pillow, listing.paths[index], size, mode) for index in indices]
+        images = [one(listing.paths[index], grey) for index in indices]
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) > 1:
             sizes = ", ".join(map(str, sorted(shapes)[:3]))
             raise BadInput(f"the images of {name} have different sizes, such as {sizes}; give a size, e.g. size={IMAGENET_SIZE}.")
         return torch.stack(images) if images else torch.empty(0)
 
-    # Without a word from the user the first image decides whether all are read in grey or in colour.
-    mode = modes[channels] if channels else _mode(pillow, listing.paths[0])
     targets = None if listing.targets is None else torch.tensor(listing.targets, dtype=torch.int64)
-    return Dataset(name, tuple(listing.ids), torch.tensor(listing.labels, dtype=torch.int64), read, targets, listing.class_names, listing.alphabetical)
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise Unavailable("reading image files needs Pillow: pip install 'almakit[vision]'.") from error
-    return Image
-
-
-def _mode(pillow: Any, path: Path) -> str:
-    with _opened(pillow, path) as image:
-        return "L" if image.mode in ("L", "1", "LA", "I;16") else "RGB"
-
-
-def _opened(pillow: Any, path: Path) -> Any:
-    try:
-        return pillow.open(path)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read as an image ({error}).") from error
-
-
-def _image(pillow: Any, path: Path, size: int | None, mode: str) -> Tensor:
-    """One image float32 (C, H, W) in [0, 1]."""
-    with _opened(pillow, path) as opened:
-        try:
-            image = opened.convert(mode)
-        except OSError as error:
-            raise BadInput(f"{path} cannot be read as an image ({error}).") from error
-    if size is not None and image.size != (size, size):
-        shorter = round(size * 256 / 224)
-        scale = shorter / min(image.size)
-        wide, high = max(size, round(image.width * scale)), max(size, round(image.height * scale))
-        left, top = (wide - size) // 2, (high - size) // 2
-        image = image.resize((wide, high), pillow.Resampling.BILINEAR).crop((left, top, left + size, top + size))
-    values = np.array(image, dtype=np.uint8)
-    return torch.from_numpy(values.reshape(image.height, image.width, -1)).permute(2, 0, 1).to(torch.float32).div_(255).contiguous()
+    labels = torch.tensor(listing.labels, dtype=torch.int64)
+    return Dataset(name, tuple(listing.ids), labels, read, targets, listing.class_names, listing.alphabetical)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput, UnknownName
+from ..hints import meant
 from .user_file import is_user_file
 
 if TYPE_CHECKING:
     from .dataset import Dataset
 
 NAMES = ("mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet")
-FORMS = ("imagenet:<folder>", "folder:<folder or csv>", "npz:<file>", "file.py:function")
+LARGEST_SIDE = 8192
+FORMS = ("imagenet:<folder>", "folder:<folder or csv>", "npz:<file>", "hf-dataset:<name>", "file.py:function")
 
 
 def names() -> list[str]:
@@ -29,7 +30,8 @@ def forms() -> list[str]:
 def load(
     uri: str, limit: int | None = None, offset: int = 0, split: str = "test", size: int | None = None, channels: int | None = None
 ) -> Dataset:
-    """A data set from its URI: a name, ``imagenet:<folder>``, ``folder:<folder or csv>``, ``npz:<file>`` or ``file.py:function``.
+    """A data set from its URI: a name, ``imagenet:<folder>``, ``folder:<folder or csv>``, ``npz:<file>``,
+    ``hf-dataset:<name>`` (Hugging Face, where its library is there) or ``file.py:function``.
 
     At most ``limit`` images from position ``offset`` on, of the ``test`` or the ``train`` split; ``size`` makes them square with that side;
     ``channels`` (1 or 3) says how image files of ``folder:`` are read. Nothing is read before it is asked for, except where the whole
@@ -39,6 +41,8 @@ def load(
         raise BadInput(f"there are the splits test and train, not {split!r}.")
     if offset < 0 or (limit is not None and limit < 1) or (size is not None and size < 1):
         raise BadInput(f"offset must be 0 or more, limit and size 1 or more; got offset={offset}, limit={limit}, size={size}.")
+    if size is not None and size > LARGEST_SIDE:
+        raise BadInput(f"size={size}: images are made square with a side of {LARGEST_SIDE} at most.")
     whole = _whole(uri, split, size, channels, None if limit is None else offset + limit)
     if offset >= len(whole):
         raise BadInput(f"{uri} has {len(whole)} images; offset {offset} lies beyond the last.")
@@ -65,9 +69,11 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
         return folder.folder(uri, rest, size, channels)
     if kind == "npz" and rest:
         return arrays.npz(rest, size)
+    if kind == "hf-dataset" and rest:
+        from .hugging import hf_dataset
+
+        return hf_dataset(rest, split, size, last)
     if Path(uri).expanduser().exists():
         form = f"{uri}:<function>" if uri.endswith(".py") else f"npz:{uri}" if uri.endswith(".npz") else f"folder:{uri}"
         raise UnknownName(f"there is no data set called {uri!r}, but there is something of that name here; write {form} for it.")
-    near = difflib.get_close_matches(uri.lower(), NAMES, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(NAMES + FORMS)}."
-    raise UnknownName(f"there is no data set called {uri!r}; {hint}")
+    raise UnknownName(f"there is no data set called {uri!r}; {meant(uri, NAMES + FORMS)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib.util
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..errors import AlmakitError, BadInput, Unavailable
+from ..hints import meant
 
 _FORM = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)\Z", re.DOTALL)
 
@@ -52,9 +52,7 @@ def function(uri: str) -> Callable[..., Any]:
         found = getattr(module, name, None)
         if not callable(found):
             own = [key for key, value in vars(module).items() if callable(value) and getattr(value, "__module__", None) == module.__name__]
-            near = difflib.get_close_matches(name, own, n=2, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(own)}." if own else "it has none."
-            raise BadInput(f"{named} has no function called {name!r}; {hint}")
+            raise BadInput(f"{named} has no function called {name!r}; {meant(name, own)}")
         return cast("Callable[..., Any]", found)
 
 

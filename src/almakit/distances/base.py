@@ -32,7 +32,7 @@ class Bound:
             leaf = y.detach().requires_grad_(True)
             value = self(leaf)
             (gradient,) = torch.autograd.grad(value.sum(), leaf)
-        return value.detach(), gradient
+        return value.detach(), gradient.detach()
 
     def take(self, rows: Tensor) -> Bound:
         """The same distance to the references ``x[rows]``; ``rows`` (R,) may repeat."""
@@ -107,14 +107,16 @@ class _FunctionBound(Bound):
         return value, torch.where((value == 0).view(-1, *[1] * (y.ndim - 1)), torch.zeros_like(gradient), gradient)
 
 
-DistanceLike = str | Distance | Callable[[Tensor, Tensor], Tensor]
+DistanceLike = str | float | Distance | Callable[[Tensor, Tensor], Tensor]
 
 
 def resolve(distance: DistanceLike) -> Distance:
-    """A distance from its name, itself, or a function ``f(x, y) -> (B,)``."""
+    """A distance from its name (``"linf"``, also ``"Linf"``, ``"l_2"``, ``2`` or ``inf``), itself, or a function ``f(x, y) -> (B,)``."""
     if isinstance(distance, Distance):
         return distance
-    if isinstance(distance, str):
+    if isinstance(distance, (str, int, float)) and not isinstance(distance, bool):
         found = registry.get("distances", distance)
         return found() if isinstance(found, type) else resolve(found)
+    if not callable(distance):
+        raise BadInput(f"{distance!r} is no distance; give a name such as \"l2\", a norm such as 2, or a function f(x, y) -> (B,).")
     return FunctionDistance(distance)

@@ -16,6 +16,7 @@ from ..core import Attack
 from ..core.fixed import FixedEpsilon
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
+from ..hints import number
 from .records import AttackInfo
 
 _WORD = re.compile(r"[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*\Z")
@@ -132,7 +133,7 @@ def _value(value: object) -> str:
 
 def _number(text: str) -> bool:
     try:
-        float(text)
+        number(text)
     except ValueError:
         return False
     return True

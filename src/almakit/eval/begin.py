@@ -11,7 +11,7 @@ from ..attacks import get
 from ..core import Attack
 from ..core.layout import CONTIGUOUS, faster_layout
 from ..data.dataset import Chunk, Dataset
-from ..errors import AlmakitError
+from ..errors import AlmakitError, BadInput
 from . import chunkfiles, folder
 from .attacktext import text_of
 from .failures import Refused, SpecChanged
@@ -19,28 +19,47 @@ from .memory import measured_batch_size
 from .precision import measured_dtype
 from .progress import Silent
 from .spec import AUTO, DEFAULT, RunSpec
-from .store import ChunkKey, Store
+from .store import ChunkKey, Store, database_name
 from .subject import autocast_of
 from .work import Bench
 
 LOOKED_AT = 256  # images preflight looks at, fewer of large ones
 
 
-def continue_in(spec: RunSpec, out: Path) -> tuple[RunSpec, bool]:
-    """The spec with the folder's recorded choices, and whether the folder was begun before; refuses a folder of another spec."""
+def extended(spec: RunSpec, built: list[Attack], out: Path) -> tuple[RunSpec, list[Attack]]:
+    """The spec and the attacks of the run in ``out`` with those of ``spec`` added after its own."""
+    if not (out / folder.SPEC).is_file() or not (out / database_name()).is_file():
+        raise BadInput(f"{out} holds no run that attacks could be added to; a run in shards is joined first (almakit merge).")
+    recorded = RunSpec.from_toml(out / folder.SPEC)
+    given = {text_of(attack): attack for attack in built}
+    own = [given.get(as_written_now(text) or text) or get(text) for text in recorded.attacks]
+    known = {text_of(attack) for attack in own}
+    added = [text for text in given if text not in known]
+    return replace(spec, attacks=(*recorded.attacks, *added)), own + [given[text] for text in added]
+
+
+def continue_in(spec: RunSpec, out: Path, adding: bool = False) -> tuple[RunSpec, bool]:
+    """The spec with the folder's recorded choices, and whether the folder was begun before; refuses a folder of another spec.
+
+    ``adding``: the spec may have more attacks than the folder.
+    """
     if not (out / folder.SPEC).is_file():
         return spec, False
     recorded = RunSpec.from_toml(out / folder.SPEC)
     spec = spec.fill(recorded)
     if tuple(as_written_now(text) for text in recorded.attacks) == spec.attacks:
         spec = replace(spec, attacks=recorded.attacks)  # the same attacks as an older almakit wrote them: the hash stays the folder's
-    if differences := spec.differences(recorded):
+    more = adding and spec.attacks[: len(recorded.attacks)] == recorded.attacks
+    if differences := spec.differences(replace(recorded, attacks=spec.attacks) if more else recorded):
         listed = "; ".join(
             f"{name} is {_shown(here)} now and was {_shown(there)} when it began" for name, here, there in differences
         )
+        beside = ""
+        if [name for name, _, _ in differences] == ["attacks"]:
+            beside = f" Attacks are added to it by --add; runs in two folders are reported together by `almakit report {out} <the other>`."
         raise SpecChanged(
             f"{out} holds another run: {listed}. Choose another folder (--out), or give the settings it began with "
-            f"(almakit run --config {out / folder.SPEC})."
+            f"(almakit run --config {out / folder.SPEC}).{beside}"
         )
     return spec, True
 
@@ -127,6 +146,12 @@ def agree(store: Store, bench: Bench, facts: dict[str, str | None]) -> None:
         store.set_attacks(bench.infos)
         store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml(), model=spec.model, data=spec.data, **facts)
         return
+    if store.meta("spec_sha256") != spec.sha256:
+        # The run.toml beside it, which this spec agrees with, may have more attacks: they were added, now or before a stop.
+        before = RunSpec.from_text(store.meta("spec") or "", str(store.path))
+        if spec.attacks[: len(before.attacks)] == before.attacks and replace(before, attacks=spec.attacks).sha256 == spec.sha256:
+            store.set_attacks(bench.infos[len(before.attacks) :])
+            store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml())
     if store.meta("spec_sha256") != spec.sha256:
         raise SpecChanged(f"{store.path} belongs to another run than the run.toml beside it; choose another folder (--out).")
     for key, what in (

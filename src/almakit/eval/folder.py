@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import chunkfiles
+from .. import registry
+from ..errors import BadInput, Unavailable
+from . import certificates, chunkfiles
 from .chunkfiles import Array
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
-from .radii import Radii, texts_of
-from .records import AttackInfo, ImageInfo, Record, Trace
+from .radii import Radii, number, texts_of
+from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace, reach_of
 from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
+
+if TYPE_CHECKING:
+    from ..core import Result
 
 SPEC, SUMMARY = "run.toml", "summary.json"
 
@@ -102,6 +110,11 @@ class Run:
         return self._work[3]
 
     @cached_property
+    def certified(self) -> dict[str, dict[int, float]]:
+        """By norm: the certified radius of each image (by position), as `almakit certify` left them; empty where it was not run."""
+        return certificates.best(certificates.read(self.folder, self.meta.get("weights_sha256")))
+
+    @cached_property
     def traces(self) -> list[Trace]:
         with self._store() as store:
             return store.traces()
@@ -130,10 +143,11 @@ class Run:
 
         return summarise(self)
 
-    def robust_accuracy(self, epsilons: Radii) -> dict[str, Any]:
+    def robust_accuracies(self, epsilons: Radii) -> dict[str, Any]:
         """Distance -> the share of images that resist every attack of this run within a radius, or a list of shares for a list of radii.
 
-        ``run.robust_accuracy({"linf": 8/255})``; a number alone is for every distance of the run. NaN where no attack says anything about a radius.
+        ``run.robust_accuracies({"linf": [4/255, "8/255"]})``; a number alone is for every distance of the run.
+        NaN where no attack says anything about a radius.
         """
         from ..report.worst import resisting
 
@@ -145,8 +159,97 @@ class Run:
 
         return run_table(self.summary)
 
-    def records_of(self, attack: int) -> list[Record]:
-        return [record for record in self.records if record.attack == attack]
+    def info(self, attack: int | str | None = None) -> AttackInfo:
+        """One attack of the run: by its place, its text or its name; None where there is only one."""
+        texts = ", ".join(info.text for info in self.attacks)
+        if isinstance(attack, str):
+            wanted = attack.strip()
+            found = [info for info in self.attacks if wanted == info.text]
+            found = found or [info for info in self.attacks if wanted.lower() == info.text.partition("(")[0]]
+        else:
+            found = [info for info in self.attacks if attack is None or info.index == attack]
+        if len(found) != 1:
+            which = "say which attack is meant" if attack is None or found else f"this run has no attack {attack!r}"
+            raise BadInput(f"{which}; it has {texts}.")
+        return found[0]
+
+    def records_of(self, attack: int | str) -> list[Record]:
+        """The records of one attack, by its place, text or name."""
+        index = self.info(attack).index
+        return [record for record in self.records if record.attack == index]
+
+    def robust_accuracy(self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None) -> float:
+        """The share of images with no verified adversarial image within ``eps``, whichever attack found it, or by ``attack`` alone.
+
+        ``eps`` is a radius in the distance of the run's attacks, or radii by distance, ``{"linf": 8/255, "l2": 0.5}``: then an image counts as robust
+        where it is in each of them. Images that an attack has not come to yet are left out. NaN where no attack says anything about a radius.
+        """
+        from ..report.numbers import SLACK
+        from ..report.summary import best_known
+        from ..report.worst import distances_of
+
+        infos = self.attacks if attack is None else [self.info(attack)]
+        names = list(dict.fromkeys(info.distance for info in infos))
+        if not isinstance(eps, Mapping):
+            if len(names) > 1:
+                raise BadInput(f"this run's attacks are in {', '.join(names)}: give radii by distance, such as {{{names[0]!r}: {eps!r}}}.")
+            eps = {names[0]: eps}
+        radii = {registry.canonical("distances", name): number(radius) if isinstance(radius, str) else float(radius) for name, radius in eps.items()}
+        for name, radius in radii.items():
+            if name not in names:
+                raise BadInput(f"this run has no attack in {name}; it has {', '.join(names)}.")
+            if not radius >= 0:
+                raise BadInput(f"{name}: {radius!r}: a radius is 0 or more.")
+        chosen = [info for info in infos if info.distance in radii]
+        records = [record for record in self.records if record.attack in {info.index for info in infos}]
+        seen = [{record.image for record in records if record.attack == info.index} for info in chosen]
+        images = set.intersection(*seen)
+        if not images:
+            raise StoreError(f"{self.folder} has no image yet that all of its attacks have finished; resume the run first.")
+        # An attack at a fixed radius speaks of that one alone, and whatever it finds is within it.
+        reaches = {info.index: reach_of(info, distances_of(self.records_of(info.index))) for info in chosen}
+        fixed = {info.index for info in chosen if abs(reaches[info.index] - radii[info.distance]) <= SLACK * radii[info.distance]}
+        if radii.keys() - {info.distance for info in chosen if info.minimal or info.index in fixed}:
+            return math.nan
+        best = best_known(records, infos, self.images)
+        broken = {image for name, radius in radii.items() for (image, _), found in best[name].items() if found <= radius}
+        broken |= {record.image for record in records if record.attack in fixed and math.isfinite(record.proven)}
+        return 1 - len(broken & images) / len(images)
+
+    def to_pandas(self) -> Any:
+        """A pandas frame with one row per attack, image and target; ``verified`` is the distance that counts, infinite where nothing was found."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
+        from .export import flat_rows
+
+        rows = [row | {"distance": record.distance, "verified": record.proven} for row, record in zip(flat_rows(self), self.records, strict=True)]
+        return pandas.DataFrame(rows)
+
+    def result(self, attack: int | str | None = None) -> Result:
+        """What one attack found, as a ``Result``: the verified distances, with images to show."""
+        import torch
+
+        from ..core import Result
+
+        info = self.info(attack)
+        records = self.records_of(info.index)
+        images = [record.image for record in records]
+        points = torch.from_numpy(self.adversarials(records))
+        return Result(
+            points, torch.tensor([record.proven for record in records], dtype=points.dtype),
+            torch.tensor([STATUSES.index(FAILED if record.refuted else record.status) for record in records]),
+            torch.tensor([record.forwards for record in records]), torch.tensor([record.backwards for record in records]),
+            ["the verdict refutes it" if record.refuted else record.reason for record in records], 0, torch.from_numpy(self.originals(images)),
+            torch.tensor([self.images[image].label for image in images]), info.distance,
+        )  # fmt: skip
+
+    def report(self, out: str | Path | None = None, figures: bool = True) -> Path:
+        """Writes the report, as ``almakit report`` does, into ``out`` (``report`` in the run folder by default); returns the page."""
+        from ..report.write import write_report
+
+        return write_report([self.folder], self.folder / "report" if out is None else out, with_figures=figures)[0]
 
     def originals(self, images: list[int] | None = None) -> Array:
         """The clean images (B, ...) at these positions (all of them by default), as floats in [0, 1], checked against their hash."""
@@ -164,21 +267,29 @@ class Run:
                 raise Corrupt(f"{self.folder / original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} is not among them.")
         return np.stack([chunkfiles.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
 
-    def adversarials(self, records: list[Record]) -> Array:
-        """The stored images (B, ...) of these records, which must have one each (``slot`` is not None)."""
-        if any(record.slot is None for record in records):
-            raise StoreError("only successes have a stored image; choose records whose slot is not None.")
+    def adversarials(self, records: Sequence[Record] | int | str | None = None) -> Array:
+        """The images (B, ...) an attack left, by records or by the attack's place, text or name; the clean image where it was wrong already or
+        nothing was found."""
+        chosen = self.records_of(self.info(records).index) if records is None or isinstance(records, (int, str)) else records
+        if not chosen:
+            raise StoreError(f"{self.folder} has no records of that attack yet; resume the run first.")
         hashes = {row.file: row.sha256 for row in self.chunks if row.key.kind == ATTACK}
+        clean = sorted({record.image for record in chosen if record.slot is None})
+        unchanged = dict(zip(clean, self.originals(clean), strict=True)) if clean else {}
         loaded: dict[str, Array] = {}
         out = []
-        for record in records:
+        for record in chosen:
+            if record.slot is None:
+                out.append(unchanged[record.image])
+                continue
             file = str(record.file)
             if file not in loaded:
                 loaded[file] = chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file]))["images"]
-            slot = int(record.slot or 0)
-            if not 0 <= slot < len(loaded[file]):
-                raise Corrupt(f"{self.folder / file} holds {len(loaded[file])} images, none at place {slot}, where the database has image {record.image}.")
-            out.append(chunkfiles.unpack(loaded[file][slot]))
+            if not 0 <= record.slot < len(loaded[file]):
+                raise Corrupt(
+                    f"{self.folder / file} holds {len(loaded[file])} images, none at place {record.slot}, where the database has image {record.image}."
+                )
+            out.append(chunkfiles.unpack(loaded[file][record.slot]))
         return np.stack(out)
 
     def stored_in(self, row: ChunkRow) -> int:
@@ -193,6 +304,20 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the model, the data and a line for each attack."""
+        def shown(value: float | None, form: str) -> str:
+            return "∞" if value is None else format(value, form)
+
+        rows = "".join(
+            f"<tr><td>{escape(part['attack'])}</td><td>{escape(part['distance'])}</td><td>{part['images']}</td>"
+            f"<td>{shown(part['success_rate']['value'], '.1%')}</td><td>{shown(part['median_all']['value'], '.4g')}</td>"
+            f"<td>{shown(part['forwards']['mean'], '.1f')}</td></tr>" for part in self.summary["attacks"]
+        )  # fmt: skip
+        head = "".join(f"<th>{name}</th>" for name in ("attack", "distance", "images", "success", "median", "forwards"))
+        what = f"{self.meta.get('model')} on {self.meta.get('data')}, {escape(str(self.folder))}"
+        return f"<p>{escape(what)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:

@@ -38,6 +38,7 @@ class Loop:
 
     def run(self) -> None:
         """Does and stores what is left: the clean passes, then attack after attack."""
+        self.bench.at_call = None if type(self.show) is Silent else self.show.inside
         self._begin_session()
         ending = "done"
         try:

@@ -92,7 +92,7 @@ def _pass_seconds(subject: Subject, batch: Tensor) -> float:
     begin = time.perf_counter()
     leaf = batch.clone().requires_grad_(True)
     with torch.enable_grad():
-        logits = subject.model(leaf)
+        logits = subject.model(leaf.clone())
         if isinstance(logits, Tensor) and logits.requires_grad:
             float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])  # reading a number waits for the device
     return max(time.perf_counter() - begin, 1e-9)

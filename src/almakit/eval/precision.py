@@ -48,7 +48,7 @@ def _seconds(subject: Subject, x: Tensor, autocast: torch.dtype | None) -> float
     began = time.perf_counter()
     leaf = x.clone().requires_grad_(True)
     with torch.enable_grad(), torch.autocast(x.device.type, dtype=autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False):
-        logits = subject.model(leaf)
+        logits = subject.model(leaf.clone())
     if logits.requires_grad:
         float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])  # reading a number waits for the device
     return max(time.perf_counter() - began, 1e-9)

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 
+from .. import hints
 from ..errors import BadInput, require_text
 
 Radii = float | str | Sequence[float | str] | Mapping[str, "float | str | Sequence[float | str]"]
 MOST = 16
 """So many radii for one distance: they are columns of tables."""
-_NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+\."
-_FRACTION = re.compile(rf"({_NUMBER})(?:\s*/\s*({_NUMBER}))?")
 
 
 def number(value: float | str) -> float:
     """A radius: 0.5, "0.5" or "8/255"; anything else is an error of one sentence."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        found = float(value)
-    else:
-        match = _FRACTION.fullmatch(value.strip()) if isinstance(value, str) else None
-        if match is None:
-            raise BadInput(f"epsilon {value!r} is no radius; write a number, 0 or more, such as 0.5 or 8/255.")
-        below = 1.0 if match[2] is None else float(match[2])
-        if below == 0:
-            raise BadInput(f"epsilon {value!r} divides by zero; write a number, 0 or more, such as 0.5 or 8/255.")
-        found = float(match[1]) / below
+    try:
+        found = hints.number(value) if isinstance(value, str) else math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
     if not 0 <= found < math.inf:
-        raise BadInput(f"epsilon {value!r} is no radius; a radius is 0 or more, and finite.")
+        raise BadInput(f"epsilon {value!r} is no radius; write a finite number, 0 or more, such as 0.5 or 8/255.")
     return found
 
 

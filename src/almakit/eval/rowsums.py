@@ -47,7 +47,7 @@ def chunk_sum(rows: Iterable[Row], own: Row) -> str:
 def refuse(database: Path, place: Place) -> Corrupt:
     """What a reader is told of such a chunk."""
     attack, chunk, _ = place
-    whose = "the clean images" if attack < 0 else f"attack {attack}"
+    whose = "the clean images" if attack == -1 else f"attack {attack}"
     return Corrupt(
         f"{database}: the rows of chunk {chunk} of {whose} are not the ones that were written (a failing disk, or somebody edited them). "
         "Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."

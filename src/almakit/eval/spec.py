@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, require_text
+from ..hints import number, wrong_setting
 from .radii import texts_of
 
 if sys.version_info >= (3, 11):
@@ -26,6 +27,7 @@ DTYPES = ("float32", "float64", "bfloat16", "float16", AUTO)
 LAYOUTS = (DEFAULT, AUTO, "contiguous", "channels_last")
 ACCELERATIONS = ("none", "compile", "graph")
 TARGETS = ("random", "least-likely", "next", "all", "data")
+DEFAULT_ATTACKS = ("soft-walk(distance=l2, steps=100)", "soft-walk(distance=linf, steps=100)")
 
 
 def _knob(default: Any, text: str, *, relevant: bool = True, free: bool = False) -> Any:
@@ -46,7 +48,8 @@ class RunSpec:
         "the images: mnist, fashion-mnist, cifar10, imagenet:<folder>, folder:<folder or csv>, npz:<file>, file.py:function",
     )
     attacks: tuple[str, ...] = _knob(
-        (), 'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; give it several times for several'
+        (), 'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; give it several times for several '
+        "(without one: soft-walk in l2 and in linf, 100 steps)"
     )
     limit: int | None = _knob(None, "use at most this many images")
     offset: int = _knob(0, "begin with the image at this position")
@@ -60,7 +63,7 @@ class RunSpec:
     seed: int = _knob(0, "seed of everything random; each image draws from its own generator")
     bits: int | None = _knob(None, "let the attacks work on the grid of this bit depth (8: what image files hold)")
     targets: str | None = _knob(
-        None, "targeted attacks: random, least-likely, next, all, data (the data set's own), or a csv with id and target"
+        None, "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as 3, or a csv with id and target"
     )
     budget: int | None = _knob(None, "at most this many forward and this many backward passes per image")
     dtype: str = _knob(
@@ -100,7 +103,7 @@ class RunSpec:
         object.__setattr__(self, "epsilon", texts_of(self.epsilon))
         for name in ("mean", "std"):
             try:
-                numbers = tuple(float(value) for value in getattr(self, name))
+                numbers = tuple(number(value) if isinstance(value, str) else float(value) for value in getattr(self, name))
             except (TypeError, ValueError, OverflowError):
                 numbers = (math.nan,)
             if not all(map(math.isfinite, numbers)):
@@ -136,18 +139,26 @@ class RunSpec:
             and self.targets not in TARGETS
             and not self.targets.startswith("python:")
             and not self.targets.endswith(".csv")
+            and self.target_class is None
         ):
             raise BadInput(
-                f"targets={self.targets!r}: choose {', '.join(TARGETS)}, or name a csv file with the columns id and target."
+                f"targets={self.targets!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id and target."
             )
 
-    def require_complete(self) -> RunSpec:
-        """Itself, or an error that names what is missing."""
-        for name, example in (("model", "mnist/smallcnn"), ("data", "mnist"), ("attacks", '"alma(distance=l2, steps=100)"')):
+    @property
+    def target_class(self) -> int | None:
+        """The one class that every image is to get, where ``targets`` is a number."""
+        return int(self.targets) if self.targets is not None and re.fullmatch(r"[0-9]+", self.targets) else None
+
+    def complete(self, out: Path | None = None) -> RunSpec:
+        """Itself, with the attacks of the run in ``out``, or else the usual ones, where none are given; an error names what is missing."""
+        for name, example in (("model", "mnist/smallcnn"), ("data", "mnist")):
             if not getattr(self, name):
-                flag = "attack" if name == "attacks" else name
-                raise BadInput(f"a run needs a {flag}: give --{flag}, for example --{flag} {example}.")
-        return self
+                raise BadInput(f"a run needs a {name}: give --{name}, for example --{name} {example}.")
+        if self.attacks:
+            return self
+        begun = out is not None and (out / "run.toml").is_file()
+        return replace(self, attacks=RunSpec.from_toml(out / "run.toml").attacks if begun and out else DEFAULT_ATTACKS)
 
     # The same value as a mapping and as TOML.
 
@@ -160,7 +171,7 @@ class RunSpec:
         values = {key.replace("-", "_"): value for key, value in values.items()}
         for name in values:
             if name not in known:
-                raise BadInput(f"a run has no setting {name!r}; its settings are {', '.join(sorted(known))}.")
+                raise wrong_setting("a run", name, sorted(known))
         return cls(**values)
 
     def to_toml(self) -> str:
@@ -175,17 +186,25 @@ class RunSpec:
             value = getattr(self, f.name)
             if value is None or value == () or value is False:
                 continue
-            lines += [f"# {f.metadata['help']}", f"{f.name} = {_toml(value)}"]
+            lines += [f"# {f.metadata['help']}", f"{f.name} = {toml_value(value)}"]
         return "\n".join(lines) + "\n"
 
     @classmethod
     def from_toml(cls, path: str | Path) -> RunSpec:
         place = Path(path)
         try:
-            values = tomllib.loads(place.read_text(encoding="utf-8"))
+            return cls.from_text(place.read_text(encoding="utf-8"), str(place))
         except FileNotFoundError:
             raise BadInput(f"there is no config file {place}.") from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{place} cannot be read as TOML: {error}.") from error
+
+    @classmethod
+    def from_text(cls, text: str, place: str) -> RunSpec:
+        """From the text of a TOML file; ``place`` is what errors call it."""
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{place} cannot be read as TOML: {error}.") from error
         found = values.pop("format", FORMAT)
         if found != FORMAT:
@@ -231,14 +250,15 @@ class RunSpec:
         return f"{slug[:60]}-{undecided.sha256[:8]}"
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, (tuple, list)):
-        inner = ", ".join(_toml(item) for item in value)
-        return f"[{inner}]" if len(inner) < 100 else "[\n" + "".join(f"    {_toml(item)},\n" for item in value) + "]"
+        inner = ", ".join(toml_value(item) for item in value)
+        return f"[{inner}]" if len(inner) < 100 else "[\n" + "".join(f"    {toml_value(item)},\n" for item in value) + "]"
     # JSON strings are TOML basic strings, except that TOML wants DEL escaped too.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 

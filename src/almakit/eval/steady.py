@@ -1,13 +1,15 @@
-"""The model as a run calls it: with batches that are never tiny, for on a CPU the kernels for one to three images round otherwise; and until called off."""
+"""The model as a run calls it: with batches that are never tiny, for on a CPU the kernels for one to three images round otherwise; and watched."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from threading import Event
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model
+from ..core.oracle import Model, logits_of
 from .failures import CalledOff
 
 LEAST = 4
@@ -25,12 +27,12 @@ def steady(model: Model, device: torch.device) -> Model:
     return _Filled(model) if isinstance(model, nn.Module) else lambda x: filled(model, x)
 
 
-def filled(model: Model, x: Tensor) -> Tensor:
+def filled(model: Model, x: Tensor) -> Any:
     """Logits (B, K) of ``x`` (B, ...); the last image stands in for what is missing, and no gradient comes from it twice."""
     missing = LEAST - len(x)
     if missing <= 0 or not len(x):
         return model(x)
-    logits = model(torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])]))
+    logits = logits_of(model(torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])])))
     return logits[: len(x)] if isinstance(logits, Tensor) and logits.ndim else logits
 
 
@@ -42,25 +44,35 @@ class _Filled(nn.Module):
         self.inner = inner
         self.training = inner.training
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return filled(self.inner, x)
 
 
-def stoppable(model: Model, called_off: Event) -> Model:
-    """The model, which raises ``CalledOff`` instead of answering once the event is set: the way to end an attack in another thread."""
-    return _Stoppable(model, called_off) if isinstance(model, nn.Module) else lambda x: _answer(model, called_off, x)
+def stop_when(called_off: Event) -> Callable[[int], None]:
+    """For ``watched``: raises ``CalledOff`` once the event is set, the way to end an attack in another thread."""
+
+    def look(_: int) -> None:
+        if called_off.is_set():
+            raise CalledOff("the work was called off")
+
+    return look
 
 
-def _answer(model: Model, called_off: Event, x: Tensor) -> Tensor:
-    if called_off.is_set():
-        raise CalledOff("the work was called off")
+def watched(model: Model, *looks: Callable[[int], None]) -> Model:
+    """The model, with every ``look`` told the number of images before each of its passes; a module stays a module."""
+    return _Watched(model, looks) if isinstance(model, nn.Module) else lambda x: _answer(model, looks, x)
+
+
+def _answer(model: Model, looks: Iterable[Callable[[int], None]], x: Tensor) -> Any:
+    for look in looks:
+        look(len(x))
     return model(x)
 
 
-class _Stoppable(nn.Module):
-    def __init__(self, inner: nn.Module, called_off: Event):
+class _Watched(nn.Module):
+    def __init__(self, inner: nn.Module, looks: tuple[Callable[[int], None], ...]):
         super().__init__()
-        self.inner, self.called_off, self.training = inner, called_off, inner.training
+        self.inner, self.looks, self.training = inner, looks, inner.training
 
-    def forward(self, x: Tensor) -> Tensor:
-        return _answer(self.inner, self.called_off, x)
+    def forward(self, x: Tensor) -> Any:
+        return _answer(self.inner, self.looks, x)

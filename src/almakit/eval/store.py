@@ -198,7 +198,7 @@ class Store(Database):
         """Finished work whose rows are not the ones that were written."""
         images, results = self.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), self.rows(rows.RECORDS)
         places = [*self._differing(CLEAN, images), *self._differing(ATTACK, results)]
-        return [ChunkKey(CLEAN if place[0] < 0 else ATTACK, *place) for place in places]
+        return [ChunkKey(CLEAN if place[0] == -1 else ATTACK, *place) for place in places]
 
     def _believe(self, kind: str, found: list[tuple[Any, ...]], attack: int | None = None) -> None:
         for place in self._differing(kind, found, attack):

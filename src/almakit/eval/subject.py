@@ -8,15 +8,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model
+from ..core.oracle import Model, logits_of, precision_and_device
 from ..data.dataset import Dataset
+from ..data.given import Data, dataset_of
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
+from ..models.classifier import Classifier, state_sha256
 from .attacktext import fingerprint
 from .spec import AUTO, RunSpec
 from .steady import steady
@@ -46,7 +47,7 @@ class Subject:
         """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision."""
         parts = []
         for part in x.split(size):
-            answer = self.model(self.place(part))
+            answer = logits_of(self.model(self.place(part).clone()))  # some models normalise in place
             if not isinstance(answer, Tensor) or answer.ndim != 2 or len(answer) != len(part):
                 got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
                 raise BadModel(
@@ -74,7 +75,8 @@ def pick_device(wanted: str) -> str:
     if wanted == AUTO:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(1, device=wanted)
+        if torch.empty(1, device=wanted).device.type == "meta":
+            raise Unavailable("the device 'meta' holds shapes and no values, so nothing can be attacked on it; choose --device cpu.")
     except (RuntimeError, AssertionError) as error:
         raise Unavailable(
             f"the device {wanted!r} cannot be used here ({str(error).splitlines()[0]}); choose --device cpu."
@@ -110,13 +112,13 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         raise BadInput(
             f"a model is a name, a torch module or a function from images to logits, not a {type(model).__name__}."
         )
+    native, place = precision_and_device(loaded)
     name, weights = model if isinstance(model, str) else model_name(loaded), weights_sha256(loaded)
     working = torch.float64 if spec.dtype == "float64" else torch.float32
     if isinstance(loaded, nn.Module) and working == torch.float64:
         loaded = copy.deepcopy(loaded).double()
-    weights_in = (*loaded.parameters(), *loaded.buffers()) if isinstance(loaded, nn.Module) else ()
-    first = next((tensor for tensor in weights_in if tensor.is_floating_point()), None)
-    place = torch.device(device) if first is None else first.device
+        native = native and torch.float64
+    place = place or torch.device(device)
     return Subject(
         name,
         loaded,
@@ -125,7 +127,7 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         _file_sha256(model),
         place,
         working,
-        None if first is None else first.dtype,
+        native,
         autocast_of(spec.dtype),
         imports_sha256(file) if (file := _file_of(model)) is not None and file.suffix == ".py" else None,
     )
@@ -138,7 +140,7 @@ def autocast_of(dtype: str) -> torch.dtype | None:
 
 def _file_of(uri: object) -> Path | None:
     """The file a model is loaded from, where it is one that holds more than weights."""
-    file = Path(re.sub(r"(\.py):\w+\Z", r"\1", uri)).expanduser() if isinstance(uri, str) else None
+    file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", uri)).expanduser() if isinstance(uri, str) else None
     return file if file is not None and file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
 
 
@@ -153,31 +155,30 @@ def weights_sha256(model: Model) -> str | None:
     if isinstance(known, str):
         return known
     if isinstance(model, nn.Module):
-        from ..models.classifier import state_sha256
-
         return state_sha256(model.state_dict())
     mark = fingerprint(model)
     return f"code:{mark}" if "#" in mark else None
 
 
-def open_data(data: str | Dataset | tuple[Any, Any], spec: RunSpec) -> Dataset:
-    """The images of a URI, of a data set, or of a pair (images, labels); the run's part of them."""
+def side_of(model: object, data: object) -> int | None:
+    """The side of the square images a model of another library was made for, where the data are photos of any size and nobody says a size."""
+    shape = getattr(model, "shape", None)
+    photos = isinstance(data, str) and data.startswith(("folder:", "hf-dataset:"))
+    return int(shape[1]) if photos and isinstance(model, Classifier) and shape and shape[1] == shape[2] else None
+
+
+def open_data(data: Data, spec: RunSpec, side: int | None = None) -> Dataset:
+    """The images of a URI or of whatever brings images and labels; the run's part of them. ``side``: their size where the run has none."""
+    size = side if spec.size is None else spec.size
     if isinstance(data, str):
         from ..data import load
 
         if data.startswith("python:"):
             raise BadInput(f"the data {data} were given from Python; go on with almakit.evaluate(...), which has them.")
-        return load(data, limit=spec.limit, offset=spec.offset, split=spec.split, size=spec.size, channels=spec.channels)
-    if isinstance(data, (tuple, list)) and len(data) == 2:
-        from ..data.arrays import from_arrays
-
-        if spec.size is not None or spec.channels is not None:
-            raise BadInput("size and channels are for data that are loaded by name; resize the images you give.")
-        whole = from_arrays("python:arrays", data[0], data[1])
-    elif isinstance(data, Dataset):
-        whole = data
-    else:
-        raise BadInput(f"data are a name, a data set, or a pair (images, labels), not a {type(data).__name__}.")
+        return load(data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels)
+    if spec.channels is not None:
+        raise BadInput("channels is for image files that are loaded by name; convert the images you give.")
+    whole = dataset_of(data, None if spec.limit is None else spec.offset + spec.limit, size)
     if spec.offset >= len(whole):
         raise BadInput(f"there are {len(whole)} images; offset {spec.offset} lies beyond the last.")
     last = len(whole) if spec.limit is None else min(len(whole), spec.offset + spec.limit)

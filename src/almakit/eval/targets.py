@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..errors import BadInput
+from .progress import Silent
 
 
 def given_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset) -> list[int] | None:
@@ -20,6 +21,8 @@ def given_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset
         return None
     if not isinstance(targets, str):
         chosen = torch.as_tensor(targets).tolist()
+    elif targets.isdigit():
+        chosen = [int(targets)] * len(dataset)
     elif targets == "data":
         if dataset.targets is None:
             raise BadInput(
@@ -37,6 +40,16 @@ def given_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset
         if label == target:
             raise BadInput(f"the target of image {name} equals its label ({label}); choose another class.")
     return chosen
+
+
+def without_class(dataset: Dataset, target: int, show: Silent) -> Dataset:
+    """The images that are not of the class every image is to get; those that are have nothing to be attacked for."""
+    kept = [place for place, label in enumerate(dataset.labels.tolist()) if label != target]
+    if not kept:
+        raise BadInput(f"all images are of class {target} already; choose another target.")
+    if len(kept) < len(dataset):
+        show.note(f"{len(dataset) - len(kept)} of {len(dataset)} images are of the target class {target} and are left out.")
+    return dataset if len(kept) == len(dataset) else dataset.select(kept)
 
 
 def rule_target(rule: str, logits: Tensor, label: int, sha256: str, seed: int) -> int:

@@ -20,9 +20,10 @@ from ..errors import BadInput, BadModel
 from .chunkfiles import Array
 from .failures import SpecChanged
 from .memory import within_memory
+from .progress import forwards_per_image
 from .records import STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import AUTO, DEFAULT, RunSpec
-from .steady import LEAST, stoppable
+from .steady import LEAST, stop_when, watched
 from .store import ATTACK, CLEAN, ChunkKey
 from .subject import Subject
 from .targets import round_target, rounds, rule_target
@@ -64,6 +65,7 @@ class Bench:
     known: dict[int, ImageInfo] = field(default_factory=dict)
     classes: int = 0
     called_off: Event | None = None  # set when nobody wants the work any more: the next pass of the model is then the last
+    at_call: Callable[[float, int | None, int], None] | None = None  # told at each model call of an attack: forwards per image, of about, images of the chunk
 
     def positions(self, chunk: int) -> range:
         return range(chunk * self.chunk_size, min((chunk + 1) * self.chunk_size, len(self.dataset)))
@@ -136,7 +138,7 @@ class Bench:
         def attempt(size: int) -> tuple[Result, _Watch]:
             watch = _Watch(self._traced(key, infos, targets))
             result = attack(
-                self._called(size, len(chunk)),
+                self._called(size, len(chunk), attack),
                 to_device(x, self.subject.device),
                 torch.tensor(labels),
                 None if targets is None else torch.tensor(targets),
@@ -192,11 +194,14 @@ class Bench:
             traces=traces,
         )
 
-    def _called(self, size: int, images: int) -> Model:
+    def _called(self, size: int, images: int, attack: Attack) -> Model:
         """The model to attack ``size`` of a chunk's images at a time: with tiny batches filled up, unless memory has shown how dear a row is."""
         shrunk = self.batch < self.chunk_size or size < images
         model = self.subject.model if shrunk and size < LEAST else self.subject.steady
-        return model if self.called_off is None else stoppable(model, self.called_off)
+        looks = [] if self.called_off is None else [stop_when(self.called_off)]
+        if (tell := self.at_call) is not None:
+            looks.append(forwards_per_image(tell, attack, images))
+        return watched(model, *looks) if looks else model
 
     def _within_memory(self, work: Callable[[int], T], images: int) -> tuple[T, int]:
         """``work`` with as many images at a time as memory allows; what was learnt holds for the chunks that follow."""

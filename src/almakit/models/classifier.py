@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -77,6 +77,14 @@ class Classifier(nn.Module):
         """The sha256 over the names, types, shapes and values of all parameters and buffers; None where there are none to see."""
         return state_sha256(self.network.state_dict())
 
+    @property
+    def preprocessing(self) -> str | None:
+        """What is done to an image in [0, 1] inside, in a sentence; None where nothing is."""
+        if self.mean is None and self.std is None:
+            return None
+        mean, std = (" ".join(f"{number:.4g}" for number in value.flatten().tolist()) if value is not None else "none" for value in (self.mean, self.std))
+        return f"{self.name} normalises inside (mean {mean}, std {std}): images are given in [0, 1]."
+
     def extra_repr(self) -> str:
         facts = (f"{key}={value!r}" for key in ("dataset", "shape", "classes") if (value := getattr(self, key)) is not None)
         return ", ".join([repr(self.name), *facts])
@@ -113,9 +121,17 @@ def _per_channel(name: str, values: Sequence[float] | None, what: str) -> Tensor
     return tensor.reshape(1, -1, 1, 1)
 
 
+def wrapped_logits(output: Any) -> Any:
+    """What a network returned, or its ``logits`` where it returned a record with them, as those of transformers do."""
+    if isinstance(output, Tensor):
+        return output
+    inner = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    return inner if isinstance(inner, Tensor) else output
+
+
 def _only_tensor(name: str, output: Any) -> Tensor:
-    """The logits of a network that wraps them: ``.logits`` as transformers do, or the only tensor of a tuple, list or dict."""
-    if isinstance(logits := getattr(output, "logits", None), Tensor):
+    """The logits of a network that wraps them: ``.logits``, or the only tensor of a tuple, list or dict."""
+    if isinstance(logits := wrapped_logits(output), Tensor):
         return logits
     items = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else ()
     tensors = [item for item in items if isinstance(item, Tensor)]

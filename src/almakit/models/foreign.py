@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
+
+import torch
 
 from ..data import hub
 from ..errors import BadModel, Unavailable, UnknownName
@@ -11,10 +14,10 @@ from .classifier import Classifier
 from .weights import no_unpickling, pair
 
 _NEEDS = {
-    "torchvision": "pip install torchvision (the build that belongs to your torch)",
+    "torchvision": "pip install torchvision",
     "timm": "pip install timm",
     "transformers": "pip install transformers",
-    "robustbench": "pip install git+https://github.com/RobustBench/robustbench",
+    "robustbench": "pip install git+https://github.com/RobustBench/robustbench (it is in no extra of almakit)",
 }
 
 
@@ -23,12 +26,24 @@ def library(name: str) -> Any:
 
     Any exception counts: torchvision next to a torch it was not built for raises RuntimeError, not ImportError.
     """
+    root = name.split(".")[0]
     try:
-        return import_module(name)
+        found = import_module(name)
+        if root == "transformers" and find_spec("torchvision") is not None:
+            import_module("torchvision")  # transformers does so later, in the middle of loading a model, and says less
+        return found
     except Exception as error:
-        root = name.split(".")[0]
-        what = "is not installed" if isinstance(error, ModuleNotFoundError) and error.name == root else f"cannot be imported ({error})"
-        raise Unavailable(f"{root} {what}: {_NEEDS[root]}, or pip install 'almakit[zoo]'.") from error
+        if isinstance(error, ModuleNotFoundError) and str(error.name).split(".")[0] == root:
+            zoo = "" if root == "robustbench" else ", or pip install 'almakit[zoo]' for all of torchvision, timm and transformers"
+            raise Unavailable(f"{root} is not installed: {_NEEDS[root]}{zoo}.") from error
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            raise Unavailable(f"{root} is installed but lacks {error.name}: pip install {error.name.split('.')[0]}.") from error
+        # Mostly a torchvision that was built for another torch, under timm and transformers too.
+        spare = ", or uninstall torchvision, which transformers can do without" if root == "transformers" else ""
+        raise Unavailable(
+            f"{root} is installed but does not go with torch {torch.__version__} ({' '.join(str(error).split())[:200]}): install the torchvision that was "
+            f"built for it, from where that torch came (pip install --force-reinstall --no-deps torchvision --index-url <the same as for torch>){spare}."
+        ) from error
 
 
 def torchvision(rest: str, trust: bool) -> Classifier:

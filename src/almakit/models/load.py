@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 from ..data import hub
 from ..data.user_file import call, is_user_file
 from ..errors import BadInput, BadModel, Unavailable, UnknownName
+from ..hints import meant
 from .zoo import ZOO, Entry, build
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from .classifier import Classifier
 
 FORMS = (
     "<zoo name>@<weights file>",
     "file.py:function",
+    "file.py:function@<weights file>",
     "<file>.pt2",
     "<file>.onnx",
     "torchvision:<model>",
@@ -60,6 +62,16 @@ def load(
     return model
 
 
+def is_foreign(uri: str) -> bool:
+    """Whether a URI names a model of another library."""
+    return uri.partition(":")[0] in FOREIGN
+
+
+def opened(model: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The model itself, or the one of a URI."""
+    return load(model) if isinstance(model, str) else model
+
+
 def _from(uri: str, trust: bool, normalisation: Normalisation | None) -> Classifier:
     from .classifier import Classifier
 
@@ -68,8 +80,11 @@ def _from(uri: str, trust: bool, normalisation: Normalisation | None) -> Classif
     network: Any
     if name in ZOO:
         return _from_zoo(ZOO[name], file, trust, normalisation)
-    if is_user_file(uri):
-        network = call(uri)
+    source, at, weights = uri.rpartition("@")
+    if is_user_file(uri) or (at and is_user_file(source)):
+        network = call(source if at and is_user_file(source) else uri)
+        if at and is_user_file(source):
+            network = _with_weights(network, source, weights, trust)
         if isinstance(network, Classifier):
             return network
         if isinstance(network, type):
@@ -94,6 +109,18 @@ def _from(uri: str, trust: bool, normalisation: Normalisation | None) -> Classif
     mean, std = normalisation or (None, None)
     shape, classes = getattr(network, "image_shape", None), getattr(network, "classes", None)
     return Classifier(network, name=uri, mean=mean, std=std, shape=shape, classes=classes if isinstance(classes, int) else None)
+
+
+def _with_weights(network: Any, source: str, file: str, trust: bool) -> Any:
+    """A network of the user's own with the weights of a file, as ``almakit train`` leaves them."""
+    from torch import nn
+
+    from .weights import fit, read
+
+    if not isinstance(network, nn.Module):
+        raise BadModel(f"{source} returned a {type(network).__name__}, which takes no weights; let it return a torch module.")
+    fit(network, read(Path(file).expanduser(), trust=trust), source)
+    return network
 
 
 def _from_zoo(entry: Entry, file: str, trust: bool, normalisation: Normalisation | None) -> Classifier:
@@ -155,6 +182,4 @@ def _unknown(uri: str) -> Exception:
             f"{uri} holds weights, and weights alone are no model: name a network of the zoo they belong to (<zoo name>@{uri}), or write a function that "
             "builds the network, loads them and returns it, and name it as file.py:function."
         )
-    near = difflib.get_close_matches(uri.partition("@")[0].lower(), ZOO, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join([*ZOO, *FORMS])}."
-    return UnknownName(f"there is no model called {uri!r}; {hint}")
+    return UnknownName(f"there is no model called {uri!r}; {meant(uri.partition('@')[0], [*ZOO, *FORMS])}")

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from math import exp, lgamma, log
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import BadInput, BadModel, UnknownName
+from .classifier import wrapped_logits
 from .findings import WAYS_OUT, Finding, Preflight, Severity
 from .labels import name_findings, prediction_findings
 
@@ -106,13 +108,17 @@ class _Look:
         """Images on the model's device and in its floating type."""
         return x.to(device=self.floats[0].device, dtype=self.floats[0].dtype) if self.floats else x
 
+    def ask(self, x: Tensor) -> Any:
+        """What the model returns for ``x`` (B, ...), unwrapped where it is a record with logits."""
+        return wrapped_logits(self.model(x.clone()))  # some models normalise in place
+
     def logits(self, batches: list[Tensor]) -> list[Tensor] | None:
         """What the model returns for each of the batches; None, and a finding, where it fails."""
         outputs = []
         for batch in batches:
             try:
                 with torch.no_grad():
-                    outputs.append(self.model(batch))
+                    outputs.append(self.ask(batch))
             except BadModel as error:
                 self.found("bad-output", "refuse", f"{str(error).rstrip('.')}.")
                 return None
@@ -197,7 +203,7 @@ class _Look:
         try:
             with torch.enable_grad():
                 leaf = x.detach().clone().requires_grad_(True)
-                logits = self.model(leaf).float()
+                logits = self.ask(leaf).float()
                 top = logits.topk(2, 1).values
                 (margin,) = torch.autograd.grad((top[:, 0] - top[:, 1]).sum(), leaf, retain_graph=True)
                 inside = labels.clamp(0, logits.shape[1] - 1)
@@ -231,7 +237,7 @@ class _Look:
 
         def passes() -> None:
             leaf = x.detach().clone().requires_grad_(True)
-            torch.autograd.grad(self.model(leaf).float().sum(), leaf)
+            torch.autograd.grad(self.ask(leaf).float().sum(), leaf)
 
         with torch.enable_grad():
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

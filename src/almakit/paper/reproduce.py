@@ -6,12 +6,14 @@ import hashlib
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import BadInput, Unavailable
 from ..eval import chunkfiles
 from ..eval.failures import SpecChanged
+from ..eval.folder import SUMMARY
 from ..eval.progress import Silent
 from ..eval.spec import RunSpec
 from ..models.zoo import ZOO
@@ -22,8 +24,9 @@ from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
 from .page import page, remarks
 from .sample import images_of
 
+CERTIFIED = ("linf", "l2", "l1")
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
-ONE_PASS_A_STEP = ("alma", "alma-plus", "fmn", "ddn")
+ONE_PASS_A_STEP = ("alma", "alma-plus", "soft-walk", "fmn", "ddn")
 NOT_AT_HAND = "{label} ({name}) is not at hand and left out: {why}"
 
 
@@ -146,6 +149,28 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
     return found
 
 
+def estimate(made: Plan) -> float:
+    """Seconds the cells that have no summary yet will take at least: their model calls, timed once for each network; distances come on top."""
+    from ..attacks import get
+    from ..data import load as load_data
+    from ..eval.begin import at_a_time, looked_at
+    from ..eval.progress import expected_forwards
+    from ..models import load
+    from ..models.preflight import preflight
+
+    seconds = 0.0
+    open_tasks = [task for task in made.tasks if not (task.folder / SUMMARY).is_file()]
+    for name in dict.fromkeys(task.network.name for task in open_tasks):
+        mine = [task for task in open_tasks if task.network.name == name]
+        spec = mine[0].spec
+        sample = looked_at(load_data(spec.data, limit=32, size=spec.size))
+        measured = preflight(load(name, trust=spec.trust), sample.x, sample.labels, batch_size=at_a_time(sample)).seconds or 0.0
+        for task in mine:
+            with suppress(Unavailable):  # a distance whose weights are not at hand: its cell will be left out
+                seconds += measured * (task.spec.limit or 0) * (expected_forwards(get(task.cell.text)) or 0)
+    return seconds
+
+
 def run(made: Plan, progress: Silent | None = None) -> None:
     """Carries the plan out, going on where it was stopped; a cell whose weights (of LPIPS, say) are not at hand is left out with a sentence."""
     from ..eval.run import execute
@@ -158,7 +183,9 @@ def run(made: Plan, progress: Silent | None = None) -> None:
             join_shards(task.folder, made.joined)
         cell = f"{task.cell.title} ({layout.name_of(task.cell.distance)}) on {task.network.label}"
         try:
-            execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show)
+            # Networks trained with interval bounds are certified by them, where there are bounds in the cell's distance.
+            bound = "ibp" if "ibp" in task.network.name and task.cell.distance in CERTIFIED and made.settings.shard is None else None
+            execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show, certify=bound)
             seen.add(task.network.name)
         except Unavailable as error:
             made.skipped.append(f"{cell} is left out: {error}")
@@ -218,4 +245,4 @@ def _slug(network: Network) -> str:
     return name if network.name in ZOO else f"{name}-{hashlib.sha256(network.name.encode()).hexdigest()[:8]}"
 
 
-__all__ = ["Plan", "Settings", "Task", "gather", "plan", "report", "run"]
+__all__ = ["Plan", "Settings", "Task", "estimate", "gather", "plan", "report", "run"]

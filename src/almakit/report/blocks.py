@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..eval.threat import goal_name
+from .brackets import words
 from .numbers import SLACK, Value
 from .published import Published, published
 from .subjects import Column, Subject, group_name, groups_of, labelled
@@ -35,6 +36,8 @@ class Row:
     robust: list[Value | None]  # robust accuracy at the block's radii; None where the attack says nothing about one
     over: str  # what success and median are over: images, or records (image and target)
     best: bool = False
+    certified: tuple[str, str] = ("-", "-")  # "certified >=" and "gap", in words
+    certified_value: float | None = None
 
     @property
     def half_width(self) -> float | None:
@@ -94,6 +97,7 @@ def _row(column: Column, radii: Sequence[float], label: str, paper: Published | 
         part["median_all"]["high"], part["median_attacked"]["value"], part["forwards"]["mean"], part["backwards"]["mean"],
         part["seconds"]["per_image"], part.get("optimality", {}).get("value"), part["success_rate_8bit"]["value"],
         part["median_all_8bit"]["value"], paper, part["minimal"], [_at(column, epsilon) for epsilon in radii], part["over"],
+        certified=words(part.get("certified")), certified_value=part.get("certified", {}).get("median_attacked"),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import Unavailable
 from ..eval.chunkfiles import write_bytes
 from . import palette, pictures
+from .brackets import certified_of
 from .labels import DISTANCES, AttackLabel, distance_name
 from .numbers import Array
 from .subjects import Column, Subject, groups_of, labelled
@@ -95,6 +96,14 @@ def _panel(panel: Any, subject: Subject, group: tuple[str, str], labels: dict[in
         (line,) = panel.plot(xs, ys, color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash], drawstyle="steps-post",
                              marker=MARKS[mark], markersize=3, markevery=0.12)  # fmt: skip
         handles.setdefault(label.label, line)
+    certified = None if goal else _certified(subject, distance)
+    if certified is not None and columns:
+        best = np.sort(np.fmin.reduce([column.distances for column in columns]))
+        xs = np.unique(np.concatenate([steps(part, edge)[0] for part in (certified, best)]))
+        low, high = (100.0 * (len(part) - np.searchsorted(part, xs, side="right")) / len(part) for part in (certified, best))
+        band = panel.fill_between(xs, low, np.maximum(low, high), step="post", color="#8A8A84", alpha=0.18, linewidth=0)
+        panel.plot(xs, low, color="#6A6A64", linewidth=0.9, drawstyle="steps-post")
+        handles.setdefault("between certified and found", band)
     panel.set_xlim(0, edge)
     panel.set_ylim(0, 100)
     panel.set_xlabel(f"{_mathematical(distance)} perturbation $\\epsilon$" if distance else "")
@@ -112,6 +121,12 @@ def _marker(panel: Any, column: Column, colour: str, mark: str) -> Any:
     value, low, high = (100 * (math.nan if row[key] is None else row[key]) for key in ("value", "low", "high"))
     return panel.errorbar([row["epsilon"]], [value], yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]], color=colour, marker=mark, markersize=4,
                           linestyle="none", capsize=2, linewidth=1.0)  # fmt: skip
+
+
+def _certified(subject: Subject, distance: str) -> Array | None:
+    """The certified radii of a subject's images (N,), sorted; None where not every image has one."""
+    radii = certified_of(subject, distance)
+    return np.sort(np.array([radii[image.index] for image in subject.images])) if radii.keys() >= {image.index for image in subject.images} else None
 
 
 def extent(sorted_distances: Sequence[Array], radii: Sequence[float] = ()) -> float:

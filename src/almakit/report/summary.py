@@ -11,6 +11,7 @@ import numpy as np
 from ..eval.radii import for_distances
 from ..eval.records import ALREADY_WRONG, INVALID, MEASURED, ROBUST, STATUSES, SUCCESS, AttackInfo, ImageInfo, Record, outcome, reach_of
 from ..eval.threat import goal_name, named, sentence, threat_of
+from .brackets import bracket
 from .labels import label_attacks
 from .numbers import Array, Bootstrap, area_under_curve, geometric_mean, mean, median, optimality, plain, quantile, robust, share, value_of
 from .worst import EPSILONS, Together, chosen_radii, distances_of
@@ -41,7 +42,7 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
     asked = for_distances(run.epsilons, list(best))
     radii = {distance: chosen_radii(distance, asked, [mine]) for distance, mine in together.items()}
     parts = [
-        attack_summary(info, run.records_of(info.index), images, best.get(info.distance), radii[info.distance], seed)
+        attack_summary(info, run.records_of(info.index), images, best.get(info.distance), radii[info.distance], seed, run.certified.get(info.distance))
         | {"label": label.label, "name": named(info.text, run.spec), "goal": goal_name(threat.goal)}
         for info, label in zip(attacks, labels, strict=True)
     ]
@@ -115,8 +116,9 @@ def attack_summary(
     best: dict[tuple[int, int | None], float] | None = None,
     epsilons: Sequence[float] = (),
     seed: int = 0,
+    certified: dict[int, float] | None = None,
 ) -> dict[str, Any]:
-    """The numbers of one attack. ``best`` is d* of its distance by (image, target), from this run or from many."""
+    """The numbers of one attack. ``best`` is d* of its distance by (image, target), from this run or from many; ``certified`` its images' radii."""
     distances, coarse = distances_of(records), distances_of(records, eight_bit=True)
     attacked = np.array([record.attacked for record in records], dtype=bool)
     draw = Bootstrap(len(records), seed)
@@ -160,6 +162,7 @@ def attack_summary(
         },
     }
     summary |= _against_best(records, distances, best if info.minimal else None)
+    summary |= bracket(info, records, distances, certified, _radii(info, distances, epsilons, reach))
     if len(seen) < len(records):
         summary["best_target"] = _best_target(records)
     return summary

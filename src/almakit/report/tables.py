@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from .brackets import words
 from .labels import radius
 from .numbers import SLACK
 
@@ -21,6 +23,26 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Se
         for row in cells
     ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def fitted_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int], width: int) -> str:
+    """A ``text_table`` no wider than ``width``: the widest columns are wrapped into several lines."""
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    least = [max(len(word) for row in cells for word in row[column].split() or [""]) for column in range(len(header))]
+    while sum(widths) + 2 * (len(widths) - 1) > width and any(here > few for here, few in zip(widths, least, strict=True)):
+        widest = max((here, column) for column, (here, few) in enumerate(zip(widths, least, strict=True)) if here > few)[1]
+        widths[widest] -= 1
+    lines = []
+    for number_of_row, row in enumerate(cells):
+        parts = [textwrap.wrap(cell, size, break_long_words=False, break_on_hyphens=False) or [""] for cell, size in zip(row, widths, strict=True)]
+        for line in range(max(map(len, parts))):
+            texts = [part[line] if line < len(part) else "" for part in parts]
+            lines.append("  ".join(text.ljust(size) if place in left else text.rjust(size)
+                                   for place, (text, size) in enumerate(zip(texts, widths, strict=True))).rstrip())
+        if not number_of_row:
+            lines.append("  ".join("-" * size for size in widths))
+    return "\n".join(lines)
 
 
 def number(value: float | None, infinite: str = "inf") -> str:
@@ -40,10 +62,13 @@ def run_table(summary: dict[str, Any]) -> str:
         f"({percent(clean['low'])} to {percent(clean['high'])})",
         f"Threat model: {run['threat_model']}.",
     ]
-    header = (
+    header: tuple[str, ...] = (
         "attack", "success %", "median", "95 % interval", "attacked", "8-bit %", "8-bit median", "optimal %", "forwards", "backwards", "s/image",
     )  # fmt: skip
     rows = [_row(part) for part in summary["attacks"]]
+    if any("certified" in part for part in summary["attacks"]):
+        header = (*header, "certified ≥", "gap")
+        rows = [(*row, *words(part.get("certified"))) for row, part in zip(rows, summary["attacks"], strict=True)]
     lines = [*head, "", text_table(header, rows), "", *_robust(summary)]
     lines += _notes(summary)
     return "\n".join(lines)
@@ -98,6 +123,9 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         "attacked: median over the images the attack had to work on, as are forwards and backwards.",
         "8-bit: after rounding to 8 bits. optimal: against the best distance known for each image in this run.",
     ]
+    if any("certified" in part for part in summary["attacks"]):
+        lines.append("certified: the median radius, over the images the attack had to work on, within which the model provably keeps its class; gap: how much "
+                     "of the found distance lies above it, in the median; not certified: less than a tenth of it.")  # fmt: skip
     for part in summary["attacks"]:
         status = part["status"]
         if not part["minimal"]:

@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..certify.backward import margins
 from ..models.classifier import Classifier
 from . import ibp
-from .bounds import Bounded
-from .crown import crown_margins
 from .loop import Objective, Recipe
 from .schedule import ramp
 
@@ -33,7 +32,7 @@ def objective(
     ``beta_last``. Zhang et al., *Towards Stable and Efficient Training of Verifiably Robust Neural Networks*, ICLR 2020, eq. 8 and section 3.
     """
     most = radius if train_radius is None else train_radius
-    known: list[Bounded] = []
+    followed = ibp.Followed()
 
     def loss(model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator, progress: float) -> Tensor:
         kappa, now = ramp(progress, begin, end, 1.0, kappa_last), ramp(progress, begin, end, 0.0, most)
@@ -41,12 +40,11 @@ def objective(
         clean: Tensor | float = F.cross_entropy(model(x), labels) if kappa > 0 else 0.0
         if now == 0:
             return clean if isinstance(clean, Tensor) else F.cross_entropy(model(x), labels)
-        bounded = ibp.bounded_once(known, model)
-        intervals = bounded.intervals(x, now)
-        margins = bounded.margins_of(intervals, labels)
+        graph, known = followed.over(model, x, now)
+        worst = margins(graph, known, labels, "ibp")
         if beta > 0:
-            margins = (1 - beta) * margins + beta * crown_margins(bounded, intervals, labels)
-        return kappa * clean + (1 - kappa) * F.cross_entropy(-margins, labels)
+            worst = (1 - beta) * worst + beta * margins(graph, known, labels, "crown-alone")
+        return kappa * clean + (1 - kappa) * F.cross_entropy(-worst, labels)
 
     return loss
 

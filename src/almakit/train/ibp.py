@@ -8,9 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..certify import verified
+from ..certify.backward import Known, bounds, margins
+from ..certify.graph import Graph, read
+from ..certify.intervals import Ball
 from ..models.classifier import Classifier
 from . import pgd
-from .bounds import Bounded, verified
 from .loop import Objective, Recipe
 from .schedule import ramp
 
@@ -25,7 +28,17 @@ RECIPES = {
         shift=0,
         channels_last=True,
         options={"radius": 0.2, "train_radius": 0.22, "begin": 0.08, "end": 0.7},
-    )
+    ),
+    "mnist/mlp-2x100": Recipe(
+        "mnist/mlp-2x100",
+        kind="ibp",
+        epochs=12,
+        batch_size=128,
+        learning_rate=1.5e-3,
+        weight_decay=0.0,
+        shift=0,
+        options={"radius": 0.08, "kappa_last": 0.5},
+    ),
 }
 NORM = "linf"
 
@@ -40,24 +53,31 @@ def objective(
     Dropout is left out of the bounds: they are those of the network as it is used.
     """
     most = radius if train_radius is None else train_radius
-    known: list[Bounded] = []
+    followed = Followed()
 
     def loss(model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator, progress: float) -> Tensor:
         kappa, now = ramp(progress, begin, end, 1.0, kappa_last), ramp(progress, begin, end, 0.0, most)
         clean = F.cross_entropy(model(x), labels)
         if now == 0:
             return clean
-        return kappa * clean + (1 - kappa) * F.cross_entropy(-bounded_once(known, model).margins(x, labels, now), labels)
+        graph, known = followed.over(model, x, now)
+        return kappa * clean + (1 - kappa) * F.cross_entropy(-margins(graph, known, labels, "ibp"), labels)
 
     return loss
 
 
-def bounded_once(known: list[Bounded], model: nn.Module) -> Bounded:
-    """The model's steps, followed once for each training."""
-    assert isinstance(model, Classifier)
-    if not known or known[0].model is not model:
-        known[:] = [Bounded(model)]
-    return known[0]
+class Followed:
+    """The steps of the model in training, read once for each training; bounds follow its parameters from then on."""
+
+    def __init__(self) -> None:
+        self.model: nn.Module | None = None
+        self.graph: Graph | None = None
+
+    def over(self, model: nn.Module, x: Tensor, radius: float) -> tuple[Graph, Known]:
+        """The steps, and their intervals within linf ``radius`` of the images ``x`` (B, C, H, W)."""
+        if self.graph is None or self.model is not model:
+            self.model, self.graph = model, read(model, x, training=True)
+        return self.graph, bounds(self.graph, Ball(x, x.new_full((len(x),), radius)), tight=False)
 
 
 def measure(model: Classifier, x: Tensor, labels: Tensor, radius: float = 0.2, **_: Any) -> dict[str, float]:

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..data import load as load_data
 from ..data.dataset import Dataset
+from ..data.user_file import is_user_file
 from ..errors import BadInput
 from ..models.classifier import Classifier, state_sha256
-from ..models.zoo import ZOO, Entry, build
-from . import check
+from ..models.zoo import Entry, build
+from . import check, own
 from .checkpoint import read as read_checkpoint
 from .checkpoint import write as write_checkpoint
 
@@ -109,11 +109,12 @@ def train(
     ``entry`` describes a network that is not in the zoo; ``test`` are images to measure on instead of (the first ``test_limit`` of) the test split.
     """
     recipe = settled(recipe, entry)
-    entry, objective = entry or ZOO[recipe.model], _kind(recipe.kind).objective(**recipe.options)
+    entry, objective = entry or own.entry_of(recipe), _kind(recipe.kind).objective(**recipe.options)
     begun = read_checkpoint(checkpoint, recipe, limit)
-    training = load_data(recipe.data or entry.dataset, split="train", limit=limit)
-    test = load_data(entry.dataset, limit=test_limit) if test is None else test
+    training, test = own.data_of(recipe, entry, limit, test_limit, test)
     (x, labels), (seen, wanted) = training.tensors(), test.tensors()
+    with torch.random.fork_rng(devices=[]):
+        entry = own.facts_of(entry, x)
     check.images(entry, training.name, x, labels)
     check.images(entry, test.name, seen, wanted)
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
@@ -200,7 +201,7 @@ def save(trained: Trained, folder: Path) -> Path:
     from safetensors.torch import save as as_bytes
 
     folder.mkdir(parents=True, exist_ok=True)
-    stem = trained.log["recipe"]["model"].replace("/", "-")
+    stem = own.stem_of(trained.log["recipe"]["model"])
     state = {key: value.contiguous() for key, value in trained.model.network.state_dict().items() if not key.endswith("num_batches_tracked")}
     write_whole(folder / f"{stem}.safetensors", as_bytes(state))
     write_whole(folder / f"{stem}.json", (json.dumps(trained.log, indent=1) + "\n").encode())
@@ -215,16 +216,16 @@ def _kind(kind: str) -> Any:
 
 def settled(recipe: Recipe, entry: Entry | None = None) -> Recipe:
     """The recipe as it will be trained, with the radius of its data set where it needs one; one that cannot be trained is refused."""
-    if entry is None and recipe.model not in ZOO:
-        raise BadInput(f"there is no architecture called {recipe.model!r} to train; known: {', '.join(ZOO)}.")
+    entry = entry or own.entry_of(recipe)
     kind = _kind(recipe.kind)
     check.settings(recipe, tuple(inspect.signature(kind.objective).parameters))
-    return check.with_radius(recipe, entry or ZOO[recipe.model], getattr(kind, "NORM", None))
+    return check.with_radius(recipe, entry, getattr(kind, "NORM", None))
 
 
 def _trainable(entry: Entry) -> Classifier:
     mean, std = entry.normalisation or (None, None)
-    model = Classifier(build(entry), name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes)
+    network = own.network_of(entry) if is_user_file(entry.name) else build(entry)
+    model = Classifier(network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes)
     return model.requires_grad_(True)
 
 

@@ -55,7 +55,7 @@ def packed(bench: Bench) -> bytes:
 
     subject = bench.subject
     model = subject.model if subject.device.type == "cpu" or not isinstance(subject.model, nn.Module) else copy.deepcopy(subject.model).cpu()
-    bare = replace(bench, dataset=replace(bench.dataset, read=_left_behind), known={}, called_off=None)
+    bare = replace(bench, dataset=replace(bench.dataset, read=_left_behind), known={}, called_off=None, at_call=None)
     threads = torch.get_num_threads()
     with _by_value(cloudpickle, _own_modules(bench)):
         try:

@@ -94,6 +94,16 @@ _TABLE = (
         sha256="c0d45a09683edefb3452bedb74945294666c72dcdd150a0b657f9778b2795bc7",
     ),
     Entry(
+        "mnist/mlp-2x100",
+        "small:mlp_2x100",
+        "a network inside the package: two hidden layers of 100 units, certified training with interval bounds, for exact distances",
+        "mnist",
+        _MNIST_SHAPE,
+        96.57,
+        shipped="mnist-mlp-2x100.safetensors",
+        sha256="3b81f0cda9e1beb0070c11a992e500f8c1d71ece5512ba9b32dd0a9ad26d01eb",
+    ),
+    Entry(
         "mnist/smallcnn",
         "small:SmallCNN",
         "the paper's network, regular training",

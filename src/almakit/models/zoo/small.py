@@ -53,6 +53,11 @@ def small_cnn_tiny() -> SmallCNN:
     return SmallCNN(channels=(16, 32), hidden=64)
 
 
+def mlp_2x100() -> nn.Sequential:
+    """Two hidden layers of 100 units: small enough that its smallest adversarial distances can be solved exactly. Images (B, 1, 28, 28) -> logits (B, 10)."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10))
+
+
 def crown_ibp_large() -> nn.Sequential:
     """The large MNIST network of IBP and CROWN-IBP (Gowal et al. 2018; Zhang et al. 2020). Images (B, 1, 28, 28) -> logits (B, 10)."""
     layers: list[nn.Module] = []

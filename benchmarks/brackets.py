@@ -1,0 +1,226 @@
+"""How close is it? Certified radii beside the distances attacks find, and attacks beside exact distances.
+
+    python benchmarks/brackets.py                 every part that is not in the results yet, then the tables
+    python benchmarks/brackets.py bounds          ibp, crown and alpha-crown on three networks in linf and l2
+    python benchmarks/brackets.py exact           exact linf distances of mnist/mlp-2x100
+    python benchmarks/brackets.py attack          the default attack against those distances, measured again
+    python benchmarks/brackets.py law             every attack of the registry against certified radii: image x attack pairs, violations
+    python benchmarks/brackets.py table           the tables alone
+
+Seconds are CPU seconds of one thread; memory is the largest resident size of a process of its own. Results:
+results/brackets.json; the tables also go to docs/brackets.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import resource
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import common
+import torch
+
+from almakit import attacks, data, models
+from almakit.certify import certified_radius
+from almakit.certify.exact import exact_radius
+from almakit.core import Status
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "brackets.json"
+# network, norm, images, methods
+BOUNDS = (
+    ("mnist/smallcnn-tiny-ibp", "linf", 200, ("ibp",)),
+    ("cifar10/cnn-a-adv", "linf", 100, ("crown", "alpha-crown")),
+    ("mnist/smallcnn-tiny-ibp", "l2", 20, ("ibp", "crown")),
+    ("cifar10/cnn-a-adv", "l2", 10, ("crown", "alpha-crown")),
+    ("mnist/smallcnn-tiny-ibp", "linf", 20, ("ibp", "crown")),
+    ("cifar10/cnn-a-adv", "linf", 20, ("ibp", "crown", "alpha-crown")),
+    ("cifar10/resnet4b-adv", "linf", 4, ("ibp", "crown")),
+)
+FINDER, EXACT_MODEL, EXACT_IMAGES, EXACT_SECONDS = "alma-plus(distance={norm}, steps=100)", "mnist/mlp-2x100", 25, 60.0
+WALL = 4
+"""Wall seconds for each CPU second that the limit allows: the solver's own limit is in wall seconds, and machines are
+shared."""
+ATTACKS = {
+    "alma-plus 100": "alma-plus(distance=linf, steps=100)",
+    "alma-plus 1000": "alma-plus(distance=linf, steps=1000)",
+}
+LAW = {"mnist/mlp-2x100": 240, "mnist/smallcnn-tiny-ibp": 20, "mnist/smallcnn-tiny-trades": 10, "mnist/smallcnn-tiny-ddn": 10, "cifar10/cnn-a-adv": 10,
+       "cifar10/resnet4b-adv": 5}  # fmt: skip
+LAW_ATTACKS = {
+    "linf": ("alma-plus(distance=linf, steps=50)", "fmn(distance=linf, steps=50)", "pdpgd(distance=linf, steps=50)", "fab(distance=linf, steps=10)",
+             "deepfool(distance=linf)", "alma(distance=linf, steps=50)", "search(attack=apgd(distance=linf, steps=10), halvings=6)",
+             "search(attack=pgd(distance=linf, steps=10), halvings=6)"),
+    "l2": ("alma-plus(distance=l2, steps=50)", "ddn(steps=50)", "fmn(distance=l2, steps=50)", "alma(distance=l2, steps=50)", "deepfool(distance=l2)",
+           "superdeepfool", "pdgd(steps=50)", "fab(distance=l2, steps=10)", "cw(steps=90)", "pdpgd(distance=l2, steps=50)"),
+    "l1": ("alma-plus(distance=l1, steps=50)", "fmn(distance=l1, steps=50)", "ead(steps=90)", "pdpgd(distance=l1, steps=50)", "fab(distance=l1, steps=10)",
+           "alma(distance=l1, steps=50)"),
+}  # fmt: skip
+
+
+def subject(name: str, count: int) -> tuple[models.Classifier, torch.Tensor, torch.Tensor]:
+    model = models.load(name)
+    x, labels = data.load(str(model.dataset), limit=count).tensors()
+    return model, x, labels
+
+
+def exact_name() -> str:
+    """The network of the exact distances with its weights: other weights have other distances."""
+    return f"{EXACT_MODEL}@{str(models.load(EXACT_MODEL).weights_sha256)[:8]}"
+
+
+def found_by(text: str, model: models.Classifier, x: torch.Tensor, labels: torch.Tensor) -> list[float | None]:
+    """Each image's distance: 0 for one that was wrong already, None where nothing was found."""
+    result = attacks.get(text)(model, x, labels, batch_size=50)
+    wrong = result.status == Status.ALREADY_WRONG
+    return [
+        0.0 if bad else (value if math.isfinite(value) else None)
+        for value, bad in zip(result.distances.double().tolist(), wrong.tolist(), strict=True)
+    ]
+
+
+def measured(name: str, norm: str, count: int, method: str) -> dict[str, Any]:
+    """Radii of one method, in a process of its own, so that its memory is its own."""
+    model, x, labels = subject(name, count)
+    started = time.process_time()
+    radii = certified_radius(model, x, labels, norm, method, batch_size=16)
+    return {"radii": [float(f"{value:.6g}") for value in radii.tolist()], "seconds": round((time.process_time() - started) / count, 3),
+            "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}  # fmt: skip
+
+
+def bounds(results: common.Results) -> None:
+    context = multiprocessing.get_context("spawn")
+    for name, norm, count, methods in BOUNDS:
+        key = f"found|{name}|{norm}|{count}"
+        if key not in results.cells:
+            results.keep(key, {"distances": found_by(FINDER.format(norm=norm), *subject(name, count))})
+        for method in methods:
+            key = f"bound|{name}|{norm}|{count}|{method}"
+            if key not in results.cells:
+                with context.Pool(1) as pool:
+                    results.keep(key, pool.apply(measured, (name, norm, count, method)))
+                print(key, results.cells[key]["seconds"], flush=True)
+
+
+def exact(results: common.Results) -> None:
+    model, x, labels = subject(EXACT_MODEL, EXACT_IMAGES)
+    near = torch.tensor(
+        [math.inf if value is None else value for value in found_by(ATTACKS["alma-plus 1000"], model, x, labels)]
+    )
+    for row in range(EXACT_IMAGES):
+        key = f"exact|{exact_name()}|{row}"
+        if key in results.cells or not near[row]:
+            continue
+        started = time.process_time()
+        (bracket,) = exact_radius(
+            model, x[row : row + 1], labels[row : row + 1], found=near[row : row + 1], seconds=WALL * EXACT_SECONDS
+        )
+        seconds = time.process_time() - started
+        closed = bracket.closed and seconds <= EXACT_SECONDS
+        results.keep(
+            key, {"lower": bracket.lower, "upper": bracket.upper, "seconds": round(seconds, 2), "closed": closed}
+        )
+        print(key, results.cells[key], flush=True)
+
+
+def attack(results: common.Results) -> None:
+    model, x, labels = subject(EXACT_MODEL, EXACT_IMAGES)
+    for name, text in ATTACKS.items():
+        results.keep(f"attack|{exact_name()}|{name}", {"distances": found_by(text, model, x, labels)})
+
+
+def law(results: common.Results) -> None:
+    for name, count in LAW.items():
+        model, x, labels = subject(name, count)
+        for norm, texts in LAW_ATTACKS.items():
+            radii = certified_radius(model, x, labels, norm, "crown" if "mlp" in name else "ibp").tolist()
+            for text in texts:
+                key = f"law|{name}|{norm}|{text}"
+                if key in results.cells:
+                    continue
+                distances = found_by(text, model, x, labels)
+                below = [row for row, value in enumerate(distances) if value and value < radii[row]]
+                results.keep(key, {"pairs": sum(bool(value) for value in distances), "below": below})
+                print(key, results.cells[key], flush=True)
+
+
+def ratios(results: common.Results, name: str, norm: str, count: int, method: str) -> list[float]:
+    """Certified over found, of the images that were right and for which something was found."""
+    found = results.cells[f"found|{name}|{norm}|{count}"]["distances"]
+    radii = results.cells[f"bound|{name}|{norm}|{count}|{method}"]["radii"]
+    return [radius / distance for radius, distance in zip(radii, found, strict=True) if distance]
+
+
+def tables(results: common.Results) -> str:
+    rows = []
+    for name, norm, count, methods in BOUNDS:
+        for method in methods:
+            cell = results.cells.get(f"bound|{name}|{norm}|{count}|{method}")
+            if cell is None:
+                continue
+            share = ratios(results, name, norm, count, method)
+            radii = statistics.median(cell["radii"])
+            rows.append([name, norm, method, str(len(share)), f"{radii:.4g}", f"{statistics.median(share):.3f}", f"{max(share):.3f}", f"{cell['seconds']:.2f}",
+                         str(cell["megabytes"])])  # fmt: skip
+    head = [
+        "network ",
+        "distance ",
+        "bound ",
+        "images",
+        "median certified",
+        "median certified / found",
+        "largest",
+        "CPU s / image",
+        "MB",
+    ]
+    text = common.markdown(head, rows)
+    cells = {
+        int(key.split("|")[2]): cell for key, cell in results.cells.items() if key.startswith(f"exact|{exact_name()}|")
+    }
+    closed = {row: cell for row, cell in cells.items() if cell["closed"] and cell["upper"] > 0}
+    if closed:
+        seconds = sorted(cell["seconds"] for cell in cells.values())
+        text += (f"\n\nExact linf distances of {EXACT_MODEL}: {len(closed)} of {len(cells)} images closed within {EXACT_SECONDS:.0f} CPU seconds each, "
+                 f"median {statistics.median(seconds):.1f} s, longest {seconds[-1]:.1f} s.\n\n")  # fmt: skip
+        lines = []
+        for name in ATTACKS:
+            found = results.cells.get(f"attack|{exact_name()}|{name}", {}).get("distances")
+            if found:
+                above = sorted(100 * (found[row] / cell["upper"] - 1) for row, cell in closed.items() if found[row])
+                lines.append(
+                    [
+                        name,
+                        str(len(above)),
+                        f"{statistics.median(above):.2f}",
+                        f"{statistics.fmean(above):.2f}",
+                        f"{above[-1]:.2f}",
+                    ]
+                )
+        text += common.markdown(["attack ", "images", "median % above the truth", "mean %", "largest %"], lines)
+    laws = [cell for key, cell in results.cells.items() if key.startswith("law|")]
+    if laws:
+        text += f"\n\n{sum(cell['pairs'] for cell in laws)} image x attack pairs, {sum(len(cell['below']) for cell in laws)} below a certified radius."
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=("bounds", "exact", "attack", "law", "table", "all"), default="all")
+    wanted = parser.parse_args().part
+    torch.set_num_threads(1)
+    results = common.Results(RESULTS)
+    parts = {"bounds": bounds, "exact": exact, "attack": attack, "law": law}
+    for name, part in parts.items():
+        if wanted in (name, "all"):
+            part(results)
+    print(tables(results))
+    common.replace_section(HERE.parent / "docs" / "brackets.md", "brackets", tables(results))
+
+
+if __name__ == "__main__":
+    main()

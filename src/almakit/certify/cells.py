@@ -1,0 +1,99 @@
+"""The nearest point of another class within one cell of a ReLU network, where no unit switches and everything is
+linear: one linear program."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .backward import Known, carried, differences
+from .graph import Graph, count
+from .layers import Lines, Relu
+
+INSIDE = 1e-9
+"""How far inside its cell a point stays, so that the linear function is the network's."""
+
+
+def nearest_in_cell(
+    graph: Graph, known: Known, point: Tensor, labels: Tensor, rival: int, most: float
+) -> Tensor | None:
+    """The point (1, C, H, W) of the ball of ``known`` and of the cell of ``point`` that is nearest in its norm, linf or
+    l1, with
+    z_label - z_rival <= ``most``; None where the solver has none.
+    """
+    values, flat = graph.values(point), known.ball.x.flatten().numpy()
+    relaxed: dict[int, Any] = {}
+    rows, low, high = [], [], []
+    for index, step in enumerate(graph.steps):
+        if not isinstance(step.layer, Relu):
+            continue
+        source = step.sources[0]
+        size, on = count(step.shape), values[source] > 0
+        unit = torch.eye(size, dtype=torch.float64).reshape(-1, *step.shape)
+        coefficients, offset = _to_input(graph, {source: unit}, relaxed)
+        relaxed[index] = Lines((on.double(), None), (on.double(), None))
+        rows.append(coefficients)
+        low.append(np.where(on.flatten().numpy(), INSIDE - offset, -math.inf))
+        high.append(np.where(on.flatten().numpy(), math.inf, -INSIDE - offset))
+    last = differences(graph, labels, torch.tensor([0]), torch.tensor([rival]), point)
+    coefficients, offset = _to_input(graph, last, relaxed)
+    moved = _nearest(
+        flat,
+        np.concatenate([*rows, coefficients]),
+        np.concatenate([*low, [-math.inf]]),
+        np.concatenate([*high, most - offset]),
+        known.intervals[0].lower.flatten().numpy(),
+        known.intervals[0].upper.flatten().numpy(),
+        known.ball.norm,
+    )
+    return None if moved is None else torch.from_numpy(moved).reshape(point.shape)
+
+
+def _to_input(graph: Graph, rows: dict[int, Tensor], relaxed: dict[int, Any]) -> tuple[np.ndarray, np.ndarray]:
+    images = torch.zeros(len(next(iter(rows.values()))), dtype=torch.long)
+    ended, constant = carried(graph, rows, images, relaxed)
+    return ended[0].flatten(1).numpy(), constant.numpy()
+
+
+def _nearest(
+    image: np.ndarray,
+    rows: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    least: np.ndarray,
+    most: np.ndarray,
+    norm: str,
+) -> np.ndarray | None:
+    """min |v - image| over low <= rows v <= high, least <= v <= most."""
+    import highspy
+
+    pixels = len(image)
+    extra = 1 if norm == "linf" else pixels
+    apart = np.tile([[1.0]], (pixels, 1)) if norm == "linf" else np.eye(pixels)
+    unit = np.eye(pixels)
+    matrix = np.vstack(
+        [np.hstack([rows, np.zeros((len(rows), extra))]), np.hstack([-unit, apart]), np.hstack([unit, apart])]
+    )
+    program = highspy.HighsLp()
+    program.num_row_, program.num_col_ = matrix.shape
+    program.col_cost_ = np.concatenate([np.zeros(pixels), np.ones(extra)])
+    program.col_lower_ = np.concatenate([least, np.zeros(extra)])
+    program.col_upper_ = np.concatenate([most, np.full(extra, math.inf)])
+    program.row_lower_ = np.concatenate([low, -image, image])
+    program.row_upper_ = np.concatenate([high, np.full(2 * pixels, math.inf)])
+    place, column = np.nonzero(matrix)
+    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    program.a_matrix_.start_ = np.searchsorted(place, np.arange(len(matrix) + 1)).astype(np.int32)
+    program.a_matrix_.index_, program.a_matrix_.value_ = column.astype(np.int32), matrix[place, column]
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
+    solver.passModel(program)
+    solver.run()
+    values = np.array(solver.getSolution().col_value)
+    solved = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal and len(values)
+    return values[:pixels].clip(least, most) if solved else None

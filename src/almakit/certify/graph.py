@@ -1,0 +1,278 @@
+"""A network as bounds see it: its steps from image to logits, read by ``torch.export``, so that anybody's ``nn.Module``
+can be read."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadModel
+from .layers import Affine, MaxPool, Relu, Scale, Squash
+from .reading import READERS, Unreadable, constant, same
+
+BATCH = 5
+"""Images in the batch a network is read with: a number that few layers have as a size of their own."""
+PREFIX = 2**27
+"""Entries of the largest matrix from image to first layer that is kept (1 GB); beyond it l2 and l1 balls are bounded
+there by their pixels' intervals."""
+AGREES = {torch.float64: 1e-9, torch.float32: 1e-3}
+"""How far the steps as they were read may differ from the model's own logits, relative to the largest; looser types:
+5e-2."""
+
+Layer = Affine | Relu | Squash | MaxPool
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: what it computes from the steps ``sources`` (indices), and the ``shape`` of one image's result. The
+    input has no layer."""
+
+    layer: Layer | None
+    sources: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def affine(self) -> bool:
+        return isinstance(self.layer, Affine)
+
+
+class Graph:
+    """The steps of a network in order; the first is the input, the last gives the logits.
+
+    ``outward``: everything in float64 and every rounding counted, so that a bound holds for the network with its
+    weights as they are and
+    exact arithmetic. Without it steps share the model's parameters, bounds follow them as they are trained, and nothing
+    is rounded outward.
+    """
+
+    def __init__(self, steps: list[Step], name: str, outward: bool):
+        self.steps, self.name, self.outward = steps, name, outward
+        self.classes = steps[-1].shape[0]
+        self.first = {
+            i for i, step in enumerate(steps) if not step.affine and step.sources and self._from_input(step.sources[0])
+        }
+        self.widest = max(sum(count(steps[j].shape) for j in {i, *step.sources}) for i, step in enumerate(steps))
+        self._prefix: dict[int, Tensor] = {}
+
+    def _from_input(self, index: int) -> bool:
+        """Whether nothing but affine steps lies between the input and this step."""
+        step = self.steps[index]
+        return step.layer is None or (step.affine and all(self._from_input(source) for source in step.sources))
+
+    def depth(self, index: int) -> int:
+        """How many steps that mix entries lie between the input and an affine step: intervals are exact in linf up to
+        one."""
+        step = self.steps[index]
+        if step.layer is None:
+            return 0
+        mixes = not isinstance(step.layer, Scale) and not (
+            isinstance(step.layer, Affine) and step.layer.units == 0 and len(step.sources) == 1
+        )
+        return max(self.depth(source) for source in step.sources) + int(mixes) + len(set(step.sources)) - 1
+
+    @property
+    def device(self) -> torch.device:
+        weights = (getattr(step.layer, "weight", None) for step in self.steps)
+        return next((weight.device for weight in weights if weight is not None), torch.device("cpu"))
+
+    def values(self, x: Tensor) -> list[Tensor]:
+        """Every step's value for images ``x`` (B, C, H, W)."""
+        return self._values(x, len(self.steps))
+
+    def values_until(self, x: Tensor, index: int) -> Tensor:
+        """The value of step ``index``."""
+        return self._values(x, index + 1)[index]
+
+    def _values(self, x: Tensor, count: int) -> list[Tensor]:
+        found: list[Tensor] = []
+        for step in self.steps[:count]:
+            found.append(x if step.layer is None else step.layer.value(*(found[source] for source in step.sources)))
+        return found
+
+    def prefix(self, index: int) -> Tensor | None:
+        """(R, pixels): the matrix from the input to an affine step that depends on nothing else, kept between calls;
+        None where it is too large."""
+        rows, pixels = count(self.steps[index].shape), count(self.steps[0].shape)
+        if rows * pixels > PREFIX:
+            return None
+        if index not in self._prefix:
+            from .backward import carried
+
+            parts = []
+            for places in torch.arange(rows, device=self.device).split(max(1, 2**25 // max(self.widest, rows))):
+                unit = torch.zeros(len(places), rows, dtype=torch.float64, device=self.device).scatter(
+                    1, places[:, None], 1.0
+                )
+                parts.append(
+                    carried(self, {index: unit.reshape(-1, *self.steps[index].shape)}, None, {})[0][0].flatten(1)
+                )
+            self._prefix[index] = torch.cat(parts)
+        return self._prefix[index]
+
+
+def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, training: bool = False) -> Graph:
+    """The steps of ``model`` for images like ``images`` (N, C, H, W); a step almakit has no bound for is refused by
+    name.
+
+    The model is left as it was. With ``training`` its dropout is left out, and the steps keep its parameters; without,
+    a model whose dropout
+    or batch norm is in training mode is refused, and the steps are checked against the model's own logits on
+    ``images``.
+    """
+    name = str(getattr(model, "name", None) or type(model).__name__)
+    module = model if isinstance(model, nn.Module) else _Function(model)
+    modes = [(part, part.training) for part in module.modules()]
+    drops = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+    if not training and (moving := [part for part, on in modes if on and isinstance(part, drops)]):
+        raise BadModel(
+            f"{name} is in training mode, where its {type(moving[0]).__name__} changes from batch to batch; call model.eval() first."
+        )
+    example = images[:1].expand(BATCH, *images.shape[1:]).contiguous()
+    try:
+        module.eval()
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module, (example,), strict=False)
+            random = any(
+                "dropout" in str(node.target) and node.args[2:] and node.args[2] is True for node in program.graph.nodes
+            )
+            # With an empty table layers stay whole, and steps in place become steps of their own.
+            program = program.run_decompositions({})
+    except Exception as error:  # whatever a foreign forward() raises when it is given a symbol
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadModel(
+            f"the steps of {name} cannot be followed, so it has no bounds; its forward must be the same computation for every image of a size ({first})."
+        ) from error
+    finally:
+        for part, on in modes:
+            part.training = on
+    if random:
+        raise BadModel(
+            f"{name} has a dropout in training mode; call model.eval(), and give the functional form training=self.training."
+        )
+    graph = _steps(program, module, name, tuple(images.shape[1:]), training)
+    if not training:
+        _agree(graph, module, images)
+    return graph
+
+
+def _steps(program: Any, module: nn.Module, name: str, shape: tuple[int, ...], training: bool) -> Graph:
+    signature = program.graph_signature
+    known: dict[Any, int | Tensor | float | None] = {}
+    steps: list[Step] = [Step(None, (), shape)]
+    trained = {id(value) for value in module.parameters()} if training else set()
+
+    def fetched(key: str) -> Tensor:
+        place = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}.get(key)
+        value = (
+            _attribute(module, place) if place else program.constants[signature.inputs_to_lifted_tensor_constants[key]]
+        )
+        return value if training else value.detach().to(torch.float64 if value.is_floating_point() else value.dtype)
+
+    output = next(node for node in program.graph.nodes if node.op == "output").args[0]
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            known[node] = 0 if node.name in signature.user_inputs else fetched(node.name)
+        if node.op != "call_function":
+            continue
+        full = str(getattr(node.target, "name", lambda node=node: node.target)()).removeprefix("aten::")
+        kind = full.partition(".")[0]
+        if kind.startswith(("_assert", "sym_")) or not node.users:
+            continue
+        at = {key: value for key, value in known.items() if isinstance(value, int)}
+        if not any(source in at for source in node.all_input_nodes):
+            if any(id(known.get(source)) in trained for source in node.all_input_nodes) and not same(kind):
+                raise BadModel(
+                    f"{name} computes its weights anew in every pass ({kind}), so bounds cannot follow them in training; train it as it is."
+                )
+            known[node] = constant(node, kind, known)
+            continue
+        meta = node.meta.get("val")
+        meta = meta[0] if isinstance(meta, (tuple, list)) else meta
+        after = tuple(meta.shape[1:])
+        reader = READERS.get(kind)
+        if reader is None or (training and "batch_norm" in kind):
+            raise _refused(name, kind)
+        if meta.ndim == 0 or meta.shape[0] != BATCH:
+            raise BadModel(
+                f"{name} mixes the images of a batch in its step {kind}, so no image has a bound of its own."
+            )
+        try:
+            layer, sources = reader(node, known, after, not training)
+        except Unreadable as problem:
+            raise _refused(name, f"{kind} {problem}") from None
+        if layer is None:
+            known[node] = at[sources[0]]
+            continue
+        steps.append(Step(layer, tuple(at[source] for source in sources), after))
+        known[node] = len(steps) - 1
+    answers = (
+        [known.get(node) for node in output if node is not None]
+        if isinstance(output, (tuple, list))
+        else [known.get(output)]
+    )
+    if len(answers) != 1 or not isinstance(answers[0], int):
+        raise BadModel(
+            f"{name} returned {len(answers)} tensors; a model with bounds returns the logits, one tensor (B, classes), made from the image."
+        )
+    last = answers[0]
+    if len(steps[last].shape) != 1:
+        raise BadModel(
+            f"{name} returned logits of shape (B, {', '.join(map(str, steps[last].shape))}); bounds need one row of logits for each image."
+        )
+    return Graph(steps[: last + 1], name, not training)
+
+
+def _agree(graph: Graph, module: nn.Module, images: Tensor) -> None:
+    """Refuses a reading that does not compute what the model computes: images one by one against the model's own
+    batch."""
+    x = images[:4]
+    modes = [(part, part.training) for part in module.modules()]
+    with torch.no_grad():
+        module.eval()
+        wanted = module(x)
+        for part, on in modes:
+            part.training = on
+        found = torch.cat([graph.values(image[None].double())[-1] for image in x])
+    if not isinstance(wanted, Tensor):
+        wanted = wanted[0] if isinstance(wanted, (tuple, list)) else next(iter(wanted.values()))
+    allowed = AGREES.get(wanted.dtype, 5e-2) * (1 + float(wanted.abs().max()))
+    if not bool(((found - wanted.double()).abs() <= allowed).all()):
+        raise BadModel(
+            f"{graph.name} gives other logits than its steps do one image at a time, so its bounds would be those of another network."
+        )
+
+
+def _refused(name: str, what: str) -> BadModel:
+    what = what.replace("_native_batch_norm_legit_no_training", "BatchNorm2d")
+    kinds = "convolutions, linear layers, ReLU, sigmoid, tanh, pooling, sums, reshapes and, when it is not being trained, batch norm"
+    return BadModel(
+        f"{name} has a step {what}, which almakit has no bounds for; certificates need networks of {kinds}. Attacks work on any model."
+    )
+
+
+def _attribute(module: nn.Module, place: str) -> Tensor:
+    owner, _, attribute = place.rpartition(".")
+    value = getattr(module.get_submodule(owner), attribute)
+    assert isinstance(value, Tensor)
+    return value
+
+
+def count(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+class _Function(nn.Module):
+    """A plain function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)

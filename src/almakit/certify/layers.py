@@ -1,0 +1,332 @@
+"""What a bound needs of each kind of layer: its value, its interval, and how rows of coefficients are carried back
+through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .intervals import UNIT, Interval
+
+
+@dataclass(frozen=True)
+class Affine:
+    """y = L x + c. ``units``: the rounding of one output relative to the sum of its terms' sizes; 0 where nothing
+    rounds or nobody counts."""
+
+    units: float
+
+    def value(self, *before: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def interval(self, *before: Interval) -> Interval:
+        raise NotImplementedError
+
+    def size(self, *before: Tensor) -> Tensor:
+        """|L| s + |c|, for sizes s of the inputs: what a rounding error is relative to."""
+        raise NotImplementedError
+
+    def back(self, rows: Tensor, shapes: list[tuple[int, ...]]) -> tuple[list[Tensor], Tensor | float]:
+        """L^T a for rows a (P, ...), one part for each source, whose images have ``shapes``; and a.c (P,)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Weighted(Affine):
+    """A linear layer or a convolution: ``weight``, ``bias`` (or None), and for a convolution its ``where``: stride,
+    padding, dilation, groups."""
+
+    weight: Tensor
+    bias: Tensor | None
+    where: tuple[Any, ...] | None = None
+
+    def _apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(x, weight, bias) if self.where is None else F.conv2d(x, weight, bias, *self.where)
+
+    def value(self, *before: Tensor) -> Tensor:
+        return self._apply(before[0], self.weight, self.bias)
+
+    def interval(self, *before: Interval) -> Interval:
+        middle, radius = before[0].middle, before[0].radius
+        centre = self._apply(middle, self.weight, self.bias)
+        if self.units:
+            radius = radius * (1 + self.units) + self.units * middle.abs()
+        reach = self._apply(
+            radius, self.weight.abs(), self.units * self.bias.abs() if self.units and self.bias is not None else None
+        )
+        return Interval(centre - reach, centre + reach)
+
+    def size(self, *before: Tensor) -> Tensor:
+        return self._apply(before[0], self.weight.abs(), None if self.bias is None else self.bias.abs())
+
+    def back(self, rows: Tensor, shapes: list[tuple[int, ...]]) -> tuple[list[Tensor], Tensor | float]:
+        if self.where is None:
+            return [rows @ self.weight], 0.0 if self.bias is None else rows @ self.bias
+        added = 0.0 if self.bias is None else rows.sum((2, 3)) @ self.bias
+        stride, padding, dilation, groups = self.where
+        kernel, image = self.weight.shape[2:], shapes[0][1:]
+        # What a strided convolution cuts off at the far edges comes back as zeros.
+        cut = [(image[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) % stride[i] for i in (0, 1)]
+        return [F.conv_transpose2d(rows, self.weight, None, stride, padding, cut, groups, dilation)], added
+
+
+@dataclass(frozen=True)
+class Scale(Affine):
+    """y = factor x + shift, entry by entry: normalisation, batch norm in evaluation, negation. Both have the shape of
+    one image, with a first 1."""
+
+    factor: Tensor
+    shift: Tensor
+
+    def value(self, *before: Tensor) -> Tensor:
+        return before[0] * self.factor + self.shift
+
+    def interval(self, *before: Interval) -> Interval:
+        centre, reach = self.value(before[0].middle), before[0].radius * self.factor.abs()
+        if self.units:
+            reach = reach + self.units * self.size(before[0].size)
+        return Interval(centre - reach, centre + reach)
+
+    def size(self, *before: Tensor) -> Tensor:
+        return before[0] * self.factor.abs() + self.shift.abs()
+
+    def back(self, rows: Tensor, shapes: list[tuple[int, ...]]) -> tuple[list[Tensor], Tensor | float]:
+        return [_fitted(rows * self.factor, shapes[0])], (rows * self.shift).flatten(1).sum(1)
+
+
+@dataclass(frozen=True)
+class Combined(Affine):
+    """y = factors[0] x_0 + factors[1] x_1: what joins the branches of a residual network."""
+
+    factors: tuple[float, ...]
+
+    def value(self, *before: Tensor) -> Tensor:
+        first, second = (
+            part if factor == 1 else factor * part for factor, part in zip(self.factors, before, strict=True)
+        )
+        return first + second
+
+    def interval(self, *before: Interval) -> Interval:
+        turned = [
+            part if factor >= 0 else Interval(part.upper, part.lower)
+            for factor, part in zip(self.factors, before, strict=True)
+        ]
+        lower, upper = self.value(*(part.lower for part in turned)), self.value(*(part.upper for part in turned))
+        if not self.units:
+            return Interval(lower, upper)
+        slack = self.units * self.size(*(part.size for part in before))
+        return Interval(lower - slack, upper + slack)
+
+    def size(self, *before: Tensor) -> Tensor:
+        return abs(self.factors[0]) * before[0] + abs(self.factors[1]) * before[1]
+
+    def back(self, rows: Tensor, shapes: list[tuple[int, ...]]) -> tuple[list[Tensor], Tensor | float]:
+        return [rows if factor == 1 else factor * rows for factor in self.factors], 0.0
+
+
+@dataclass(frozen=True)
+class Positive(Affine):
+    """Any affine step without a negative coefficient, as a function of its sources: means, sums, average pooling,
+    padding, slices, reshapes."""
+
+    function: Callable[..., Tensor]
+
+    def value(self, *before: Tensor) -> Tensor:
+        return self.function(*before)
+
+    def interval(self, *before: Interval) -> Interval:
+        lower, upper = self.function(*(part.lower for part in before)), self.function(*(part.upper for part in before))
+        if not self.units:
+            return Interval(lower, upper)
+        slack = self.units * self.size(*(part.size for part in before))
+        return Interval(lower - slack, upper + slack)
+
+    def size(self, *before: Tensor) -> Tensor:
+        return self.function(*before).abs()
+
+    def back(self, rows: Tensor, shapes: list[tuple[int, ...]]) -> tuple[list[Tensor], Tensor | float]:
+        wanted = torch.is_grad_enabled()
+        with torch.enable_grad():
+            zeros = [rows.new_zeros(len(rows), *shape).requires_grad_(True) for shape in shapes]
+            offset = self.function(*zeros)
+            # create_graph: a linear function's gradient is a function of the rows, which slopes and
+            # weights in training are behind.
+            carried = torch.autograd.grad(offset, zeros, rows, create_graph=wanted)
+        return list(carried), (rows * offset.detach()).flatten(1).sum(1)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """y >= below[0] x + below[1] and y <= above[0] x + above[1], entry by entry (B, ...); an offset that is zero
+    everywhere is None."""
+
+    below: tuple[Tensor, Tensor | None]
+    above: tuple[Tensor, Tensor | None]
+
+    def back(self, rows: Tensor, images: Tensor, slopes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows a (P, ...) of the outputs, of image ``images[p]`` each, as rows of the inputs, and what is added (P,).
+
+        ``slopes`` (P, ...): other slopes of the lines below.
+        """
+        up, down = rows.clamp_min(0), rows.clamp_max(0)
+        below = self.below[0][images] if slopes is None else slopes
+        added = rows.new_zeros(len(rows))
+        for part, offset in ((up, self.below[1]), (down, self.above[1])):
+            if offset is not None:
+                added = added + (part * offset[images]).flatten(1).sum(1)
+        return up * below + down * self.above[0][images], added
+
+
+class Relu:
+    """max(x, 0)."""
+
+    def value(self, before: Tensor) -> Tensor:
+        return before.relu()
+
+    def interval(self, before: Interval) -> Interval:
+        return Interval(before.lower.relu(), before.upper.relu())
+
+    def open(self, before: Interval) -> Tensor:
+        """Which entries (B, ...) a tighter interval would help: those that can be on and off."""
+        return (before.lower < 0) & (before.upper > 0)
+
+    def relax(self, before: Interval) -> Lines:
+        """Above the chord u (x - l) / (u - l), below x or 0, whichever leaves the smaller area (Zhang et al. 2018,
+        CROWN)."""
+        lower, upper = before.lower, before.upper
+        unstable = self.open(before)
+        gap = torch.where(unstable, upper - lower, 1.0)
+        on = (lower >= 0).to(lower.dtype)
+        chord = torch.where(unstable, upper / gap, on)
+        return Lines(
+            (torch.where(unstable, (upper > -lower).to(lower.dtype), on), None),
+            (chord, torch.where(unstable, -lower * chord, 0.0)),
+        )
+
+
+@dataclass(frozen=True)
+class Squash:
+    """tanh (``half`` False) or sigmoid(x) = (1 + tanh(x / 2)) / 2 (``half`` True)."""
+
+    half: bool
+
+    def value(self, before: Tensor) -> Tensor:
+        return before.sigmoid() if self.half else before.tanh()
+
+    def interval(self, before: Interval) -> Interval:
+        return Interval(self.value(before.lower) - 8 * UNIT, self.value(before.upper) + 8 * UNIT)
+
+    def open(self, before: Interval) -> Tensor:
+        return before.upper > before.lower
+
+    def relax(self, before: Interval) -> Lines:
+        lower, upper = (before.lower / 2, before.upper / 2) if self.half else (before.lower, before.upper)
+        slope, offset = _above_tanh(lower, upper)
+        # tanh is odd: below it lies the mirrored line of the mirrored interval.
+        under, deep = _above_tanh(-upper, -lower)
+        if self.half:
+            return Lines((under / 4, (1 - deep) / 2), (slope / 4, (1 + offset) / 2))
+        return Lines((under, -deep), (slope, offset))
+
+
+def _above_tanh(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """A line (slope, offset) above tanh on [lower, upper]: the chord left of zero, a tangent right of it, in between
+    whichever holds.
+
+    A tangent at d >= 0 is above tanh on [0, u] because tanh is concave there, and on [l, 0], where it is convex, if it
+    is above at l.
+    The touching point rises until that holds; where it would pass u, the chord holds (tanh - chord is then rising up to
+    u).
+    """
+
+    def over(point: Tensor) -> Tensor:
+        value = point.tanh()
+        return value + (1 - value.square()) * (lower - point) - lower.tanh()
+
+    near, far = lower.clamp_min(0), upper.clamp_min(0)
+    for _ in range(40):
+        middle = (near + far) / 2
+        holds = over(middle) >= 0
+        near, far = torch.where(holds, near, middle), torch.where(holds, middle, far)
+    point = torch.maximum(far, ((lower + upper) / 2).clamp_min(0)).clamp(max=upper.clamp_min(0))
+    tangent = (upper > 0) & (over(upper.clamp_min(0)) >= 0)
+    at = point.tanh()
+    slope = 1 - at.square()
+    gap = upper - lower
+    straight = torch.minimum(1 - lower.tanh().square(), 1 - upper.tanh().square())
+    narrow = gap < 1e-6
+    chord = torch.where(narrow, straight, (upper.tanh() - lower.tanh()) / torch.where(narrow, 1.0, gap))
+    # Through u with the smallest slope of the interval a line is above it too; the chord needs both ends.
+    end = torch.where(
+        narrow, upper.tanh() - chord * upper, torch.maximum(upper.tanh() - chord * upper, lower.tanh() - chord * lower)
+    )
+    size = 1 + torch.maximum(lower.abs(), upper.abs())
+    return torch.where(tangent, slope, chord), torch.where(tangent, at - slope * point, end) + 16 * UNIT * size
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A maximum over windows: ``place`` (B, C, h, w) the entry it is at least as large as, ``exact`` where no other can
+    exceed that, else ``top`` bounds it."""
+
+    place: Tensor
+    exact: Tensor
+    top: Tensor
+    shape: tuple[int, ...]
+
+    def back(self, rows: Tensor, images: Tensor, slopes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        up, down, exact = rows.clamp_min(0), rows.clamp_max(0), self.exact[images]
+        through = up + torch.where(exact, down, 0.0)
+        added = torch.where(exact, 0.0, down * self.top[images]).flatten(1).sum(1)
+        flat = rows.new_zeros(len(rows), self.shape[0], self.shape[1] * self.shape[2])
+        return flat.scatter_add(2, self.place[images].flatten(2), through.flatten(2)).reshape(
+            len(rows), *self.shape
+        ), added
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """The largest entry of each window of ``kernel``, at ``stride``, after ``padding`` with minus infinity,
+    ``dilation`` apart."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+    def value(self, before: Tensor) -> Tensor:
+        return F.max_pool2d(before, self.kernel, self.stride, self.padding, self.dilation)
+
+    def interval(self, before: Interval) -> Interval:
+        return Interval(self.value(before.lower), self.value(before.upper))
+
+    def _windows(self, x: Tensor) -> Tensor:
+        """(B C, window, places): the entries of each window, minus infinity outside the image."""
+        high, wide = self.padding
+        padded = F.pad(x, (wide, wide, high, high), value=-torch.inf)
+        return F.unfold(padded.flatten(0, 1)[:, None], self.kernel, self.dilation, 0, self.stride)
+
+    def open(self, before: Interval) -> Tensor:
+        return before.upper > before.lower
+
+    def relax(self, before: Interval) -> Choice:
+        largest, place = F.max_pool2d(
+            before.lower, self.kernel, self.stride, self.padding, self.dilation, return_indices=True
+        )
+        shape = before.lower.shape[1:]
+        positions = torch.arange(shape[1] * shape[2], dtype=before.lower.dtype, device=before.lower.device).reshape(
+            1, 1, *shape[1:]
+        )
+        mine = self._windows(positions) == place.flatten(0, 1).flatten(1)[:, None]
+        others = self._windows(before.upper).masked_fill(mine, -torch.inf).amax(1).reshape(largest.shape)
+        return Choice(place, others <= largest, self.value(before.upper), tuple(shape))
+
+
+def _fitted(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Rows (P, ...) of a broadcast result summed to the ``shape`` of what was broadcast."""
+    return rows.sum_to_size((len(rows), *shape)) if tuple(rows.shape[1:]) != tuple(shape) else rows

@@ -1,0 +1,292 @@
+"""The steps ``torch.export`` knows, as layers with bounds: one reader for each operator of ATen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .intervals import UNIT
+from .layers import Combined, MaxPool, Positive, Relu, Scale, Squash, Weighted
+
+Known = dict[Any, Any]
+Read = tuple[Any, list[Any]]
+"""A layer, or None for a step that changes nothing, and the nodes it takes its values from."""
+
+SAME = (
+    "to",
+    "_to_copy",
+    "clone",
+    "contiguous",
+    "detach",
+    "alias",
+    "lift_fresh_copy",
+    "float",
+    "double",
+    "dropout",
+    "feature_dropout",
+    "type_as",
+)
+"""Steps that change nothing: a bound is one of real numbers, whatever type they are kept in."""
+
+
+class Unreadable(Exception):
+    """Why a step with a known name has no bounds all the same."""
+
+
+def same(kind: str) -> bool:
+    return kind in SAME
+
+
+def constant(node: Any, kind: str, known: Known) -> Any:
+    """The value of a step that does not depend on the image; changes of type are left out."""
+    arguments = [_value(argument, known) for argument in node.args]
+    if same(kind):
+        return arguments[0]
+    keywords = {key: _value(value, known) for key, value in node.kwargs.items() if key != "dtype"}
+    made = node.target(*arguments, **keywords)
+    floating = (
+        isinstance(made, Tensor) and made.is_floating_point() and not any(isinstance(a, Tensor) for a in arguments)
+    )
+    return made.double() if floating else made
+
+
+def _value(argument: Any, known: Known) -> Any:
+    if isinstance(argument, torch.fx.Node):
+        return known[argument]
+    return [_value(part, known) for part in argument] if isinstance(argument, (list, tuple)) else argument
+
+
+def _argument(node: Any, place: int, name: str, default: Any = None) -> Any:
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
+
+
+def _moves(argument: Any, known: Known) -> bool:
+    """Whether an argument depends on the image. (``bool`` is an ``int``; a constant is a tensor or comes from no
+    node.)"""
+    return isinstance(argument, torch.fx.Node) and isinstance(known[argument], int)
+
+
+def _units(outward: bool, terms: int) -> float:
+    return (terms + 16) * UNIT if outward else 0.0
+
+
+def _weighted(weight: Tensor, bias: Tensor | None, outward: bool, where: tuple[Any, ...] | None = None) -> Weighted:
+    # The sums of a pass forward run over a row of the weights, those of a pass backward over a column.
+    terms = max(weight[0].numel(), weight.numel() // weight.shape[1])
+    return Weighted(_units(outward, terms), weight, bias, where)
+
+
+def _linear(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    weight, bias = (_value(_argument(node, place, ""), known) for place in (1, 2))
+    if len(shape) != 1 or _moves(node.args[1], known):
+        raise Unreadable("of more than one row for each image")
+    return _weighted(weight, bias, outward), [node.args[0]]
+
+
+def _matrix(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    """x W, or b + x W."""
+    *bias, x, weight = node.args[:3] if len(node.args) > 2 else node.args
+    if (
+        not _moves(x, known)
+        or _moves(weight, known)
+        or len(shape) != 1
+        or (bias and _moves(bias[0], known))
+        or node.kwargs
+    ):
+        raise Unreadable("of two things that depend on the image")
+    return _weighted(_value(weight, known).T, _value(bias[0], known) if bias else None, outward), [x]
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    numbers = list(value) if isinstance(value, (list, tuple)) else [value]
+    return (int(numbers[0]), int(numbers[-1]))
+
+
+def _convolution(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    weight, bias = (_value(_argument(node, place, name), known) for place, name in ((1, "weight"), (2, "bias")))
+    if "convolution" in str(node.target):
+        stride, padding, dilation, transposed, _, groups = (_argument(node, place, "") for place in range(3, 9))
+    else:
+        stride, padding, dilation, groups = (
+            _argument(node, place, name, default)
+            for place, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1), (6, "groups", 1))
+        )
+        transposed = False
+    if transposed or weight.ndim != 4 or isinstance(padding, str) or _moves(node.args[1], known):
+        raise Unreadable("that is not a plain convolution of images")
+    return _weighted(weight, bias, outward, (_pair(stride), _pair(padding), _pair(dilation), groups)), [node.args[0]]
+
+
+def _batch_norm(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    weight, bias, mean, variance = (_value(argument, known) for argument in node.args[1:5])
+    legit = "legit" in str(node.target)
+    if (not legit and node.args[5]) or mean is None:
+        raise Unreadable("in training mode, or without running statistics; call model.eval() first")
+    factor = (variance + node.args[6 if legit else 7]).rsqrt() * (1.0 if weight is None else weight)
+    shift = (0.0 if bias is None else bias) - mean * factor
+    apart = (1, -1, *(1 for _ in range(node.args[0].meta["val"].ndim - 2)))
+    return Scale(_units(outward, 4), factor.reshape(apart), shift.reshape(apart)), [node.args[0]]
+
+
+def _scale(factor: Any, shift: Any, like: Tensor, outward: bool) -> Scale:
+    made = [
+        torch.as_tensor(part, dtype=torch.float64 if outward else like.dtype) if not isinstance(part, Tensor) else part
+        for part in (factor, shift)
+    ]
+    made = [part.double() if outward else part for part in made]
+    shaped = [part.reshape((1,) * (like.ndim - part.ndim) + tuple(part.shape)) for part in made]
+    if any(part.shape[0] != 1 for part in shaped):
+        raise Unreadable("with a number for each image of the batch")
+    return Scale(_units(outward, 4), *shaped)
+
+
+def _sum(node: Any, known: Known, shape: tuple[int, ...], outward: bool, sign: float = 1.0) -> Read:
+    """a + k b or a - k b; either can be a constant."""
+    first, second = node.args[:2]
+    times = sign * float(_argument(node, 2, "alpha", 1))
+    one, two = _moves(first, known), _moves(second, known)
+    if one and two:
+        if first.meta["val"].shape != second.meta["val"].shape:
+            raise Unreadable("of different shapes")
+        return Combined(_units(outward, 2), (1.0, times)), [first, second]
+    like = node.meta["val"]
+    if one:
+        return _scale(1.0, times * _value(second, known), like, outward), [first]
+    return _scale(times, _value(first, known), like, outward), [second]
+
+
+def _product(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    first, second = node.args[:2]
+    if _moves(first, known) and _moves(second, known):
+        raise Unreadable("of two things that depend on the image")
+    moving, fixed = (first, second) if _moves(first, known) else (second, first)
+    return _scale(_value(fixed, known), 0.0, node.meta["val"], outward), [moving]
+
+
+def _quotient(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    first, second = node.args[:2]
+    if _moves(second, known) or "rounding_mode" in node.kwargs:
+        raise Unreadable("by something that depends on the image")
+    below = _value(second, known)
+    return _scale(
+        1 / (below.double() if outward and isinstance(below, Tensor) else below), 0.0, node.meta["val"], outward
+    ), [first]
+
+
+def _negated(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    return _scale(-1.0, 0.0, node.meta["val"], outward), [node.args[0]]
+
+
+def _from_scalar(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    """rsub: c - x."""
+    return _scale(-1.0, _value(node.args[1], known), node.meta["val"], outward), [node.args[0]]
+
+
+def _nothing(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    kept = node.meta["val"]
+    if not kept.is_floating_point():
+        raise Unreadable(f"to whole numbers ({kept.dtype})")
+    return None, [node.args[0]]
+
+
+def _item(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    if node.args[1] != 0:
+        raise Unreadable("of a second result")
+    return None, [node.args[0]]
+
+
+def _reshaped(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    return Positive(0.0, partial(_reshape, shape=shape)), [node.args[0]]
+
+
+def _reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return x.reshape(len(x), *shape)
+
+
+def _linear_step(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    """An operator of one image that has no negative coefficient, called as it stands."""
+    source = node.args[0]
+    kind = str(node.target.name()).removeprefix("aten::").partition(".")[0]
+    dims = _argument(node, 1, "dim", ())
+    ndim = source.meta["val"].ndim
+    if kind in ("mean", "sum", "slice"):
+        inside = (
+            [dim % ndim for dim in (dims if isinstance(dims, (list, tuple)) else [dims])]
+            if dims not in (None, ())
+            else [0]
+        )
+        if 0 in inside:
+            raise Unreadable("over the images of the batch")
+    if (kind == "permute" and dims[0] % ndim != 0) or (
+        kind == "transpose" and 0 in (node.args[1] % ndim, node.args[2] % ndim)
+    ):
+        raise Unreadable("of the images of the batch")
+    if kind == "pad" and (_argument(node, 2, "mode", "constant") != "constant" or len(node.args[1]) // 2 >= ndim):
+        raise Unreadable("that is not a border of one constant")
+    rest = [_value(argument, known) for argument in node.args[1:]]
+    keywords = {key: _value(value, known) for key, value in node.kwargs.items() if key != "dtype"}
+    before = source.meta["val"].shape[1:].numel()
+    # Without sums nothing rounds: what is moved or cut out is what it was.
+    terms = -16 if kind in ("permute", "transpose", "slice", "pad", "constant_pad_nd") else before
+    return Positive(_units(outward, terms), lambda x: node.target(x, *rest, **keywords)), [source]
+
+
+def _together(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    parts, dim = list(node.args[0]), _argument(node, 1, "dim", 0)
+    if not all(_moves(part, known) for part in parts) or dim % node.meta["val"].ndim == 0:
+        raise Unreadable("of constants, or of the images of the batch")
+    return Positive(0.0, lambda *x: torch.cat(x, dim)), parts
+
+
+def _largest(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    kernel = _pair(node.args[1])
+    stride = _argument(node, 2, "stride")
+    padding, dilation = _pair(_argument(node, 3, "padding", 0)), _pair(_argument(node, 4, "dilation", 1))
+    if _argument(node, 5, "ceil_mode", False):
+        raise Unreadable("with ceil_mode")
+    return MaxPool(kernel, _pair(stride) if stride else kernel, padding, dilation), [node.args[0]]
+
+
+def _activation(layer: Any) -> Callable[..., Read]:
+    return lambda node, known, shape, outward: (layer, [node.args[0]])
+
+
+READERS: dict[str, Callable[..., Read]] = {
+    "linear": _linear,
+    **dict.fromkeys(("mm", "matmul", "addmm"), _matrix),
+    **dict.fromkeys(("conv2d", "convolution"), _convolution),
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), _batch_norm),
+    "add": _sum,
+    "sub": partial(_sum, sign=-1.0),
+    "mul": _product,
+    "div": _quotient,
+    "neg": _negated,
+    "rsub": _from_scalar,
+    **dict.fromkeys(SAME, _nothing),
+    "<built-in function getitem>": _item,
+    **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view", "squeeze", "unsqueeze"), _reshaped),
+    **dict.fromkeys(
+        (
+            "mean",
+            "sum",
+            "avg_pool2d",
+            "adaptive_avg_pool2d",
+            "_adaptive_avg_pool2d",
+            "permute",
+            "transpose",
+            "slice",
+            "pad",
+            "constant_pad_nd",
+        ),
+        _linear_step,
+    ),
+    "cat": _together,
+    **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _largest),
+    "relu": _activation(Relu()),
+    "tanh": _activation(Squash(False)),
+    "sigmoid": _activation(Squash(True)),
+}

@@ -1,0 +1,70 @@
+"""Certifies the images of a run: a radius each within which the model provably keeps its class, beside the distances
+that were found.
+
+almakit certify runs/a                                 CROWN, in the distances of the run's attacks; goes on where it
+was stopped
+almakit certify runs/a --method ibp --distance linf    interval bounds: cheap, and tight for networks trained with them
+almakit certify runs/a --method exact                  small ReLU networks, linf and l1: the truth, up to a time limit
+per image
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from .main import DONE, Usage
+
+METHODS = ("ibp", "crown", "alpha-crown", "exact")
+HELP = "certified lower bounds: ibp (intervals), crown (linear bounds), alpha-crown (with optimised slopes), exact (small ReLU networks)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="a run folder")
+    parser.add_argument("--method", choices=METHODS, default="crown", help=f"{HELP} (default crown)")
+    parser.add_argument(
+        "--distance",
+        action="append",
+        choices=("linf", "l2", "l1"),
+        help="certify in this distance; may be repeated (default: the run's)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="with exact: the time limit for each image (default 60)",
+    )
+    parser.add_argument("--device", default="cpu", metavar="DEVICE", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--trust", action="store_true", help="allow the model file to be unpickled, which can run code in it"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no notes")
+
+
+def main(args: argparse.Namespace) -> int:
+    if not (args.folder / "run.toml").is_file():
+        raise Usage(f"{args.folder} is no run folder (it has no run.toml); make one with `almakit run`.")
+    if args.seconds <= 0:
+        raise Usage("--seconds is a time limit, more than 0.")
+    from dataclasses import replace
+
+    from ..eval.certify import certify_run
+    from ..eval.folder import Run
+    from ..eval.progress import Silent, for_terminal
+    from ..eval.subject import open_model
+
+    run = Run(args.folder)
+    spec = replace(run.spec, device=args.device, trust=args.trust or run.spec.trust)
+    subject = open_model(spec.model, spec)
+    if subject.weights_sha256 != run.meta.get("weights_sha256"):
+        raise Usage(
+            f"the weights of {spec.model} are not those of the run, so a bound of theirs says nothing about its distances."
+        )
+    run = certify_run(
+        run, subject, args.method, tuple(args.distance or ()), args.seconds, Silent() if args.quiet else for_terminal()
+    )
+    print(json.dumps(run.summary, indent=1) if args.json else run.table())
+    return DONE

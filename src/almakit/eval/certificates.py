@@ -1,0 +1,101 @@
+"""Certified radii of a run's images as they lie in its folder, and the alarm where a success contradicts one. No torch
+here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import AlmakitError
+from . import chunkfiles
+from .failures import StoreError
+from .records import ImageInfo, Record
+
+FOLDER, FORMAT = "certificates", 1
+MEASURING = 1e-6
+"""How far below a radius a measured distance may lie, relative, before it contradicts it: what measuring a stored image
+rounds."""
+
+
+class Contradiction(AlmakitError):
+    """A verified success nearer than a certified radius: one of the two is wrong, and both witnesses are named."""
+
+
+@dataclass
+class Certificate:
+    """Radii (``norm``, by ``method``) of the images with these positions; infinite: no image at all is classified
+    otherwise."""
+
+    norm: str
+    method: str
+    weights_sha256: str | None
+    radii: dict[int, float] = field(default_factory=dict)
+
+    def file(self, folder: Path) -> Path:
+        return folder / FOLDER / f"{self.norm}-{self.method}.json"
+
+    def write(self, folder: Path) -> None:
+        """The file with these radii, or the old one: never half of it."""
+        values = {str(image): None if math.isinf(radius) else radius for image, radius in sorted(self.radii.items())}
+        content = {"format": FORMAT, "norm": self.norm, "method": self.method, "weights_sha256": self.weights_sha256, "radii": values,
+                   "null_means": "infinite"}  # fmt: skip
+        self.file(folder).parent.mkdir(exist_ok=True)
+        chunkfiles.write_bytes(self.file(folder), (json.dumps(content, indent=1) + "\n").encode())
+
+
+def read(folder: Path, weights_sha256: str | None) -> list[Certificate]:
+    """The certificates of a run folder; those of other weights are refused."""
+    found = []
+    for place in sorted((folder / FOLDER).glob("*.json")):
+        try:
+            content = json.loads(place.read_text())
+            radii = {
+                int(image): math.inf if radius is None else float(radius) for image, radius in content["radii"].items()
+            }
+            made = Certificate(content["norm"], content["method"], content["weights_sha256"], radii)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(
+                f"{place} is not a file of certified radii ({error}); delete it and run `almakit certify {folder}` again."
+            ) from error
+        if made.weights_sha256 != weights_sha256:
+            raise StoreError(
+                f"{place} is about other weights than the run; delete it and run `almakit certify {folder}` again."
+            )
+        found.append(made)
+    return found
+
+
+def best(certificates: Sequence[Certificate]) -> dict[str, dict[int, float]]:
+    """By norm: each image's largest radius, whichever method proved it."""
+    found: dict[str, dict[int, float]] = {}
+    for part in certificates:
+        mine = found.setdefault(part.norm, {})
+        for image, radius in part.radii.items():
+            mine[image] = max(radius, mine.get(image, 0.0))
+    return found
+
+
+def check(
+    folder: Path, certificates: Sequence[Certificate], records: Sequence[Record], images: Sequence[ImageInfo]
+) -> None:
+    """Raises ``Contradiction`` for the first verified success, of any attack in any distance, that lies nearer than a
+    certified radius."""
+    for part in certificates:
+        for record in records:
+            away = record.measures.get(part.norm)
+            radius = part.radii.get(record.image, 0.0)
+            if (
+                away is None
+                or not record.attacked
+                or not math.isfinite(record.proven)
+                or away >= radius * (1 - MEASURING)
+            ):
+                continue
+            raise Contradiction(
+                f"image {images[record.image].id} is certified within {part.norm} {radius:.6g} ({part.file(folder)}, {part.method}), but {record.file}, "
+                f"row {record.slot}, holds a verified success at {part.norm} {away:.6g}: one of the two is wrong. "
+                f"Check the image with `almakit verify {folder}` and report both; nothing of this run should be believed until then."
+            )

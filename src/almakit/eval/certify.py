@@ -1,0 +1,80 @@
+"""Certified radii for the images of a run: chunk by chunk into its folder, so that what was stopped goes on."""
+
+from __future__ import annotations
+
+import torch
+
+from ..certify import METHODS, certified_radius
+from ..certify.exact import exact_radius
+from ..certify.intervals import NORMS
+from ..errors import BadInput, BadModel
+from . import certificates
+from .certificates import Certificate
+from .folder import Run, finish
+from .progress import Silent
+from .records import Record
+from .subject import Subject
+
+ALL_METHODS = (*METHODS, "exact")
+CHUNK = {"exact": 1}
+"""Images that are certified and written together; other methods: 16."""
+
+
+def certify_run(
+    run: Run,
+    subject: Subject,
+    method: str,
+    norms: tuple[str, ...] = (),
+    seconds: float = 60.0,
+    progress: Silent | None = None,
+) -> Run:
+    """Certifies a run's images in the distances of its attacks (or in ``norms``), checks every success against the
+    radii, writes summary.json anew."""
+    if method not in ALL_METHODS:
+        raise BadInput(f"there is no bound called {method!r}; choose {', '.join(ALL_METHODS)}.")
+    if run.spec.targets is not None:
+        raise BadInput(
+            "this run is targeted; certified radii are distances to any other class, so certify an untargeted run of the same images."
+        )
+    if not isinstance(subject.model, torch.nn.Module) and not callable(subject.model):
+        raise BadModel(f"{subject.name} is no torch model; bounds read a model's layers.")
+    wanted = norms or tuple(dict.fromkeys(info.distance for info in run.attacks if info.distance in NORMS))
+    if not wanted:
+        names = ", ".join(dict.fromkeys(info.distance for info in run.attacks))
+        raise BadInput(
+            f"the attacks of this run are in {names}; certified radii are in {', '.join(NORMS)}: give --distance."
+        )
+    show, weights = progress or Silent(), run.meta.get("weights_sha256")
+    known = {(part.norm, part.method): part for part in certificates.read(run.folder, weights)}
+    for norm in wanted:
+        part = known.setdefault((norm, method), Certificate(norm, method, weights))
+        todo = [info for info in run.images if info.index not in part.radii]
+        size = CHUNK.get(method, 16)
+        for begin in range(0, len(todo), size):
+            chunk = todo[begin : begin + size]
+            x = torch.from_numpy(run.originals([info.index for info in chunk])).to(torch.float32)
+            labels = torch.tensor([info.label for info in chunk])
+            nearest = torch.tensor([_nearest(run.records, info.index, norm) for info in chunk], dtype=torch.float64)
+            if method == "exact":
+                radii = [
+                    bracket.lower
+                    for bracket in exact_radius(subject.model, x, labels, norm, found=nearest, seconds=seconds)
+                ]
+            else:
+                radii = certified_radius(subject.model, x, labels, norm, method, guess=nearest).tolist()
+            part.radii |= dict(zip((info.index for info in chunk), radii, strict=True))
+            part.write(run.folder)
+            certificates.check(run.folder, [part], run.records, run.images)
+            show.note(f"{norm} by {method}: {min(begin + size, len(todo))} of {len(todo)} images certified.")
+    certificates.check(run.folder, list(known.values()), run.records, run.images)
+    return finish(run.folder, run._keep)
+
+
+def _nearest(records: list[Record], image: int, norm: str) -> float:
+    """The nearest verified success of an image in ``norm``; infinite where there is none."""
+    values = [
+        record.measures.get(norm)
+        for record in records
+        if record.image == image and record.attacked and record.proven < float("inf")
+    ]
+    return min((value for value in values if value is not None), default=float("inf"))

@@ -1,0 +1,233 @@
+"""The soft walk: its budget, flat networks, targets, several walks, its laws, and the free steps of other distances."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from almakit import attacks, models
+from almakit.attacks import free_steps
+from almakit.attacks.soft_walk import SoftWalk
+from almakit.data import load
+from almakit.distances.base import Bound, Distance
+from almakit.errors import BadInput
+
+
+@pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 8, 21, 60, 190])
+def test_no_budget_is_exceeded_however_small(distance: str, steps: int) -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=3).tensors()
+    result = attacks.get(f"soft-walk(distance={distance}, steps={steps})")(model, x, labels)
+    assert int(result.forwards.max()) <= steps and int(result.backwards.max()) <= steps
+    if steps >= 21:
+        assert bool((result.distances < float("inf")).all()), "twenty passes suffice on an ordinary network"
+
+
+class Plateau(nn.Module):
+    """Two classes whose boundary is |x| = 1, behind a plateau: around zero the margin's slope is a hundred times too small."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        square = x.flatten(1).square().sum(1)
+        outside = torch.sigmoid(20 * (square - 0.2))
+        margin = (1 - square) * outside + (1 - outside) - 0.01 * x.flatten(1).sum(1) * (1 - outside)
+        return torch.stack([margin, torch.zeros_like(margin)], 1)
+
+
+def test_a_network_whose_clean_gradient_misleads_is_reached_from_outside() -> None:
+    """On the interval-trained network a start from outside finds what the way out does not."""
+    model = models.load("mnist/smallcnn-tiny-ibp")
+    x, labels = load("mnist-demo", limit=32).tensors()
+    for distance, steps, most in (("l2", 300, 1.05), ("l2", 100, 1.1), ("l1", 100, 2.5)):
+        result = attacks.get(f"soft-walk(distance={distance}, steps={steps})")(model, x, labels)
+        assert bool((result.distances < float("inf")).all())
+        assert float(result.distances.median()) < most, (distance, steps, float(result.distances.median()))
+        assert int(result.forwards.max()) <= steps and int(result.backwards.max()) <= steps
+
+
+class OneByOne(nn.Module):
+    """A network that sees its images one at a time: rounding does not depend on their company."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.network(part) for part in x.split(1)])
+
+
+@pytest.mark.parametrize(("distance", "steps"), [("l1", 70), ("l2", 70), ("l2", 200), ("l1", 560), ("ssim", 70)])
+def test_several_searches_and_the_way_from_outside_keep_the_laws(distance: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone as in company, towards a target, and within a smaller budget than its steps."""
+    monkeypatch.setattr(free_steps, "SLOT", 10)  # every kind of search with free steps in few passes
+    model = OneByOne(models.load("mnist/smallcnn-tiny-ibp"))
+    x, labels = load("mnist-demo", limit=4).tensors()
+    attack = attacks.get(f"soft-walk(distance={distance}, steps={steps})")
+    together = attack(model, x, labels)
+    for i in (1, 3):
+        alone = attack(model, x[i : i + 1], labels[i : i + 1])
+        assert torch.allclose(alone.distances, together.distances[i : i + 1], rtol=1e-5), (i, alone.distances, together.distances[i])
+        assert int(alone.forwards) == int(together.forwards[i]) and int(alone.backwards) == int(together.backwards[i])
+    towards = attack(model, x, labels, targets=(labels + 1) % 10)
+    found = towards.distances < float("inf")
+    assert bool((model(towards.adversarials[found]).argmax(1) == (labels[found] + 1) % 10).all())
+    for result in (together, towards):
+        assert int(result.forwards.max()) <= steps and int(result.backwards.max()) <= steps
+    short = attack(model, x, labels, budget=40)
+    assert int(short.forwards.max()) <= 40 and int(short.backwards.max()) <= 40
+
+
+class _Cubed(Distance):
+    """A user's own norm, which is none of the four that have a search of their own."""
+
+    name, norm = "l3", 3.0
+
+    def bind(self, x: Tensor) -> Bound:
+        return _CubedBound(self, x)
+
+
+class _CubedBound(Bound):
+    def __call__(self, y: Tensor) -> Tensor:
+        return ((y - self.x).abs().flatten(1).pow(3).sum(1) + 1e-20).pow(1 / 3)
+
+
+class _Summed(Distance):
+    """l1 under another name."""
+
+    name, norm = "summed", 1.0
+
+    def bind(self, x: Tensor) -> Bound:
+        return _SummedBound(self, x)
+
+
+class _SummedBound(Bound):
+    def __call__(self, y: Tensor) -> Tensor:
+        return (y - self.x).abs().flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("distance", [_Cubed(), _Summed()])
+def test_norms_of_the_users_own(distance: Distance) -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=3).tensors()
+    result = SoftWalk(distance=distance, steps=30)(model, x, labels)
+    assert bool((result.distances < float("inf")).all())
+
+
+def test_functions_in_double_precision_and_without_a_gradient() -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=3).tensors()
+    result = SoftWalk(distance=lambda a, b: (a - b).double().flatten(1).abs().sum(1), steps=30)(model, x, labels)
+    assert result.distances.dtype == torch.float32 and bool((result.distances < float("inf")).all())
+    with pytest.raises(BadInput, match="carries no gradient"):
+        SoftWalk(distance=lambda a, b: (a - b).detach().flatten(1).abs().sum(1), steps=5)(model, x, labels)
+
+
+@pytest.mark.parametrize("distance", ["l1", "l2", "ssim"])
+def test_twenty_passes_reach_across_a_flat_spot(distance: str) -> None:
+    """On the interval-trained network a search this short ends where it began for some digits; strides across the box find something."""
+    model = models.load("mnist/smallcnn-tiny-ibp")
+    x, labels = load("mnist-demo", limit=32).tensors()
+    assert bool((attacks.get(f"soft-walk(distance={distance}, steps=20)")(model, x, labels).distances < float("inf")).all())
+
+
+def test_several_searches_with_free_steps_find_what_one_does_not() -> None:
+    """From 180 passes on: on every image at least as near as the first search alone, and nearer on half of them."""
+    model = models.load("mnist/smallcnn-tiny-ddn")
+    x, labels = load("mnist-demo", limit=8).tensors()
+    one, several = (attacks.get(f"soft-walk(distance=ssim, steps={steps})")(model, x, labels).distances for steps in (90, 540))
+    assert bool((several <= one).all()) and int((several < 0.99 * one).sum()) >= 4
+
+
+def test_free_steps_end_at_the_closed_form_on_a_linear_model() -> None:
+    """A weighted l2 distance of the user's own: the optimum is known, and the overshoot shrinks while points succeed."""
+    random = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).double()
+    with torch.no_grad():
+        model[1].weight.copy_(torch.randn(2, 48, generator=random, dtype=torch.float64))
+        model[1].bias.copy_(-0.5 * model[1].weight.sum(1))
+        x = 0.5 + 0.002 * torch.randn(16, 3, 4, 4, generator=random, dtype=torch.float64)
+        price = 0.2 + 4 * torch.rand(3, 4, 4, generator=random, dtype=torch.float64)
+        logits = model(x)
+        slope = model[1].weight[0] - model[1].weight[1]
+    exact = (logits[:, 0] - logits[:, 1]).abs() / (slope.square() / price.flatten()).sum().sqrt()
+    result = SoftWalk(distance=lambda a, b: ((a - b).square() * price).flatten(1).sum(1).sqrt(), steps=100)(model, x, logits.argmax(1))
+    assert bool((result.distances >= exact).all()) and bool((result.distances < 1.001 * exact).all())
+
+
+def test_a_long_run_of_free_steps_does_not_overflow() -> None:
+    x = torch.full((1, 1, 2, 2), 0.5)
+    result = SoftWalk(distance=_Cubed(), steps=4200)(Plateau(), torch.zeros_like(x), torch.zeros(1, dtype=torch.long), check=False)
+    assert int(result.forwards.max()) <= 4200
+
+
+def test_few_values_beside_a_corner_where_the_model_breaks() -> None:
+    """NaN where many values are bright: the search for few values comes back from there."""
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=6).tensors()
+
+    limit = int((x > 0.9).flatten(1).sum(1).max()) + 8
+
+    def broken(images: Tensor) -> Tensor:
+        bright = (images > 0.9).flatten(1).sum(1) > limit
+        logits = model(images)
+        return torch.where(bright.unsqueeze(1), torch.full_like(logits, float("nan")), logits)
+
+    whole = attacks.get("soft-walk(distance=l0, steps=60)")(model, x, labels)
+    result = attacks.get("soft-walk(distance=l0, steps=60)")(broken, x, labels, check=False)
+    good = result.distances < float("inf")
+    assert bool(good.any()) and bool((result.distances[good] <= 3 * whole.distances[good] + 3).all())
+
+
+class Calls(nn.Module):
+    """Counts the calls of a network."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network, self.calls = network, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.network(x)
+
+
+@pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
+@pytest.mark.parametrize("name", ["mnist/smallcnn-tiny", "mnist/smallcnn-tiny-ibp"])
+def test_a_batch_takes_as_many_model_calls_as_an_image_has_queries(distance: str, name: str) -> None:
+    model = Calls(models.load(name))
+    x, labels = load("mnist-demo", limit=16).tensors()
+    SoftWalk(distance=distance, steps=60)(model, x, labels, check=False)
+    assert model.calls <= 60
+
+
+@pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
+def test_a_smaller_budget_is_what_it_plans_with(distance: str) -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=4).tensors()
+    planned, cut = SoftWalk(distance=distance, steps=40)(model, x, labels), SoftWalk(distance=distance, steps=100)(model, x, labels, budget=40)
+    assert torch.equal(planned.distances, cut.distances) and torch.equal(planned.forwards, cut.forwards)
+
+
+@pytest.mark.parametrize("distance", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("steps", [30, 50])
+def test_a_target_is_reached_with_few_steps(distance: str, steps: int) -> None:
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=24).tensors()
+    assert bool(SoftWalk(distance=distance, steps=steps)(model, x, labels, targets=(labels + 1) % 10).success.all())
+
+
+@pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
+@pytest.mark.parametrize("steps", [20, 70, 200])
+def test_an_image_alone_gives_the_same_bits_as_in_company(distance: str, steps: int) -> None:
+    model = OneByOne(models.load("mnist/smallcnn-tiny-ddn"))
+    x, labels = load("mnist-demo", limit=4).tensors()
+    attack = SoftWalk(distance=distance, steps=steps)
+    together, order = attack(model, x, labels), torch.tensor([3, 1, 0, 2])
+    shuffled = attack(model, x[order], labels[order])
+    assert torch.equal(shuffled.distances, together.distances[order]) and torch.equal(shuffled.adversarials, together.adversarials[order])
+    alone = attack(model, x[2:3], labels[2:3])
+    assert torch.equal(alone.distances, together.distances[2:3]) and torch.equal(alone.forwards, together.forwards[2:3])
+
+
+def test_the_old_name_still_works() -> None:
+    assert type(attacks.get("alma-plus(distance=l1)")) is SoftWalk

@@ -1,0 +1,131 @@
+"""Progress wherever long work happens: steps inside a chunk, in Python, in notebooks; an estimate before what takes long."""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+from typing import Any
+
+import pytest
+import torch
+from laws.models import RowWise
+
+import almakit
+from almakit.attacks import get
+from almakit.cli.main import main
+from almakit.eval.progress import Bars, Lines, Notebook, Silent, expected_forwards, for_terminal, shown
+
+MODEL = RowWise((1, 4, 4)).eval()
+X = torch.rand(12, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+with torch.no_grad():
+    LABELS = MODEL(X).argmax(1)
+
+
+class Heard(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, int | None, int]] = []
+        self.stages: list[tuple[Any, ...]] = []
+        self.finished = 0
+
+    def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
+        self.stages.append((what, done, total))
+
+    def advance(self, count: int, detail: str = "") -> None:
+        self.finished += count
+
+    def inside(self, forwards: float, of: int | None, count: int) -> None:
+        self.calls.append((forwards, of, count))
+
+
+def test_a_run_tells_of_the_steps_inside_a_chunk() -> None:
+    heard = Heard()
+    run = almakit.evaluate(MODEL, (X, LABELS), "ddn(steps=7)", batch_size=8, progress=heard)
+    assert heard.calls == [*[(call, 7, 8) for call in range(1, 8)], *[(call, 7, 4) for call in range(1, 8)]]
+    silent = almakit.evaluate(MODEL, (X, LABELS), "ddn(steps=7)", batch_size=8)
+    assert [r.proven for r in run.records] == [r.proven for r in silent.records] and [r.forwards for r in run.records] == [7] * 12, "looking changes nothing"
+
+
+def test_an_attack_tells_too() -> None:
+    heard = Heard()
+    result = almakit.attack(MODEL, X, LABELS, attack="ddn", steps=7, batch_size=8, check=False, progress=heard)
+    assert heard.stages == [("ddn(steps=7)", 0, 12)] and heard.finished == 12
+    assert [(round(12 * forwards), of, count) for forwards, of, count in heard.calls] == [
+        (rows, 7, 12) for rows in [*range(8, 57, 8), *range(60, 85, 4)]
+    ], "8 images, then 4: seven forwards each"
+    assert torch.equal(result.distances, almakit.attack(MODEL, X, LABELS, attack="ddn", steps=7, batch_size=8).distances)
+    found = Heard()
+    almakit.standard_evaluation(MODEL, X[:1], LABELS[:1], norm=2, progress=found)
+    assert found.stages[0][0] == "almakit:standard-v1(distance=l2)" and found.calls[-1][0] > 500 and found.calls[-1][1] == 500 + 500 + 7 * 50
+
+
+def test_expected_forwards() -> None:
+    texts = {
+        "ddn(steps=7)": 7, "cw(steps=10, searches=3)": 30, "pgd(steps=5, restarts=2, epsilon=1)": 10, "alm(outer=2, inner=5)": 10,
+        "search(attack=pgd(steps=5), halvings=3)": 15, "ensemble(attacks=[ddn(steps=3), fmn(steps=4)])": 7,
+    }  # fmt: skip
+    assert {text: expected_forwards(get(text)) for text in texts} == texts
+    assert expected_forwards(object()) is None
+
+
+def test_lines_tell_of_a_long_chunk() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, pause=0.0)
+    lines.begin("stage", 0, 64)
+    lines.inside(25, 100, 64)
+    lines.inside(26, None, 64)
+    first, second = stream.getvalue().splitlines()
+    assert first.startswith("stage: 0/64 images") and "left; forward 25 of about 100 of the next 64" in first
+    assert second.endswith("forward 26 of the next 64")
+    calm = Lines(io.StringIO(), pause=1e9)
+    calm.begin("stage", 0, 64)
+    calm.inside(1, 2, 64)
+    assert calm.stream.getvalue() == ""
+
+
+def test_bars_move_inside_a_chunk() -> None:
+    bars = Bars()
+    bars.begin("stage", 0, 64)
+    bars.inside(50, 100, 64)
+    assert bars.bar.tasks[0].completed == 32 and "forward 50 of about 100" in bars.bar.tasks[0].fields["detail"]
+    bars.advance(64)
+    assert bars.bar.tasks[0].completed == 64
+    bars.end()
+
+
+def test_a_notebook_has_one_line_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown_texts: list[str] = []
+
+    class Handle:
+        def update(self, text: object) -> None:
+            shown_texts[-1] = repr(text)
+
+    def display(text: object, display_id: bool = False) -> Handle | None:
+        shown_texts.append(repr(text))
+        return Handle() if display_id else None
+
+    almakit.evaluate(MODEL, (X, LABELS), "ddn(steps=7)", batch_size=8, progress=Notebook(display, pause=0.0))
+    stages = [text for text in shown_texts if "images" in text and "12/12" in text]
+    assert len(stages) == 2 and "ddn(steps=7): 12/12 images" in stages[-1] and "'" not in stages[-1]
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    inside = types.ModuleType("IPython.display")
+    inside.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", inside)
+    assert isinstance(for_terminal(), Notebook) and isinstance(shown(True), Notebook)
+    assert type(shown(False)) is Silent and type(shown(None)) is Silent
+
+
+def test_an_estimate_before_reproduce_and_in_training(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = ["--budget", "small", "--attacks", "ddn,alma", "--distances", "l2"]
+    command = ["reproduce", "mnist", "--limit", "2", *cells, "--no-figures", "--out", str(tmp_path / "r")]
+    assert main([*command, "--model", "mnist/smallcnn-tiny"]) == 0
+    said = capsys.readouterr().err
+    assert "2 cells, about 0:0" in said and said.index("or more for the model calls") < said.index("[1/2]")
+    main([*command, "--model", "mnist/smallcnn-tiny"])
+    assert "or more for the model calls" not in capsys.readouterr().err, "nothing is left"
+    few = ["--epochs", "1", "--limit", "640", "--test-limit", "20", "--batch-size", "64"]
+    assert main(["train", "mnist/smallcnn-tiny", *few, "--out", str(tmp_path / "t")]) == 0
+    assert "About 0:0" in (said := capsys.readouterr().err) and "for the 6 batches to come" in said
