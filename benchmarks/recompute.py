@@ -252,7 +252,7 @@ def check_report(check: Check, place: Path, runs: list[list[Attack]]) -> None:
         row = re.search(rf'<tr[^>]*>\s*<th scope="row" {re.escape(named)}(.*?)</tr>', body, re.S)
         check.same("page", f"{part['label']} has a row", True, row is not None)
         values = [float(text) if text else None for text in re.findall(r'data-v="([^"]*)"', row[1])] if row else []
-        values = values[1:] if "Images</th>" in body else values
+        values = values[1:] if "Images</th>" in heading_of(body) else values
         wanted = [pairs["success_rate"], pairs["median"], *(None if value is None else value["value"] for _, value in robust)]
         wanted += [None] * (values_of_robust(body) - len(robust))
         wanted += [pairs["median_attacked"], pairs["forwards"] + pairs["backwards"], pairs["seconds_per_image"], xi, pairs["success_rate_8bit"]]
@@ -272,7 +272,12 @@ def check_report(check: Check, place: Path, runs: list[list[Attack]]) -> None:
 
 def values_of_robust(body: str) -> int:
     """How many columns the page has for robust accuracy."""
-    return len(re.findall(r'class="robust"', body.partition('class="sortable results"')[2].partition("</thead>")[0]))
+    return len(re.findall(r'class="robust"', heading_of(body)))
+
+
+def heading_of(body: str) -> str:
+    """The heading of the page's table of results; other tables have columns of the same names."""
+    return body.partition('class="sortable results"')[2].partition("</thead>")[0]
 
 
 def check_text(check: Check, where: str, label: str, goal: str, wanted: list[str], lines: list[str]) -> None:
