@@ -75,7 +75,7 @@ def evaluate(
     known = {field.name for field in fields(RunSpec)}
     for word in settings:
         if word not in known:
-            raise wrong_setting("almakit.evaluate", word, [*KEYWORDS, *sorted(known - {"model", "data", "attacks", "targets"})])
+            raise wrong_setting("almakit.evaluate", word, [*KEYWORDS, *sorted(known - {"model", "data", "attacks", "targets", "epsilon"})])
     built = build_all(attacks) if attacks is not None else None
     name = model if isinstance(model, str) else model_name(model)
     source = data if isinstance(data, str) else name_of(data)
