@@ -37,8 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with exact: the time limit for each image (default 60)",
     )
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help=argparse.SUPPRESS)
+    parser.add_argument("--model", metavar="MODEL", help="the model (default: the run's own, unless that is code)")
     parser.add_argument(
-        "--trust", action="store_true", help="allow the model file to be unpickled, which can run code in it"
+        "--trust", action="store_true",
+        help="allow the model file to be unpickled, which can run code in it (what the folder says about trust does not count)",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notes")
@@ -51,14 +53,21 @@ def main(args: argparse.Namespace) -> int:
         raise Usage("--seconds is a time limit, more than 0.")
     from dataclasses import replace
 
+    from ..data.user_file import is_user_file
     from ..eval.certify import certify_run
     from ..eval.folder import Run
     from ..eval.progress import Silent, for_terminal
     from ..eval.subject import open_model
 
     run = Run(args.folder)
-    spec = replace(run.spec, device=args.device, trust=args.trust or run.spec.trust)
-    subject = open_model(spec.model, spec)
+    # A folder is data: what it says about trust, and code it names, count for nothing here.
+    spec = replace(run.spec, device=args.device, trust=args.trust)
+    if not args.model and is_user_file(spec.model):
+        raise Usage(
+            f"the run's model is Python code ({spec.model}), and certify runs no code because a folder names it; if you know that file, name it "
+            f"yourself: --model {spec.model}"
+        )
+    subject = open_model(args.model or spec.model, spec)
     if subject.weights_sha256 != run.meta.get("weights_sha256"):
         raise Usage(
             f"the weights of {spec.model} are not those of the run, so a bound of theirs says nothing about its distances."
