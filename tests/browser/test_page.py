@@ -83,23 +83,31 @@ def test_slider_and_field_read_robust_accuracy(made: Any, visit: Any) -> None:
     assert page.locator("#curves .u-over").count() == 1
 
 
-def test_the_curve_of_a_fixed_radius_ends_there(made: Any, visit: Any) -> None:
-    """Issue 18, item 10: beyond its epsilon an attack says nothing, alone or beside one that looks for the smallest change."""
-    fixed = MadeAttack("apgd", "APGD", settings={"epsilon": 0.9})
+def test_item_4_a_fixed_radius_is_one_mark(made: Any, visit: Any) -> None:
+    """Issue 19, item 4: an attack at a fixed epsilon has no curve, and counts among all attacks from its epsilon on."""
+    fixed = MadeAttack("apgd", "APGD", settings={"epsilon": 0.9}, failing=0.3)
     run, file = made("fixed", attacks=(fixed, MadeAttack()))
     page = visit(file)
-    field, label = page.locator("#curves input[type=number]"), "APGD 100 (epsilon=0.9)"
-    field.fill("0.5")
-    assert readout(page, label) == robust(run, 0, 0.5)
-    field.fill("0.9")
-    assert readout(page, label) == f"{100 * float(np.isinf(proven(run, 0)).mean()):.1f}", "at the radius every success counts"
-    field.fill("1.7")
-    assert readout(page, label) == "–" and readout(page, "ALMA 100") == robust(run, 1, 1.7)
-    assert "no attack here breaks" in page.locator("#curves .said").inner_text()
-    _, alone = made("fixed alone", attacks=(fixed,))
-    page = visit(alone)
-    page.locator("#curves input[type=number]").fill("1.7")
-    assert "beyond the radius" in page.locator("#curves .said").inner_text()
+    field, label = page.locator("#curves input[type=number]"), "APGD 100, ε = 0.9"
+    alone = f"{100 * float(np.isinf(proven(run, 0)).mean()):.1f}\u2009% at ε = 0.9"
+    for epsilon in (0.5, 0.9, 1.7):
+        field.fill(str(epsilon))
+        row = page.locator("table.readout tr", has=page.get_by_role("button", name=label, exact=True))
+        assert row.locator("td").first.inner_text() == alone, "the same wherever one reads"
+        assert readout(page, "ALMA 100") == robust(run, 1, epsilon)
+        broken = proven(run, 1) <= epsilon
+        if epsilon >= 0.9:
+            broken |= np.isfinite(proven(run, 0))
+        share = f"{100 * float((~broken).mean()):.1f}"
+        assert page.locator("#curves .said").inner_text() == f"At ℓ2 ≤ {epsilon}, {share}\u2009% of the images resist every attack here."
+    assert page.locator("#budget-legend li").count() == 1 and page.locator("#scatter-controls").is_hidden()
+    _, only = made("fixed alone", attacks=(fixed,))
+    page = visit(only)
+    assert "look at ε = 0.9 only" in page.locator("#curves .said").inner_text()
+    page.locator("#explore-status").select_option("robust")
+    assert page.locator("#gallery .badge.robust").count() > 0
+    page.locator("#gallery .card-button").first.click()
+    assert "robust there as far as it can tell" in page.locator("#detail .verdict").inner_text()
 
 
 def test_log_axis_keeps_the_reading(made: Any, visit: Any) -> None:
@@ -166,11 +174,11 @@ def test_table_sorts_within_its_blocks(made: Any, visit: Any) -> None:
     assert head.get_attribute("aria-sort") == "descending"
     assert medians()[1] == sorted(medians()[1], reverse=True)
     assert medians()[0][-1] == math.inf  # what has no value stays last
-    name = page.get_by_role("button", name="Attack", exact=True)
+    name = page.locator("table.results").get_by_role("button", name="Attack", exact=True)
     name.focus()
     page.keyboard.press("Enter")
     labels = page.locator("table.results tbody").nth(1).locator("tr:not(.block) th").all_inner_texts()
-    assert labels == ["ALMA 100", "ALMA 1000", "DDN 100", "DDN 1000"]
+    assert labels == ["ALMA 100", "ALMA 1000", "DDN 100", "DDN 1000", "all attacks"], "what is over all attacks stays last"
 
 
 def test_gallery_filters_sorts_and_opens(made: Any, visit: Any) -> None:
@@ -357,3 +365,67 @@ def test_several_models_share_an_epsilon(tmp_path: Path, visit: Any) -> None:
     assert [cell.replace("\u2009%", "") for cell in row] == [robust(run, 0, 1.1) for run in runs]
     page.locator("#explore-model").select_option(label="mnist/b")
     assert page.locator("#gallery .card-button").count() > 0
+
+
+# Issue 19, item 7.
+
+
+def test_item_7_a_link_shows_what_i_see(made: Any, browser: Any) -> None:
+    run, file = made("usual")
+    context = browser.new_context(viewport={"width": 1000, "height": 900})
+    page = context.new_page()
+    page.goto(file.resolve().as_uri())
+    page.locator("#curves input[type=number]").fill("1.25")
+    page.locator("#explore-status").select_option("survives")
+    page.locator("#gallery .card-button").first.click()
+    shown, link = page.locator("#detail-title").inner_text(), page.url
+    assert "epsilon" in link and "survives" in link
+    other = context.new_page()
+    other.goto(link)
+    assert other.locator("#curves input[type=number]").input_value() == "1.25" and readout(other, "ALMA 100") == robust(run, 0, 1.25)
+    assert other.locator("#explore-status").input_value() == "survives" and other.locator("#detail-title").inner_text() == shown
+    other.keyboard.press("Escape")
+    other.wait_for_function("!location.hash.includes('image')")
+    broken = context.new_page()
+    broken.goto(file.resolve().as_uri() + "#curves?image=%5B99%2C%22x%22%2C7%5D&epsilon%3Al2=zz")
+    assert not broken.locator("#detail").is_visible() and broken.locator("#curves canvas").count() == 1
+    context.close()
+
+
+def test_item_7_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> None:
+    _, file = made("usual")
+    context = browser.new_context(viewport={"width": 1000, "height": 900}, accept_downloads=True)
+    page = context.new_page()
+    page.goto(file.resolve().as_uri())
+    saved = {}
+    for kind in ("PNG", "CSV"):
+        with page.expect_download() as caught:
+            page.locator("#curves .save button", has_text=kind).first.click()
+        caught.value.save_as(tmp_path / kind)
+        saved[kind] = caught.value.suggested_filename
+    assert saved["PNG"].endswith(".png") and (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
+    head, first = (tmp_path / "CSV").read_text().splitlines()[:2]
+    assert head == '"epsilon","ALMA 100","ALMA 1000","DDN 100","DDN 1000","all attacks"' and first.startswith("0,")
+    context.close()
+
+
+def test_item_7_a_point_of_the_scatter_plot_opens_its_image(made: Any, visit: Any) -> None:
+    run, file = made("usual")
+    page = visit(file)
+    x, y = proven(run, 0), proven(run, 1)
+    place = int(np.argmax(np.where(np.isfinite(x) & np.isfinite(y), y, 0)))
+    page.locator("#scatter").scroll_into_view_if_needed()
+    box = page.locator("#scatter-plot .u-over").bounding_box()
+    top = 1.06 * max(x[np.isfinite(x)].max(), y[np.isfinite(y)].max())
+    page.mouse.move(box["x"] + box["width"] * x[place] / top, box["y"] + box["height"] * (1 - y[place] / top))
+    page.mouse.down()
+    page.mouse.up()
+    assert page.locator("#detail-title").inner_text() == f"Image {Run(run).image[place].id}"
+
+
+@pytest.mark.parametrize("width", [400, 700, 1000, 1300, 1600])
+def test_item_7_the_readout_is_not_clipped(made: Any, visit: Any, width: int) -> None:
+    _, file = made("fixed", attacks=(MadeAttack("apgd", "APGD", settings={"epsilon": 0.9}, failing=0.3), MadeAttack()))
+    page = visit(file, width)
+    for scroll in page.locator("#curves .scroll").all():
+        assert scroll.evaluate("e => e.scrollWidth - e.clientWidth") <= 0

@@ -72,7 +72,7 @@ def test_a_given_batch_size_leaves_nothing_to_a_clock(tmp_path: Path, monkeypatc
 def test_a_measured_layout_is_recorded_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("almakit.eval.begin.faster_layout", lambda model, x: "channels_last")
     model, data = Deep(), images(12)
-    run = evaluate(model, data, "ddn(steps=3)", tmp_path / "a", preflight=False)
+    run = evaluate(model, data, "ddn(steps=3)", tmp_path / "a", preflight=False, layout="auto")
     assert RunSpec.from_toml(tmp_path / "a" / "run.toml").layout == "channels_last" and model.layouts == {True, False}
     assert model.first.weight.is_contiguous()
     monkeypatch.setattr("almakit.eval.begin.faster_layout", lambda model, x: "contiguous")

@@ -35,13 +35,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_a_run_equals_itself(runs: dict[str, Path]) -> None:
-    for one in compare(runs["before"], runs["same"]):
+    for one in compare(runs["before"], runs["same"]).pairs:
         assert (one.ratio, one.interval, one.wins, one.losses, one.ties) == (1.0, (1.0, 1.0), 0, 0, 60)
         assert one.changed == [] and one.worse_by() == 0
 
 
 def test_ratio_wins_and_changed_images(runs: dict[str, Path]) -> None:
-    one = compare(runs["before"], runs["worse"])[0]
+    one = compare(runs["before"], runs["worse"]).pairs[0]
     x, y = (np.array([record.proven for record in Run(runs[name]).records_of(0)]) for name in ("before", "worse"))
     assert one.ratio == pytest.approx(np.median(y) / np.median(x)) and one.interval[0] <= one.ratio <= one.interval[1]
     assert one.ratio == pytest.approx(1.05, abs=0.03)
@@ -64,7 +64,7 @@ def test_undefined_ratios() -> None:
 
 
 def test_only_images_in_both_count(runs: dict[str, Path]) -> None:
-    one = compare(runs["before"], runs["fewer"])[0]
+    one = compare(runs["before"], runs["fewer"]).pairs[0]
     assert one.images == 30
 
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_compared_is_said(runs: dict[str, Path]) -> None:
     with pytest.raises(BadInput, match="no image in common"):
         compare(runs["before"], runs["elsewhere"])
     alma, ddn = "alma(distance=l2, steps=100)", "ddn(distance=l2, steps=100)"
-    (pair,) = compare(runs["before"], runs["other"], [(alma, ddn)])
+    (pair,) = compare(runs["before"], runs["other"], [(alma, ddn)]).pairs
     assert pair.attack == f"{alma} -> {ddn}"
     with pytest.raises(BadInput, match="different distances"):
         compare(runs["before"], runs["other"], [(alma, "ead(distance=l1, steps=100)")])

@@ -66,7 +66,7 @@ def test_blocks_mark_the_smallest_median(made: list[Block]) -> None:
 def test_markdown(made: list[Block]) -> None:
     text = formats.markdown(made)
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + 6 and len({re.sub(r"\\\|", "", line).count("|") for line in lines}) == 1
+    assert len(lines) == 2 + 6 + 2 and len({re.sub(r"\\\|", "", line).count("|") for line in lines}) == 1
     row = next(line for line in lines if "ALMA 1000" in line)
     assert re.search(r"\*\*\d\.\d+ ± \d\.\d+\*\*", row) and "1000 / 999" in row
     failed = next(line for line in lines if "cmd" in line)
@@ -76,7 +76,8 @@ def test_markdown(made: list[Block]) -> None:
 
 def test_csv_reads_back(made: list[Block]) -> None:
     rows = list(csv.DictReader(io.StringIO(formats.comma_separated(made))))
-    assert len(rows) == 6 and rows[0]["model"] == EVIL
+    assert len(rows) == 6 + 2 and rows[0]["model"] == EVIL and [row["text"] for row in rows].count("") == 2, "one row for all attacks of a block"
+    rows = [row for row in rows if row["text"]]
     by_label = {row.label: row for block in made for row in block.rows}
     for row in rows:
         original = by_label[row["attack"].removeprefix("'")]

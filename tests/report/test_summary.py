@@ -155,7 +155,8 @@ def test_tables_align_and_say_infinity():
     assert text_table(("a", "bb"), [("xyz", 1), ("x", 22)]) == "a    bb\n---  --\nxyz   1\nx    22"
     assert number(None) == "inf" and number(0.123456) == "0.1235"
     part = attack_summary(INFO, [record(0, 1.0), record(1, INF)], [info(0), info(1)])
-    summary = {"run": {"model": "m", "data": "d"}, "images": 2, "clean_accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}, "attacks": [part],
+    summary = {"run": {"model": "m", "data": "d", "threat_model": "untargeted"}, "images": 2,
+               "clean_accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}, "attacks": [part],
                "complete": True, "missing_records": 0}
     table = run_table(summary)
     assert "nothing found for 1 of 2" in table and "inf" in table and "50.0" in table

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
-import numpy as np
 import pytest
 import torch
 from eval.small_runs import Net, images, small_run
 
 from almakit.core import Result
-from almakit.eval.folder import Run
-from almakit.report import blocks, figures, formats, html, payload, subjects
-from almakit.report.numbers import reach_of, robust
+from almakit.report import blocks, formats, html, subjects
 from almakit.report.trust import checks, count
 
 ALL = {"attacks": ["alma(distance=l2, steps=12)"], "targets": "all", "batch_size": 8}
@@ -71,67 +65,7 @@ def test_item_9_refuted_already_wrong_images_are_counted_apart(tmp_path):
     assert "-1<small>" not in page and "<dd>-" not in page
 
 
-# Item 10.
-
-
-@pytest.fixture(scope="module")
-def fixed(tmp_path_factory):
-    return small_run(tmp_path_factory.mktemp("fixed") / "run", attacks=["apgd(distance=l2, steps=10, epsilon=0.2)", "alma(distance=l2, steps=12)"])
-
-
-def test_item_10_robust_accuracy_stops_at_epsilon(fixed):
-    near, anywhere = fixed.summary["attacks"]
-    assert near["robust_up_to"] == 0.2 and anywhere["robust_up_to"] is None
-    assert max(row["epsilon"] for row in near["robust_accuracy"]) == 0.2 < max(row["epsilon"] for row in anywhere["robust_accuracy"])
-    at = {row["epsilon"]: row["value"] for row in near["robust_accuracy"]}
-    assert at[0.2] == pytest.approx(1 - near["success_rate"]["value"]), "at its own radius every success counts"
-    again = Run(fixed.folder, epsilons=[0.1, 1.7])
-    asked = [row["epsilon"] for row in again.summary["attacks"][0]["robust_accuracy"]]
-    assert 0.1 in asked and 1.7 not in asked
-    assert near["optimality"]["value"] is None and near["area"]["value"] is None, "they would need the curve beyond the radius"
-
-
-def test_item_10_the_command_line_says_so(fixed):
-    from almakit.cli.run import robustness
-
-    said = robustness(Run(fixed.folder, epsilons=[0.1, 1.7]).summary, [0.1, 1.7])
-    assert "apgd(epsilon=0.2, distance=l2, steps=10): looked within l2 0.2 only; robust accuracy within 1.7 is not known" in said
-    assert "alma(distance=l2, steps=12): robust accuracy within l2 1.7 is" in said and said.count("within l2 0.1 is") == 2
-
-
-def test_item_10_curves_end_there(fixed, tmp_path):
-    (subject,) = subjects.load([fixed.folder])
-    data = payload.build([subject], payload.Limits(images=1))
-    assert [attack["reach"] for attack in data["attacks"]] == [0.2, None] and data["envelopes"][0]["reach"] is None
-    alone = replace(subject, columns=subject.columns[:1])
-    assert payload.build([alone], payload.Limits(images=1))["attacks"][0]["reach"] == 0.2
-    drawn = []
-
-    class Panel:
-        transAxes = None
-
-        def plot(self, xs, ys, **_):
-            drawn.append(xs)
-            return (None,)
-
-        def __getattr__(self, name):
-            return lambda *_, **__: None
-
-    from almakit.report.labels import label_attacks
-
-    labels = {id(column): label for column, label in zip(subject.columns, label_attacks([c.info for c in subject.columns]), strict=True)}
-    figures._panel(Panel(), subject, "l2", labels, [label.method for label in labels.values()], {}, True, True)
-    assert drawn[0].max() == 0.2 < drawn[1].max()
-    assert "ends there" in html.render([subject])
-
-
-def test_item_10_the_arithmetic():
-    found = np.array([0.0, 0.1, 0.2 * (1 + 1e-7), math.inf])
-    assert robust(found, 0.1, 0.2).tolist() == [0, 0, 1, 1] and robust(found, 0.2, 0.2).tolist() == [0, 0, 0, 1]
-    assert np.isnan(robust(found, 0.21, 0.2)).all() and robust(found, 5.0).tolist() == [0, 0, 0, 1]
-    assert reach_of(True, {"epsilon": 0.2}, found) == math.inf and reach_of(False, {"epsilon": 0.2}, found) == 0.2
-    nested = {"attacks": [{"attack": "apgd", "epsilon": 0.1}, {"attack": "pgd", "epsilon": 0.3}]}
-    assert reach_of(False, nested, found) == 0.3 and reach_of(False, {}, found) == found[2]
+# Item 10; what is left of it is in test_numbers_fixed.py.
 
 
 def test_item_10_an_ensemble_of_fixed_radii_is_no_search_for_the_smallest():

@@ -1,7 +1,8 @@
 """Compares two runs image by image: the attacks both hold, over the images both attacked (matched by their contents).
 
 Prints the ratio of the medians with its 95 % interval, on how many images the second run found a smaller, larger or equal change, and
-which images changed most. With --fail-if-worse the exit code is 5 where an attack's median grew, or its success rate fell, by more.
+which images changed most, headed by what both runs are. Runs on different models or with different goals are refused
+unless --across says that this is the question. With --fail-if-worse the exit code is 5 where an attack's median grew, or its success rate fell, by more.
 
   almakit compare runs/before runs/after --fail-if-worse 2%
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from .main import DONE, WORSE, Usage
@@ -25,6 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A=>B",
         help='compare attack A of the first run with attack B of the second, e.g. "ddn(steps=100)=>alma(distance=l2, steps=100)"',
     )
+    parser.add_argument(
+        "--across", action="append", default=[], choices=("models", "goals"),
+        help="compare runs although their models or goals differ; may be given twice",
+    )  # fmt: skip
     parser.add_argument(
         "--fail-if-worse", type=share, metavar="2%", help="exit with 5 where the second run is worse by more than this"
     )
@@ -54,17 +60,26 @@ def main(args: argparse.Namespace) -> int:
 
     if args.show < 0:
         raise Usage("--show must not be negative.")
-    found = compare(args.first, args.second, [_pair(text) for text in args.pair])
+    pairs = [_pair(text) for text in args.pair]
+    comparison = compare(args.first, args.second, pairs, across=args.across, canonical=_canonical() if pairs else str)
+    found = comparison.pairs
     allowed = args.fail_if_worse
     worse = [] if allowed is None else [one for one in found if not one.worse_by() <= allowed]
     if args.json:
-        answer = {"comparisons": [one.to_dict(args.show) for one in found], "worse": [one.attack for one in worse]}
+        sides = {"before": vars(comparison.before), "after": vars(comparison.after)}
+        answer = sides | {"comparisons": [one.to_dict(args.show) for one in found], "worse": [one.attack for one in worse]}
         print(json.dumps(answer, allow_nan=False, indent=1))
     else:
-        print(table(found, args.show))
+        print(table(comparison, args.show))
         for one in worse:
             print(f"\nWorse than {100 * (allowed or 0):g} % allows: {one.attack}, by {100 * one.worse_by():.3g} %.")
     return WORSE if worse else DONE
+
+
+def _canonical() -> Callable[[str], str | None]:
+    from ..eval.begin import as_written_now
+
+    return as_written_now
 
 
 def _pair(text: str) -> tuple[str, str]:

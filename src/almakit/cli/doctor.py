@@ -35,10 +35,11 @@ def main(args: argparse.Namespace) -> int:
     except BadInput as error:
         raise Usage(str(error)) from error
     subject = open_model(spec.model, spec)
-    dataset = open_data(spec.data, spec, side_of(subject.model, spec.data))
+    dataset = open_data(spec.data, spec, side_of(subject.model, spec.data)).numbered_as(getattr(subject.model, "class_names", None))
     sample = looked_at(dataset, SEEN)
     size = spec.batch_size if isinstance(spec.batch_size, int) else at_a_time(sample)
-    report = preflight(subject.model, sample.x.to(subject.device), sample.labels, allow=spec.allow, batch_size=size)
+    report = preflight(subject.model, sample.x.to(subject.device), sample.labels, allow=spec.allow, batch_size=size,
+                       class_names=dataset.class_names, alphabetical=dataset.alphabetical)  # fmt: skip
     accuracy = "unknown" if report.clean_accuracy is None else f"{100 * report.clean_accuracy:.1f} %"
     print(
         f"{spec.model} on {spec.data}: {len(dataset)} images of shape {tuple(sample.x.shape[1:])}, {report.classes} classes, device {subject.device}"

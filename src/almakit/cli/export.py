@@ -4,6 +4,7 @@ Of the images only those that still fool the model after rounding to 8 bits are 
 
   almakit export runs/a --format csv --out records.csv
   almakit export runs/a --format png --out images
+  almakit export runs/a --as model-card
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from pathlib import Path
 
 from .main import DONE
 
-FORMATS = ("csv", "parquet", "png")
+FORMATS = ("csv", "parquet", "png", "model-card")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="a run folder")
-    parser.add_argument("--format", choices=FORMATS, default="csv", help="csv, parquet, or png (default csv)")
+    parser.add_argument(
+        "--format", "--as", dest="format", choices=FORMATS, default="csv",
+        help="csv, parquet, png, or model-card: the model-index of a Hugging Face README (default csv)",
+    )  # fmt: skip
     parser.add_argument(
         "--out",
         type=Path,
         metavar="PATH",
-        help="the file, for png the folder (default: records.csv, records.parquet or png in the run folder)",
+        help="the file, for png the folder (default: records.csv, records.parquet, model-card.yaml or png in the run folder)",
     )
     parser.add_argument("--attack", metavar="ATTACK", help="for png: only this attack's images")
 
@@ -34,7 +38,15 @@ def main(args: argparse.Namespace) -> int:
     from ..eval.folder import Run
 
     run = Run(args.folder)
-    out = args.out or inside(args.folder, "png" if args.format == "png" else f"records.{args.format}")
+    usual = {"png": "png", "model-card": "model-card.yaml"}.get(args.format, f"records.{args.format}")
+    out = args.out or inside(args.folder, usual)
+    if args.format == "model-card":
+        from ..eval.chunkfiles import write_bytes
+        from ..report.model_card import model_card
+
+        write_bytes(out, model_card(run).encode())
+        print(f"The model-index is in {out}; it belongs between the two lines of --- at the head of a README.md.")
+        return DONE
     if args.format == "png":
         written, left_out = export.export_png(run, out, args.attack)
         print(

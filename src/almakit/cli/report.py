@@ -24,6 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="where to write (default: report in the run folder; for several runs: report)",
     )
+    parser.add_argument(
+        "--epsilon", action="append", default=[], metavar="DISTANCE=E,...",
+        help="radii for robust accuracy: linf=8/255,4/255 for a distance, a number for all (default: those of the runs); may be repeated",
+    )  # fmt: skip
     add_limits(parser)
     parser.add_argument("--no-figures", action="store_true", help="leave out the figures made with matplotlib")
 
@@ -60,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
     from ..report.write import write_report
 
     out = args.out or (inside(args.folders[0], "report") if len(args.folders) == 1 else Path("report"))
-    written = write_report(args.folders, out, limits(args), not args.no_figures)
+    written = write_report(args.folders, out, limits(args), not args.no_figures, args.epsilon)
     print(
         f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB), and beside it {', '.join(path.name for path in written[1:])}."
     )

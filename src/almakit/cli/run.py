@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..eval.spec import ACCELERATIONS, AUTO, DTYPES, LAYOUTS, RunSpec, parse_shard
+from ..eval.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
 from ..hints import number
 from .certify import HELP as CERTIFY_HELP
 from .certify import METHODS as CERTIFY
 from .main import DONE, FAILED_IMAGES, Usage
 
 FLAGS = {"attacks": "attack"}  # fields whose flag has another name
-MANY = ("attacks", "allow")
+MANY = {"attacks": "ATTACK", "allow": "NAME", "epsilon": "DISTANCE=E,..."}
 CHOICES = {"dtype": DTYPES, "split": ("test", "train"), "layout": LAYOUTS, "accelerate": ACCELERATIONS}
 
 
@@ -39,7 +39,7 @@ def add_spec_arguments(parser: argparse.ArgumentParser, leave_out: tuple[str, ..
             text += f" (default {field.default})"
         if field.name in MANY:
             parser.add_argument(
-                flag, dest=field.name, action="append", metavar="NAME" if field.name == "allow" else "ATTACK", help=text
+                flag, dest=field.name, action="append", metavar=MANY[field.name], help=text
             )
         elif field.name in ("mean", "std"):
             parser.add_argument(flag, dest=field.name, type=_numbers, metavar="A,B,C", help=text)
@@ -81,14 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --engine ray: local starts a cluster on this machine for the run, auto joins the one that runs here, host:port another (default local)",
     )  # fmt: skip
     parser.add_argument("--workers", type=int, metavar="N", help="with --engine ray: at most N tasks at a time (default: as many as the cluster can)")
-    parser.add_argument(
-        "--epsilon",
-        type=number,
-        action="append",
-        default=[],
-        metavar="E",
-        help="also give robust accuracy within E, such as 0.3 or 8/255; may be repeated",
-    )
     parser.add_argument("--certify", choices=CERTIFY, help=f"then certify the images: {CERTIFY_HELP}")
     parser.add_argument(
         "--track", action="append", metavar="TRACKER",
@@ -120,10 +112,8 @@ def main(args: argparse.Namespace) -> int:
         else:
             spec = spec_of(args)
         spec, shard = spec.complete(args.out), parse_shard(args.shard)
-        if any(epsilon < 0 for epsilon in args.epsilon):
-            raise BadInput("--epsilon is a radius, 0 or more.")
         if shard is not None and spec.batch_size == AUTO and not (args.out and (args.out / "run.toml").is_file()):
-            raise BadInput("shards must share one chunk grid: give --batch-size a number, the same for all shards.")
+            raise BadInput("shards must share one chunk grid: leave --batch-size auto out, or give it a number, the same for all shards.")
         if args.engine == "local" and (args.workers is not None or args.address != "local"):
             raise BadInput("--address and --workers are for the Ray engine: give --engine ray, or leave them out.")
         if args.certify and spec.targets is not None:
@@ -138,15 +128,18 @@ def main(args: argparse.Namespace) -> int:
 
     from ..eval.attacktext import build_all
     from ..eval.progress import Silent, for_terminal
+    from ..eval.radii import for_distances
     from ..eval.run import execute
 
     try:
         attacks = build_all(spec.attacks)
+        if not args.add:  # the radii of a run that grows may be for its own attacks
+            for_distances(spec.epsilon, [repr(attack.measure) for attack in attacks])
     except BadInput as error:
         raise Usage(str(error)) from error
     show = Silent() if args.quiet else for_terminal()
     run = execute(
-        spec, out, attacks=attacks, add=bool(args.add), shard=shard, preflight=not args.no_preflight, progress=show, epsilons=args.epsilon,
+        spec, out, attacks=attacks, add=bool(args.add), shard=shard, preflight=not args.no_preflight, progress=show,
         engine=args.engine, address=args.address, workers=args.workers, track=args.track, certify=args.certify,
     )  # fmt: skip
     if shard is not None:
@@ -155,7 +148,7 @@ def main(args: argparse.Namespace) -> int:
     print(
         json.dumps(run.summary, indent=1)
         if args.json
-        else f"{run.table()}\n\n{robustness(run.summary, args.epsilon)}records, images, summary.json: {out}"
+        else f"{run.table()}\n\nrecords, images, summary.json: {out}"
     )
     return exit_code(run.summary)
 
@@ -171,32 +164,13 @@ def _with_added(args: argparse.Namespace) -> tuple[RunSpec, Path]:
     return spec_of(args), out
 
 
-def robustness(summary: dict[str, Any], epsilons: list[float]) -> str:
-    """Robust accuracy at the radii that were asked for, as text."""
-    lines = []
-    for part in summary["attacks"]:
-        for row in part["robust_accuracy"]:
-            if row["epsilon"] in epsilons:
-                interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
-                over = f", over {part['records']} records of image and target" if part["over"] == "records" else ""
-                lines.append(
-                    f"{part['attack']}: robust accuracy within {part['distance']} {row['epsilon']:g} is {100 * row['value']:.1f} % ({interval}{over})\n"
-                )
-        for epsilon in epsilons:
-            if part["robust_up_to"] is not None and epsilon > part["robust_up_to"]:
-                lines.append(
-                    f"{part['attack']}: looked within {part['distance']} {part['robust_up_to']:g} only; robust accuracy within {epsilon:g} is not known\n"
-                )
-    return "".join([*lines, "\n"]) if lines else ""
-
-
 def exit_code(summary: dict[str, Any]) -> int:
     """4 where a chunk was given up or an image failed: no finite logits, a refuted claim, or nothing found by an attack that looks for the smallest change.
 
     An attack at a fixed epsilon that finds nothing has not failed: the image is robust there.
     """
     failed = sum(
-        part["status"]["invalid"] + part["refuted"] + part["status"]["failed"] * part["minimal"]
+        part["status"]["invalid"] + part["refuted"] + part["status"].get("failed", 0)
         for part in summary["attacks"]
     )
     return FAILED_IMAGES if failed or summary["failed_chunks"] else DONE
@@ -210,7 +184,7 @@ def _default_folder(spec: RunSpec, config: Path | None) -> Path:
 
 
 def _size(text: str) -> int | str:
-    return AUTO if text == AUTO else int(text)
+    return text if text in (AUTO, DEFAULT) else int(text)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

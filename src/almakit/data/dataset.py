@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -53,6 +54,7 @@ class Dataset:
     read: Callable[[Sequence[int]], Tensor]
     targets: Tensor | None = None
     class_names: tuple[str, ...] | None = None
+    alphabetical: bool = False  # the labels are places of names that nobody has put in order: what a model calls 3 may be another class
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.labels) or (self.targets is not None and len(self.targets) != len(self.ids)):
@@ -98,6 +100,19 @@ class Dataset:
         """All images float32 (N, C, H, W) in [0, 1] and their labels int64 (N,)."""
         return self.read(range(len(self))), self.labels.clone()
 
+    def numbered_as(self, known: Sequence[str] | None) -> Dataset:
+        """Where labels are places in alphabetical order: those of the classes of the same names in ``known``, if it has them all; else itself."""
+        if not known or not self.alphabetical or self.class_names is None:
+            return self
+        places: dict[str, list[int]] = {}
+        for number, name in enumerate(known):
+            places.setdefault(_plain(name), []).append(number)
+        own = [places.get(_plain(name), []) for name in self.class_names]
+        if any(len(found) != 1 for found in own):
+            return self
+        numbers = torch.tensor([found[0] for found in own])
+        return replace(self, labels=numbers[self.labels], class_names=tuple(map(str, known)), alphabetical=False)
+
     def select(self, indices: Sequence[int]) -> Dataset:
         """The same data set restricted to these positions; the images keep their ids."""
         chosen = [range(len(self))[index] for index in indices]
@@ -110,3 +125,8 @@ class Dataset:
             targets=None if self.targets is None else self.targets[rows],
             read=lambda wanted: outer([chosen[index] for index in wanted]),
         )
+
+
+def _plain(name: str) -> str:
+    """A class name without case and punctuation."""
+    return re.sub(r"[\W_]+", " ", str(name)).strip().lower()

@@ -21,6 +21,8 @@ from .images import Reader
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
 IMAGENET_SIZE = 224
+ORDERS = ("classes.txt", "classes.csv")
+"""Files that say which label a class has."""
 _WNID = re.compile(r"n\d{8}\Z")
 _FILE, _LABEL, _TARGET = ("file", "filename", "path", "image"), ("label", "class", "true_label"), ("target", "target_label")
 
@@ -34,17 +36,22 @@ class _Listing:
     labels: list[int]
     targets: list[int] | None = None
     class_names: tuple[str, ...] | None = None
+    alphabetical: bool = False
 
 
 def folder(name: str, path: str, size: int | None, channels: int | None = None) -> Dataset:
     """Images of a folder: a csv in it (or given itself) says which, else every sub-folder is a class, counted in alphabetical order.
 
     The csv has columns ``file`` and ``label``, perhaps ``target``; or ``ImageId``, ``TrueLabel``, ``TargetClass`` counted from 1 as in the
-    NIPS 2017 competition. From sub-folders the classes take turns, so that the first images are of all classes.
+    NIPS 2017 competition. A file ``classes.txt`` (a class on each line, label 0 first) or ``classes.csv`` (columns ``class`` and ``label``) beside
+    the images says which label a class has, whether sub-folders or the csv name it.
+    From sub-folders the classes take turns, so that the first images are of all classes.
     """
     place = _existing(path)
     table = _table(place)
-    return _dataset(name, _from_csv(table) if table else _from_classes(place, _classes(place)), size, channels)
+    home = table.parent if table else place
+    listing = _from_csv(table) if table else _from_classes(place, _classes(place))
+    return _dataset(name, _in_order(home, listing), size, channels)
 
 
 def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
@@ -115,7 +122,7 @@ def _existing(path: str) -> Path:
 def _table(place: Path) -> Path | None:
     if place.is_file():
         return place
-    tables = sorted(place.glob("*.csv"))
+    tables = sorted(path for path in place.glob("*.csv") if path.name != ORDERS[1])
     if len(tables) > 1:
         raise BadInput(f"{place} has {len(tables)} csv files; give the one to use, e.g. folder:{tables[0]}.")
     return tables[0] if tables else None
@@ -148,7 +155,7 @@ def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> _Li
         names = tuple(sorted({row[label] for row in rows}))
         labels = [names.index(row[label]) for row in rows]
     targets = [_class_number(table, row[target], names) for row in rows] if target else None
-    return _Listing(_all_there(table, paths), [row[file] for row in rows], labels, targets, names)
+    return _Listing(_all_there(table, paths), [row[file] for row in rows], labels, targets, names, names is not None)
 
 
 def _from_competition(table: Path, rows: list[dict[str, str]]) -> _Listing:
@@ -196,7 +203,38 @@ def _from_classes(place: Path, names: list[str]) -> _Listing:
         raise BadInput(f"the sub-folders of {place} hold no images ({', '.join(sorted(SUFFIXES))}).")
     entries.sort(key=lambda entry: entry[:2])
     paths = [path for _, _, path in entries]
-    return _Listing(paths, [path.relative_to(place).as_posix() for path in paths], [label for _, label, _ in entries], None, tuple(names))
+    return _Listing(paths, [path.relative_to(place).as_posix() for path in paths], [label for _, label, _ in entries], None, tuple(names), True)
+
+
+def _in_order(home: Path, listing: _Listing) -> _Listing:
+    """The listing with the labels that classes.txt or classes.csv in ``home`` gives its classes, where there is one."""
+    there = [home / name for name in ORDERS if (home / name).is_file()]
+    if not there or listing.class_names is None:
+        return listing
+    try:
+        text = there[0].read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{there[0]} cannot be read ({error}).") from error
+    if there[0].suffix == ".txt":
+        order = {name: number for number, name in enumerate(line.strip() for line in text.splitlines()) if name}
+    else:
+        rows = [{(key or "").strip().lower(): (value or "").strip() for key, value in row.items() if key} for row in csv.DictReader(text.splitlines())]
+        if not rows or not {"class", "label"} <= set(rows[0]) or not all(re.fullmatch(r"[0-9]{1,6}", row["label"]) for row in rows):
+            raise BadInput(f"{there[0]} needs the columns class and label, with a whole number as label.")
+        order = {row["class"]: int(row["label"]) for row in rows}
+    if missing := [name for name in listing.class_names if name not in order]:
+        raise BadInput(f"{there[0]} does not name the class {missing[0]!r}, of which there are images; add it.")
+    if len(set(order.values())) < len(order):
+        raise BadInput(f"{there[0]} gives two classes the same label.")
+    labels, by_label = [order[listing.class_names[label]] for label in listing.labels], {number: name for name, number in order.items()}
+    targets = None if listing.targets is None else [order[listing.class_names[target]] for target in listing.targets]
+    names = tuple(by_label.get(number, str(number)) for number in range(max(by_label) + 1))
+    return _Listing(listing.paths, listing.ids, labels, targets, names)
+
+
+def imagenet_index(wnid: str) -> int | None:
+    """ImageNet's label of a WordNet id; None for any other name."""
+    return list(_wnids()).index(wnid) if wnid in _wnids() else None
 
 
 @lru_cache(maxsize=1)
@@ -220,4 +258,5 @@ def _dataset(name: str, listing: _Listing, size: int | None, channels: int | Non
         return torch.stack(images) if images else torch.empty(0)
 
     targets = None if listing.targets is None else torch.tensor(listing.targets, dtype=torch.int64)
-    return Dataset(name, tuple(listing.ids), torch.tensor(listing.labels, dtype=torch.int64), read, targets, listing.class_names)
+    labels = torch.tensor(listing.labels, dtype=torch.int64)
+    return Dataset(name, tuple(listing.ids), labels, read, targets, listing.class_names, listing.alphabetical)

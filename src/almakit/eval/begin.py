@@ -18,7 +18,7 @@ from .failures import Refused, SpecChanged
 from .memory import measured_batch_size
 from .precision import measured_dtype
 from .progress import Silent
-from .spec import AUTO, RunSpec
+from .spec import AUTO, DEFAULT, RunSpec
 from .store import ChunkKey, Store, database_name
 from .subject import autocast_of
 from .work import Bench
@@ -82,22 +82,28 @@ def _shown(value: object) -> str:
 def settle(bench: Bench, show: Silent) -> RunSpec:
     """Decides what the user left open: from here on it is part of the run."""
     spec, sample = bench.spec, looked_at(bench.dataset)
-    measuring = spec.batch_size == AUTO
-    if measuring:
+    if spec.batch_size == DEFAULT:
+        spec = replace(spec, batch_size=usual_batch_size(bench.subject.device.type, sample.x[0].numel(), len(bench.dataset)))
+    elif spec.batch_size == AUTO:
         spec = replace(spec, batch_size=min(measured_batch_size(bench.subject, sample.x), len(bench.dataset)))
         show.note(f"Batch size {spec.batch_size} (measured).")
-    if spec.layout == AUTO:
-        # Who gives a batch size wants the same bits elsewhere: then nothing is left to a clock.
-        part = bench.subject.place(sample.x[: int(spec.batch_size)])
-        spec = replace(spec, layout=faster_layout(bench.subject.model, part) if measuring else CONTIGUOUS)
-        if spec.layout != CONTIGUOUS:
-            show.note(f"Layout {spec.layout} (measured).")
+    if spec.layout == DEFAULT:
+        spec = replace(spec, layout=CONTIGUOUS)
+    elif spec.layout == AUTO:
+        spec = replace(spec, layout=faster_layout(bench.subject.model, bench.subject.place(sample.x[: int(spec.batch_size)])))
+        show.note(f"Layout {spec.layout} (measured).")
     if spec.dtype == AUTO:
         dtype, reason = measured_dtype(bench.subject, sample, bench.attacks[0], int(spec.batch_size))
         spec = replace(spec, dtype=dtype)
         bench.subject = replace(bench.subject, autocast=autocast_of(dtype))
         show.note(f"Precision {dtype}: {reason}.")
     return spec
+
+
+def usual_batch_size(device: str, pixels: int, images: int) -> int:
+    """The batch size nobody asked for: the same wherever the same command runs on such a device. ``pixels``: values of one image."""
+    most, room = (64, 2_400_000) if device == "cpu" else (256, 40_000_000)
+    return max(1, min(most, max(8, room // pixels), images))
 
 
 def looked_at(dataset: Dataset, most: int = LOOKED_AT) -> Chunk:
@@ -120,7 +126,8 @@ def check(bench: Bench, wanted: bool, show: Silent) -> list[tuple[str, str, str,
     sample = looked_at(bench.dataset)
     size = at_a_time(sample)
     x = sample.x.to(bench.subject.device)
-    report = preflight(bench.subject.model, x, sample.labels, allow=bench.spec.allow, batch_size=size, measure=False)
+    report = preflight(bench.subject.model, x, sample.labels, allow=bench.spec.allow, batch_size=size, measure=False,
+                       class_names=bench.dataset.class_names, alphabetical=bench.dataset.alphabetical)  # fmt: skip
     for finding in report.findings:
         allowed = " (allowed)" if finding.name in bench.spec.allow else ""
         show.note(f"{finding.severity}{allowed}: {finding.name}: {finding.sentence} {finding.way_out}")

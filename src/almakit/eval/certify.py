@@ -67,7 +67,7 @@ def certify_run(
             certificates.check(run.folder, [part], run.records, run.images)
             show.note(f"{norm} by {method}: {min(begin + size, len(todo))} of {len(todo)} images certified.")
     certificates.check(run.folder, list(known.values()), run.records, run.images)
-    return finish(run.folder, run._keep, run.epsilons)
+    return finish(run.folder, run._keep)
 
 
 def _nearest(records: list[Record], image: int, norm: str) -> float:

@@ -15,7 +15,7 @@ from ..errors import BadInput, Unavailable
 from .chunkfiles import inside, write_bytes
 from .failures import explained
 from .folder import Run, attack_folder
-from .records import MEASURED, plain_cell
+from .records import MEASURED, outcome, plain_cell, reach_of
 
 FORMATS = ("csv", "parquet", "png")
 
@@ -23,14 +23,16 @@ FORMATS = ("csv", "parquet", "png")
 def flat_rows(run: Run) -> list[dict[str, Any]]:
     """One dict per record with everything that belongs to it; an infinite distance is None."""
     names, infos = run.class_names, {info.index: info for info in run.attacks}
+    reaches = {info.index: reach_of(info, [record.proven for record in run.records_of(info.index)]) for info in run.attacks}
     rows = []
     for record in run.records:
         image, info = run.image[record.image], infos[record.attack]
         rows.append({
             "model": run.meta.get("model"), "data": run.meta.get("data"), "attack": info.text, "distance_name": info.distance,
+            "epsilon": _finite(reaches[info.index]),
             "image": record.image, "id": image.id, "sha256": image.sha256, "label": image.label,
             "label_name": names[image.label] if names and image.label < len(names) else None, "target": record.target,
-            "clean_prediction": image.prediction, "status": record.status, "reason": record.reason, "distance": _finite(record.distance),
+            "clean_prediction": image.prediction, "status": outcome(record, info), "reason": record.reason, "distance": _finite(record.distance),
             "forwards": record.forwards, "backwards": record.backwards, "seconds": record.seconds, "prediction": record.prediction,
             "fooled": record.fooled, "measured": _finite(record.measured), **{name: _finite(record.measures.get(name)) for name in MEASURED},
             "fooled_8bit": record.fooled_8bit, "measured_8bit": _finite(record.measured_8bit), "clean_top": json.dumps(image.top),
@@ -62,7 +64,7 @@ def export_parquet(run: Run, path: Path) -> int:
         {"image", "label", "target", "clean_prediction", "forwards", "backwards", "prediction", "slot"},
         {"fooled", "fooled_8bit"},
     )
-    numbers = {"distance", "seconds", "measured", "measured_8bit", *MEASURED}
+    numbers = {"distance", "epsilon", "seconds", "measured", "measured_8bit", *MEASURED}
     kinds = {True: pyarrow.string()}
     schema = pyarrow.schema([
         (name, pyarrow.int64() if name in integers else pyarrow.bool_() if name in truths else pyarrow.float64() if name in numbers else kinds[True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,9 @@ from ..errors import BadInput, Unavailable
 from . import certificates, chunkfiles
 from .chunkfiles import Array
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
-from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace
-from .spec import AUTO, RunSpec
+from .radii import Radii, number, texts_of
+from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace, reach_of
+from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def spec_of(folder: Path, store: Store) -> RunSpec:
             f"{folder / SPEC} is not the one that {store.path.name} beside it was made with (edited, cut off, or of another run); bring the old one back: "
             f"the database keeps it, sqlite3 {store.path} \"SELECT value FROM meta WHERE key = 'spec'\" prints it."
         )
-    if spec.batch_size == AUTO:
+    if not isinstance(spec.batch_size, int):
         raise Corrupt(f"{folder / SPEC} leaves the batch size open, which the run.toml of a run that has begun never does; do not use this folder.")
     return spec
 
@@ -63,15 +65,16 @@ class Run:
     """What a run left behind. ``Run(folder)`` opens any run folder, finished or not; what has been read once is kept."""
 
     def __init__(
-        self, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Sequence[float] = ()
+        self, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Radii = ()
     ):
-        self.folder, self.epsilons = Path(folder), tuple(epsilons)
+        self.folder = Path(folder)
         self._keep = keep  # a temporary folder lives as long as the object
         with self._store() as store:
             store.check_facts()
             self.meta = store.all_meta()
             self.attacks: list[AttackInfo] = store.attacks()
             self.spec = spec_of(self.folder, store)
+        self.epsilons = texts_of(epsilons) or self.spec.epsilon
 
     def _store(self) -> Store:
         return open_folder(self.folder)
@@ -138,7 +141,17 @@ class Run:
         """The run's numbers, as in ``summary.json``."""
         from ..report.summary import summarise
 
-        return summarise(self, self.epsilons)
+        return summarise(self)
+
+    def robust_accuracies(self, epsilons: Radii) -> dict[str, Any]:
+        """Distance -> the share of images that resist every attack of this run within a radius, or a list of shares for a list of radii.
+
+        ``run.robust_accuracies({"linf": [4/255, "8/255"]})``; a number alone is for every distance of the run.
+        NaN where no attack says anything about a radius.
+        """
+        from ..report.worst import resisting
+
+        return resisting(self, epsilons)
 
     def table(self) -> str:
         """The numbers as text."""
@@ -165,13 +178,15 @@ class Run:
         index = self.info(attack).index
         return [record for record in self.records if record.attack == index]
 
-    def robust_accuracy(self, eps: float | Mapping[str | float, float], attack: int | str | None = None) -> float:
+    def robust_accuracy(self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None) -> float:
         """The share of images with no verified adversarial image within ``eps``, whichever attack found it, or by ``attack`` alone.
 
         ``eps`` is a radius in the distance of the run's attacks, or radii by distance, ``{"linf": 8/255, "l2": 0.5}``: then an image counts as robust
-        where it is in each of them. Images that an attack has not come to yet are left out.
+        where it is in each of them. Images that an attack has not come to yet are left out. NaN where no attack says anything about a radius.
         """
+        from ..report.numbers import SLACK
         from ..report.summary import best_known
+        from ..report.worst import distances_of
 
         infos = self.attacks if attack is None else [self.info(attack)]
         names = list(dict.fromkeys(info.distance for info in infos))
@@ -179,7 +194,7 @@ class Run:
             if len(names) > 1:
                 raise BadInput(f"this run's attacks are in {', '.join(names)}: give radii by distance, such as {{{names[0]!r}: {eps!r}}}.")
             eps = {names[0]: eps}
-        radii = {registry.canonical("distances", name): float(radius) for name, radius in eps.items()}
+        radii = {registry.canonical("distances", name): number(radius) if isinstance(radius, str) else float(radius) for name, radius in eps.items()}
         for name, radius in radii.items():
             if name not in names:
                 raise BadInput(f"this run has no attack in {name}; it has {', '.join(names)}.")
@@ -191,8 +206,14 @@ class Run:
         images = set.intersection(*seen)
         if not images:
             raise StoreError(f"{self.folder} has no image yet that all of its attacks have finished; resume the run first.")
+        # An attack at a fixed radius speaks of that one alone, and whatever it finds is within it.
+        reaches = {info.index: reach_of(info, distances_of(self.records_of(info.index))) for info in chosen}
+        fixed = {info.index for info in chosen if abs(reaches[info.index] - radii[info.distance]) <= SLACK * radii[info.distance]}
+        if radii.keys() - {info.distance for info in chosen if info.minimal or info.index in fixed}:
+            return math.nan
         best = best_known(records, infos, self.images)
         broken = {image for name, radius in radii.items() for (image, _), found in best[name].items() if found <= radius}
+        broken |= {record.image for record in records if record.attack in fixed and math.isfinite(record.proven)}
         return 1 - len(broken & images) / len(images)
 
     def to_pandas(self) -> Any:
@@ -299,9 +320,9 @@ class Run:
         return f"<p>{escape(what)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Sequence[float] = ()) -> Run:
-    """Writes ``summary.json``, with robust accuracy also at ``epsilons``, and opens the run."""
-    run = Run(out, keep, epsilons)
+def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:
+    """Writes ``summary.json`` and opens the run."""
+    run = Run(out, keep)
     text = json.dumps(run.summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     chunkfiles.write_bytes(out / SUMMARY, writable(text).encode())
     return run

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 ALREADY_WRONG, SUCCESS, FAILED, INVALID = "already-wrong", "success", "failed", "invalid"
 STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
 """How an image ended, in the order of ``almakit.core.Status``; their sentences are there."""
+ROBUST = "robust"
+"""What FAILED is called of an attack at a fixed epsilon: it has not failed, the image is robust at that radius as far as the attack can tell."""
 
 MEASURED = ("l0", "l1", "l2", "linf", "ssim", "ciede2000")
 """The distances every stored image is measured in, where they are defined for it."""
@@ -118,6 +121,33 @@ class Trace:
     image: int
     target: int | None
     values: dict[str, list[Any]]
+
+
+def outcome(record: Record, info: AttackInfo) -> str:
+    """A record's status for people and tables."""
+    return ROBUST if record.status == FAILED and not info.minimal else record.status
+
+
+def reach_of(info: AttackInfo, distances: Iterable[float]) -> float:
+    """The radius an attack at a fixed epsilon looked in, infinite for one that looks for the smallest change.
+
+    Of several attacks in one the largest; where an attack does not say its radius, the largest of the ``distances`` it found.
+    """
+    if info.minimal:
+        return math.inf
+    given = list(_epsilons(info.settings))
+    return max(given) if given else float(max((value for value in distances if math.isfinite(value)), default=0.0))
+
+
+def _epsilons(settings: Any) -> Iterator[float]:
+    if isinstance(settings, list):
+        for item in settings:
+            yield from _epsilons(item)
+    elif isinstance(settings, dict):
+        if isinstance(own := settings.get("epsilon"), (int, float)):
+            yield float(own)
+        for inner in settings.values():
+            yield from _epsilons(inner)
 
 
 def plain_cell(value: Any) -> Any:

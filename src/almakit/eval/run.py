@@ -29,6 +29,7 @@ from .interrupt import Stop
 from .lock import only_writer
 from .loop import Engine, Loop
 from .progress import Silent, shown
+from .radii import Radii, for_distances, texts_of
 from .same_model import same_answers
 from .spec import AUTO, RunSpec
 from .store import Store, database_name
@@ -52,7 +53,7 @@ def evaluate(
     engine: str | Engine = "local",
     address: str = "local",
     workers: int | None = None,
-    epsilons: Sequence[float] = (),
+    epsilons: Radii = (),
     track: str | Track | Sequence[str | Track] | None = None,
     certify: str | None = None,
     **settings: Any,
@@ -65,22 +66,24 @@ def evaluate(
     ``out`` is the run folder (a temporary one by default, gone with the returned ``Run``).
     ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
     an interrupted run; of a finished one it only makes sure that the model is still the same. ``progress=True`` shows how it goes.
-    ``epsilons`` are radii the summary gives robust accuracy at. ``engine="ray"`` has
-    the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``, or host:port), ``workers`` tasks at a time at most.
+    ``epsilons`` are radii that tables and summary give robust accuracy at: ``{"linf": [4/255, "8/255"], "l2": 0.5}``, or numbers for
+    every distance. ``engine="ray"`` has the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``,
+    or host:port), ``workers`` tasks at a time at most.
     ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
     ``certify`` (ibp, crown, alpha-crown or exact) then certifies the images, as ``almakit certify`` does.
     """
     known = {field.name for field in fields(RunSpec)}
     for word in settings:
         if word not in known:
-            raise wrong_setting("almakit.evaluate", word, [*KEYWORDS, *sorted(known - {"model", "data", "attacks", "targets"})])
+            raise wrong_setting("almakit.evaluate", word, [*KEYWORDS, *sorted(known - {"model", "data", "attacks", "targets", "epsilon"})])
     built = build_all(attacks) if attacks is not None else None
     name = model if isinstance(model, str) else model_name(model)
     source = data if isinstance(data, str) else name_of(data)
     targets = str(targets) if isinstance(targets, int) else targets
     rule = targets if targets is None or isinstance(targets, str) else "python:targets"
     texts = [text_of(attack) for attack in built or ()]
-    spec = RunSpec.from_dict({"model": name, "data": source, "attacks": texts, "targets": rule, **settings})
+    asked = {"epsilon": texts_of(epsilons)} if epsilons else {}
+    spec = RunSpec.from_dict({"model": name, "data": source, "attacks": texts, "targets": rule, **asked, **settings})
     keep = None
     if out is None:
         keep = tempfile.TemporaryDirectory(prefix="almakit-")
@@ -101,7 +104,6 @@ def evaluate(
         address=address,
         workers=workers,
         keep=keep,
-        epsilons=epsilons,
         track=track,
         certify=certify,
     )
@@ -126,7 +128,6 @@ def execute(
     address: str = "local",
     workers: int | None = None,
     keep: tempfile.TemporaryDirectory[str] | None = None,
-    epsilons: Sequence[float] = (),
     track: str | Track | Sequence[str | Track] | None = None,
     certify: str | None = None,
 ) -> Run:
@@ -138,16 +139,17 @@ def execute(
         if shard is not None:
             raise BadInput("attacks are added to a whole run: leave --shard out.")
         spec, built = extended(spec, built, out)
+    for_distances(spec.epsilon, [repr(attack.measure) for attack in built])
     spec, begun = continue_in(spec, out, add)
-    if shard is not None and spec.batch_size == AUTO:
-        raise BadInput("shards must share one chunk grid: give --batch-size a number (all shards the same).")
-    if shard is not None and spec.dtype == AUTO:
-        raise BadInput("shards must share one precision: give --dtype a name (all shards the same).")
+    for name, shared in (("batch_size", "one chunk grid"), ("layout", "one layout"), ("dtype", "one precision")):
+        if shard is not None and getattr(spec, name) == AUTO:
+            flag = "--" + name.replace("_", "-")
+            raise BadInput(f"shards must share {shared}: {flag} auto would be measured by each; leave it out or give a value, the same for all shards.")
     subject = open_model(spec.model if model is None else model, spec)
     spec = replace(spec, device=str(subject.device)) if spec.device == AUTO else spec
     source = spec.data if data is None else data
     side = side_of(subject.model, source)
-    dataset = open_data(source, spec, side)
+    dataset = open_data(source, spec, side).numbered_as(getattr(subject.model, "class_names", None))
     if spec.target_class is not None:
         dataset = without_class(dataset, spec.target_class, show)
     chosen = given_targets(spec.targets if targets is None else targets, dataset)
@@ -189,7 +191,7 @@ def execute(
             else:
                 show.note("Nothing is left to do: every chunk of this run is stored.")
     if shard is None:
-        run = finish(out, keep, epsilons)
+        run = finish(out, keep)
         if certify is not None:
             run = certify_run(run, subject, certify, progress=show)
         tell(trackers, {"event": "end", "ending": "done", "summary": run.summary})
@@ -199,8 +201,8 @@ def execute(
 
 
 def _opened(spec: RunSpec, out: Path, database: Path, add: bool) -> Store:
-    """The database of the run, after its spec is on disk: a run that is killed in between goes on with the same grid and attacks."""
-    if not continue_in(spec, out, add)[1] or add:
+    """The database of the run, after its spec is on disk: a run that is killed in between goes on with the same grid and attacks. Radii may change."""
+    if not continue_in(spec, out, add)[1] or add or RunSpec.from_toml(out / folder.SPEC).epsilon != spec.epsilon:
         chunkfiles.write_bytes(out / folder.SPEC, spec.to_toml().encode())
     return Store(database)
 

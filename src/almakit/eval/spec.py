@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import BadInput, require_text
 from ..hints import number, wrong_setting
+from .radii import texts_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,9 +21,10 @@ else:  # pragma: no cover
     import tomli as tomllib
 
 FORMAT = 1
-AUTO = "auto"
+AUTO, DEFAULT = "auto", "default"
+"""Left open: auto is measured when a run begins, default is a rule that no clock has a part in."""
 DTYPES = ("float32", "float64", "bfloat16", "float16", AUTO)
-LAYOUTS = (AUTO, "contiguous", "channels_last")
+LAYOUTS = (DEFAULT, AUTO, "contiguous", "channels_last")
 ACCELERATIONS = ("none", "compile", "graph")
 TARGETS = ("random", "least-likely", "next", "all", "data")
 DEFAULT_ATTACKS = ("soft-walk(distance=l2, steps=100)", "soft-walk(distance=linf, steps=100)")
@@ -69,17 +71,21 @@ class RunSpec:
         "where a measurement shows it faster and its distances within 1 %", free=True,
     )  # fmt: skip
     batch_size: int | str = _knob(
-        AUTO, "images per chunk, the unit of work that is stored and resumed; auto measures it", free=True
+        DEFAULT, "images per chunk, the unit of work that is stored and resumed; default: 64 on a CPU, 256 on a GPU, fewer of large images; "
+        "auto measures it", free=True,
     )
     device: str = _knob(AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one", free=True)
     layout: str = _knob(
-        AUTO, "how the model's convolution weights lie during attacks: contiguous, channels_last; auto measures it where batch_size is auto too, "
-        "and is contiguous otherwise", free=True,
+        DEFAULT, "how the model's convolution weights lie during attacks: contiguous (the default) or channels_last; auto takes the faster one, "
+        "which changes the last digits of the numbers", free=True,
     )  # fmt: skip
     accelerate: str = _knob(
         "none", "none, compile (torch.compile: pays for long runs), or graph (CUDA graphs); neither has been measured on a GPU yet"
     )
     traces: int = _knob(1, "keep the step-by-step course of each attack for this many images")
+    epsilon: tuple[str, ...] = _knob(
+        (), "radii to give robust accuracy at: linf=8/255,4/255 for a distance, a number for all; may be given several times", relevant=False
+    )
     trust: bool = _knob(False, "allow the model file to be unpickled, which can run code in it", relevant=False)
     allow: tuple[str, ...] = _knob(
         (), "go on although preflight refused this finding; may be given several times", relevant=False
@@ -94,6 +100,7 @@ class RunSpec:
             for item in listed:
                 require_text(item, f"one of {name}")
             object.__setattr__(self, name, listed)
+        object.__setattr__(self, "epsilon", texts_of(self.epsilon))
         for name in ("mean", "std"):
             try:
                 numbers = tuple(number(value) if isinstance(value, str) else float(value) for value in getattr(self, name))
@@ -125,8 +132,8 @@ class RunSpec:
         if self.split not in ("test", "train"):
             raise BadInput(f"split={self.split!r}: choose test or train.")
         size = self.batch_size
-        if size != AUTO and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise BadInput(f"batch_size={size!r}: give a whole number, at least 1, or auto.")
+        if size not in (AUTO, DEFAULT) and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise BadInput(f"batch_size={size!r}: give a whole number, at least 1, or auto to measure it.")
         if (
             self.targets is not None
             and self.targets not in TARGETS
@@ -212,7 +219,7 @@ class RunSpec:
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
         # Settings that came later and change nothing as they are leave the hash of older runs alone.
-        for name, plain in (("layout", (AUTO, "contiguous")), ("accelerate", ("none",))):
+        for name, plain in (("layout", (AUTO, DEFAULT, "contiguous")), ("accelerate", ("none",))):
             if values[name] in plain:
                 del values[name]
         return {"format": FORMAT, **values}
@@ -223,9 +230,9 @@ class RunSpec:
         return hashlib.sha256(json.dumps(self.canonical(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def fill(self, recorded: RunSpec) -> RunSpec:
-        """This spec with what it leaves to ``auto`` taken from a recorded one."""
-        free = [f.name for f in fields(self) if f.metadata["free"] and getattr(self, f.name) == AUTO]
-        return replace(self, **{name: getattr(recorded, name) for name in free})
+        """This spec with what it leaves open taken from a recorded one, and its radii where none are given."""
+        free = [f.name for f in fields(self) if f.metadata["free"] and getattr(self, f.name) in (AUTO, DEFAULT)]
+        return replace(self, epsilon=self.epsilon or recorded.epsilon, **{name: getattr(recorded, name) for name in free})
 
     def differences(self, recorded: RunSpec) -> list[tuple[str, Any, Any]]:
         """(field, here, recorded) for every relevant setting that differs."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from .loop import Engine
 from .store import ChunkKey, FailureRow
+from .threat import named
 from .work import Bench, Outcome
 
 Track = Callable[[dict[str, Any]], None]
@@ -40,7 +41,7 @@ def tell(trackers: Sequence[Track], *events: dict[str, Any]) -> None:
 
 def _events(bench: Bench, outcome: Outcome, distances: list[float]) -> Iterator[dict[str, Any]]:
     """``distances`` are the proven ones of this attack so far."""
-    attack = bench.infos[outcome.key.attack].text
+    attack = named(bench.infos[outcome.key.attack].text, bench.spec)
     for trace in outcome.traces:
         for place, step in enumerate(trace.values["step"]):
             values = {name: column[place] for name, column in trace.values.items() if name != "step"}

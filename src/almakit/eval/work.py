@@ -22,7 +22,7 @@ from .failures import SpecChanged
 from .memory import within_memory
 from .progress import forwards_per_image
 from .records import STATUSES, AttackInfo, ImageInfo, Record, Trace
-from .spec import AUTO, RunSpec
+from .spec import AUTO, DEFAULT, RunSpec
 from .steady import LEAST, stop_when, watched
 from .store import ATTACK, CLEAN, ChunkKey
 from .subject import Subject
@@ -149,7 +149,7 @@ class Bench:
                 autocast=self.subject.autocast,
                 check=False,
                 trace=watch if watch.rows else None,
-                layout=CONTIGUOUS if self.spec.layout == AUTO else self.spec.layout,
+                layout=CONTIGUOUS if self.spec.layout in (AUTO, DEFAULT) else self.spec.layout,
                 accelerate=self.spec.accelerate,
             )
             return result, watch

@@ -16,8 +16,8 @@ class Classifier(nn.Module):
     """Wraps a network: logits = network((x - mean) / std), for images ``x`` (B, C, H, W) in [0, 1]; the logits are (B, classes).
 
     The network is put into evaluation mode and its parameters are frozen. Images are cast to the network's floating type; the logits of
-    a half-precision network come back as float32, so that margins are not rounded a second time. ``dataset``, ``shape`` (C, H, W) and
-    ``classes`` are facts where they are known and None otherwise.
+    a half-precision network come back as float32, so that margins are not rounded a second time. ``dataset``, ``shape`` (C, H, W) ,
+    ``classes`` and ``class_names`` are facts where they are known and None otherwise.
     """
 
     mean: Tensor | None
@@ -33,12 +33,14 @@ class Classifier(nn.Module):
         dataset: str | None = None,
         shape: tuple[int, int, int] | None = None,
         classes: int | None = None,
+        class_names: Sequence[str] | None = None,
     ):
         super().__init__()
         if not callable(network):
             raise BadModel(f"{name} is a {type(network).__name__}; a model is a torch module or a function from images to logits.")
         self.network = network if isinstance(network, nn.Module) else _Function(network)
         self.name, self.dataset, self.shape, self.classes = name, dataset, shape, classes
+        self.class_names = None if class_names is None else tuple(class_names)
         # Not part of the weights: two networks that differ in nothing but the normalisation have the same weights.
         self.register_buffer("mean", _per_channel(name, mean, "mean"), persistent=False)
         self.register_buffer("std", _per_channel(name, std, "standard deviation"), persistent=False)

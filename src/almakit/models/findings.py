@@ -12,6 +12,9 @@ Severity = Literal["refuse", "warn", "note"]
 WAYS_OUT: dict[str, str] = {
     "bad-output": "Return floating logits of shape (batch, classes), with two classes or more.",
     "batch-dependent": "Take batch statistics out of the model: every image must be judged by itself.",
+    "class-count": "Say which label each class has: a classes.txt beside the images with one class on each line, label 0 first, or a csv with file and label.",
+    "class-elsewhere": "Check the order of the classes (a missing class folder shifts all later ones); a classes.txt beside the images sets it.",
+    "class-order": "Say which label each class has: a classes.txt beside the images with one class on each line, label 0 first, or a csv with file and label.",
     "data-range": "Bring the images to [0, 1]: divide by 255 once; undo a normalisation and give it to the model, normalisation=(means, deviations).",
     "few-images": "Give ten images or more.",
     "forward-fails": "Check the shape (channels, height, width) and the size of images the model expects; data can be resized with size=.",
@@ -24,6 +27,7 @@ WAYS_OUT: dict[str, str] = {
     "not-deterministic": "Fix the model's random numbers (a fixed seed in forward), or average over them inside the model.",
     "probabilities": "Return the logits before the softmax.",
     "saturated": "Prefer attacks on the logits' margin, as almakit's are, to attacks on the cross-entropy.",
+    "shuffled-labels": "Check that labels and images are in the same order and counted as the model's classes are.",
     "train-mode": "Call model.eval() to say so yourself.",
     "wrong-labels-or-range": "Check the order of the classes, the images' range and size, and their normalisation (done twice, or not at all?).",
     "zero-gradient": "Look for rounding, thresholds or saturated outputs in the model; replace them with a differentiable stand-in.",

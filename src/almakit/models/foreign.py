@@ -61,7 +61,7 @@ def torchvision(rest: str, trust: bool) -> Classifier:
     transform = weights.transforms()
     side = transform.crop_size[0] if getattr(transform, "crop_size", None) else None
     shape = (3, side, side) if side else None
-    return _made(f"torchvision:{rest}", network, (transform.mean, transform.std), shape, len(weights.meta["categories"]))
+    return _made(f"torchvision:{rest}", network, (transform.mean, transform.std), shape, len(weights.meta["categories"]), names=weights.meta["categories"])
 
 
 def timm(rest: str, trust: bool) -> Classifier:
@@ -88,7 +88,7 @@ def hf(rest: str, trust: bool) -> Classifier:
     size = facts.get("crop_size") if facts.get("do_center_crop") else facts.get("size")
     sides = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
     shape = (int(getattr(network.config, "num_channels", 3)), int(sides[0]), int(sides[1])) if sides[0] and sides[1] else None
-    return _made(f"hf:{rest}", network, normalisation, shape, network.config.num_labels)
+    return _made(f"hf:{rest}", network, normalisation, shape, network.config.num_labels, names=_names_of(network.config))
 
 
 def robustbench(rest: str, trust: bool) -> Classifier:
@@ -110,10 +110,17 @@ def robustbench(rest: str, trust: bool) -> Classifier:
     return _made(f"robustbench:{rest}", network, None, shape, classes, dataset)
 
 
-def _made(name: str, network: Any, normalisation: Any, shape: Any, classes: int | None, dataset: str | None = None) -> Classifier:
+def _made(name: str, network: Any, normalisation: Any, shape: Any, classes: int | None, dataset: str | None = None,
+          names: Any = None) -> Classifier:  # fmt: skip
     mean, std = pair(normalisation) or (None, None)
     on = dataset or ("imagenet" if classes == 1000 else None)
-    return Classifier(network, name=name, mean=mean, std=std, dataset=on, shape=shape, classes=classes)
+    return Classifier(network, name=name, mean=mean, std=std, dataset=on, shape=shape, classes=classes, class_names=names)
+
+
+def _names_of(config: Any) -> list[str] | None:
+    """The class names of a transformers configuration; the placeholders LABEL_0, LABEL_1 ... are none."""
+    names = [str(config.id2label.get(number, "")) for number in range(config.num_labels)]
+    return None if all(name in ("", f"LABEL_{number}") for number, name in enumerate(names)) else names
 
 
 def _downloaded(name: str, fetch: Any) -> Any:

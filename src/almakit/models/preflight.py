@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from math import exp, lgamma, log
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..errors import BadInput, BadModel, UnknownName
 from .classifier import wrapped_logits
 from .findings import WAYS_OUT, Finding, Preflight, Severity
+from .labels import name_findings, prediction_findings
 
 __all__ = ["WAYS_OUT", "Finding", "Preflight", "preflight"]
 
@@ -24,13 +25,14 @@ _GRAVEST_FIRST = {"refuse": 0, "warn": 1, "note": 2}
 
 
 def preflight(
-    model: Callable[[Tensor], Tensor], x: Tensor, labels: Tensor, *, allow: Collection[str] = (), batch_size: int = 64, measure: bool = True
+    model: Callable[[Tensor], Tensor], x: Tensor, labels: Tensor, *, allow: Collection[str] = (), batch_size: int = 64, measure: bool = True,
+    class_names: Sequence[str] | None = None, alphabetical: bool = False,
 ) -> Preflight:
     """Looks at a model from images in [0, 1] to logits with the help of images ``x`` (N, C, H, W) and their ``labels`` (N,).
 
     Clean accuracy is measured on all images, the rest on the first ``batch_size``. The model leaves as it came: mode, ``requires_grad``,
     gradients, buffers, the random generators' state. ``allow`` names findings that shall not refuse; ``measure=False`` leaves out the
-    timing.
+    timing. ``class_names`` are the data's; ``alphabetical``: the labels are nothing but their places in alphabetical order.
     """
     unknown = sorted(set(allow) - set(WAYS_OUT))
     if unknown:
@@ -40,7 +42,7 @@ def preflight(
         raise BadInput(f"{got} do not belong together; give one integer label per image.")
     if not x.is_floating_point():
         raise BadInput(f"the images are {x.dtype}; give floats in [0, 1], e.g. x.float() / 255.")
-    look = _Look(model, batch_size)
+    look = _Look(model, batch_size, class_names, alphabetical)
     look.at_training_mode()
     # Whatever randomness the model uses comes from a copy of the generators' state.
     devices = sorted({tensor.get_device() for tensor in (x, *look.weights) if tensor.is_cuda})
@@ -88,8 +90,8 @@ def _borrowed(model: object) -> Iterator[None]:
 class _Look:
     """The checks, in their order, and what they found."""
 
-    def __init__(self, model: Callable[[Tensor], Tensor], batch_size: int):
-        self.model, self.batch_size = model, batch_size
+    def __init__(self, model: Callable[[Tensor], Tensor], batch_size: int, class_names: Sequence[str] | None, alphabetical: bool):
+        self.model, self.batch_size, self.class_names, self.alphabetical = model, batch_size, class_names, alphabetical
         self.findings: list[Finding] = []
         self.classes: int | None = None
         self.accuracy: float | None = None
@@ -166,6 +168,10 @@ class _Look:
         right = int((logits.argmax(1) == labels).sum())
         self.accuracy = right / len(x)
         self._judge_accuracy(right, len(x), classes)
+        said = name_findings(self.class_names, classes) if self.alphabetical and self.class_names is not None else []
+        guessing = any(finding.name == "wrong-labels-or-range" for finding in self.findings)
+        for name, severity, sentence in [*said, *prediction_findings(logits[~broken], labels[~broken], self.class_names, guessing)]:
+            self.found(name, severity, sentence)
         rows = logits[~broken].double()
         if len(rows) and bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-3).all()):
             self.found("probabilities", "warn", "The outputs are probabilities (between 0 and 1, summing to 1): gradients vanish where it is sure.")

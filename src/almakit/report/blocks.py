@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ..eval.threat import goal_name
 from .brackets import words
-from .labels import distance_name, distance_order, label_attacks
+from .numbers import SLACK, Value
 from .published import Published, published
-from .subjects import Subject
+from .subjects import Column, Subject, group_name, groups_of, labelled
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Row:
     success_8bit: float | None
     median_8bit: float | None
     paper: Published | None
+    minimal: bool  # false: works at a fixed radius, and has neither median nor optimality
+    robust: list[Value | None]  # robust accuracy at the block's radii; None where the attack says nothing about one
     over: str  # what success and median are over: images, or records (image and target)
     best: bool = False
     certified: tuple[str, str] = ("-", "-")  # "certified >=" and "gap", in words
@@ -52,57 +55,60 @@ def over(blocks: Sequence[Block]) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """The attacks on one model for one distance."""
+    """The attacks on one model for one distance and one goal."""
 
     model: str
     distance: str
+    goal: str  # empty: untargeted
     rows: list[Row]
+    radii: list[float] = field(default_factory=list)  # where robust accuracy is given
+    worst: list[Value | None] | None = None  # robust accuracy against all attacks together, where there are several
 
     @property
     def name(self) -> str:
-        return distance_name(self.distance).long
+        return group_name((self.distance, self.goal))
+
+    @property
+    def words(self) -> str:
+        """The goal as it follows the distance's name."""
+        return f", {goal_name(self.goal)}" if self.goal else ""
 
 
 def blocks(subjects: Sequence[Subject]) -> list[Block]:
-    """In the order of the page: subject by subject, the paper's distances first."""
-    found = []
+    """In the order of the page: subject by subject, the paper's distances first, targeted apart from untargeted."""
+    labels, found = labelled(subjects), []
     for subject in subjects:
-        labels = {
-            id(column): label.label
-            for column, label in zip(
-                subject.columns, label_attacks([column.info for column in subject.columns]), strict=True
-            )
-        }
-        for distance in distance_order([column.info.distance for column in subject.columns]):
-            rows = []
-            for column in subject.of_distance(distance):
-                part = column.numbers
-                rows.append(
-                    Row(
-                        labels[id(column)],
-                        column.info.text,
-                        part["images"],
-                        part["success_rate"]["value"],
-                        part["median_all"]["value"],
-                        part["median_all"]["low"],
-                        part["median_all"]["high"],
-                        part["median_attacked"]["value"],
-                        part["forwards"]["mean"],
-                        part["backwards"]["mean"],
-                        part["seconds"]["per_image"],
-                        part.get("optimality", {}).get("value"),
-                        part["success_rate_8bit"]["value"],
-                        part["median_all_8bit"]["value"],
-                        published(
-                            subject.runs[0].meta.get("model", ""), subject.runs[0].meta.get("data", ""), column.info
-                        ),
-                        part["over"],
-                        certified=words(part.get("certified")),
-                        certified_value=part.get("certified", {}).get("median_attacked"),
-                    )
-                )
-            found.append(Block(subject.name, distance, _with_best(rows)))
+        meta = subject.runs[0].meta
+        for group in groups_of([subject]):
+            radii = subject.radii.get(group[0], [])
+            rows = [
+                _row(column, radii, labels[id(column)].label, published(meta.get("model", ""), meta.get("data", ""), column.info))
+                for column in subject.of_group(group)
+            ]
+            worst = [_known(row) for row in subject.worst_case(group)] if len(rows) > 1 else None
+            found.append(Block(subject.name, *group, _with_best(rows), radii, worst))
     return found
+
+
+def _row(column: Column, radii: Sequence[float], label: str, paper: Published | None) -> Row:
+    part = column.numbers
+    return Row(
+        label, column.info.text, part["images"], part["success_rate"]["value"], part["median_all"]["value"], part["median_all"]["low"],
+        part["median_all"]["high"], part["median_attacked"]["value"], part["forwards"]["mean"], part["backwards"]["mean"],
+        part["seconds"]["per_image"], part.get("optimality", {}).get("value"), part["success_rate_8bit"]["value"],
+        part["median_all_8bit"]["value"], paper, part["minimal"], [_at(column, epsilon) for epsilon in radii], part["over"],
+        certified=words(part.get("certified")), certified_value=part.get("certified", {}).get("median_attacked"),
+    )  # fmt: skip
+
+
+def _at(column: Column, epsilon: float) -> Value | None:
+    """Robust accuracy at a radius; of an attack at a fixed one only there."""
+    near = [row for row in column.numbers["robust_accuracy"] if abs(row["epsilon"] - epsilon) <= SLACK * epsilon * (not column.info.minimal)]
+    return _known(near[0]) if near else None
+
+
+def _known(row: Value) -> Value | None:
+    return None if row["value"] is None else {key: row[key] for key in ("value", "low", "high")}
 
 
 def _with_best(rows: list[Row]) -> list[Row]:
@@ -112,3 +118,8 @@ def _with_best(rows: list[Row]) -> list[Row]:
     return [
         Row(**{**vars(row), "best": len(rows) > 1 and row.median is not None and row.median <= best}) for row in rows
     ]
+
+
+def most_radii(blocks: Sequence[Block]) -> int:
+    """How many columns robust accuracy takes."""
+    return max((len(block.radii) for block in blocks), default=0)

@@ -89,7 +89,7 @@ def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
         for distance in distance_order(list({column.info.distance for column in subject.columns})):
             radii, columns = (
                 certified_of(subject, distance),
-                [column for column in subject.of_distance(distance) if not column.info.targeted],
+                [column for column in subject.columns if column.info.distance == distance and not column.info.targeted],
             )
             if not radii or not columns:
                 continue
@@ -108,6 +108,8 @@ def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
             robust: dict[float, float] = {}
             for column in columns:
                 for row in column.numbers["robust_accuracy"]:
+                    if row["value"] is None:
+                        continue
                     robust[row["epsilon"]] = min(row["value"], robust.get(row["epsilon"], 1.0))
             made.append({
                 "model": subject.name, "distance": distance_name(distance).label, "images": len(pairs), "share": _plain(median(shares)),

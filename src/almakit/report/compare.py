@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
-from .labels import label_attacks
+from ..eval.threat import goal_name, sentence, threat_of
 from .numbers import Array, Bootstrap, mean, median, percentiles
-from .subjects import Column, Subject, load
+from .subjects import Column, Subject, labelled, load
 from .tables import number, percent, text_table
 
 NOTE = (
@@ -75,43 +75,106 @@ class Paired:
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Side:
+    """What one of the two runs is, for the head of a comparison."""
+
+    folder: str
+    model: str
+    weights: str | None
+    data: str
+    images: int
+    goal: str
+    threat_model: str
+    versions: str
+
+    def __str__(self) -> str:
+        weights = f" (weights {self.weights[:12]})" if self.weights else ""
+        return f"{self.folder}: {self.model}{weights} on {self.data}, {self.images} images; {self.threat_model}; {self.versions}"
+
+
+def side(subject: Subject) -> Side:
+    """The one run of a subject."""
+    run, summary = subject.runs[0], subject.summaries[0]
+    environment = summary.get("environment") or {}
+    versions = f"almakit {environment.get('almakit', '?')}, torch {environment.get('torch', '?')}"
+    data, weights = str(run.meta.get("data") or run.spec.data), run.meta.get("weights_sha256")
+    return Side(str(run.folder), str(run.meta.get("model") or run.spec.model), weights, data, len(subject.images),
+                goal_name(run.spec.targets or ""), sentence(threat_of(run.spec)), versions)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs and the attacks that were paired."""
+
+    before: Side
+    after: Side
+    pairs: list[Paired]
+
+
 def compare(
-    first: str | Path, second: str | Path, pairs: Sequence[tuple[str, str]] = (), seed: int = 0
-) -> list[Paired]:
-    """Every attack that both runs hold (by its text, or as ``pairs`` of texts say), paired by the images' hashes."""
-    one, two = _single(first), _single(second)
-    matched = _match(one, two, pairs)
+    first: str | Path, second: str | Path, pairs: Sequence[tuple[str, str]] = (), seed: int = 0,
+    across: Sequence[str] = (), canonical: Callable[[str], str | None] = lambda text: text,
+) -> Comparison:  # fmt: skip
+    """Every attack that both runs hold (by its text, or as ``pairs`` of texts say), paired by the images' hashes.
+
+    Runs on different models or with different goals are refused unless ``across`` holds "models" or "goals": their numbers answer different
+    questions. ``canonical`` writes an attack's text as runs store it.
+    """
+    one, two = load([first])[0], load([second])[0]
+    before, after = side(one), side(two)
+    if "models" not in across and (before.weights or before.model) != (after.weights or after.model):
+        raise BadInput(f"the runs attack different models: {before}; {after}. To compare models, give --across models.")
+    if "goals" not in across and before.goal != after.goal:
+        raise BadInput(f"the runs have different goals: {first} is {before.goal}, {second} is {after.goal}. To compare goals, give --across goals.")
+    matched = _match(one, two, pairs, canonical)
     places = {info.sha256: info.index for info in two.images}
     shared = [(info.index, places[info.sha256], info.id) for info in one.images if info.sha256 in places]
     if not shared:
         raise BadInput(
             f"{first} and {second} have no image in common (images are matched by their contents); compare runs on the same data."
         )
-    labels = {
-        id(column): label.label
-        for column, label in zip(one.columns, label_attacks([c.info for c in one.columns]), strict=True)
-    }
-    return [_pair(before, after, labels[id(before)], shared, seed) for before, after in matched]
+    labels = labelled([one])
+    if "goals" not in across:
+        _same_targets(matched, shared)
+    return Comparison(before, after, [_pair(left, right, labels[id(left)].label, shared, seed) for left, right in matched])
 
 
-def _single(folder: str | Path) -> Subject:
-    return load([folder])[0]
+def _same_targets(matched: Sequence[tuple[Column, Column]], shared: Sequence[tuple[int, int, str]]) -> None:
+    for before, after in matched:
+        if before.many_targets:
+            continue  # the nearest of all targets may well be another
+        for i, j, name in shared:
+            if i in before.rows and j in after.rows and before.rows[i].target != after.rows[j].target:
+                raise BadInput(f"the runs aim at different classes (image {name}: {before.rows[i].target} and {after.rows[j].target}); "
+                               "to compare them all the same, give --across goals.")  # fmt: skip
 
 
-def _match(one: Subject, two: Subject, pairs: Sequence[tuple[str, str]]) -> list[tuple[Column, Column]]:
+def _match(
+    one: Subject, two: Subject, pairs: Sequence[tuple[str, str]], canonical: Callable[[str], str | None]
+) -> list[tuple[Column, Column]]:
     here, there = ({column.info.text: column for column in subject.columns} for subject in (one, two))
-    for pair in pairs:
-        for text, known, place in zip(pair, (here, there), ("first", "second"), strict=True):
-            if text not in known:
-                raise BadInput(f"the {place} run has no attack {text!r}; it has {', '.join(known) or 'none'}.")
-    wanted = list(pairs) or [(text, text) for text in here if text in there]
+    wanted = [(_known(left, here, "first", canonical), _known(right, there, "second", canonical)) for left, right in pairs]
+    wanted = wanted or [(text, text) for text in here if text in there]
     if not wanted:
         raise BadInput("the two runs have no attack in common; name which to compare with --pair \"text in the first=>text in the second\". "
                        f"The first has {', '.join(here) or 'none'}; the second {', '.join(there) or 'none'}.")  # fmt: skip
     for left, right in wanted:
         if here[left].info.distance != there[right].info.distance:
             raise BadInput(f"{left} and {right} minimise different distances; choose attacks of the same distance.")
+        if here[left].reach != there[right].reach:
+            raise BadInput(f"{left} and {right} do not look equally far: one works at a fixed radius that is not the other's; "
+                           "choose two that look for the smallest change, or two of the same radius.")  # fmt: skip
     return [(here[left], there[right]) for left, right in wanted]
+
+
+def _known(text: str, known: Mapping[str, Column], place: str, canonical: Callable[[str], str | None]) -> str:
+    """The stored text of the attack that ``text`` writes, as it was typed at ``almakit run`` or as it is stored."""
+    written = canonical(text)
+    for stored in known:
+        if text == stored or (written is not None and written in (stored, canonical(stored))):
+            return stored
+    raise BadInput(f"the {place} run has no attack {text!r}; it has {', '.join(known) or 'none'}.")
 
 
 def _pair(before: Column, after: Column, label: str, shared: Sequence[tuple[int, int, str]], seed: int) -> Paired:
@@ -120,17 +183,21 @@ def _pair(before: Column, after: Column, label: str, shared: Sequence[tuple[int,
         raise BadInput(f"no image was attacked by {before.info.text} in both runs yet; let them go on first.")
     x = np.array([one.proven for one, _, _ in both], dtype=np.float64)
     y = np.array([two.proven for _, two, _ in both], dtype=np.float64)
+    fixed = math.isfinite(before.reach)
+    if fixed:  # at a fixed radius an image is broken or not: how far inside says nothing
+        x, y = (np.where(np.isfinite(values) & (values > 0), before.reach, values) for values in (x, y))
     with np.errstate(invalid="ignore"):
         tie = (x == y) | (np.abs(x - y) <= TIE * np.maximum(x, y))
     win, loss = ~tie & (y < x), ~tie & (y > x)
     changed = [Changed(name, float(x[k]), float(y[k])) for k, (_, _, name) in enumerate(both) if not tie[k]]
     changed.sort(key=lambda one: (-one.ratio, one.id))
     found = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
-    ratio, interval = ratio_of_medians(x, y, seed)
+    ratio, interval = (math.nan, (math.nan, math.nan)) if fixed else ratio_of_medians(x, y, seed)
+    middle = (math.nan, math.nan) if fixed else (median(x), median(y))
     text = before.info.text if before.info.text == after.info.text else f"{before.info.text} -> {after.info.text}"
     return Paired(
         text, label, before.info.distance, len(both), (mean(np.isfinite(x).astype(np.float64)), mean(np.isfinite(y).astype(np.float64))),
-        (median(x), median(y)), ratio, interval, float(np.exp(np.mean(np.log(y[found] / x[found])))) if found.any() else math.nan,
+        middle, ratio, interval, float(np.exp(np.mean(np.log(y[found] / x[found])))) if found.any() and not fixed else math.nan,
         int(win.sum()), int(loss.sum()), int(tie.sum()), changed,
     )  # fmt: skip
 
@@ -156,8 +223,9 @@ def _ratio(before: float, after: float) -> float:
     return math.inf if before == 0 else after / before
 
 
-def table(found: Sequence[Paired], show: int = 10) -> str:
-    """The comparison for a terminal."""
+def table(comparison: Comparison, show: int = 10) -> str:
+    """The comparison for a terminal, headed by what is compared."""
+    found = comparison.pairs
     header = (
         "attack",
         "images",
@@ -171,9 +239,9 @@ def table(found: Sequence[Paired], show: int = 10) -> str:
         "larger",
         "equal",
     )
-    rows = [(one.attack, one.images, *map(percent, one.success), *map(number, one.median), number(one.ratio),
-             f"{number(one.interval[0])} to {number(one.interval[1])}", one.wins, one.losses, one.ties) for one in found]  # fmt: skip
-    lines = [text_table(header, rows), "", NOTE]
+    rows = [(one.attack, one.images, *map(percent, one.success), *map(_figure, one.median), _figure(one.ratio),
+             " to ".join(map(_figure, one.interval)), one.wins, one.losses, one.ties) for one in found]  # fmt: skip
+    lines = [f"before  {comparison.before}", f"after   {comparison.after}", "", text_table(header, rows), "", NOTE]
     for one in found:
         if one.changed and show:
             worst = one.changed[:show]
@@ -186,6 +254,11 @@ def table(found: Sequence[Paired], show: int = 10) -> str:
                 )
             )
     return "\n".join(lines)
+
+
+def _figure(value: float) -> str:
+    """A dash where there is none: an attack at a fixed radius has no median."""
+    return "-" if math.isnan(value) else number(value)
 
 
 def _plain(value: float) -> float | None:

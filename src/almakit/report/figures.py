@@ -14,9 +14,9 @@ from ..errors import Unavailable
 from ..eval.chunkfiles import write_bytes
 from . import palette, pictures
 from .brackets import certified_of
-from .labels import DISTANCES, AttackLabel, distance_name, distance_order, label_attacks
+from .labels import DISTANCES, AttackLabel, distance_name
 from .numbers import Array
-from .subjects import Column, Subject
+from .subjects import Column, Subject, groups_of, labelled
 
 POINTS = 3000  # a curve of more images is drawn through this many of them
 STYLE = {
@@ -53,26 +53,21 @@ def _mathematical(distance: str) -> str:
 
 
 def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
-    """``curves.*``: one row per distance, one column per model; solid the large budget, dotted the small one, one colour per method."""
+    """``curves.*``: one row per distance and goal, one column per model; solid the large budget, dotted the small one, one colour per method."""
     pyplot = plotting()
-    infos = [column.info for subject in subjects for column in subject.columns]
-    names = label_attacks(infos)
-    labels = {
-        id(column): name
-        for column, name in zip([column for subject in subjects for column in subject.columns], names, strict=True)
-    }
-    methods = list(dict.fromkeys(name.method for name in names))
-    rows = distance_order([info.distance for info in infos]) or [""]
+    labels = labelled(subjects)
+    methods = list(dict.fromkeys(name.method for name in labels.values()))
+    rows = groups_of(subjects) or [("", "")]
     with pyplot.rc_context(STYLE):
         size = (
             PANEL[0] * len(subjects),
-            PANEL[1] * len(rows) + 0.14 * math.ceil(len(names) / (2 * len(subjects))) + 0.3,
+            PANEL[1] * len(rows) + 0.14 * math.ceil(len(labels) / (2 * len(subjects))) + 0.3,
         )
         figure, panels = pyplot.subplots(len(rows), len(subjects), figsize=size, squeeze=False, layout="constrained")
         handles: dict[str, Any] = {}
-        for row, distance in enumerate(rows):
+        for row, group in enumerate(rows):
             for place, subject in enumerate(subjects):
-                _panel(panels[row][place], subject, distance, labels, methods, handles, first=place == 0, top=row == 0)
+                _panel(panels[row][place], subject, group, labels, methods, handles, first=place == 0, top=row == 0)
         if handles:
             across = min(math.ceil(len(handles) / 2), 3 * len(subjects))
             figure.legend(handles.values(), map(literal, handles), loc="outside lower center", ncols=across)
@@ -81,23 +76,27 @@ def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = (
     return written
 
 
-def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, AttackLabel], methods: list[str], handles: dict[str, Any],
+def _panel(panel: Any, subject: Subject, group: tuple[str, str], labels: dict[int, AttackLabel], methods: list[str], handles: dict[str, Any],
            first: bool, top: bool) -> None:  # fmt: skip
-    columns = subject.of_distance(distance)
+    columns, (distance, goal) = subject.of_group(group), group
     found = {
         id(column): np.sort(values[~np.isnan(values)])
         for column in columns
         for values in [column.distances]
     }
-    edge = extent(list(found.values()))
+    minimal = [found[id(column)] for column in columns if column.info.minimal]
+    edge = extent(minimal, [column.reach for column in columns if not column.info.minimal])
     for column in columns:
         label = labels[id(column)]
         colour, mark = palette.slot(methods.index(label.method))
-        xs, ys = steps(found[id(column)], min(edge, column.reach))
+        if not column.info.minimal:
+            handles.setdefault(label.label, _marker(panel, column, palette.SERIES_LIGHT[colour], MARKS[mark] or "o"))
+            continue
+        xs, ys = steps(found[id(column)], edge)
         (line,) = panel.plot(xs, ys, color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash], drawstyle="steps-post",
                              marker=MARKS[mark], markersize=3, markevery=0.12)  # fmt: skip
         handles.setdefault(label.label, line)
-    certified = _certified(subject, distance)
+    certified = None if goal else _certified(subject, distance)
     if certified is not None and columns:
         best = np.sort(np.fmin.reduce([column.distances for column in columns]))
         xs = np.unique(np.concatenate([steps(part, edge)[0] for part in (certified, best)]))
@@ -109,11 +108,19 @@ def _panel(panel: Any, subject: Subject, distance: str, labels: dict[int, Attack
     panel.set_ylim(0, 100)
     panel.set_xlabel(f"{_mathematical(distance)} perturbation $\\epsilon$" if distance else "")
     if first:
-        panel.set_ylabel("robust accuracy (%)")
+        panel.set_ylabel(f"targets not reached (%)\n{literal(goal)}" if goal else "robust accuracy (%)")
     if top:
         panel.set_title(literal(subject.name))
     if not any(len(values) for values in found.values()):
         panel.text(0.5, 0.5, "nothing yet", ha="center", transform=panel.transAxes)
+
+
+def _marker(panel: Any, column: Column, colour: str, mark: str) -> Any:
+    """An attack at a fixed radius: robust accuracy there with its interval, no curve."""
+    (row,) = column.numbers["robust_accuracy"]
+    value, low, high = (100 * (math.nan if row[key] is None else row[key]) for key in ("value", "low", "high"))
+    return panel.errorbar([row["epsilon"]], [value], yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]], color=colour, marker=mark, markersize=4,
+                          linestyle="none", capsize=2, linewidth=1.0)  # fmt: skip
 
 
 def _certified(subject: Subject, distance: str) -> Array | None:
@@ -122,15 +129,11 @@ def _certified(subject: Subject, distance: str) -> Array | None:
     return np.sort(np.array([radii[image.index] for image in subject.images])) if radii.keys() >= {image.index for image in subject.images} else None
 
 
-def extent(sorted_distances: Sequence[Array]) -> float:
-    """Where the horizontal axis ends: a little after the attack that needs least is through, or 1 where nothing was found."""
-    ends = [
-        float(np.quantile(finite, 0.995))
-        for values in sorted_distances
-        if len(finite := values[np.isfinite(values) & (values > 0)])
-    ]
+def extent(sorted_distances: Sequence[Array], radii: Sequence[float] = ()) -> float:
+    """Where the horizontal axis ends: after the last image of every attack that looks for the smallest change, and after every fixed radius."""
     furthest = [float(finite.max()) for values in sorted_distances if len(finite := values[np.isfinite(values)])]
-    return min(1.35 * min(ends), 1.02 * max(furthest)) if ends else 1.0
+    end = max([*furthest, *radii], default=0.0)
+    return 1.02 * end if end > 0 else 1.0
 
 
 def steps(distances: Array, edge: float) -> tuple[Array, Array]:
@@ -159,12 +162,7 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
     if not columns or not places:
         return None
     clean = pictures.originals(subject, places)
-    names = {
-        id(column): label
-        for column, label in zip(
-            subject.columns, label_attacks([column.info for column in subject.columns]), strict=True
-        )
-    }
+    names = labelled(subjects)
     with pyplot.rc_context(STYLE):
         sheet = _Sheet(pyplot, len(places), 1 + 2 * len(columns))
         for row, place in enumerate(places):
@@ -210,7 +208,9 @@ class _Sheet:
 def _leading(subject: Subject) -> list[Column]:
     """One attack per method and distance, the one with the largest budget."""
     best: dict[tuple[str, str], tuple[float, Column]] = {}
-    for column, label in zip(subject.columns, label_attacks([column.info for column in subject.columns]), strict=True):
+    names = labelled([subject])
+    for column in subject.columns:
+        label = names[id(column)]
         key = (label.method, column.info.distance)
         if key not in best or label.spend > best[key][0]:
             best[key] = (label.spend, column)

@@ -7,15 +7,20 @@ import io
 from collections.abc import Sequence
 
 from ..eval.records import plain_cell
-from .blocks import Block, Row, over
-from .labels import distance_name
+from ..eval.threat import goal_name
+from .blocks import Block, Row, most_radii, over
+from .labels import distance_name, radius
+from .numbers import Value
 from .tex import escape
 
 INFINITE = "–"
 CSV_HEADER = (
-    "model", "distance", "attack", "text", "images", "success_rate", "median", "median_low", "median_high", "median_attacked",
+    "model", "distance", "goal", "attack", "text", "images", "success_rate", "median", "median_low", "median_high", "median_attacked",
     "forwards", "backwards", "seconds_per_image", "optimality", "success_rate_8bit", "median_8bit", "paper_success_rate", "paper_median",
 )  # fmt: skip
+TOGETHER = "all attacks"
+ROBUST_CSV = ("epsilon_{}", "robust_accuracy_{}", "robust_accuracy_{}_low", "robust_accuracy_{}_high")
+"""Columns for the first radius of a row's distance, the second and so on."""
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -65,7 +70,8 @@ def markdown(blocks: Sequence[Block]) -> str:
         "Optimality %",
         "8 bits %",
     ]
-    head += ["Paper: success %", "Paper: median"] if papers else []
+    many = most_radii(blocks)
+    head += ["Robust accuracy % (ε)"] * many + (["Paper: success %", "Paper: median"] if papers else [])
     lines: list[str] = []
     for model in dict.fromkeys(block.model for block in blocks):
         lines += [f"### {_md(model)}", "", "| " + " | ".join(head) + " |", "|:--|:--|" + "--:|" * (len(head) - 2)]
@@ -76,7 +82,7 @@ def markdown(blocks: Sequence[Block]) -> str:
                 text, half = with_error(row)
                 middle = f"{text} ± {half}" if half else text
                 cells = [
-                    _md(distance_name(block.distance).label) if place == 0 else "",
+                    _md(distance_name(block.distance).label + block.words) if place == 0 else "",
                     _md(row.label),
                     _percent(row.success),
                 ]
@@ -87,13 +93,32 @@ def markdown(blocks: Sequence[Block]) -> str:
                     figure(row.seconds, 3),
                 ]
                 cells += [_percent(row.optimality), _percent(row.success_8bit)]
+                cells += _robust(block, row.robust, many)
                 if papers:
                     cells += [_percent(row.paper.success), figure(row.paper.median)] if row.paper else ["", ""]
                 lines.append("| " + " | ".join(cells) + " |")
+            if block.worst is not None and block.radii:
+                cells = ["", TOGETHER, *[""] * 7, *_robust(block, block.worst, many), *([""] * 2 if papers else [])]
+                lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     lines.append(f"Median over all {over(blocks)} ± the larger side of its 95 % bootstrap interval; bold: the smallest of its block; "
-                 "–: nothing found for half of the images or more.")  # fmt: skip
+                 "–: nothing found for half of the images or more, or not defined. "
+                 f"Robust accuracy within ε with the larger side of its interval; {TOGETHER}: the share that resists every attack of its block.")  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _robust(block: Block, values: Sequence[Value | None], many: int) -> list[str]:
+    """Robust accuracy at the block's radii, each with its radius, filled up to as many cells as the table has for it."""
+    cells = [
+        INFINITE if value is None else f"{_percent(value['value'])} ± {_side(value)} ({radius(epsilon, block.distance)})"
+        for epsilon, value in zip(block.radii, values, strict=True)
+    ]
+    return cells + [""] * (many - len(cells))
+
+
+def _side(value: Value) -> str:
+    middle, low, high = (100 * (value[key] or 0.0) for key in ("value", "low", "high"))
+    return f"{max(high - middle, middle - low):.1f}"
 
 
 def _md(text: str) -> str:
@@ -106,18 +131,34 @@ def comma_separated(blocks: Sequence[Block]) -> str:
     """One row per model and attack, numbers in full; an empty distance is infinite."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_HEADER)
+    many = most_radii(blocks)
+    writer.writerow([*CSV_HEADER, *(name.format(place + 1) for place in range(many) for name in ROBUST_CSV)])
     for block in blocks:
         for row in block.rows:
             numbers = (
                 row.success, row.median, row.low, row.high, row.median_attacked, row.forwards, row.backwards, row.seconds, row.optimality,
                 row.success_8bit, row.median_8bit, *((row.paper.success, row.paper.median) if row.paper else (None, None)),
             )  # fmt: skip
-            texts = (block.model, block.distance, row.label, row.text)
+            texts = (block.model, block.distance, goal_name(block.goal), row.label, row.text)
             writer.writerow(
-                [*map(plain_cell, texts), row.images, *("" if value is None else repr(float(value)) for value in numbers)]
+                [*map(plain_cell, texts), row.images, *map(_cell, numbers), *_robust_csv(block, row.robust, many)]
             )
+        if block.worst is not None and block.radii:
+            texts = (block.model, block.distance, goal_name(block.goal), TOGETHER, "")
+            empty = [""] * (len(CSV_HEADER) - len(texts))
+            writer.writerow([*map(plain_cell, texts), *empty, *_robust_csv(block, block.worst, many)])
     return out.getvalue()
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else repr(float(value))
+
+
+def _robust_csv(block: Block, values: Sequence[Value | None], many: int) -> list[str]:
+    cells = []
+    for epsilon, value in zip(block.radii, values, strict=True):
+        cells += [repr(float(epsilon)), *(["", "", ""] if value is None else [_cell(value[key]) for key in ("value", "low", "high")])]
+    return cells + [""] * (len(ROBUST_CSV) * many - len(cells))
 
 
 def latex(blocks: Sequence[Block]) -> str:
@@ -126,32 +167,43 @@ def latex(blocks: Sequence[Block]) -> str:
     lines = [r"% needs \usepackage{booktabs}"]
     for model in dict.fromkeys(block.model for block in blocks):
         mine = [block for block in blocks if block.model == model]
+        many = most_radii(mine)
         lines += [
             r"\begin{table}",
             r"    \centering",
-            r"    \begin{tabular}{llrrrrr" + ("rr" if papers else "") + "}",
+            r"    \begin{tabular}{llrrrrr" + "r" * many + ("rr" if papers else "") + "}",
             r"    \toprule",
         ]
         head = ["Distance", "Attack", r"ASR (\%)", "Median", "Forwards / Backwards", "s / image", r"Optimality (\%)"]
+        head += [r"Robust acc. (\%, $\epsilon$)"] * many
         lines += ["    " + " & ".join(head + ([r"Paper: ASR (\%)", "Paper: median"] if papers else [])) + r" \\"]
         for block in mine:
             lines.append(r"    \midrule")
             for place, row in enumerate(block.rows):
                 cells = [
-                    distance_name(block.distance).tex if place == 0 else "",
+                    distance_name(block.distance).tex + escape(block.words) if place == 0 else "",
                     escape(row.label),
                     _tex(_percent(row.success)),
                     _tex_median(row),
                 ]
                 cells += [_tex(_passes(row)), _tex(figure(row.seconds, 3)), _tex(_percent(row.optimality))]
+                cells += map(_tex_robust, _robust(block, row.robust, many))
                 if papers:
                     cells += (
                         [_tex(_percent(row.paper.success)), _tex(figure(row.paper.median))] if row.paper else ["", ""]
                     )
                 lines.append("    " + " & ".join(cells) + r" \\")
+            if block.worst is not None and block.radii:
+                cells = ["", TOGETHER, *[""] * 5, *map(_tex_robust, _robust(block, block.worst, many)), *([""] * 2 if papers else [])]
+                lines.append("    " + " & ".join(cells) + r" \\")
         caption = f"Attacks on {escape(model)}. Median over all {over(mine)} with the larger side of its 95\\,\\% bootstrap interval."
         lines += [r"    \bottomrule", r"    \end{tabular}", rf"    \caption{{{caption}}}", r"\end{table}", ""]
     return "\n".join(lines)
+
+
+def _tex_robust(cell: str) -> str:
+    value, _, at = cell.partition(" (")
+    return _tex(cell) if not at else f"${value.replace('±', chr(92) + 'pm')}$ (${at.removesuffix(')')}$)"
 
 
 def _tex_median(row: Row) -> str:

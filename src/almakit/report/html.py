@@ -16,11 +16,12 @@ from ..errors import Unavailable
 from ..eval.failures import writable
 from ..version import VERSION
 from . import palette, payload
-from .blocks import blocks
+from .blocks import Block, blocks, most_radii
 from .brackets import sections
-from .labels import distance_name, distance_order
+from .classes import portraits
+from .labels import distance_name, radius
 from .payload import USUAL, Limits
-from .subjects import Subject
+from .subjects import Subject, group_name, groups_of
 from .trust import checks, count, facts
 
 SCRIPTS = ("core", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail", "watch")
@@ -41,8 +42,8 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
     data = payload.build(subjects, limits) | {
         "watch": None if watch is None else {"version": watch.version, "seconds": watch.seconds, "complete": complete}
     }
-    groups = [(subject.name, blocks([subject])) for subject in subjects]
-    tables = [block for _, group in groups for block in group]
+    tables = blocks(subjects)
+    groups = [(subject.name, [block for block in tables if block.model == subject.name]) for subject in subjects]
     return writable(
         _template().render(
             title=_title(subjects),
@@ -51,13 +52,16 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
             css=_css(),
             scripts=_scripts(),
             data=embedded(data),
-            subjects=[_subject(subject) for subject in subjects],
+            subjects=[_subject(subject, mine) for subject, (_, mine) in zip(subjects, groups, strict=True)],
             groups=groups,
             with_paper=any(row.paper for block in tables for row in block.rows),
             with_certified=any(row.certified != ("-", "-") for block in tables for row in block.rows),
             brackets=sections(subjects),
             unfinished=not complete,
-            distances=_distances(subjects),
+            curve_groups=data["groups"],
+            radii=most_radii(tables),
+            standing=_standing(subjects),
+            classes=[(subject.name, mine) for subject, mine in zip(subjects, portraits(subjects), strict=True)],
             many_targets=any(column.many_targets for subject in subjects for column in subject.columns),
             fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
             traces=bool(data["traces"]),
@@ -79,12 +83,18 @@ def _title(subjects: Sequence[Subject]) -> str:
     return ", ".join(dict.fromkeys(subject.name for subject in subjects))
 
 
-def _distances(subjects: Sequence[Subject]) -> list[dict[str, str]]:
-    keys = distance_order(list({column.info.distance for subject in subjects for column in subject.columns}))
-    return [{"key": key, "label": distance_name(key).label, "long": distance_name(key).long} for key in keys]
+def _standing(subjects: Sequence[Subject]) -> dict[str, Any]:
+    """Model x radius: robust accuracy against all attacks of each block."""
+    heads = [(group, epsilon) for group in groups_of(subjects) for epsilon in subjects[0].radii[group[0]]]
+    rows = []
+    for subject in subjects:
+        worst = {(group, row["epsilon"]): row for group in groups_of([subject]) for row in subject.worst_case(group) if row["value"] is not None}
+        rows.append({"name": subject.name, "cells": [subject.summaries[0]["clean_accuracy"], *(worst.get(head) for head in heads)]})
+    names = [f"{group_name(group, long=False)} ≤ {radius(epsilon, group[0])}" for group, epsilon in heads]
+    return {"columns": names, "rows": rows}
 
 
-def _subject(subject: Subject) -> dict[str, Any]:
+def _subject(subject: Subject, tables: Sequence[Block]) -> dict[str, Any]:
     counts, clean = count(subject), subject.summaries[0]["clean_accuracy"]
     confirmed = counts.claims - counts.refuted
     return {
@@ -100,18 +110,18 @@ def _subject(subject: Subject) -> dict[str, Any]:
         "survivors": counts.survivors / confirmed if confirmed else None,
         "complete": subject.complete,
         "spec": [(run.folder.name, run.spec.to_toml()) for run in subject.runs],
-        "smallest": _smallest(subject),
+        "smallest": _smallest(tables),
     }
 
 
-def _smallest(subject: Subject) -> list[dict[str, Any]]:
-    """The smallest median of each distance, for the head of the page."""
+def _smallest(tables: Sequence[Block]) -> list[dict[str, Any]]:
+    """The smallest median of each block, for the head of the page."""
     found = []
-    for block in blocks([subject]):
+    for block in tables:
         known = [(row.median, row.label) for row in block.rows if row.median is not None]
         if known:
             value, label = min(known)
-            found.append({"distance": distance_name(block.distance).label, "value": value, "label": label})
+            found.append({"distance": distance_name(block.distance).label + block.words, "value": value, "label": label})
     return found
 
 
@@ -137,6 +147,7 @@ def _template() -> Any:
         "count": shown_count,
         "brief": shown_brief,
         "plain": shown_plain,
+        "radius": radius,
     }
     return environment.get_template("page.html.j2")
 

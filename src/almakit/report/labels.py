@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..eval.records import AttackInfo
+from ..eval.threat import Threat, appended
 from .palette import dash
 
 BUDGET = ("steps", "searches")
@@ -76,12 +77,25 @@ class AttackLabel:
 
 
 def extras(info: AttackInfo) -> str:
-    """The settings in the attack's text that are neither distance nor budget, e.g. ``alpha=0.9``."""
+    """The settings in the attack's text that are neither distance, budget nor fixed radius, e.g. ``alpha=0.9``."""
     _, bracket, inside = info.text.partition("(")
     if not bracket:
         return ""
+    said = ("distance", *BUDGET) if info.minimal else ("distance", "epsilon", *BUDGET)
     parts = [part.strip() for part in _split(inside.rsplit(")", 1)[0])]
-    return ", ".join(part for part in parts if part.partition("=")[0].strip() not in ("distance", *BUDGET) and part)
+    return ", ".join(part for part in parts if part.partition("=")[0].strip() not in said and part)
+
+
+def radius(epsilon: float, distance: str) -> str:
+    """A radius as people write it: 8/255 for l-infinity, a short number otherwise."""
+    whole = round(255 * epsilon)
+    return f"{whole}/255" if distance == "linf" and whole and abs(255 * epsilon - whole) < 1e-4 and whole % 51 else f"{epsilon:.6g}"
+
+
+def _at(info: AttackInfo) -> str:
+    """``, ε = 8/255`` for an attack at a fixed radius that it names."""
+    own = info.settings.get("epsilon")
+    return "" if info.minimal or not isinstance(own, (int, float)) else f", ε = {radius(own, info.distance)}"
 
 
 def _split(text: str) -> list[str]:
@@ -110,23 +124,27 @@ def spend(info: AttackInfo) -> float:
     )
 
 
-def label_attacks(infos: Sequence[AttackInfo]) -> list[AttackLabel]:
-    """Labels for attacks shown together. Attacks alike up to their budget share a method, its largest budget is solid, its smallest dotted."""
-    methods = [_method(info) for info in infos]
+def label_attacks(infos: Sequence[AttackInfo], threats: Sequence[Threat] = ()) -> list[AttackLabel]:
+    """Labels for attacks shown together. Attacks alike up to their budget share a method, its largest budget is solid, its smallest dotted.
+
+    ``threats`` are the threat models of their runs: what is unusual in one, or not the same in all, is part of the label.
+    """
+    more_words = appended(threats) if threats else [", targeted" if info.targeted else "" for info in infos]
+    methods = [_method(info) + words for info, words in zip(infos, more_words, strict=True)]
     budgets: dict[tuple[str, str], list[float]] = {}
     for info, method in zip(infos, methods, strict=True):
         known = budgets.setdefault((method, info.distance), [])
         if spend(info) not in known:
             known.append(spend(info))
     out = []
-    for info, method in zip(infos, methods, strict=True):
+    for info, method, words in zip(infos, methods, more_words, strict=True):
         ranked = sorted(budgets[method, info.distance], reverse=True)
         more, size = extras(info), budget(info)
-        label = " ".join(part for part in (info.title, size, f"({more})" if more else "") if part)
+        label = " ".join(part for part in (info.title, size, f"({more})" if more else "") if part) + _at(info) + words
         out.append(AttackLabel(label, method, spend(info), dash(ranked.index(spend(info)), len(ranked))))
     return out
 
 
 def _method(info: AttackInfo) -> str:
     more = extras(info)
-    return f"{info.title} ({more})" if more else info.title
+    return (f"{info.title} ({more})" if more else info.title) + _at(info)

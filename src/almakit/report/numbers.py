@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,40 +45,38 @@ SLACK = 1e-5
 
 
 def robust(distances: Array, epsilon: float, reach: float = math.inf) -> Array:
-    """(N,) 1 where no adversarial image is known within ``epsilon``: d > epsilon. ``reach``: the radius the attack looked in, see ``reach_of``.
+    """(N,) 1 where no adversarial image is known within ``epsilon``: d > epsilon. ``reach``: the radius of an attack at a fixed epsilon.
 
-    Beyond its radius an attack knows nothing (NaN); at the radius every success counts, also one that rounding put a little outside.
+    Such an attack speaks of its own radius only, where every success counts, also one that rounding put a little outside: NaN elsewhere.
     """
-    if epsilon > reach * (1 + SLACK):
+    if math.isinf(reach):
+        return (distances > epsilon).astype(np.float64)
+    if abs(epsilon - reach) > SLACK * reach:
         return np.full(len(distances), np.nan)
-    return (distances > epsilon if epsilon < reach else ~np.isfinite(distances)).astype(np.float64)
+    return (~np.isfinite(distances)).astype(np.float64)
 
 
-def reach_of(minimal: bool, settings: dict[str, Any], distances: Array) -> float:
-    """Up to which radius an attack's results speak of robust accuracy: everywhere where it looks for the smallest change, else its epsilon.
+def worst_distances(found: Sequence[Array], reaches: Sequence[float]) -> Array:
+    """(N,) the radius from which on some attack is known to break each image; ``found``: (N,) for each attack, NaN where it has not been there yet.
 
-    Of several attacks in one the largest; where an attack does not say its radius, it reaches as far as what it found.
+    What an attack at a fixed epsilon breaks counts from its epsilon on (up to rounding): below it the attack was not asked.
     """
-    if minimal:
-        return math.inf
-    given = list(_epsilons(settings))
-    return max(given) if given else float(max(distances[np.isfinite(distances)], default=0.0))
+    known = [
+        values if math.isinf(reach) else np.where(np.isfinite(values) & (values > 0), reach * (1 - SLACK), values)
+        for values, reach in zip(found, reaches, strict=True)
+    ]
+    return np.asarray(np.fmin.reduce(known), dtype=np.float64)
 
 
-def _epsilons(settings: Any) -> Iterator[float]:
-    if isinstance(settings, list):
-        for item in settings:
-            yield from _epsilons(item)
-    elif isinstance(settings, dict):
-        if isinstance(own := settings.get("epsilon"), (int, float)):
-            yield float(own)
-        for inner in settings.values():
-            yield from _epsilons(inner)
+def worst_case(found: Sequence[Array], reaches: Sequence[float], epsilon: float) -> Array:
+    """(M,) 1 for each image that resists every attack within ``epsilon``, over the M images any attack has been to.
 
-
-def robust_accuracy(distances: Array, epsilon: float, reach: float = math.inf) -> float:
-    """The share of images with no adversarial image within ``epsilon``."""
-    return mean(robust(distances, epsilon, reach))
+    NaN where no attack says anything about this radius: none looks for the smallest change, and none works at it.
+    """
+    if not any(math.isinf(reach) or abs(epsilon - reach) <= SLACK * reach for reach in reaches):
+        return np.full(max((len(values) for values in found), default=0), np.nan)
+    worst = worst_distances(found, reaches)
+    return (worst[~np.isnan(worst)] > epsilon).astype(np.float64)
 
 
 def area_under_curve(distances: Array, up_to: float) -> float:
@@ -172,3 +169,21 @@ def geometric_mean(values: Sequence[float]) -> float:
     if bool((array == 0).any()):
         return 0.0
     return float(np.exp(np.log(array).mean()))
+
+
+Value = dict[str, float | None]
+"""A number with its interval, ready for JSON: value, low, high."""
+
+
+def share(values: Array, draw: Bootstrap) -> Value:
+    """The mean of zeros and ones with its interval."""
+    return value_of(mean(values), draw.of_mean(values))
+
+
+def value_of(value: float, interval: tuple[float, float]) -> Value:
+    return {"value": plain(value), "low": plain(interval[0]), "high": plain(interval[1])}
+
+
+def plain(value: float) -> float | None:
+    """None for what JSON has no number for."""
+    return float(value) if math.isfinite(value) else None

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..eval.records import MEASURED, Record
+from ..eval.records import MEASURED, AttackInfo, Record, outcome
 from . import pictures
-from .labels import AttackLabel, distance_name, distance_order, label_attacks
-from .numbers import Array
+from .labels import AttackLabel, distance_name, distance_order
+from .numbers import Array, worst_distances
 from .palette import slot
 from .pictures import Album
-from .subjects import Column, Subject
+from .subjects import Column, Subject, group_key, group_name, groups_of, labelled
 
 CELLS = 300_000
 """So many distances a page holds; of larger runs it keeps an even sample of images for the scatter plot, and curves of this many points: """
@@ -38,7 +38,8 @@ USUAL = Limits()
 def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
     """The page's data; all names in it come from outside and are only ever used as text."""
     columns = [(number, column) for number, subject in enumerate(subjects) for column in subject.columns]
-    labels = label_attacks([column.info for _, column in columns])
+    named = labelled(subjects)
+    labels = [named[id(column)] for _, column in columns]
     methods = list(dict.fromkeys(label.method for label in labels))
     album = Album(int(limits.megabytes * 1e6))
     cells = sum(len(subject.images) * len(subject.columns) for subject in subjects)
@@ -58,8 +59,12 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
     return {
         "models": models,
         "distances": [
-            {"key": key, "label": distance_name(key).label, "long": distance_name(key).long}
+            {"key": key, "label": distance_name(key).label}
             for key in distance_order(list({column.info.distance for _, column in columns}))
+        ],
+        "groups": [
+            {"key": group_key(group), "distance": group[0], "goal": group[1], "label": group_name(group, long=False), "long": group_name(group)}
+            for group in groups_of(subjects)
         ],
         "measures": [{"key": key, "label": distance_name(key).label} for key in MEASURED],
         "methods": [
@@ -106,11 +111,12 @@ def _attack(
         "label": label.label,
         "text": column.info.text,
         "distance": column.info.distance,
+        "group": group_key(column.group),
         "method": methods.index(label.method),
         "dash": label.dash,
         "cells": packed(distances[sample]),
         "curve": None if curve is None else packed(curve),
-        "reach": _reach([column]),
+        "fixed": None if math.isinf(column.reach) else {"epsilon": column.reach, **part["robust_accuracy"][0]},
         "done": len(done),
         "success": part["success_rate"]["value"],
         "median": part["median_all"]["value"],
@@ -136,23 +142,15 @@ def _thin(distances: Array) -> Array:
 
 
 def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
-    """For each distance with several attacks: the smallest distance of each image, whichever attack found it."""
+    """For each block with several attacks: from where on some attack breaks each image. Attacks at fixed radii alone have no curve."""
     found = []
-    for distance in dict.fromkeys(column.info.distance for column in subject.columns):
-        columns = subject.of_distance(distance)
-        if len(columns) > 1:
-            best = np.fmin.reduce([column.distances for column in columns])
+    for group in groups_of([subject]):
+        columns = subject.of_group(group)
+        if len(columns) > 1 and any(column.info.minimal for column in columns):
+            best = worst_distances([column.distances for column in columns], [column.reach for column in columns])
             best = best[~np.isnan(best)]
-            found.append(
-                {"model": number, "distance": distance, "reach": _reach(columns), "curve": packed(np.sort(best) if share >= 1 else _thin(best))}
-            )
+            found.append({"model": number, "group": group_key(group), "curve": packed(np.sort(best) if share >= 1 else _thin(best))})
     return found
-
-
-def _reach(columns: Sequence[Column]) -> float | None:
-    """Up to which radius a curve of these attacks goes; None: everywhere."""
-    furthest = max(column.reach for column in columns)
-    return None if math.isinf(furthest) else furthest
 
 
 def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:
@@ -174,7 +172,7 @@ def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album
                 break
             original = clean[info.index]
             results = [
-                _result(column.rows[info.index], first + offset, original, points[offset].get(info.index), album)
+                _result(column.rows[info.index], column.info, first + offset, original, points[offset].get(info.index), album)
                 for offset, column in enumerate(subject.columns)
                 if info.index in column.rows
             ]
@@ -195,10 +193,10 @@ def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album
     return shown
 
 
-def _result(record: Record, attack: int, original: Any, point: Any, album: Album) -> dict[str, Any]:
+def _result(record: Record, info: AttackInfo, attack: int, original: Any, point: Any, album: Album) -> dict[str, Any]:
     found: dict[str, Any] = {
         "attack": attack,
-        "status": "refuted" if record.refuted else record.status,
+        "status": "refuted" if record.refuted else outcome(record, info),
         "reason": record.reason,
         "target": record.target,
         "distance": _plain(record.proven),

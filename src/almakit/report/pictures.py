@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..eval.chunkfiles import Array
-from ..eval.records import FAILED, INVALID, Record
+from ..eval.records import FAILED, INVALID, Record, outcome
 from .subjects import Column, Subject
 
 Bytes = NDArray[np.uint8]
@@ -102,7 +102,7 @@ def choose(subject: Subject, limit: int) -> list[int]:
 
 def _odd(column: Column, image: int) -> bool:
     record = column.rows.get(image)
-    return record is not None and (record.status in (FAILED, INVALID) or record.refuted)
+    return record is not None and (outcome(record, column.info) in (FAILED, INVALID) or record.refuted)
 
 
 def _difficulty(columns: Sequence[Column], image: int) -> float:

@@ -14,9 +14,13 @@ import numpy as np
 from ..errors import AlmakitError
 from ..eval.failures import StoreError
 from ..eval.folder import Run
+from ..eval.radii import Radii, for_distances, texts_of
 from ..eval.records import AttackInfo, ImageInfo, Record
-from .numbers import SLACK, Array, optimality
+from ..eval.threat import Threat, goal_name, threat_of
+from .labels import AttackLabel, distance_name, distance_order, label_attacks
+from .numbers import Array, Bootstrap, optimality, robust, share
 from .summary import RECORDS, best_known, summarise
+from .worst import Together, chosen_radii, distances_of
 
 Known = dict[str, dict[tuple[int, int | None], float]]
 
@@ -33,9 +37,22 @@ class Column:
 
     @property
     def reach(self) -> float:
-        """Up to which radius its curve goes: for an attack at a fixed epsilon that far and no further."""
-        found = self.numbers["robust_up_to"]
+        """The radius of an attack at a fixed epsilon, of which alone it speaks; infinite for one that looks for the smallest change."""
+        found = self.numbers["epsilon"]
         return math.inf if found is None else float(found)
+
+    @property
+    def records(self) -> list[Record]:
+        return self.run.records_of(self.info.index)
+
+    @property
+    def threat(self) -> Threat:
+        return threat_of(self.run.spec)
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """(distance, goal): only attacks that share both stand in one block, chart or comparison."""
+        return self.info.distance, self.threat.goal
 
     @property
     def many_targets(self) -> bool:
@@ -52,6 +69,7 @@ class Subject:
     summaries: list[dict[str, Any]]
     images: list[ImageInfo]
     columns: list[Column] = field(default_factory=list)
+    radii: dict[str, list[float]] = field(default_factory=dict)  # distance -> where tables give robust accuracy, the same in a whole report
 
     @property
     def class_names(self) -> list[str] | None:
@@ -61,12 +79,56 @@ class Subject:
     def complete(self) -> bool:
         return all(summary["complete"] for summary in self.summaries)
 
-    def of_distance(self, distance: str) -> list[Column]:
-        return [column for column in self.columns if column.info.distance == distance]
+    def of_group(self, group: tuple[str, str]) -> list[Column]:
+        return [column for column in self.columns if column.group == group]
+
+    def together(self, group: tuple[str, str]) -> Together:
+        """The attacks of a group as one: the worst case."""
+        return Together.of([(column.info, column.records) for column in self.of_group(group)])
+
+    def worst_case(self, group: tuple[str, str]) -> list[dict[str, float | None]]:
+        """Robust accuracy against all attacks of a group, at the report's radii."""
+        return self.together(group).rows(self.radii.get(group[0], []))
 
 
-def load(folders: Sequence[str | Path]) -> list[Subject]:
-    """The subjects of these run folders; a folder that cannot be read is an error of one sentence."""
+def groups_of(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
+    """(distance, goal) of every block, the paper's distances first, untargeted before targeted."""
+    found = {column.group for subject in subjects for column in subject.columns}
+    order = distance_order([distance for distance, _ in found])
+    return sorted(found, key=lambda group: (order.index(group[0]), group[1]))
+
+
+def group_key(group: tuple[str, str]) -> str:
+    """What a group is called in the page's data."""
+    return "/".join(part for part in group if part)
+
+
+def group_name(group: tuple[str, str], long: bool = True) -> str:
+    """A group's heading: the distance, and the goal where there is one."""
+    distance, goal = group
+    name = distance_name(distance)
+    return (name.long if long else name.label) + (f", {goal_name(goal)}" if goal else "")
+
+
+def labelled(subjects: Sequence[Subject]) -> dict[int, AttackLabel]:
+    """id(column) -> its label among all columns of a report; two that nothing else tells apart on one subject are told apart by their folders."""
+    columns = [column for subject in subjects for column in subject.columns]
+    labels = label_attacks([column.info for column in columns], [column.threat for column in columns])
+    found = {id(column): label for column, label in zip(columns, labels, strict=True)}
+    for subject in subjects:
+        seen = [(found[id(column)].label, column.group) for column in subject.columns]
+        for column, mine in zip(subject.columns, seen, strict=True):
+            if seen.count(mine) > 1:
+                label, folder = found[id(column)], f", {column.run.folder.name}"
+                found[id(column)] = replace(label, label=label.label + folder, method=label.method + folder)
+    return found
+
+
+def load(folders: Sequence[str | Path], epsilons: Radii = ()) -> list[Subject]:
+    """The subjects of these run folders; a folder that cannot be read is an error of one sentence.
+
+    ``epsilons`` are the radii to give robust accuracy at; by default those the runs were asked for, or else usual ones.
+    """
     if not folders:
         raise StoreError("name at least one run folder.")
     places = [Path(folder) for folder in folders]
@@ -93,7 +155,34 @@ def load(folders: Sequence[str | Path]) -> list[Subject]:
             subject.columns = [
                 _measured_against(column, best.get(column.info.distance, {})) for column in subject.columns
             ]
-    return _named(list(subjects.values()))
+    found = _named(list(subjects.values()))
+    _give_radii(found, epsilons)
+    return found
+
+
+def _give_radii(subjects: Sequence[Subject], epsilons: Radii) -> None:
+    """Settles where the report's tables give robust accuracy, and adds it to the columns' numbers there."""
+    distances = list(dict.fromkeys(distance for distance, _ in groups_of(subjects)))
+    asked = for_distances(texts_of(epsilons), distances)
+    if not asked:
+        for run in (run for subject in subjects for run in subject.runs):
+            for distance, values in for_distances(run.epsilons, list(dict.fromkeys(info.distance for info in run.attacks))).items():
+                asked[distance] = sorted({*asked.get(distance, ()), *values})
+    groups = [(group, subject.together(group)) for subject in subjects for group in groups_of([subject])]
+    radii = {name: chosen_radii(name, asked, [mine for (distance, _), mine in groups if distance == name]) for name in distances}
+    for subject in subjects:
+        subject.radii = radii
+        for column in subject.columns:
+            column.numbers["robust_accuracy"] = _with_radii(column, radii[column.info.distance])
+
+
+def _with_radii(column: Column, radii: Sequence[float]) -> list[dict[str, float | None]]:
+    rows, values = list(column.numbers["robust_accuracy"]), distances_of(column.records)
+    known = {row["epsilon"] for row in rows}
+    if column.info.minimal:
+        draw = Bootstrap(len(values))
+        rows += [{"epsilon": epsilon, **share(robust(values, epsilon), draw)} for epsilon in radii if epsilon not in known]
+    return sorted(rows, key=lambda row: row["epsilon"])
 
 
 def _open(place: Path) -> tuple[Run, dict[str, Any]]:
@@ -137,14 +226,15 @@ def _columns(run: Run, summary: dict[str, Any]) -> list[Column]:
 
 def _measured_against(column: Column, best: dict[tuple[int, int | None], float]) -> Column:
     """The column with its optimality against what any run of the subject found."""
-    records = [record for record in column.run.records if record.attack == column.info.index]
+    if not column.info.minimal:
+        return column
+    records = column.records
     distances = np.array([record.proven for record in records], dtype=np.float64)
     known = np.minimum(
         np.array([best.get((record.image, record.target), math.inf) for record in records], dtype=np.float64), distances
     )
     clean = float(np.mean([record.attacked for record in records])) if records else math.nan
     xi, furthest = optimality(distances, known, clean)
-    xi = xi if furthest <= column.reach * (1 + SLACK) else math.nan
     value = {"value": xi if math.isfinite(xi) else None, "d_max": furthest if math.isfinite(furthest) else None}
     return replace(column, numbers=column.numbers | {"optimality": value})
 
@@ -155,4 +245,7 @@ def _named(subjects: list[Subject]) -> list[Subject]:
     for subject, name in zip(subjects, names, strict=True):
         if names.count(name) > 1:
             subject.name = f"{name} ({', '.join(run.folder.name for run in subject.runs)})"
+    for number, subject in enumerate(subjects):
+        if subject.name in [other.name for other in subjects[:number]]:  # folders of the same name in different places
+            subject.name = f"{subject.name} #{number + 1}"
     return subjects

@@ -8,38 +8,43 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..eval.records import MEASURED, STATUSES, AttackInfo, ImageInfo, Record
+from ..eval.radii import for_distances
+from ..eval.records import ALREADY_WRONG, INVALID, MEASURED, ROBUST, STATUSES, SUCCESS, AttackInfo, ImageInfo, Record, outcome, reach_of
+from ..eval.threat import goal_name, named, sentence, threat_of
 from .brackets import bracket
-from .numbers import SLACK, Array, Bootstrap, area_under_curve, geometric_mean, mean, median, optimality, quantile, reach_of, robust, robust_accuracy
+from .labels import label_attacks
+from .numbers import Array, Bootstrap, area_under_curve, geometric_mean, mean, median, optimality, plain, quantile, robust, share, value_of
+from .worst import EPSILONS, Together, chosen_radii, distances_of
 
 if TYPE_CHECKING:
     from ..eval.folder import Run
 
-FORMAT = 1
+FORMAT = 2
+"""Of summary.json: 2 has labels, goals, radii and the worst case, and an attack's fixed epsilon."""
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
-NULL_MEANS = "a distance of null is infinite (nothing found for enough images); any other null is not defined for this run"
-EPSILONS: dict[str, tuple[float, ...]] = {
-    "linf": (1 / 255, 2 / 255, 4 / 255, 8 / 255, 0.1, 0.2, 0.3),
-    "l2": (0.25, 0.5, 1.0, 1.5, 2.0, 3.0),
-    "l1": (2.0, 5.0, 8.0, 12.0, 20.0),
-    "l0": (5.0, 10.0, 20.0, 50.0),
-}
-"""Radii people compare at; a run's own quantiles are added, and ``robust_accuracy`` answers for any other."""
-
-Value = dict[str, float | None]
+NULL_MEANS = (
+    "a distance of null is infinite (nothing found for enough images), except where epsilon is a number: an attack at that fixed radius has no "
+    "distances, only robust accuracy there; any other null is not defined for this run"
+)
 IMAGES, RECORDS = "images", "records"
 
 
-def summarise(run: Run, epsilons: Sequence[float] = (), seed: int = 0) -> dict[str, Any]:
-    """The summary of a run folder, as written to ``summary.json``; ``epsilons`` are further radii for robust accuracy."""
+def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
+    """The summary of a run folder, as written to ``summary.json``."""
     images, attacks = run.images, run.attacks
     expected = int(run.meta.get("images", len(images)))
     rounds = int(run.meta.get("classes", 0)) - 1 if run.spec.targets == "all" else 1
     best = best_known(run.records, attacks, images)
     session = run.sessions[0] if run.sessions else {}
+    threat = threat_of(run.spec)
+    labels = label_attacks(attacks, [threat] * len(attacks))
+    together = {distance: Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == distance]) for distance in best}
+    asked = for_distances(run.epsilons, list(best))
+    radii = {distance: chosen_radii(distance, asked, [mine]) for distance, mine in together.items()}
     parts = [
-        attack_summary(info, run.records_of(info.index), images, best.get(info.distance), epsilons, seed, run.certified.get(info.distance))
-        for info in attacks
+        attack_summary(info, run.records_of(info.index), images, best.get(info.distance), radii[info.distance], seed, run.certified.get(info.distance))
+        | {"label": label.label, "name": named(info.text, run.spec), "goal": goal_name(threat.goal)}
+        for info, label in zip(attacks, labels, strict=True)
     ]
     missing = sum(expected * max(rounds, 1) - len(run.records_of(info.index)) for info in attacks)
     draw = Bootstrap(len(images), seed)
@@ -55,8 +60,12 @@ def summarise(run: Run, epsilons: Sequence[float] = (), seed: int = 0) -> dict[s
             "seed": run.spec.seed,
             "bits": run.spec.bits,
             "targets": run.spec.targets,
+            "budget": run.spec.budget,
             "dtype": run.spec.dtype,
             "batch_size": run.spec.batch_size,
+            "layout": run.spec.layout,
+            "accelerate": run.spec.accelerate,
+            "threat_model": sentence(threat),
         },
         "environment": session.get("environment"),
         "started": session.get("started"),
@@ -67,15 +76,16 @@ def summarise(run: Run, epsilons: Sequence[float] = (), seed: int = 0) -> dict[s
             for row in run.failures
         ],
         "images": len(images),
-        "clean_accuracy": _share(np.array([info.correct for info in images], dtype=np.float64), draw),
+        "clean_accuracy": share(np.array([info.correct for info in images], dtype=np.float64), draw),
         "findings": run.findings,
+        "radii": radii,
+        "worst_case": [
+            {"name": named("all attacks", run.spec), "distance": distance, "goal": goal_name(threat.goal), "attacks": len(mine.reaches),
+             "robust_accuracy": mine.rows(radii[distance], seed)}
+            for distance, mine in together.items()
+        ],
         "attacks": parts,
     }
-
-
-def distances_of(records: Sequence[Record], eight_bit: bool = False) -> Array:
-    """The distances that count, in the records' order: 0 already wrong, inf where nothing was found or the verdict refutes it."""
-    return np.array([record.proven_8bit if eight_bit else record.proven for record in records], dtype=np.float64)
 
 
 def best_known(
@@ -113,9 +123,12 @@ def attack_summary(
     attacked = np.array([record.attacked for record in records], dtype=bool)
     draw = Bootstrap(len(records), seed)
     seen = {record.image for record in records}
-    reach = reach_of(info.minimal, info.settings, distances)
+    reach = reach_of(info, distances)
+    smallest = distances if info.minimal else np.full(0, np.nan)  # an attack at a fixed radius does not look for the smallest
+    smallest_8bit, worked = (coarse, attacked) if info.minimal else (smallest, np.full(0, True))
     summary: dict[str, Any] = {
         "attack": info.text,
+        "name": info.text,  # with what is unusual in the threat model, where a run is known
         "title": info.title,
         "distance": info.distance,
         "minimal": info.minimal,
@@ -124,31 +137,31 @@ def attack_summary(
         "over": RECORDS if len(seen) < len(records) else IMAGES,  # what medians, shares and robust accuracy are over
         "images": len(seen),
         "attacked": int(attacked.sum()),
-        "status": {status: sum(record.status == status for record in records) for status in STATUSES},
+        "status": _statuses(info, records),
         "refuted": sum(record.refuted for record in records),
-        "success_rate": _share(np.isfinite(distances).astype(np.float64), draw),
-        "success_rate_8bit": _share(np.isfinite(coarse).astype(np.float64), draw),
-        "success_rate_attacked": _plain(mean(np.isfinite(distances[attacked]).astype(np.float64))),
-        "median_all": _value(median(distances), draw.of_median(distances)),
-        "median_attacked": _value(median(distances[attacked]), draw.of_median(distances, attacked)),
-        "median_all_8bit": _value(median(coarse), draw.of_median(coarse)),
-        "mean_all": _value(mean(distances), draw.of_mean(distances)),
-        "mean_attacked": _plain(mean(distances[attacked])),
-        "mean_found": _plain(mean(distances[attacked & np.isfinite(distances)])),
-        "quantiles_all": [{"at": at, "value": _plain(quantile(distances, at))} for at in QUANTILES],
-        "robust_up_to": _plain(reach),  # null: at any radius; an attack at a fixed epsilon says nothing beyond it
+        "success_rate": share(np.isfinite(distances).astype(np.float64), draw),
+        "success_rate_8bit": share(np.isfinite(coarse).astype(np.float64), draw),
+        "success_rate_attacked": plain(mean(np.isfinite(distances[attacked]).astype(np.float64))),
+        "median_all": value_of(median(smallest), draw.of_median(smallest)),
+        "median_attacked": value_of(median(smallest[worked]), draw.of_median(smallest, worked)),
+        "median_all_8bit": value_of(median(smallest_8bit), draw.of_median(smallest_8bit)),
+        "mean_all": value_of(mean(smallest), draw.of_mean(smallest)) if info.minimal else value_of(math.nan, (math.nan, math.nan)),
+        "mean_attacked": plain(mean(smallest[worked])),
+        "mean_found": plain(mean(smallest[worked & np.isfinite(smallest)])),
+        "quantiles_all": [{"at": at, "value": plain(quantile(smallest, at))} for at in QUANTILES] if info.minimal else [],
+        "epsilon": plain(reach),  # the fixed radius an attack looked in, of which alone it speaks; null: it looks for the smallest change
         "robust_accuracy": [
-            {"epsilon": epsilon, **_share(robust(distances, epsilon, reach), draw)}
+            {"epsilon": epsilon, **share(robust(distances, epsilon, reach), draw)}
             for epsilon in _radii(info, distances, epsilons, reach)
         ],
         "forwards": _cost([record.forwards for record in records if record.attacked]),
         "backwards": _cost([record.backwards for record in records if record.attacked]),
         "seconds": {
-            "per_image": _plain(mean(np.array([record.seconds for record in records]))),
-            "total": _plain(sum(record.seconds for record in records)),
+            "per_image": plain(mean(np.array([record.seconds for record in records]))),
+            "total": plain(sum(record.seconds for record in records)),
         },
     }
-    summary |= _against_best(records, distances, reach, best)
+    summary |= _against_best(records, distances, best if info.minimal else None)
     summary |= bracket(info, records, distances, certified, _radii(info, distances, epsilons, reach))
     if len(seen) < len(records):
         summary["best_target"] = _best_target(records)
@@ -158,29 +171,26 @@ def attack_summary(
 def _against_best(
     records: Sequence[Record],
     distances: Array,
-    reach: float,
     best: dict[tuple[int, int | None], float] | None,
 ) -> dict[str, Any]:
-    """Optimality and the area under the curve, both up to d_max, the largest best known distance; none where the curve ends before it."""
+    """Optimality and the area under the curve, both up to d_max, the largest best known distance."""
     if best is None:
         return {}
     known = np.array([best.get((record.image, record.target), math.inf) for record in records], dtype=np.float64)
     known = np.minimum(known, distances)
     unattacked = mean(np.array([not record.attacked for record in records], dtype=np.float64))
     xi, furthest = optimality(distances, known, 1 - unattacked)
-    whole = furthest <= reach * (1 + SLACK)
-    xi = xi if whole else math.nan
-    area = area_under_curve(distances, furthest) if furthest > 0 and whole else math.nan
+    area = area_under_curve(distances, furthest) if furthest > 0 else math.nan
     return {
         "optimality": {
-            "value": _plain(xi),
-            "d_max": _plain(furthest),
-            "mean_best": _plain(mean(np.minimum(known, furthest))),
+            "value": plain(xi),
+            "d_max": plain(furthest),
+            "mean_best": plain(mean(np.minimum(known, furthest))),
         },
         "area": {
-            "value": _plain(area),
-            "up_to": _plain(furthest),
-            "normalised": _plain(area / furthest if furthest > 0 else math.nan),
+            "value": plain(area),
+            "up_to": plain(furthest),
+            "normalised": plain(area / furthest if furthest > 0 else math.nan),
         },
     }
 
@@ -192,41 +202,36 @@ def _best_target(records: Sequence[Record]) -> dict[str, Any]:
         nearest[record.image] = min(nearest.get(record.image, math.inf), record.proven)
     values = np.array([nearest[image] for image in sorted(nearest)], dtype=np.float64)
     return {
-        "success_rate": _plain(mean(np.isfinite(values).astype(np.float64))),
-        "median": _plain(median(values)),
-        "mean": _plain(mean(values)),
+        "success_rate": plain(mean(np.isfinite(values).astype(np.float64))),
+        "median": plain(median(values)),
+        "mean": plain(mean(values)),
     }
 
 
 def _radii(info: AttackInfo, distances: Array, further: Sequence[float], reach: float) -> list[float]:
-    """Where robust accuracy is given: as far as the attack reaches."""
+    """Where robust accuracy is given: for an attack at a fixed epsilon there alone."""
+    if math.isfinite(reach):
+        return [reach]
     finite = distances[np.isfinite(distances) & (distances > 0)]
     own = [float(f"{np.quantile(finite, at):.3g}") for at in (0.1, 0.25, 0.5, 0.75, 0.9)] if len(finite) else []
-    wanted = {0.0, *EPSILONS.get(info.distance, ()), *own, *map(float, further), *([] if math.isinf(reach) else [reach])}
-    return sorted(radius for radius in wanted if radius <= reach)
+    return sorted({0.0, *EPSILONS.get(info.distance, ()), *own, *map(float, further)})
+
+
+def _statuses(info: AttackInfo, records: Sequence[Record]) -> dict[str, int]:
+    """How many ended how; at a fixed epsilon ``robust`` takes the place of ``failed``."""
+    found = [outcome(record, info) for record in records]
+    return {status: found.count(status) for status in (STATUSES if info.minimal else (ALREADY_WRONG, SUCCESS, ROBUST, INVALID))}
 
 
 def _cost(counts: Sequence[int]) -> dict[str, float | int | None]:
     """Passes per attacked image, as the paper counts."""
     array = np.array(counts, dtype=np.float64)
     return {
-        "mean": _plain(mean(array)),
-        "median": _plain(median(array)),
+        "mean": plain(mean(array)),
+        "median": plain(median(array)),
         "max": int(max(counts, default=0)),
         "total": int(sum(counts)),
     }
-
-
-def _share(values: Array, draw: Bootstrap) -> Value:
-    return _value(mean(values), draw.of_mean(values))
-
-
-def _value(value: float, interval: tuple[float, float]) -> Value:
-    return {"value": _plain(value), "low": _plain(interval[0]), "high": _plain(interval[1])}
-
-
-def _plain(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def geometric_means(summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -238,9 +243,11 @@ def geometric_means(summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
         if len(parts) < len(summaries):
             continue
 
+        nothing = math.inf if parts[0]["minimal"] else math.nan
+
         def over(path: tuple[str, str], infinite: float = math.inf, parts: list[dict[str, Any]] = parts) -> float | None:
             values = [part[path[0]][path[1]] for part in parts]
-            return _plain(geometric_mean([infinite if value is None else value for value in values]))
+            return plain(geometric_mean([infinite if value is None else value for value in values]))
 
         found.append(
             {
@@ -249,8 +256,8 @@ def geometric_means(summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
                 "models": [summary["run"]["model"] for summary in summaries],
                 "success_rate": over(("success_rate", "value")),
                 "success_rate_8bit": over(("success_rate_8bit", "value")),
-                "median_all": over(("median_all", "value")),
-                "median_attacked": over(("median_attacked", "value")),
+                "median_all": over(("median_all", "value"), nothing),
+                "median_attacked": over(("median_attacked", "value"), nothing),
                 "forwards": over(("forwards", "mean"), math.nan),
                 "backwards": over(("backwards", "mean"), math.nan),
                 "seconds_per_image": over(("seconds", "per_image"), math.nan),
@@ -266,6 +273,5 @@ __all__ = [
     "best_known",
     "distances_of",
     "geometric_means",
-    "robust_accuracy",
     "summarise",
 ]

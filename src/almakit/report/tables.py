@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .brackets import words
+from .labels import radius
+from .numbers import SLACK
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:
@@ -57,7 +59,8 @@ def run_table(summary: dict[str, Any]) -> str:
     run, clean = summary["run"], summary["clean_accuracy"]
     head = [
         f"{run['model']} on {run['data']}: {summary['images']} images, clean accuracy {percent(clean['value'])} % "
-        f"({percent(clean['low'])} to {percent(clean['high'])})"
+        f"({percent(clean['low'])} to {percent(clean['high'])})",
+        f"Threat model: {run['threat_model']}.",
     ]
     header: tuple[str, ...] = (
         "attack", "success %", "median", "95 % interval", "attacked", "8-bit %", "8-bit median", "optimal %", "forwards", "backwards", "s/image",
@@ -66,27 +69,50 @@ def run_table(summary: dict[str, Any]) -> str:
     if any("certified" in part for part in summary["attacks"]):
         header = (*header, "certified ≥", "gap")
         rows = [(*row, *words(part.get("certified"))) for row, part in zip(rows, summary["attacks"], strict=True)]
-    lines = [*head, "", text_table(header, rows), ""]
+    lines = [*head, "", text_table(header, rows), "", *_robust(summary)]
     lines += _notes(summary)
     return "\n".join(lines)
 
 
 def _row(part: dict[str, Any]) -> tuple[str, ...]:
-    middle = part["median_all"]
+    middle, missing = part["median_all"], "inf" if part["minimal"] else "-"  # at a fixed radius there is no smallest distance
     seconds = part["seconds"]["per_image"]
     return (
-        part["attack"],
+        part["name"],
         percent(part["success_rate"]["value"]),
-        number(middle["value"]),
-        f"{number(middle['low'])} to {number(middle['high'])}",
-        number(part["median_attacked"]["value"]),
+        number(middle["value"], missing),
+        f"{number(middle['low'])} to {number(middle['high'])}" if part["minimal"] else "-",
+        number(part["median_attacked"]["value"], missing),
         percent(part["success_rate_8bit"]["value"]),
-        number(part["median_all_8bit"]["value"]),
+        number(part["median_all_8bit"]["value"], missing),
         percent(part.get("optimality", {}).get("value")),
         number(part["forwards"]["mean"], "-"),
         number(part["backwards"]["mean"], "-"),
         number(seconds, "-"),
     )
+
+
+def _robust(summary: dict[str, Any]) -> list[str]:
+    """Robust accuracy at the run's radii, one small table for each distance."""
+    lines = []
+    for worst in summary.get("worst_case", ()):
+        radii, parts = summary["radii"][worst["distance"]], [part for part in summary["attacks"] if part["distance"] == worst["distance"]]
+        if not radii:
+            continue
+        what = "robust accuracy %" if worst["goal"] == "untargeted" else "targets not reached %"
+        header = (f"{what}, {worst['goal']}", *(f"{worst['distance']} <= {radius(epsilon, worst['distance'])}" for epsilon in radii))
+        rows = [(part["name"], *_at(part["robust_accuracy"], radii, 0.0 if part["minimal"] else SLACK)) for part in parts]
+        rows += [("all attacks", *_at(worst["robust_accuracy"], radii, 0.0))] if len(parts) > 1 else []
+        lines += [text_table(header, rows), ""]
+    return lines
+
+
+def _at(rows: Sequence[dict[str, Any]], radii: Sequence[float], slack: float) -> list[str]:
+    found = []
+    for epsilon in radii:
+        near = [row for row in rows if abs(row["epsilon"] - epsilon) <= slack * epsilon and row["value"] is not None]
+        found.append(f"{percent(near[0]['value'])} ({percent(near[0]['low'])} to {percent(near[0]['high'])})" if near else "-")
+    return found
 
 
 def _notes(summary: dict[str, Any]) -> list[str]:
@@ -102,23 +128,27 @@ def _notes(summary: dict[str, Any]) -> list[str]:
                      "of the found distance lies above it, in the median; not certified: less than a tenth of it.")  # fmt: skip
     for part in summary["attacks"]:
         status = part["status"]
-        if status["failed"] or status["invalid"]:
+        if not part["minimal"]:
+            lines.append(f"{part['name']}: {status['robust']} of {part['records']} {part['over']} are robust at {part['distance']} {part['epsilon']:g}, "
+                         "the one radius it looks at; success is the share it breaks there, and it has no median.")  # fmt: skip
+        failed = status.get("failed", 0) + status["invalid"]
+        if failed:
             lines.append(
-                f"{part['attack']}: nothing found for {status['failed'] + status['invalid']} of {part['records']} records"
+                f"{part['name']}: nothing found for {failed} of {part['records']} records"
                 + (f" ({status['invalid']} without finite logits)" if status["invalid"] else "")
                 + "."
             )
         if part["refuted"]:
             lines.append(
-                f"{part['attack']}: the verdict refutes {part['refuted']} claimed successes; they count as not found."
+                f"{part['name']}: the verdict refutes {part['refuted']} claimed successes; they count as not found."
             )
         if "best_target" in part:
             nearest = part["best_target"]
             lines.append(
-                f"{part['attack']}, nearest target of each image: success {percent(nearest['success_rate'])} %, median {number(nearest['median'])}."
+                f"{part['name']}, nearest target of each image: success {percent(nearest['success_rate'])} %, median {number(nearest['median'])}."
             )
     for row in summary.get("failed_chunks", ()):
-        what = "the clean pass" if row["attack"] < 0 else summary["attacks"][row["attack"]]["attack"]
+        what = "the clean pass" if row["attack"] < 0 else summary["attacks"][row["attack"]]["name"]
         lines.append(f"Chunk {row['chunk']} ({row['images']} images) was given up by {what} after {row['tries']} tries: {row['reason']}")
     if not summary["complete"]:
         lines.append(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..eval.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS
-from .labels import distance_name, label_attacks
-from .subjects import Subject
+from ..eval.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS, outcome
+from ..eval.threat import sentence, threat_of
+from .labels import distance_name
+from .subjects import Subject, labelled
 
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
 UNROUNDED = " Distances are those of the unrounded images; to count only what image files can hold, run with bits = 8."
@@ -32,20 +33,21 @@ class Counts:
     refuted: int  # of these, those the verdict does not confirm
     never_wrong: int  # said to be wrong from the start, which the verdict does not confirm
     survivors: int  # confirmed claims that outlive rounding to 8 bits
-    failed: int  # attacked images nothing was found for
+    failed: int  # attacked images nothing was found for by an attack that looks for the smallest change, or without finite logits
     invalid: int  # of these, without finite logits
 
 
 def count(subject: Subject) -> Counts:
     """Over every record, also where an image has one for each target."""
     rows = [record for run in subject.runs for record in run.records]
+    failed = [outcome(row, column.info) for column in subject.columns for row in column.run.records_of(column.info.index)]
     return Counts(
         len(rows),
         sum(row.status == SUCCESS for row in rows),
         sum(row.status == SUCCESS and row.refuted for row in rows),
         sum(row.status == ALREADY_WRONG and row.refuted for row in rows),
         sum(row.status == SUCCESS and row.fooled and row.fooled_8bit for row in rows),
-        sum(row.status in (FAILED, INVALID) for row in rows),
+        failed.count(FAILED) + failed.count(INVALID),
         sum(row.status == INVALID for row in rows),
     )
 
@@ -95,11 +97,11 @@ def checks(subject: Subject) -> list[Check]:
         sentence = f"{100 * share:.1f} % of the confirmed successes survive rounding to 8 bits.{hint}"
         found.append(Check(GOOD if share > 0.99 else NOTE, "8 bits", sentence))
     if counts.failed:
-        names = label_attacks([column.info for column in subject.columns])
+        names = labelled([subject])
         which = "; ".join(
-            f"{name.label} ({distance_name(column.info.distance).label}): {missing}"
-            for name, column in zip(names, subject.columns, strict=True)
-            if (missing := sum(row.status in (FAILED, INVALID) for row in column.run.records_of(column.info.index)))
+            f"{names[id(column)].label} ({distance_name(column.info.distance).label}): {missing}"
+            for column in subject.columns
+            if (missing := sum(outcome(row, column.info) in (FAILED, INVALID) for row in column.run.records_of(column.info.index)))
         )
         invalid = f" ({counts.invalid} because the logits were not finite)" if counts.invalid else ""
         found.append(
@@ -157,10 +159,8 @@ def facts(subject: Subject) -> list[tuple[str, str]]:
         found += [
             ("images", str(summary["images"])),
             ("started", str(summary.get("started") or "not recorded")),
-            ("seed", str(settings.get("seed"))),
         ]
-        grid = "" if settings.get("bits") is None else f", attacks on the {settings['bits']}-bit grid"
-        found.append(("precision", f"{settings.get('dtype')}{grid}"))
+        found.append(("threat model", sentence(threat_of(run.spec))))
         for name in ("almakit", "commit", "python", "torch", "numpy", "device", "processor", "threads", "system"):
             value = environment.get(name)
             if value is not None or name in ("almakit", "torch"):

@@ -9,20 +9,22 @@ from typing import Any
 
 from ..eval import chunkfiles
 from ..eval.failures import writable
+from ..eval.radii import Radii
+from ..eval.threat import goal_name
 from . import figures, formats, html, subjects
 from .blocks import blocks
 from .payload import USUAL, Limits
-from .subjects import Subject
-from .summary import geometric_means
+from .subjects import Subject, groups_of, labelled
+from .summary import FORMAT, geometric_means
 
 Say = Callable[[str], None]
 
 
 def write_report(
-    folders: Sequence[str | Path], out: str | Path, limits: Limits = USUAL, with_figures: bool = True
+    folders: Sequence[str | Path], out: str | Path, limits: Limits = USUAL, with_figures: bool = True, epsilons: Radii = ()
 ) -> list[Path]:
     """Reads the run folders and writes the page, tables, figures and summary into ``out``; returns what was written, the page first."""
-    found = subjects.load(folders)
+    found = subjects.load(folders, epsilons)
     place = Path(out)
     tables = blocks(found)
     texts = {
@@ -44,9 +46,19 @@ def write_report(
 
 def summary(found: Sequence[Subject]) -> dict[str, Any]:
     """The numbers of all runs, and geometric means over the models where there are several."""
+    labels = labelled(found)
     runs = [
-        part | {"folder": run.folder.name}
+        part | {
+            "folder": run.folder.name,
+            "attacks": [column.numbers | {"label": labels[id(column)].label} for column in subject.columns if column.run is run],
+        }
         for subject in found
         for run, part in zip(subject.runs, subject.summaries, strict=True)
-    ]
-    return {"format": 1, "runs": runs, "geometric_means": geometric_means(runs) if len(found) > 1 else []}
+    ]  # fmt: skip
+    worst = [
+        {"model": subject.name, "distance": group[0], "goal": goal_name(group[1]), "attacks": len(subject.of_group(group)),
+         "robust_accuracy": subject.worst_case(group)}
+        for subject in found for group in groups_of([subject])
+    ]  # fmt: skip
+    means = geometric_means(runs) if len(found) > 1 else []
+    return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs, "geometric_means": means}

@@ -7,6 +7,8 @@ An event is a dict of plain values with a key ``event``:
 * ``progress``: after each chunk: ``attack``, ``images`` seen, ``fooled`` (share), ``median`` (distance, None where it is infinite)
 * ``end``: ``ending`` and, where the run is whole, ``summary``: the contents of summary.json
 
+``attack`` is the attack's text and what is unusual in its threat model: ``ddn(steps=30), targeted, 8-bit``.
+
 An attack called from Python hands its trace over as it is, without ``event``: ``step``, ``image`` (B,) and tensors (B,), of which the mean is kept.
 """
 
@@ -42,10 +44,15 @@ class Tracker:
         elif kind == "progress":
             self._write({f"{event['attack']}/{name}": event[name] for name in ("fooled", "median")}, event["images"])
         elif kind == "end":
-            for part in (event.get("summary") or {}).get("attacks", ()):
+            summary = event.get("summary") or {}
+            for part in (*summary.get("attacks", ()), *summary.get("worst_case", ())):
+                radii = summary.get("radii", {}).get(part["distance"], ())
+                head = f"{part['name']}/summary/robust accuracy at {part['distance']}"
+                self._write({f"{head} {row['epsilon']:g}": row["value"] for row in part["robust_accuracy"] if row["epsilon"] in radii}, 0)
+            for part in summary.get("attacks", ()):
                 found = {"success rate": part["success_rate"]["value"], "median": part["median_all"]["value"], "forwards": part["forwards"]["mean"],
                          "backwards": part["backwards"]["mean"]}  # fmt: skip
-                self._write({f"{part['attack']}/summary/{name}": value for name, value in found.items()}, 0)
+                self._write({f"{part['name']}/summary/{what}": value for what, value in found.items()}, 0)
             self.close()
 
     def _write(self, values: dict[str, Any], step: int) -> None:

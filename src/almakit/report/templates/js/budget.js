@@ -4,10 +4,10 @@
   if (!host) return;
   const notes = document.getElementById("budget-notes");
 
-  function chart(model, distance) {
-    const attacks = ak.data.attacks.filter((attack) => attack.model === model && attack.distance === distance && attack.forwards !== null);
+  function chart(model, group) {
+    const attacks = ak.data.attacks.filter((attack) => attack.model === model && attack.group === group.key && !attack.fixed && attack.forwards !== null);
     const points = attacks.map((attack) => ({ attack, x: attack.forwards + attack.backwards, y: attack.median })).filter((point) => point.x > 0);
-    const shown = points.filter((point) => point.y !== null && point.y > 0), name = ak.data.models[model].name, label = ak.distanceName(distance);
+    const shown = points.filter((point) => point.y !== null && point.y > 0), name = ak.data.models[model].name, label = group.label;
     const lost = points.filter((point) => point.y === null).map((point) => point.attack.label);
     if (lost.length) notes.append(ak.el("li", {}, `${name}, ${label}: ${lost.join(", ")} found nothing for half of the images or more, so there is no median to show.`));
     if (!shown.length) return;
@@ -21,7 +21,7 @@
       scales: { x: { time: false, distr: 3, range: () => wide(xs, 1.5) }, y: { distr: 3, range: () => wide(ys, 1.12) } },
       axes: [ak.logAxis("forwards + backwards per attacked image"), ak.logAxis(`median ${label}`, { size: 60 })],
       series: [{}, ...methods.map((method) => ({
-        scale: "y", spanGaps: true, width: 1.5, stroke: () => ak.methodColour(method),
+        label: ak.data.methods[method].label, scale: "y", spanGaps: true, width: 1.5, stroke: () => ak.methodColour(method),
         points: { show: true, size: 9, width: 2, stroke: () => ak.methodColour(method), fill: () => ak.css("card"), filter: () => null },
       }))],
       cursor: { drag: { x: false, y: false }, x: false, y: false, points: { show: false } },
@@ -57,8 +57,8 @@
     context.restore();
   }
 
-  for (const distance of ak.data.distances) ak.data.models.forEach((_, model) => chart(model, distance.key));
-  const methods = [...new Set(ak.data.attacks.map((attack) => attack.method))];
+  for (const group of ak.data.groups) ak.data.models.forEach((_, model) => chart(model, group));
+  const methods = [...new Set(ak.data.attacks.filter((attack) => !attack.fixed).map((attack) => attack.method))];
   const legend = document.getElementById("budget-legend");
   for (const method of methods) {
     const like = { method, dash: "solid" };

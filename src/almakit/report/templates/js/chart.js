@@ -47,9 +47,39 @@
       if (host.clientWidth && width() !== chart.width) chart.setSize({ width: width(), height: chart.height });
     });
     observer.observe(host);
+    host.append(ak.el("p", { class: "save" }, "Save ", save("PNG", chart, label), " ", save("CSV", chart, label)));
     chart.hooks.destroy = [...(chart.hooks.destroy || []), () => { all.delete(chart); observer.disconnect(); }];
     return chart;
   };
+
+  // A chart as a file: the canvas on the colour of the page, or the numbers behind it.
+  function save(kind, chart, label) {
+    const button = ak.el("button", { type: "button", class: "link", "aria-label": `Save as ${kind}: ${label.split(/[.:]/)[0]}` }, kind);
+    button.addEventListener("click", () => {
+      const name = label.split(/[.:,]/)[0].toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) + "." + kind.toLowerCase();
+      if (kind === "CSV") return offer(name, new Blob([sheet(chart)], { type: "text/csv" }));
+      const source = chart.ctx.canvas, canvas = ak.el("canvas", { width: source.width, height: source.height }), context = canvas.getContext("2d");
+      context.fillStyle = ak.css("card");
+      context.fillRect(0, 0, canvas.width, canvas.height);
+      context.drawImage(source, 0, 0);
+      canvas.toBlob((blob) => offer(name, blob));
+    });
+    return button;
+  }
+
+  // Cells that a spreadsheet would work out are text.
+  const cell = (value) => (typeof value === "number" ? String(value) : value === null || value === undefined ? "" : `"${(/^[=+\-@\t\r]/.test(value) ? "'" : "") + value.replaceAll('"', '""')}"`);
+  function sheet(chart) {
+    const heads = chart.series.map((series, index) => series.label || (index ? "y" + index : "x"));
+    const rows = Array.from({ length: chart.data[0].length }, (_, place) => chart.data.map((column) => column[place]));
+    return [heads, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
+  }
+
+  function offer(name, blob) {
+    const link = ak.el("a", { download: name, href: URL.createObjectURL(blob) });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
 
   // A box beside the pointer. `lines` is a list of [swatch or null, name, value]; null hides it.
   ak.tip = function (chart) {

@@ -60,6 +60,10 @@ const ak = {};
   ak.swatch = function (attack) {
     const method = ak.data.methods[attack.method], shape = ak.marks[method.marker];
     const line = ak.svg("line", { x1: 1, y1: 6, x2: 31, y2: 6, "stroke-width": 2.4, class: "stroke-" + method.colour, "stroke-dasharray": ak.dashes[attack.dash].join(" "), "stroke-linecap": "butt" });
+    if (attack.fixed) {
+      const dot = (shape || ak.marks[1])(16, 6, 4), bar = ak.svg("path", { d: "M16,0V12M13,0.5H19M13,11.5H19", class: "stroke-" + method.colour, "stroke-width": 1.4, fill: "none" });
+      return ak.svg("svg", { viewBox: "0 0 32 12", width: 32, height: 12, class: "swatch", "aria-hidden": "true" }, bar, ak.svg("path", { d: dot, class: "fill-" + method.colour }));
+    }
     const parts = shape ? [line, ak.svg("path", { d: shape(16, 6, 3.6), class: "fill-" + method.colour })] : [line];
     return ak.svg("svg", { viewBox: "0 0 32 12", width: 32, height: 12, class: "swatch", "aria-hidden": "true" }, ...parts);
   };
@@ -71,11 +75,27 @@ const ak = {};
     (x, y, r) => `M${x},${y - 1.3 * r}L${x + 1.3 * r},${y}L${x},${y + 1.3 * r}L${x - 1.3 * r},${y}Z`,
   ];
 
-  // What the reader chose survives a reload while a run is watched; a browser that keeps nothing loses only that.
+  // What the reader chose (epsilon, filters, the open image) is part of the address, so that a link shows what they see: #part?key=value&...
+  // It also survives a reload while a run is watched; a browser that keeps nothing loses only that.
+  const address = () => location.hash.slice(1).split("?"), chosen = new Map();
+  for (const [key, value] of new URLSearchParams(address()[1] || "")) {
+    try { chosen.set(key, JSON.parse(value)); } catch { /* not ours */ }
+  }
+  let settled = false;
+  addEventListener("load", () => {
+    const part = document.getElementById(address()[0]);
+    if (chosen.size && part) part.scrollIntoView();
+    settled = true;
+  });
   ak.remember = function (key, value) {
     try { sessionStorage.setItem("almakit:" + key, JSON.stringify(value)); } catch { /* storage is off */ }
+    if (!settled || key === "scroll") return;
+    if (value === null || value === "") chosen.delete(key); else chosen.set(key, value);
+    const listed = new URLSearchParams([...chosen].map(([name, kept]) => [name, JSON.stringify(kept)])).toString();
+    history.replaceState(null, "", "#" + address()[0] + (listed ? "?" + listed : ""));
   };
   ak.recall = function (key) {
+    if (chosen.has(key)) return chosen.get(key);
     if (!ak.data.watch) return null;
     try { return JSON.parse(sessionStorage.getItem("almakit:" + key)); } catch { return null; }
   };
@@ -87,13 +107,12 @@ const ak = {};
     return names && label < names.length ? names[label] : String(label);
   };
   ak.byKey = Object.fromEntries(ak.data.distances.map((distance) => [distance.key, distance]));
+  ak.groups = Object.fromEntries(ak.data.groups.map((group) => [group.key, group]));
   ak.distanceName = (key) => (ak.byKey[key] ? ak.byKey[key].label : key);
 
-  // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last. Its `reach`, if
-  // any: attacks at a fixed radius say nothing beyond it.
+  // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last.
   ak.robust = function (sorted, epsilon) {
-    if (!sorted.length || (sorted.reach && epsilon > sorted.reach * (1 + 1e-5))) return NaN;
-    if (sorted.reach && epsilon >= sorted.reach) epsilon = Number.MAX_VALUE;
+    if (!sorted.length) return NaN;
     let low = 0, high = sorted.length;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -113,7 +132,7 @@ const ak = {};
     if (!curves.has(attack)) {
       const stored = ak.data.attacks[attack].curve;
       const sorted = stored ? ak.floats(stored) : ak.cells(attack).filter((value) => !Number.isNaN(value)).sort();
-      curves.set(attack, Object.assign(sorted, { reach: ak.data.attacks[attack].reach }));
+      curves.set(attack, sorted);
     }
     return curves.get(attack);
   };

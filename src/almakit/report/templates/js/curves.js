@@ -6,11 +6,15 @@
     constructor(host, number) {
       this.host = host;
       this.number = number;
-      this.key = host.dataset.distance;
-      this.name = ak.distanceName(this.key);
-      this.attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.distance === this.key);
+      this.key = host.dataset.group;
+      this.group = ak.groups[this.key];
+      this.name = ak.distanceName(this.group.distance);
+      this.what = this.group.goal ? "targets not reached" : "robust accuracy";
+      this.attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.group === this.key);
+      this.minimal = this.attacks.filter((attack) => !attack.fixed);
+      this.fixed = this.attacks.filter((attack) => attack.fixed);
       this.models = [...new Set(this.attacks.map((attack) => attack.model))];
-      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.distance === this.key).map((envelope) => ({ ...envelope, sorted: Object.assign(ak.floats(envelope.curve), { reach: envelope.reach }) }));
+      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.group === this.key).map((envelope) => ({ ...envelope, sorted: ak.floats(envelope.curve) }));
       this.hidden = new Set(ak.recall("hidden:" + this.key) || []);
       this.log = Boolean(ak.recall("log:" + this.key));
       this.ranges();
@@ -24,7 +28,7 @@
     // The view of interest ends a little after the strongest attacks are through; tails of weak ones lie beyond it.
     ranges() {
       let largest = 0, interest = 0, smallest = Infinity, medians = [];
-      for (const attack of this.attacks) {
+      for (const attack of this.minimal) {
         const found = ak.curve(attack.index).filter((value) => value > 0 && Number.isFinite(value));
         if (!found.length) continue;
         largest = Math.max(largest, found[found.length - 1]);
@@ -35,17 +39,23 @@
         const found = this.strongest(model).filter((value) => value > 0 && Number.isFinite(value));
         if (found.length) interest = Math.max(interest, ak.quantile(found, 0.995));
       }
+      for (const { fixed } of this.fixed) {
+        largest = Math.max(largest, 1.05 * fixed.epsilon);
+        interest = Math.max(interest, 0.8 * fixed.epsilon);
+        if (fixed.epsilon > 0) smallest = Math.min(smallest, fixed.epsilon / 2);
+      }
       this.whole = largest > 0 ? 1.02 * largest : 1;
       this.view = largest > 0 ? Math.min(1.35 * interest, this.whole) : 1;
       this.floor = Number.isFinite(smallest) ? smallest / 1.5 : this.whole / 100;
       medians.sort((a, b) => a - b);
-      this.start = medians.length ? Number(medians[0].toPrecision(2)) : this.view / 2;
+      this.start = medians.length ? Number(medians[0].toPrecision(2)) : this.fixed.length ? this.fixed[0].fixed.epsilon : this.view / 2;
       this.full = false;
     }
 
     strongest(model) {
       const envelope = this.envelopes.find((candidate) => candidate.model === model);
-      return envelope ? envelope.sorted : ak.curve(this.attacks.find((attack) => attack.model === model).index);
+      const only = this.minimal.find((attack) => attack.model === model);
+      return envelope ? envelope.sorted : only ? ak.curve(only.index) : new Float32Array();
     }
 
     limits() {
@@ -67,7 +77,7 @@
       this.logBox.addEventListener("change", () => { this.log = this.logBox.checked; this.zoom = null; ak.remember("log:" + this.key, this.log); this.redraw(); });
       this.rangeButton.addEventListener("click", () => { this.full = this.zoom ? false : !this.full; this.zoom = null; this.redraw(); });
       this.chartsHost = ak.el("div", { class: "charts" });
-      this.legendHost = ak.el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": `Robust accuracy at \u03b5, ${this.name}` });
+      this.legendHost = ak.el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": `${this.what} at \u03b5, ${this.group.label}` });
       this.host.append(
         ak.el("div", { class: "controls" },
           ak.el("label", { for: id, class: "epsilon-label" }, "Read at \u03b5 ="), this.field, this.slider,
@@ -112,7 +122,8 @@
         for (const model of this.models) {
           const attack = same.find((candidate) => candidate.model === model), cell = ak.el("td");
           row.append(cell);
-          if (attack) this.cells.push([cell, ak.curve(attack.index)]);
+          if (attack && attack.fixed) cell.textContent = `${ak.percent(attack.fixed.value)} at \u03b5 = ${ak.tick(attack.fixed.epsilon)}`;
+          else if (attack) this.cells.push([cell, ak.curve(attack.index)]);
         }
         body.append(row);
       }
@@ -126,7 +137,7 @@
         body.append(row);
       }
       this.heading = ak.el("th", { scope: "col" });
-      const heads = this.models.map((model) => ak.el("th", { scope: "col" }, this.models.length > 1 ? ak.data.models[model].name : "robust accuracy"));
+      const heads = this.models.map((model) => ak.el("th", { scope: "col" }, this.models.length > 1 ? ak.data.models[model].name : this.what));
       this.legendHost.append(ak.el("table", { class: "readout" }, ak.el("thead", {}, ak.el("tr", {}, this.heading, ...heads)), body));
     }
 
@@ -136,11 +147,20 @@
       this.slider.setAttribute("aria-valuetext", `\u03b5 = ${ak.tick(this.epsilon)}`);
       this.heading.textContent = `${this.name}, \u03b5 = ${ak.tick(this.epsilon)}`;
       for (const [cell, sorted] of this.cells) cell.textContent = ak.percent(ak.robust(sorted, this.epsilon));
-      const parts = this.models.map((model) => `${ak.percent(ak.robust(this.strongest(model), this.epsilon))}${this.models.length > 1 ? " (" + ak.data.models[model].name + ")" : ""}`);
-      const judge = this.envelopes.length ? "no attack here breaks" : "the attack does not break";
-      const beyond = this.models.every((model) => Number.isNaN(ak.robust(this.strongest(model), this.epsilon))) && this.strongest(this.models[0]).length;
-      this.said.textContent = beyond ? `${this.name} \u2264 ${ak.tick(this.epsilon)} is beyond the radius these attacks looked in: nothing is known there.` : `Within ${this.name} \u2264 ${ak.tick(this.epsilon)} ${judge} ${parts.join(", ")} of the images.`;
+      this.said.textContent = this.sentence();
       this.plots.forEach((plot) => plot.chart.redraw(false));
+    }
+
+    // What holds at this radius, plainly. An attack at a fixed radius is part of it from its radius on.
+    sentence() {
+      const at = `${this.name} \u2264 ${ak.tick(this.epsilon)}`, done = this.models.filter((model) => this.strongest(model).length);
+      if (!this.minimal.length) return `The attacks here look at ${[...new Set(this.fixed.map((attack) => `\u03b5 = ${ak.tick(attack.fixed.epsilon)}`))].join(", ")} only; nothing is known at other radii.`;
+      if (!done.length) return "No image has been attacked yet.";
+      const many = this.attacks.filter((attack) => attack.model === done[0]).length > 1;
+      const resist = this.group.goal ? (many ? "reach their target by no attack here" : "do not reach their target") : many ? "resist every attack here" : "resist the attack";
+      const share = (model) => ak.percent(ak.robust(this.strongest(model), this.epsilon));
+      if (done.length === 1) return `At ${at}, ${share(done[0])} of the images ${resist}.`;
+      return `At ${at}, so many images ${resist}: ${done.map((model) => `${share(model)} (${ak.data.models[model].name})`).join(", ")}.`;
     }
 
     redraw() {
@@ -154,12 +174,13 @@
     constructor(block, model) {
       this.block = block;
       this.model = model;
-      this.attacks = block.attacks.filter((attack) => attack.model === model);
+      this.attacks = block.minimal.filter((attack) => attack.model === model);
+      this.fixed = block.fixed.filter((attack) => attack.model === model);
       this.envelope = block.envelopes.find((envelope) => envelope.model === model);
       const plotHost = ak.el("div", { class: "plot" }), name = ak.data.models[model].name;
       block.chartsHost.append(ak.el("figure", {}, ak.el("figcaption", {}, name), plotHost));
       this.host = plotHost;
-      this.label = `Robust accuracy of ${name} against ${block.name} perturbations, ${this.attacks.length} attacks. The table below reads it at any epsilon.`;
+      this.label = `${block.group.goal ? "Targets not reached" : "Robust accuracy"} of ${name} against ${block.name} perturbations, ${this.attacks.length + this.fixed.length} attacks. The table below reads it at any epsilon.`;
       this.make();
     }
 
@@ -175,18 +196,18 @@
 
     make() {
       const block = this.block, series = this.attacks.map((attack) => ({
-        scale: "y", width: attack.dash === "solid" ? 2 : 2.2, dash: ak.dashes[attack.dash], stroke: () => ak.methodColour(attack.method), points: { show: false },
+        label: attack.label, scale: "y", width: attack.dash === "solid" ? 2 : 2.2, dash: ak.dashes[attack.dash], stroke: () => ak.methodColour(attack.method), points: { show: false },
         show: !block.hidden.has(attack.index),
       }));
-      if (this.envelope) series.push({ scale: "y", width: 6, stroke: () => ak.css("muted") + "44", points: { show: false } });
+      if (this.envelope) series.push({ label: "all attacks", scale: "y", width: 6, stroke: () => ak.css("muted") + "44", points: { show: false } });
       const options = {
         height: HEIGHT,
         scales: { x: { time: false, distr: block.log ? 3 : 1, range: () => block.limits() }, y: { range: [0, 100] } },
-        axes: [(block.log ? ak.logAxis : ak.axis)(`${block.name} perturbation \u03b5`), ak.axis("robust accuracy (%)", { size: 46 })],
-        series: [{}, ...series],
+        axes: [(block.log ? ak.logAxis : ak.axis)(`${block.name} perturbation \u03b5`), ak.axis(`${block.what} (%)`, { size: 46 })],
+        series: [{ label: "epsilon" }, ...series],
         cursor: { drag: { x: true, y: false, setScale: false }, y: false, points: { show: false } },
         hooks: {
-          draw: [(u) => ak.rule(u, "x", block.epsilon, ak.css("accent"), [5, 4])],
+          draw: [(u) => { ak.rule(u, "x", block.epsilon, ak.css("accent"), [5, 4]); this.fixed.forEach((attack) => { if (!block.hidden.has(attack.index)) this.marker(u, attack); }); }],
           drawSeries: [(u, index) => { if (index <= this.attacks.length) ak.drawMarks(u, index, this.attacks[index - 1].method, 70 + 9 * (index % 5)); }],
           setCursor: [(u) => this.hover(u)],
           setSelect: [(u) => this.zoomed(u)],
@@ -198,10 +219,29 @@
       this.chart.over.addEventListener("dblclick", () => { block.zoom = null; block.redraw(); });
     }
 
+    // An attack at a fixed radius: one mark there, with its interval.
+    marker(u, { fixed, method }) {
+      if (fixed.value === null) return;
+      const context = u.ctx, ratio = uPlot.pxRatio, x = u.valToPos(fixed.epsilon, "x", true), y = (share) => u.valToPos(100 * share, "y", true);
+      if (x < u.bbox.left - 1 || x > u.bbox.left + u.bbox.width + 1) return;
+      context.save();
+      context.strokeStyle = context.fillStyle = ak.methodColour(method);
+      context.lineWidth = 1.6 * ratio;
+      context.beginPath();
+      for (const [from, to] of [[[x, fixed.low], [x, fixed.high]], [[x - 4 * ratio, fixed.low], [x + 4 * ratio, fixed.low]], [[x - 4 * ratio, fixed.high], [x + 4 * ratio, fixed.high]]]) {
+        context.moveTo(from[0], y(from[1]));
+        context.lineTo(to[0], y(to[1]));
+      }
+      context.stroke();
+      context.fill(new Path2D((ak.marks[ak.data.methods[method].marker] || ak.marks[1])(x, y(fixed.value), 4.6 * ratio)));
+      context.restore();
+    }
+
     rebuild() { this.chart.destroy(); this.host.replaceChildren(); this.make(); }
 
     visibility() {
       this.attacks.forEach((attack, i) => this.chart.setSeries(i + 1, { show: !this.block.hidden.has(attack.index) }));
+      this.chart.redraw(false);
     }
 
     zoomed(u) {

@@ -48,6 +48,7 @@
   function verdict(result) {
     if (!result) return "This attack has not come to this image yet.";
     if (result.status === "refuted") return "The attack claimed success, but the verdict's own forward pass does not confirm it; it counts as not found.";
+    if (result.status === "robust") return `Not broken within \u03b5 = ${ak.tick(ak.data.attacks[result.attack].fixed.epsilon)}, the one radius this attack looks at: robust there as far as it can tell.`;
     if (result.status === "failed" || result.status === "invalid") return result.reason || "Nothing was found within the budget.";
     if (result.status === "already-wrong") return "The model is wrong on the clean image; there was nothing to do, and the distance is 0.";
     const eight = result.eight;
@@ -58,6 +59,7 @@
   function show() {
     const item = list[place], result = ak.resultOf(item, attack), info = ak.data.attacks[attack], name = ak.className(item.model, item.label);
     title.textContent = `Image ${item.id}`;
+    ak.remember("image", [item.model, item.id, attack]);
     dialog.querySelector(".place").textContent = `${place + 1} of ${list.length}`;
     dialog.querySelector(".previous").disabled = place === 0;
     dialog.querySelector(".next").disabled = place === list.length - 1;
@@ -89,6 +91,17 @@
   dialog.querySelector(".previous").addEventListener("click", () => move(-1));
   dialog.querySelector(".next").addEventListener("click", () => move(1));
   dialog.querySelector(".close").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => ak.remember("image", null));
+
+  // Opens the image of that name, among all of its model; false where the page holds no picture of it.
+  ak.showImage = function (model, id, chosen) {
+    const mine = ak.data.gallery.filter((item) => item.model === model), index = mine.findIndex((item) => item.id === id);
+    if (index < 0 || !ak.data.attacks[chosen]) return false;
+    ak.openImage(mine, index, chosen);
+    return true;
+  };
+  const asked = ak.recall("image");
+  if (Array.isArray(asked)) ak.showImage(...asked);
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   dialog.addEventListener("keydown", (event) => {
     if (event.key === "ArrowLeft") move(-1);

@@ -5,7 +5,7 @@
   const PAGE = innerWidth < 640 ? 6 : 12;
   const controls = Object.fromEntries(["model", "attack", "status", "class", "sort"].map((name) => [name, document.getElementById("explore-" + name)]));
   const count = document.getElementById("explore-count"), more = document.getElementById("explore-more"), limit = document.getElementById("explore-limit");
-  const words = { success: "fooled", "already-wrong": "wrong from the start", failed: "not fooled", invalid: "no finite logits", refuted: "refuted by the verdict" };
+  const words = { success: "fooled", "already-wrong": "wrong from the start", failed: "not fooled", robust: "robust at \u03b5", invalid: "no finite logits", refuted: "refuted by the verdict" };
   let list = [], drawn = 0;
   ak.statusWords = words;
 
@@ -50,7 +50,7 @@
     drawn = 0;
     grid.replaceChildren();
     count.textContent = list.length === 1 ? "1 image" : `${ak.count(list.length)} images`;
-    for (const [name, control] of Object.entries(controls)) ak.remember("explore-" + name, control.value);
+    for (const [name, control] of Object.entries(controls)) ak.remember("explore-" + name, name === "model" && ak.data.models.length < 2 ? "" : control.value);
     addCards();
     if (!list.length) grid.append(ak.el("p", { class: "empty" }, "No image fits these filters."));
   }
@@ -87,14 +87,14 @@
         ak.el("span", { class: "arrow", "aria-hidden": "true" }, "\u2192"), ak.el("span", { class: "unseen" }, " becomes "),
         ak.el("span", { class: "to" }, after && result.status !== "already-wrong" ? after + sure(result.top) : "\u2013")),
       ak.el("span", { class: "badges" }, result ? ak.badges(result) : ak.el("span", { class: "badge" }, "not attacked yet"),
-        ak.el("span", { class: "distance" }, result ? `${ak.distanceName(ak.data.attacks[attack].distance)} ${result.distance === null ? "\u221e" : ak.number(result.distance)}` : "")));
+        ak.el("span", { class: "distance" }, result ? `${ak.distanceName(ak.data.attacks[attack].distance)} ${result.distance === null ? (ak.data.attacks[attack].fixed ? `> ${ak.tick(ak.data.attacks[attack].fixed.epsilon)}` : "\u221e") : ak.number(result.distance)}` : "")));
     button.addEventListener("click", () => ak.openImage(list, list.indexOf(item), attack));
     return ak.el("li", {}, button);
   }
 
   ak.data.models.forEach((model, index) => controls.model.append(ak.option(index, model.name)));
   controls.model.closest("label").hidden = ak.data.models.length < 2;
-  const recall = (name) => { const kept = ak.recall("explore-" + name); if (kept !== null && [...controls[name].options].some((option) => option.value === kept)) controls[name].value = kept; };
+  const recall = (name) => { const kept = ak.recall("explore-" + name); if (kept !== null && [...controls[name].options].some((option) => option.value === String(kept))) controls[name].value = String(kept); };
   recall("model");
   fillAttacks();
   ["attack", "status", "class", "sort"].forEach(recall);

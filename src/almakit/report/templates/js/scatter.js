@@ -5,15 +5,15 @@
   const blockSelect = document.getElementById("scatter-block"), first = document.getElementById("scatter-a"), second = document.getElementById("scatter-b");
   const logBox = document.getElementById("scatter-log"), said = document.getElementById("scatter-said");
   const blocks = [];
-  for (const distance of ak.data.distances) {
+  for (const group of ak.data.groups) {
     ak.data.models.forEach((model, number) => {
-      const attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.model === number && attack.distance === distance.key);
-      if (attacks.length > 1) blocks.push({ name: `${model.name}, ${distance.label}`, model: number, label: distance.label, attacks });
+      const attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.model === number && attack.group === group.key && !attack.fixed);
+      if (attacks.length > 1) blocks.push({ name: `${model.name}, ${group.label}`, model: number, label: group.label, attacks });
     });
   }
   if (!blocks.length) {
     document.getElementById("scatter-controls").hidden = true;
-    said.textContent = "This needs two attacks for the same distance on the same model.";
+    said.textContent = "This needs two attacks that look for the smallest change in the same distance on the same model.";
     return;
   }
   blocks.forEach((block, index) => blockSelect.append(ak.option(index, block.name)));
@@ -61,20 +61,29 @@
       height: side, width: side,
       scales: { x: { time: false, distr, range: () => [low, high] }, y: { distr, range: () => [low, high] } },
       axes: [axis(`${a.label}: ${block.label}`), axis(`${b.label}: ${block.label}`, { size: 56 })],
-      series: [{}, { scale: "y", paths: () => null, points: { show: false } }],
+      series: [{ label: a.label }, { label: b.label, scale: "y", paths: () => null, points: { show: false } }],
       cursor: { drag: { x: false, y: false }, points: { show: false } },
       hooks: { draw: [(u) => paint(u, points, low, high)], setCursor: [(u) => hover(u)] },
     };
     chart = ak.chart(host, options, [points.map((p) => p[0]), points.map((p) => p[1])], `Scatter plot of ${block.label} distances, ${a.label} against ${b.label}. ${said.textContent}`);
     const tip = ak.tip(chart);
-    function hover(u) {
+    function nearest(u) {
       const { left, top: down } = u.cursor;
-      if (!tip || left === undefined || left < 0) return tip && tip("", null);
       let best = null, near = 14;
       for (const point of points) {
         const away = Math.hypot(u.valToPos(point[0], "x") - left, u.valToPos(point[1], "y") - down);
         if (away < near) { near = away; best = point; }
       }
+      return best;
+    }
+    chart.over.addEventListener("click", () => {
+      const best = nearest(chart);
+      if (best && !ak.showImage(block.model, ids[best[2]], b.index)) said.textContent = `The page holds no picture of ${ids[best[2]]} (almakit report --images raises how many it holds).`;
+    });
+    function hover(u) {
+      const { left, top: down } = u.cursor;
+      if (!tip || left === undefined || left < 0) return tip && tip("", null);
+      const best = nearest(u);
       if (!best) return tip("", null);
       const i = best[2];
       tip(`${ids[i]} (${ak.className(block.model, ak.data.models[block.model].labels[i])})`, [[null, a.label, ak.number(xs[i])], [null, b.label, ak.number(ys[i])]], left, down);

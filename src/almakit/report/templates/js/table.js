@@ -23,13 +23,13 @@
         for (const other of heads) other.removeAttribute("aria-sort");
         head.setAttribute("aria-sort", up ? "ascending" : "descending");
         for (const body of table.tBodies) {
-          const rows = [...body.rows].filter((row) => !row.classList.contains("block"));
+          const rows = [...body.rows].filter((row) => !row.matches(".block, .together")), together = [...body.querySelectorAll(".together")];
           // Cells without a value stay last in both directions.
           rows.sort((a, b) => {
             const x = value(a, column), y = value(b, column), gaps = Number.isNaN(x) || Number.isNaN(y);
             return gaps || up ? compare(x, y) : compare(y, x);
           });
-          body.append(...rows);
+          body.append(...rows, ...together);
         }
       });
     }

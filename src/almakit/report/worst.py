@@ -1,0 +1,102 @@
+"""Attacks together: robust accuracy against the worst case, and the radii it is given at. No torch here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..eval.radii import Radii, for_distances, texts_of
+from ..eval.records import AttackInfo, Record, reach_of
+from .numbers import Array, Bootstrap, mean, median, share, worst_case, worst_distances
+
+if TYPE_CHECKING:
+    from ..eval.folder import Run
+
+EPSILONS: dict[str, tuple[float, ...]] = {
+    "linf": (1 / 255, 2 / 255, 4 / 255, 8 / 255, 0.1, 0.2, 0.3),
+    "l2": (0.25, 0.5, 1.0, 1.5, 2.0, 3.0),
+    "l1": (2.0, 5.0, 8.0, 12.0, 20.0),
+    "l0": (5.0, 10.0, 20.0, 50.0),
+}
+"""Radii people compare at; a run's own quantiles are added, and ``Run.robust_accuracy`` answers for any other."""
+
+
+def distances_of(records: Sequence[Record], eight_bit: bool = False) -> Array:
+    """The distances that count, in the records' order: 0 already wrong, inf where nothing was found or the verdict refutes it."""
+    return np.array([record.proven_8bit if eight_bit else record.proven for record in records], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Together:
+    """The attacks of one distance and goal on the same images: what they leave standing together, the worst case."""
+
+    found: list[Array]  # (N,) for each attack: proven distances by image (and target), NaN where it has not been there yet
+    reaches: list[float]  # for each attack: its fixed radius, or infinity
+
+    @classmethod
+    def of(cls, attacks: Sequence[tuple[AttackInfo, Sequence[Record]]]) -> Together:
+        keys = sorted({_key(record) for _, records in attacks for record in records})
+        places = {key: place for place, key in enumerate(keys)}
+        found = []
+        for _, records in attacks:
+            values = np.full(len(keys), np.nan)
+            values[[places[_key(record)] for record in records]] = distances_of(records)
+            found.append(values)
+        return cls(found, [reach_of(info, distances_of(records)) for info, records in attacks])
+
+    def share(self, epsilon: float) -> float:
+        """The share of images that resist every attack within ``epsilon``; NaN where no attack says anything about it."""
+        return mean(worst_case(self.found, self.reaches, epsilon))
+
+    def rows(self, radii: Sequence[float], seed: int = 0) -> list[dict[str, float | None]]:
+        rows = []
+        for epsilon in radii:
+            values = worst_case(self.found, self.reaches, epsilon)
+            rows.append({"epsilon": epsilon, **share(values, Bootstrap(len(values), seed))})
+        return rows
+
+
+def _key(record: Record) -> tuple[int, int]:
+    return record.image, -1 if record.target is None else record.target
+
+
+def chosen_radii(distance: str, asked: dict[str, list[float]], groups: Sequence[Together]) -> list[float]:
+    """The radii that are columns of tables: those asked for; else the fixed radii of attacks and the two usual ones that tell most.
+
+    Those are where the worst case is nearest to half of what stands at radius 0, on average over the ``groups``.
+    """
+    if distance in asked:
+        return asked[distance]
+    fixed = {reach for group in groups for reach in group.reaches if math.isfinite(reach)}
+    minimal = [group for group in groups if any(map(math.isinf, group.reaches))]
+    usual = EPSILONS.get(distance) or _round_medians(minimal)
+    clean, scores = [group.share(0.0) for group in minimal], []
+    for epsilon in usual:
+        left = [group.share(epsilon) for group in minimal]
+        if any(0 < here < start for here, start in zip(left, clean, strict=True)):
+            scores.append((mean(np.array([abs(here - start / 2) for here, start in zip(left, clean, strict=True)])), epsilon))
+    return sorted(fixed | {epsilon for _, epsilon in sorted(scores)[:2]})
+
+
+def _round_medians(groups: Sequence[Together]) -> list[float]:
+    """For a distance without usual radii: the worst case's median to one digit."""
+    middles = [median(worst[~np.isnan(worst)]) for group in groups for worst in [worst_distances(group.found, group.reaches)]]
+    return sorted({float(f"{middle:.1g}") for middle in middles if math.isfinite(middle) and middle > 0})
+
+
+def resisting(run: Run, epsilons: Radii) -> dict[str, Any]:
+    """``Run.robust_accuracy``."""
+    known = list(dict.fromkeys(info.distance for info in run.attacks))
+    asked = for_distances(texts_of(epsilons), known)
+    given = epsilons.values() if isinstance(epsilons, Mapping) else [epsilons]
+    one = all(isinstance(value, (int, float, str)) for value in given)
+    found: dict[str, Any] = {}
+    for distance, radii in asked.items():
+        together = Together.of([(info, run.records_of(info.index)) for info in run.attacks if info.distance == distance])
+        shares = [together.share(epsilon) for epsilon in radii]
+        found[distance] = shares[0] if one and len(shares) == 1 else shares
+    return found

@@ -1,0 +1,100 @@
+"""Issue 19, item 3: labels are checked before a run: class folders, their names, what the model predicts, shuffled labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import almakit.data
+import almakit.models
+from almakit.cli.main import main
+from almakit.errors import BadInput
+from almakit.models.classifier import Classifier
+from almakit.models.labels import name_findings
+from almakit.models.preflight import preflight
+
+Image = pytest.importorskip("PIL.Image")
+MODEL = "mnist/smallcnn-tiny"
+
+
+def write(root: Path, names: dict[int, str], count: int = 64) -> Path:
+    """Digits as PNG files in class folders; ``names``: which digits, and how their folders are called."""
+    data = almakit.data.load("mnist-demo", limit=count)
+    for sample in data:
+        if sample.label in names:
+            place = root / names[sample.label]
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((sample.image[0] * 255).round().byte().numpy()).save(place / f"{sample.id.replace('/', '-')}.png")
+    return root
+
+
+def found(place: Path) -> set[str]:
+    data, model = almakit.data.load(f"folder:{place}", channels=1), almakit.models.load(MODEL)
+    x, labels = data.tensors()
+    return {finding.name for finding in preflight(model, x, labels, measure=False, class_names=data.class_names, alphabetical=data.alphabetical).refusals}
+
+
+def test_item_3_a_missing_folder_is_noticed(tmp_path, capsys):
+    place = write(tmp_path / "digits", {digit: str(digit) for digit in range(10) if digit != 8})
+    assert found(place) == {"class-count", "class-order", "class-elsewhere"}
+    flags = ["--model", MODEL, "--data", f"folder:{place}", "--channels", "1"]
+    assert main(["doctor", *flags]) == 3
+    said = capsys.readouterr().out
+    assert "The data have 9 classes (0, 1, 2, 3, ...) and the model 10" in said and "The class '9' has the label 8" in said
+    assert "of class 8 ('9') are predicted as class 9" in said and "nothing to object to" not in said
+    assert main(["run", *flags, "--attack", "ddn(steps=2)", "--out", str(tmp_path / "run"), "--quiet"]) == 3 and not (tmp_path / "run").exists()
+
+
+def test_item_3_all_folders_are_nothing_to_object_to(tmp_path):
+    assert found(write(tmp_path, {digit: str(digit) for digit in range(10)})) == set()
+
+
+@pytest.mark.parametrize("file", ["classes.txt", "classes.csv"])
+def test_item_3_classes_are_put_in_order_by_a_file(tmp_path, file):
+    place = write(tmp_path, {digit: str(digit) for digit in range(10) if digit != 8})
+    lines = [str(digit) for digit in range(10)] if file == "classes.txt" else ["class,label", *(f"{digit},{digit}" for digit in range(10))]
+    (place / file).write_text("\n".join(lines))
+    data = almakit.data.load(f"folder:{place}", channels=1)
+    assert not data.alphabetical and data.class_names == tuple("0123456789") and set(data.labels.tolist()) == {0, 1, 2, 3, 4, 5, 6, 7, 9}
+    assert found(place) == set()
+    (place / file).write_text("\n".join(lines[:-1]))
+    with pytest.raises(BadInput, match="does not name the class '9'"):
+        almakit.data.load(f"folder:{place}", channels=1)
+
+
+def test_item_3_a_class_that_is_predicted_as_another(tmp_path):
+    letters = dict(enumerate("abcdefghij"))
+    assert found(write(tmp_path / "right", letters)) == set(), "names that say nothing in the right order"
+    assert found(write(tmp_path / "swapped", letters | {3: "f", 5: "d"})) == {"class-elsewhere"}
+
+
+def test_item_3_shuffled_labels():
+    data, model = almakit.data.load("mnist-demo"), almakit.models.load(MODEL)
+    x, labels = data.tensors()
+    shuffled = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
+    assert {"shuffled-labels", "wrong-labels-or-range"} == {finding.name for finding in preflight(model, x, shuffled, measure=False).findings}
+    assert preflight(model, x, labels, measure=False).ok
+
+
+def test_item_3_names():
+    digits = [str(digit) for digit in range(10)]
+    assert name_findings(digits, 10) == []
+    assert [name for name, _, _ in name_findings(sorted(str(k) for k in range(12)), 12)] == ["class-order"], "10 and 11 come before 2"
+    synsets = ["n01440764", "n01443537", "n01498041"]
+    assert [name for name, _, _ in name_findings(synsets, 1000)] == ["class-count", "class-order"]
+    assert [name for name, _, _ in name_findings(["cat", "dog"], 2)] == []
+
+
+def test_item_3_the_models_own_names_decide(tmp_path):
+    place = write(tmp_path, {0: "zero", 1: "one", 7: "Seven_"})
+    data = almakit.data.load(f"folder:{place}", channels=1)
+    names = ["Zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    model = Classifier(nn.Flatten(), name="named", class_names=names)
+    matched = data.numbered_as(model.class_names)
+    assert matched.class_names == tuple(names) and not matched.alphabetical
+    for before, after in zip(data.labels.tolist(), matched.labels.tolist(), strict=True):
+        assert {"zero": 0, "one": 1, "Seven_": 7}[data.class_names[before]] == after
+    assert data.numbered_as(["a", "b"]) is data and data.numbered_as(None) is data

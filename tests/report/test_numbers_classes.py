@@ -1,0 +1,52 @@
+"""Issue 19, item 7: robustness per class, what images are taken for, which attack came nearest, recomputed from the records."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from eval.small_runs import small_run
+
+from almakit.report import html, subjects
+from almakit.report.classes import portraits
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    attacks = ["ddn(steps=10)", "alma(distance=l2, steps=12)", "pgd(distance=l2, epsilon=0.2, steps=5)"]
+    return small_run(tmp_path_factory.mktemp("classes") / "run", attacks=attacks, epsilons={"l2": [0.1, 0.2]})
+
+
+def test_item_7_classes_mistakes_and_winners(run):
+    found = subjects.load([run.folder])
+    ((portrait,),) = portraits(found)
+    a, b = (run.records_of(0), run.records_of(1))
+    best = np.minimum([record.proven for record in a], [record.proven for record in b])
+    labels = np.array([info.label for info in run.images])
+    assert [row.name for row in portrait.rows] == [str(label) for label in sorted(set(labels.tolist()))]
+    for row in portrait.rows:
+        mine = best[labels == int(row.name)]
+        assert row.images == len(mine) and row.median == pytest.approx(float(np.median(mine)))
+        assert row.robust == pytest.approx([float((mine > epsilon).mean()) for epsilon in (0.1, 0.2)])
+    nearest = Counter()
+    for one, two, label in zip(a, b, labels.tolist(), strict=True):
+        winner = one if one.proven <= two.proven else two
+        if winner.status == "success":
+            nearest[str(label), str(winner.prediction)] += 1
+    assert {(row, column): count for row, cells in portrait.cells for column, (count, _) in zip(portrait.columns, cells, strict=True) if count} == nearest
+    assert max(level for _, cells in portrait.cells for _, level in cells) == 9
+    wins = {label: count for label, count, _ in portrait.winners}
+    attacked = [(one.proven, two.proven) for one, two in zip(a, b, strict=True) if one.status == "success"]
+    assert wins == {"DDN 10": sum(x <= 1.001 * min(x, y) for x, y in attacked), "ALMA 12": sum(y <= 1.001 * min(x, y) for x, y in attacked)}
+    page = html.render(found)
+    assert "Class by class" in page and "heat-9" in page and "Nearest on how many images" in page
+
+
+def test_item_7_many_classes_are_listed(run):
+    from dataclasses import replace
+
+    (subject,) = subjects.load([run.folder])
+    wide = replace(subject, images=[replace(info, label=info.index) for info in subject.images])
+    ((portrait,),) = portraits([wide])
+    assert len(portrait.rows) == 20 and portrait.left_out == 20 and portrait.columns == [] and 0 < len(portrait.pairs) <= 15

@@ -1,0 +1,117 @@
+"""Issue 19, item 1: the threat model is part of every label, and targeted results never share a block or a curve with untargeted ones."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from eval.small_runs import small_run
+
+from almakit.eval.spec import RunSpec
+from almakit.eval.threat import Threat, appended, named, sentence, threat_of
+from almakit.report import blocks, figures, formats, html, payload, subjects, write
+
+DDN = {"attacks": ["ddn(steps=30)"]}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("threats")
+    settings = {"plain": {}, "targeted": {"targets": "random"}, "next": {"targets": "next"}, "eight": {"bits": 8}, "seed": {"seed": 3}, "again": {}}
+    return {name: small_run(root / name, **DDN, **more).folder for name, more in settings.items()}
+
+
+def test_item_1_targeted_never_shares_a_block_with_untargeted(folders):
+    found = subjects.load([folders["plain"], folders["targeted"]])
+    assert len(found) == 1, "the same weights and images: one subject"
+    one, two = blocks.blocks(found)
+    assert [row.label for row in (*one.rows, *two.rows)] == ["DDN 30", "DDN 30, targeted"]
+    assert (one.goal, two.goal) == ("", "random") and two.name == "ℓ2 norm, targeted (random)"
+    data = payload.build(found, payload.Limits(images=1))
+    assert [group["key"] for group in data["groups"]] == ["l2", "l2/random"] and data["envelopes"] == []
+    assert [attack["group"] for attack in data["attacks"]] == ["l2", "l2/random"]
+    assert data["attacks"][0]["method"] != data["attacks"][1]["method"], "another colour"
+
+
+def test_item_1_every_format_says_it(folders, tmp_path):
+    both = [folders["plain"], folders["targeted"]]
+    write.write_report(both, tmp_path, with_figures=False)
+    for file in ("index.html", "tables.md", "tables.csv", "tables.tex", "summary.json"):
+        text = (tmp_path / file).read_text()
+        assert "DDN 30, targeted" in text and "targeted (random)" in text, file
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "tables.csv").read_text())))
+    assert [row["goal"] for row in rows] == ["untargeted", "targeted (random)"]
+    runs = json.loads((tmp_path / "summary.json").read_text())["runs"]
+    assert [run["attacks"][0]["label"] for run in runs] == ["DDN 30", "DDN 30, targeted"]
+    assert runs[1]["run"]["threat_model"] == "targeted (random), any value in [0, 1], float32, seed 0, layout contiguous"
+
+
+def test_item_1_whatever_differs_is_appended(folders):
+    def labels(*names):
+        (subject,) = subjects.load([folders[name] for name in names])
+        return [label.label for label in subjects.labelled([subject]).values()]
+
+    assert labels("plain", "eight") == ["DDN 30", "DDN 30, 8-bit"]
+    assert labels("plain", "seed") == ["DDN 30, seed 0", "DDN 30, seed 3"]
+    assert labels("targeted", "next") == ["DDN 30, targeted (random)", "DDN 30, targeted (next)"]
+    assert labels("plain", "again") == ["DDN 30, plain", "DDN 30, again"], "where nothing else tells them apart"
+    assert labels("eight") == ["DDN 30, 8-bit"], "also alone"
+
+
+def test_item_1_the_table_of_a_run_and_its_summary(folders):
+    from almakit.eval.folder import Run
+
+    run = Run(folders["targeted"])
+    assert "\nddn(steps=30), targeted " in run.table() and "Threat model: targeted (random)" in run.table()
+    assert run.summary["attacks"][0]["label"] == "DDN 30, targeted"
+    assert "\nddn(steps=30), 8-bit " in Run(folders["eight"]).table()
+
+
+def test_item_1_trackers_hear_it(tmp_path):
+    from almakit.trackers.base import Tracker
+
+    class Kept(Tracker):
+        def __init__(self):
+            self.names = set()
+
+        def numbers(self, values, step):
+            self.names |= set(values)
+
+    kept = Kept()
+    small_run(tmp_path / "run", **DDN, bits=8, targets="next", track=kept)
+    assert kept.names and all(name.startswith(("ddn(steps=30), targeted, 8-bit/", "all attacks, targeted, 8-bit/")) for name in kept.names)
+
+
+def test_item_1_figures_call_it_targets_not_reached(folders):
+    (subject,) = subjects.load([folders["targeted"]])
+    said = []
+
+    class Panel:
+        transAxes = None
+
+        def plot(self, *_, **__):
+            return (None,)
+
+        def set_ylabel(self, text):
+            said.append(text)
+
+        def __getattr__(self, name):
+            return lambda *_, **__: None
+
+    labels = subjects.labelled([subject])
+    figures._panel(Panel(), subject, ("l2", "random"), labels, [label.method for label in labels.values()], {}, True, True)
+    assert said == ["targets not reached (%)\nrandom"]
+    assert 'data-group="l2/random"' in html.render([subject])
+
+
+def test_item_1_the_words():
+    usual = threat_of(RunSpec())
+    assert usual == Threat() and appended([usual]) == [""]
+    assert sentence(usual) == "untargeted, any value in [0, 1], float32, seed 0, layout contiguous"
+    assert appended([usual, replace(usual, layout="channels_last")]) == [", contiguous", ", channels_last"]
+    assert appended([replace(usual, dtype="bfloat16", budget=7)]) == [", budget 7, bfloat16"]
+    assert named("ddn(steps=5)", RunSpec(targets="all", seed=2)) == "ddn(steps=5), targeted, seed 2"
+    assert formats.markdown([blocks.Block("m", "l2", "all", [])]).count("###") == 1
