@@ -57,6 +57,11 @@ class ImageResult:
     def success(self) -> bool:
         return self.status in (Status.ALREADY_WRONG, Status.SUCCESS)
 
+    def __repr__(self) -> str:
+        label = f"label {self.label}, " if isinstance(self.label, int) else ""
+        shape = " x ".join(map(str, self.adversarial.shape))
+        return f"ImageResult({shape}, {label}{self.status.name}, distance {self.distance:.4g}, {self.forwards} forwards, {self.backwards} backwards)"
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
