@@ -87,7 +87,7 @@ def _of_record(column: fields.Column) -> Flat:
 def flat_rows(run: Run) -> list[dict[str, Any]]:
     """One dict per record with everything that belongs to it; an infinite distance is None."""
     infos = {info.index: info for info in run.attacks}
-    reaches = {info.index: reach_of(info, [record.proven for record in run.records_of(info.index)]) for info in run.attacks}
+    reaches = {info.index: reach_of(info, [record.verified for record in run.records_of(info.index)]) for info in run.attacks}
     rows = [Row(run, record, run.image[record.image], infos[record.attack], reaches[record.attack]) for record in run.records]
     return [{column.name: column.value(row) for column in columns()} for row in rows]
 
