@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from .fields import Stored, Top
+from .fields import Stored
+from .fields import Top as Top
 
 ALREADY_WRONG, SUCCESS, FAILED, INVALID = "already-wrong", "success", "failed", "invalid"
 STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
