@@ -222,7 +222,7 @@ class Run:
             import pandas
         except ImportError as error:
             raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
-        from .export import flat_rows
+        from .flat import flat_rows
 
         rows = [row | {"distance": record.distance, "verified": record.verified} for row, record in zip(flat_rows(self), self.records, strict=True)]
         return pandas.DataFrame(rows)
