@@ -33,7 +33,7 @@ VERBS = {
     "train": "train a network: regular, adversarial or certified",
     "fetch": "download data sets and weights ahead of time",
     "ls": "list attacks, distances, models or data",
-    "completion": "print a script that completes verbs, flags and names in bash, zsh or fish",
+    "completion": "print a script that completes verbs, flags and names in your shell",
 }
 
 DONE, ERROR, USAGE, REFUSED, FAILED_IMAGES, WORSE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
