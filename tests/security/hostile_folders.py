@@ -92,6 +92,19 @@ def link(name: str, to: Path) -> Change:
     return change
 
 
+def certificate(**values: object) -> Change:
+    """A file of certified radii with these values in it, and the run's own hash of the weights."""
+
+    def change(folder: Path) -> None:
+        with sqlite3.connect(folder / "records.sqlite") as db:
+            (weights,) = db.execute("SELECT value FROM meta WHERE key = 'weights_sha256'").fetchone()
+        db.close()
+        content = {"format": 1, "norm": "linf", "method": "ibp", "weights_sha256": weights, "radii": {"0": 0.001}} | values
+        file("certificates/linf-ibp.json", json.dumps(content).encode())(folder)
+
+    return change
+
+
 def cases(mark: Path, victim: Path) -> dict[str, list[Change]]:
     """Hostile folders by name: what is done to a good one. ``mark`` is made by whatever executes, ``victim`` is a folder nobody may write to."""
     import numpy as np
@@ -160,6 +173,15 @@ def cases(mark: Path, victim: Path) -> dict[str, list[Change]]:
         "traces that are no JSON": [sql("INSERT OR REPLACE INTO traces VALUES (0, 0, -1, '{{')")],
         "an environment of anything": [sql("UPDATE sessions SET environment = '{\"python\": [], \"<img src=x>\": {\"a\": \"\\\\ud800\"}}'")],
         "an environment that is no JSON": [sql("UPDATE sessions SET environment = '[['")],
+        "certificates that are a link": [link("certificates", victim)],
+        "a certificate that is a link": [link("certificates/linf-ibp.json", victim / "secret")],
+        "certificates of nowhere": [link("certificates", victim / "new")],
+        "a certificate of another place": [certificate(norm="../../victim/x")],
+        "a certificate of anything": [certificate(radii={"0": "<script>", "1": [], "-7": 1})],
+        "a certificate of impossible radii": [certificate(radii={"0": -1, "1": 1e308, "99999": 3})],
+        "a certificate that is a pickle": [file("certificates/linf-ibp.json", __import__("pickle").dumps(Payload(mark)))],
+        "a certificate of many brackets": [file("certificates/linf-ibp.json", b"[" * 200000)],
+        "a certificate that lies": [certificate(radii={str(image): 0.9 for image in range(12)})],
         "a summary of somebody else": [file("summary.json", b'{"__proto__": 1}')],
         "counts that are text": [sql("UPDATE meta SET value = 'many' WHERE key IN ('images', 'classes')")],
         "a batch size that is auto": [toml(batch_size='"auto"')],

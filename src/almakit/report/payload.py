@@ -12,6 +12,7 @@ import numpy as np
 
 from ..eval.records import MEASURED, AttackInfo, Record, outcome
 from . import pictures
+from .brackets import sorted_radii
 from .labels import AttackLabel, distance_name, distance_order
 from .numbers import Array, worst_distances
 from .palette import slot
@@ -75,6 +76,7 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
         "envelopes": [
             envelope for number, subject in enumerate(subjects) for envelope in _envelopes(subject, number, share)
         ],
+        "certified": [part for number, subject in enumerate(subjects) for part in _certified(subject, number, share)],
         "gallery": gallery,
         "pictures": album.uris,
         "traces": _traces(subjects),
@@ -150,6 +152,16 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
             best = worst_distances([column.distances for column in columns], [column.reach for column in columns])
             best = best[~np.isnan(best)]
             found.append({"model": number, "group": group_key(group), "curve": packed(np.sort(best) if share >= 1 else _thin(best))})
+    return found
+
+
+def _certified(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
+    """For each untargeted block whose images are all certified: the radii below which nothing changes them."""
+    found = []
+    for distance, goal in groups_of([subject]):
+        radii = None if goal else sorted_radii(subject, distance)
+        if radii is not None:
+            found.append({"model": number, "group": group_key((distance, goal)), "curve": packed(radii if share >= 1 else _thin(radii))})
     return found
 
 
