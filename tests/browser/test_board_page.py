@@ -27,7 +27,9 @@ def attacks(place: int) -> tuple[MadeAttack, ...]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Path]]:
     root = tmp_path_factory.mktemp("board")
-    runs = {name: make_run(root / name, 40, attacks(place), model=f"mnist/net-{name}", weights=name * 64, seed=place, traced=False) for place, name in enumerate(NETS)}
+    runs = {}
+    for place, name in enumerate(NETS):
+        runs[name] = make_run(root / name, 40, attacks(place), model=f"mnist/net-{name}", weights=name * 64, seed=place, traced=False)
     runs["half"] = make_run(root / "half", 40, attacks(0)[:3], model="mnist/net-half", weights="7" * 64, chunk=10, unfinished=4, traced=False)
     runs["other"] = make_run(root / "other", 25, attacks(1)[:2], model="mnist/net-a", weights="a" * 64, data="fashion", traced=False)
     write_board(list(runs.values()), root / "site", {"l2": [0.9, 1.5]})
@@ -35,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Path
 
 
 def proven(run: Path, attack: int) -> np.ndarray:
-    return np.array([record.proven for record in Run(run).records_of(attack)])
+    return np.array([record.verified for record in Run(run).records_of(attack)])
 
 
 def column(page: Any, place: int) -> list[str]:
@@ -61,7 +63,8 @@ def test_opens_at_every_width(site: Any, visit: Any, width: int, scheme: str) ->
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background))) < 150) == (scheme == "dark")
     for scroll in page.locator(".block-card .scroll").all():  # a table is whole, or can be scrolled to its end
-        assert scroll.evaluate("e => { e.scrollLeft = 1e6; const t = e.querySelector('table').getBoundingClientRect(); return t.right - e.getBoundingClientRect().right; }") <= 1
+        scroll.evaluate("e => { e.scrollLeft = 1e6; }")
+        assert scroll.evaluate("e => e.querySelector('table').getBoundingClientRect().right - e.getBoundingClientRect().right") <= 1
 
 
 def test_robust_accuracy_at_any_radius(site: Any, visit: Any) -> None:
@@ -136,7 +139,7 @@ def test_a_number_says_where_it_comes_from(site: Any, visit: Any) -> None:
 
 
 def test_a_link_shows_what_i_see_and_leads_to_the_models_page(site: Any, browser: Any) -> None:
-    file, runs = site
+    file, _ = site
     context = browser.new_context(viewport={"width": 1600, "height": 900})
     page = context.new_page()
     said: list[str] = []

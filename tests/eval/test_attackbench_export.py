@@ -31,7 +31,7 @@ def test_item_8_the_records_come_back(run, tmp_path, capsys):
     distances = np.array(info["best_optim_distances"]["l2"])
     distances[~np.array(info["adv_success"])] = np.inf
     distances[np.array(info["ori_success"])] = 0
-    assert distances.tolist() == [record.proven for record in run.records_of(0)] and 0 in distances and len(distances) == len(run.images)
+    assert distances.tolist() == [record.verified for record in run.records_of(0)] and 0 in distances and len(distances) == len(run.images)
     assert info["hashes"][3] == hashlib.sha512(run.originals([3])[0].astype(np.float32).tobytes()).hexdigest()
     assert info["num_forwards"] == [record.forwards for record in run.records_of(0)]
     assert info["ASR"] == run.summary["attacks"][0]["success_rate"]["value"] and info["accuracy"] == run.summary["clean_accuracy"]["value"]

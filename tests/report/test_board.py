@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
 
 
 def proven(run, attack):
-    return np.array([record.proven for record in Run(run).records_of(attack)])
+    return np.array([record.verified for record in Run(run).records_of(attack)])
 
 
 def test_the_cells_are_the_runs_numbers(runs, tmp_path):
@@ -103,7 +103,8 @@ def test_it_is_made_anew(runs, tmp_path):
 
 def test_a_board_json_from_elsewhere_deletes_nothing(runs, tmp_path):
     (tmp_path / "keep.html").write_text("mine")
-    (tmp_path / "board.json").write_text(json.dumps({"tables": [{"models": [{"page": "keep.html"}, {"page": "../keep.html"}, {"page": "models/../keep.html"}]}]}))
+    pages = [{"page": name} for name in ("keep.html", "../keep.html", "models/../keep.html")]
+    (tmp_path / "board.json").write_text(json.dumps({"tables": [{"models": pages}]}))
     write_board([runs["a"]], tmp_path)
     assert (tmp_path / "keep.html").exists()
 

@@ -51,9 +51,9 @@ def main(args: argparse.Namespace) -> int:
     if args.format == "attackbench":
         from ..eval.attackbench import OPTIMALITY, export_attackbench
 
-        folders, left_out = export_attackbench(run, out)
+        folders, unfit = export_attackbench(run, out)
         print(f"{len(folders)} attack{'s' * (len(folders) != 1)} in {out}, as AttackBench's analysis reads them. {OPTIMALITY}")
-        for sentence in left_out:
+        for sentence in unfit:
             print(f"Left out: {sentence}")
         return DONE
     if args.format == "png":

@@ -34,7 +34,7 @@ VERBS = {
     "train": "train a network: regular, adversarial or certified",
     "fetch": "download data sets and weights ahead of time",
     "ls": "list attacks, distances, models or data",
-    "completion": "print a script that completes verbs, flags and names in bash, zsh or fish",
+    "completion": "print a script that completes verbs, flags and names in your shell",
 }
 
 DONE, ERROR, USAGE, REFUSED, FAILED_IMAGES, WORSE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
@@ -51,7 +51,7 @@ def overview() -> str:
     """What ``almakit --help`` prints."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name.ljust(width)}  {text}" for name, text in VERBS.items())
-    return f"""almakit finds the smallest change that makes an image classifier wrong, in any distance, and proves what it found.
+    return f"""almakit finds the smallest change that makes a model wrong, in any distance, and verifies what it found.
 
 usage: almakit VERB ...      almakit VERB --help tells all about a verb
 

@@ -18,13 +18,14 @@ from .records import AttackInfo, Record
 NORMS = ("l0", "l1", "l2", "linf")
 """AttackBench's threat models."""
 OPTIMALITY = (
-    "almakit's optimality takes the area under the step curve exactly; AttackBench's analysis takes it by the trapezoid rule, which favours attacks that find "
-    "many images at the same distance (1.005 where the exact figure is 0.836, for one APGD row). The two are different figures: do not set one against the other."
+    "almakit's optimality takes the area under the step curve exactly; AttackBench's analysis takes it by the trapezoid rule, which favours attacks "
+    "that find many images at the same distance (1.005 where the exact figure is 0.836, for one APGD row). The two are different figures: "
+    "do not set one against the other."
 )
 
 
 def export_attackbench(run: Run, out: Path) -> tuple[list[Path], list[str]]:
-    """Writes ``<data>/<norm>/<model>/batch_size_<n>/almakit <attack>/1/{config,info}.json`` below ``out``; returns the folders, and sentences on what was left out.
+    """Writes ``<data>/<norm>/<model>/batch_size_<n>/almakit <attack>/1/{config,info}.json`` below ``out``; returns the folders, and what was left out.
 
     AttackBench (Cinà et al., 2025) holds one result per image of attacks that look for the smallest change in l0, l1, l2 or linf.
     """
@@ -72,7 +73,7 @@ def _config(run: Run, info: AttackInfo) -> dict[str, Any]:
 def _info(run: Run, info: AttackInfo, records: list[Record]) -> dict[str, Any]:
     """One entry per image. Images nothing was found for count as unchanged: distance 0 and no success, as AttackBench stores them."""
     images = [record.image for record in records]
-    success = [bool(np.isfinite(record.proven)) for record in records]
+    success = [bool(np.isfinite(record.verified)) for record in records]
     distances = {name: [_measure(record, info, name) for record in records] for name in NORMS}
     return {
         "hashes": [hashlib.sha512(np.ascontiguousarray(x, dtype=np.float32).tobytes()).hexdigest() for x in run.originals(images)],
@@ -91,9 +92,9 @@ def _info(run: Run, info: AttackInfo, records: list[Record]) -> dict[str, Any]:
 
 
 def _measure(record: Record, info: AttackInfo, name: str) -> float:
-    if not np.isfinite(record.proven):
+    if not np.isfinite(record.verified):
         return 0.0
-    value = record.proven if name == info.distance else record.measures.get(name) if record.attacked else 0.0
+    value = record.verified if name == info.distance else record.measures.get(name) if record.attacked else 0.0
     return 0.0 if value is None else float(value)
 
 

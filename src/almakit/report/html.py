@@ -16,7 +16,7 @@ from ..errors import Unavailable
 from ..eval.failures import writable
 from ..version import VERSION
 from . import palette, payload
-from .blocks import Block, blocks, most_radii
+from .blocks import Block, blocks, most_radii, with_certified
 from .brackets import sections
 from .classes import portraits
 from .labels import distance_name, radius
@@ -53,7 +53,7 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
             subjects=[_subject(subject, mine) for subject, (_, mine) in zip(subjects, groups, strict=True)],
             groups=groups,
             with_paper=any(row.paper for block in tables for row in block.rows),
-            with_certified=any(row.certified != ("-", "-") for block in tables for row in block.rows),
+            with_certified=with_certified(tables),
             brackets=sections(subjects),
             unfinished=not complete,
             curve_groups=data["groups"],

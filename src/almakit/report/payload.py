@@ -12,6 +12,7 @@ import numpy as np
 
 from ..eval.records import MEASURED, AttackInfo, Record, outcome
 from . import pictures
+from .brackets import sorted_radii
 from .labels import AttackLabel, distance_name, distance_order
 from .numbers import Array, worst_distances
 from .palette import slot
@@ -75,6 +76,7 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
         "envelopes": [
             envelope for number, subject in enumerate(subjects) for envelope in _envelopes(subject, number, share)
         ],
+        "certified": [part for number, subject in enumerate(subjects) for part in _certified(subject, number, share)],
         "gallery": gallery,
         "pictures": album.uris,
         "traces": _traces(subjects),
@@ -153,6 +155,16 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
     return found
 
 
+def _certified(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
+    """For each untargeted block whose images are all certified: the radii below which nothing changes them."""
+    found = []
+    for distance, goal in groups_of([subject]):
+        radii = None if goal else sorted_radii(subject, distance)
+        if radii is not None:
+            found.append({"model": number, "group": group_key((distance, goal)), "curve": packed(radii if share >= 1 else thinned(radii))})
+    return found
+
+
 def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:
     """The chosen images with every attack's result, as long as the album has room."""
     places = pictures.choose(subject, limit)
@@ -199,7 +211,7 @@ def _result(record: Record, info: AttackInfo, attack: int, original: Any, point:
         "status": "refuted" if record.refuted else outcome(record, info),
         "reason": record.reason,
         "target": record.target,
-        "distance": _plain(record.proven),
+        "distance": _plain(record.verified),
         "prediction": record.prediction,
         "top": _top(record.top),
         "forwards": record.forwards,
