@@ -191,7 +191,8 @@ class Result:
         """Robust accuracy against the radius, a matplotlib figure; drawn into the axes ``ax`` where given."""
         from .plots import draw_curve
 
-        return draw_curve(self, ax)
+        picture: Picture = draw_curve(self, ax)
+        return picture
 
     def show(self, rows: int | Rows | None = None) -> Picture:
         """Image, adversarial image and their difference side by side, a matplotlib figure: of one image, of some, or of the first five found."""
