@@ -14,7 +14,7 @@ $(VENV)/.setup-done: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-# The demo needs little: torch, numpy, safetensors, rich.
+# The demo needs little: torch, numpy, safetensors, and what the command line has for its looks.
 $(VENV)/.demo-done: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cli]'

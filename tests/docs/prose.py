@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ _OPEN = re.compile(r"\.\.\.|…|<[^>]+>|\bVERB\b|\||[A-Z]{3,}(?:@[A-Z]+)?\b")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its kind (``python``, ``sh`` ...), the file it is, what it needs, its text and the line it begins on."""
+    """A fenced block: its kind (``python``, ``sh`` ...), the file it is, what it needs, its text, its first line."""
 
     kind: str
     title: str | None
@@ -58,8 +59,7 @@ def inline_commands(text: str) -> Iterator[str]:
 
 
 def words(command: str) -> list[str]:
-    """The words of a command as the shell has them; one it would match with file names (``*``, ``[...]``) is refused."""
-    bare = re.sub(r"\"[^\"]*\"|'[^']*'", "", command)
-    if re.search(r"[*\[\]?]", bare):
-        raise AssertionError(f"the shell takes this for a pattern of file names; quote it: {command}")
-    return shlex.split(command)
+    """The words of a command as the shell has them; brackets it would match with file names are refused."""
+    if re.search(r"[\[\]]", re.sub(r"\"[^\"]*\"|'[^']*'", "", command)):
+        raise AssertionError(f"the shell takes brackets for a pattern of file names; quote them: {command}")
+    return [name for word in shlex.split(command) for name in (sorted(glob(word)) if word.endswith("/*") else [word])]

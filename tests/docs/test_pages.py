@@ -174,7 +174,7 @@ def test_what_needs_something_is_the_lesser_part() -> None:
     ("text", "words_"),
     [
         ("```sh\nalmakit run --no-such-flag\n```", "no-such-flag"),
-        ("```sh\npip install almakit-*.whl[cli]\n```", "quote it"),
+        ("```sh\npip install almakit-*.whl[cli]\n```", "quote them"),
         ("```sh\nmake no-such-target\n```", "no-such-target"),
         ("```sh\npip install 'almakit[no-such-extra]'\n```", "no-such-extra"),
         ("```python\nraise AssertionError('it ran')\n```", "it ran"),
