@@ -23,6 +23,7 @@ VERBS = {
     "demo": "attack 64 digits with a shipped network and print a table, under a minute",
     "doctor": "look at a model and its data before a run: accuracy, ranges, gradients, time, memory",
     "report": "make a page, figures and tables of one run or several",
+    "board": "make a static leaderboard of many runs: models x attacks",
     "compare": "compare two runs image by image, with an exit code for CI",
     "watch": "serve the report of a run that goes on, to this machine only",
     "verify": "judge a run's stored images, or a folder of images, again",
