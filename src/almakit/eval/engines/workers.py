@@ -21,8 +21,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
-from ... import allocator
 from ...errors import BadInput
+from .. import allocator
 from ..attacktext import build_all
 from ..progress import Silent
 from ..store import CLEAN, ChunkKey, FailureRow
@@ -197,7 +197,6 @@ class _Helper:
         self.process: subprocess.Popen[bytes] | None = None
         self.open: Bench | None = None  # the run the process has opened
         self.over = False
-        self.starts = 0
         self.thread = threading.Thread(target=self._serve, name=f"almakit-helper-{number}", daemon=True)
         self.thread.start()
 
@@ -246,14 +245,20 @@ class _Helper:
 
     def _opened(self, bench: Bench) -> bool:
         """Whether there is a process that has opened the run; one that dies at it three times is done without."""
-        while not self.over and self.starts < TRIES:
+        reason = ""
+        for _ in range(TRIES):
             try:
                 if self.process is None:
-                    self.starts += 1
                     self.process = _started()
+                    if self.over:  # perhaps too late to be ended with the others
+                        self._stop()
+                        return False
                 found = self._answer(run_of(bench, self.engine.threads))
             except (OSError, EOFError, pickle.UnpicklingError, pickle.PicklingError, AttributeError, TypeError) as error:
-                reason = f"{self._stop()}" if isinstance(error, (OSError, EOFError)) else f"{type(error).__name__}: {error}"
+                ended = self._stop()
+                reason = ended if isinstance(error, (OSError, EOFError)) else f"{type(error).__name__}: {error}"
+                if self.over:
+                    return False
                 continue
             if isinstance(found, Exception):
                 self.engine.stage.done(ChunkKey(CLEAN, -1, -1), found)
@@ -262,8 +267,7 @@ class _Helper:
                 self.open = bench
                 self.engine._change.notify_all()
             return True
-        if not self.over:
-            self.engine.show.note(f"Worker process {self.number} could not be started ({reason}); the run goes on without it.")
+        self.engine.show.note(f"Worker process {self.number} could not be started ({reason}); the run goes on without it.")
         return False
 
     def _answer(self, order: Order) -> Any:
