@@ -65,8 +65,8 @@ def forge(folder: Path, change: Callable[[sqlite3.Connection], None]) -> None:
                 found = store.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images WHERE chunk = ?", (chunk,))
             else:
                 assert kind == ATTACK
-                found = store.rows(f"{rows.RECORDS} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn))
-                found = [row[: rows.SUMMED] for row in found]
+                found = store.rows(f"{store.records_query()} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn))
+                found = rows.results_by_chunk(found).get((attack, chunk, turn), [])
             store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?",
                              (rowsums.chunk_sum(found, own), kind, attack, chunk, turn))  # fmt: skip
 

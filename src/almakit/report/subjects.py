@@ -23,6 +23,8 @@ from .summary import RECORDS, best_known, summarise
 from .worst import Together, chosen_radii, distances_of
 
 Known = dict[str, dict[tuple[int, int | None], float]]
+Opened = tuple[Run, dict[str, Any]]
+"""A run and its summary."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Column:
     info: AttackInfo
     rows: dict[int, Record]  # by ImageInfo.index; images not attacked yet are missing
     numbers: dict[str, Any]  # its part of the run's summary
-    distances: Array  # (N,) proven, by image: 0 already wrong, inf nothing found, NaN not attacked yet
+    distances: Array  # (N,) verified, by image: 0 already wrong, inf nothing found, NaN not attacked yet
 
     @property
     def reach(self) -> float:
@@ -135,10 +137,14 @@ def load(folders: Sequence[str | Path], epsilons: Radii = ()) -> list[Subject]:
     for number, place in enumerate(places):
         if place.resolve() in [other.resolve() for other in places[:number]]:
             raise StoreError(f"the run folder {place} is given twice; once is enough.")
+    return joined([opened(place) for place in places], epsilons)
+
+
+def joined(runs: Sequence[Opened], epsilons: Radii = ()) -> list[Subject]:
+    """The subjects of opened runs; see ``load``."""
     subjects: dict[tuple[object, ...], Subject] = {}
-    for place in places:
-        run, summary = _open(place)
-        weights = run.meta.get("weights_sha256")
+    for run, summary in runs:
+        place, weights = run.folder, run.meta.get("weights_sha256")
         # Without a hash of the weights nothing says that two runs attacked the same model.
         key: tuple[object, ...] = (
             (weights, tuple((info.index, info.sha256) for info in run.images)) if weights and run.images else (str(place.resolve()),)
@@ -185,7 +191,7 @@ def _with_radii(column: Column, radii: Sequence[float]) -> list[dict[str, float 
     return sorted(rows, key=lambda row: row["epsilon"])
 
 
-def _open(place: Path) -> tuple[Run, dict[str, Any]]:
+def opened(place: Path) -> Opened:
     """A run and its numbers; whatever is wrong with the folder becomes one sentence."""
     try:
         run = Run(place)
@@ -214,12 +220,12 @@ def _columns(run: Run, summary: dict[str, Any]) -> list[Column]:
     rows: dict[int, dict[int, Record]] = {info.index: {} for info in run.attacks}
     for record in run.records:
         nearest = rows[record.attack].get(record.image)
-        if nearest is None or record.proven < nearest.proven:
+        if nearest is None or record.verified < nearest.verified:
             rows[record.attack][record.image] = record
     columns = []
     for info, part in zip(run.attacks, summary["attacks"], strict=True):
         mine = rows[info.index]
-        distances = [mine[image.index].proven if image.index in mine else math.nan for image in run.images]
+        distances = [mine[image.index].verified if image.index in mine else math.nan for image in run.images]
         columns.append(Column(run, info, mine, part, np.array(distances, dtype=np.float64)))
     return columns
 
@@ -229,7 +235,7 @@ def _measured_against(column: Column, best: dict[tuple[int, int | None], float])
     if not column.info.minimal:
         return column
     records = column.records
-    distances = np.array([record.proven for record in records], dtype=np.float64)
+    distances = np.array([record.verified for record in records], dtype=np.float64)
     known = np.minimum(
         np.array([best.get((record.image, record.target), math.inf) for record in records], dtype=np.float64), distances
     )
