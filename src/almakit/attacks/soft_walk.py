@@ -38,7 +38,7 @@ class Settings:
     bisections: int = 5
     warm: tuple[float, float] = (0.6, 0.2)
     cold: float = 0.02
-    momentum: float = 0.6
+    momentum: float = 0.8
     radius: float = 0.4
     halvings: float = 6.25
     overshoot: float = 1.1
