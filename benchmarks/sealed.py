@@ -72,31 +72,47 @@ def one(network: str, distance: str, name: str, budget: int, count: int) -> comm
     return common.run_ours(attack, model, x, labels, 64, budget)
 
 
+def logs(results: common.Results, distance: str, attack: str, budget: int) -> dict[str, list[float]]:
+    """By network, the logarithms of the other attack's distances over the soft walk's."""
+    pairs = {name: _pair(results, name, distance, attack, budget) for name in networks.halves()["sealed"]}
+    found = {name: [math.log(ratio) for ratio in common.paired(*pair)] for name, pair in pairs.items() if pair is not None}
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def overall(results: common.Results, distance: str, attack: str, budget: int) -> str:
+    """The geometric mean over networks."""
+    found = logs(results, distance, attack, budget)
+    return f"{math.exp(statistics.fmean(statistics.fmean(values) for values in found.values())):.3f}" if found else "–"
+
+
+def kinds(results: common.Results) -> list[tuple[str, int, str]]:
+    found = {(distance, int(budget), attack) for _, distance, attack, budget, _ in (key.split("|") for key in results.cells)}
+    return sorted(kind for kind in found if kind[2] != OURS)
+
+
+def means(results: common.Results) -> str:
+    """Attacks by distances and budgets: the geometric mean over all networks."""
+    columns = sorted({(distance, budget) for distance, budget, _ in kinds(results)})
+    names = sorted({attack for _, _, attack in kinds(results)})
+    head = ["attack ", *[f"{distance}, {budget}" for distance, budget in columns]]
+    return common.markdown(head, [[name, *[overall(results, distance, name, budget) for distance, budget in columns]] for name in names])
+
+
 def table(results: common.Results) -> str:
-    """One row for each distance, budget and other attack: the ratio on each network and the geometric mean over all of them; images only it missed."""
+    """One row for each distance, budget and other attack: the ratio on each network and how many images each missed that the other found."""
     names, lines = networks.halves()["sealed"], []
-    kinds = sorted({(key.split("|")[1], int(key.split("|")[3]), key.split("|")[2]) for key in results.cells})
-    for distance, budget, attack in kinds:
-        if attack == OURS:
-            continue
-        cells, means, missed, ours_missed = [], [], 0, 0
+    for distance, budget, attack in kinds(results):
+        cells, missed, ours_missed, found = [], 0, 0, logs(results, distance, attack, budget)
         for name in names:
             pair = _pair(results, name, distance, attack, budget)
-            if pair is None:
+            for theirs, ours in zip(pair[0]["distances"], pair[1]["distances"], strict=True) if pair else ():
+                missed, ours_missed = missed + (theirs is None and ours is not None), ours_missed + (ours is None and theirs is not None)
+            if (values := found.get(name)) is None:
                 cells.append("–")
                 continue
-            theirs, ours = pair
-            missed += sum(a is None and b is not None for a, b in zip(theirs["distances"], ours["distances"], strict=True))
-            ours_missed += sum(b is None and a is not None for a, b in zip(theirs["distances"], ours["distances"], strict=True))
-            logs = [math.log(ratio) for ratio in common.paired(theirs, ours)]
-            if len(logs) < 2:
-                cells.append("–")
-                continue
-            mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
-            means.append(mean)
-            cells.append(f"{math.exp(mean):.2f} ± {math.exp(mean) * error:.2f}")
-        overall = math.exp(statistics.fmean(means)) if means else math.nan
-        lines.append([distance, str(budget), attack, f"**{overall:.3f}**", f"{missed} / {ours_missed}", *cells])
+            mean, error = math.exp(statistics.fmean(values)), statistics.stdev(values) / math.sqrt(len(values))
+            cells.append(f"{mean:.2f} ± {mean * error:.2f}")
+        lines.append([distance, str(budget), attack, f"**{overall(results, distance, attack, budget)}**", f"{missed} / {ours_missed}", *cells])
     return common.markdown(["distance ", "budget", "attack ", "all", "missed alone: it / soft walk", *names], lines)
 
 
@@ -126,10 +142,10 @@ def main() -> None:
     results = common.Results(options.out)
     if not options.table:
         run(results, options)
-    text = table(results)
-    print(text)
+    print(table(results), means(results), sep="\n\n")
     if options.docs:
-        common.replace_section(options.docs, "sealed", text)
+        common.replace_section(options.docs, "sealed", table(results))
+        common.replace_section(options.docs, "means", means(results))
 
 
 if __name__ == "__main__":
