@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -397,13 +398,27 @@ def test_item_7_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> Non
     context = browser.new_context(viewport={"width": 1000, "height": 900}, accept_downloads=True)
     page = context.new_page()
     page.goto(file.resolve().as_uri())
-    saved = {}
-    for kind in ("PNG", "CSV"):
+    said: list[str] = []
+    page.on("pageerror", lambda error: said.append(str(error)))
+
+    def save(part: str, kind: str) -> tuple[str, bytes]:
         with page.expect_download() as caught:
-            page.locator("#curves .save button", has_text=kind).first.click()
+            page.locator(f"#{part} .save button", has_text=kind).first.click()
         caught.value.save_as(tmp_path / kind)
-        saved[kind] = caught.value.suggested_filename
-    assert saved["PNG"].endswith(".png") and (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
+        return caught.value.suggested_filename, (tmp_path / kind).read_bytes()
+
+    name, picture = save("curves", "PNG")
+    assert name == "robust-accuracy-of-mnist-smallcnn-against-l2-perturbations-4-attacks.png" and picture.startswith(b"\x89PNG")
+    for part, words in (("curves", ["ALMA 100", "DDN 1000", "all attacks", "robust accuracy (%)"]), ("budget", ["median ℓ2"]),
+                        ("scatter", ["ALMA 1000: ℓ2"]), ("trace", ["step"])):  # fmt: skip
+        name, content = save(part, "SVG")
+        drawing = ElementTree.fromstring(content)
+        texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
+        assert name.endswith(".svg") and all(word in texts for word in words), (part, texts)
+        assert len(drawing.findall(".//{http://www.w3.org/2000/svg}path")) > 5 and b"script" not in content
+    name, _ = save("curves", "CSV")
+    assert page.locator("#curves canvas").count() == 1 and said == [], "the page is as it was"
+    page.locator("#curves input[type=number]").fill("1.1")
     head, first = (tmp_path / "CSV").read_text().splitlines()[:2]
     assert head == '"epsilon","ALMA 100","ALMA 1000","DDN 100","DDN 1000","all attacks"' and first.startswith("0,")
     context.close()

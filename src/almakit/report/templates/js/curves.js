@@ -209,7 +209,11 @@
       if (this.envelope) series.push({ label: "all attacks", scale: "y", width: 6, stroke: () => ak.css("muted") + "44", points: { show: false } });
       // Between the certified radii and what the strongest attack found lies what nobody knows.
       if (this.certified) series.push({ label: "certified", scale: "y", width: 1.5, stroke: () => ak.css("muted"), points: { show: false } });
+      const colour = ({ method }) => ak.methodColour(method), mark = ({ method }) => ak.marks[ak.data.methods[method].marker] || ak.marks[1];
+      const shown = (attacks) => attacks.filter((attack) => !block.hidden.has(attack.index));
       const options = {
+        key: () => [...shown(this.attacks).map((attack) => [attack.label, colour(attack), ak.dashes[attack.dash]]), ...shown(this.fixed).map((attack) => [attack.label, colour(attack), [], mark(attack)]),
+          ...series.slice(this.attacks.length).map((line) => [line.label, line.stroke(), []])],
         height: HEIGHT,
         bands: this.certified && series.length > 1 ? [{ series: [series.length - 1, series.length], fill: () => ak.css("muted") + "2e" }] : [],
         scales: { x: { time: false, distr: block.log ? 3 : 1, range: () => block.limits() }, y: { range: [0, 100] } },
