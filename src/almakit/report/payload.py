@@ -13,7 +13,7 @@ import numpy as np
 from ..eval.records import MEASURED, AttackInfo, Record, outcome
 from . import pictures
 from .brackets import sorted_radii
-from .labels import AttackLabel, distance_name, distance_order
+from .labels import AttackLabel, distance_name, distance_order, radius
 from .numbers import Array, worst_distances
 from .palette import slot
 from .pictures import Album
@@ -118,7 +118,7 @@ def _attack(
         "dash": label.dash,
         "cells": packed(distances[sample]),
         "curve": None if curve is None else packed(curve),
-        "fixed": None if math.isinf(column.reach) else {"epsilon": column.reach, **part["robust_accuracy"][0]},
+        "fixed": None if math.isinf(column.reach) else {"epsilon": column.reach, "text": radius(column.reach, column.info.distance), **part["robust_accuracy"][0]},
         "done": len(done),
         "success": part["success_rate"]["value"],
         "median": part["median_all"]["value"],

@@ -123,7 +123,7 @@
         for (const model of this.models) {
           const attack = same.find((candidate) => candidate.model === model), cell = ak.el("td");
           row.append(cell);
-          if (attack && attack.fixed) cell.textContent = `${ak.percent(attack.fixed.value)} at \u03b5 = ${ak.tick(attack.fixed.epsilon)}`;
+          if (attack && attack.fixed) cell.textContent = `${ak.percent(attack.fixed.value)} at \u03b5 = ${attack.fixed.text}`;
           else if (attack) this.cells.push([cell, ak.curve(attack.index)]);
         }
         body.append(row);
@@ -158,7 +158,7 @@
     // What holds at this radius, plainly. An attack at a fixed radius is part of it from its radius on.
     sentence() {
       const at = `${this.name} \u2264 ${ak.tick(this.epsilon)}`, done = this.models.filter((model) => this.strongest(model).length);
-      if (!this.minimal.length) return `The attacks here look at ${[...new Set(this.fixed.map((attack) => `\u03b5 = ${ak.tick(attack.fixed.epsilon)}`))].join(", ")} only; nothing is known at other radii.`;
+      if (!this.minimal.length) return `The attacks here look at ${[...new Set(this.fixed.map((attack) => `\u03b5 = ${attack.fixed.text}`))].join(", ")} only; nothing is known at other radii.`;
       if (!done.length) return "No image has been attacked yet.";
       const many = this.attacks.filter((attack) => attack.model === done[0]).length > 1;
       const resist = this.group.goal ? (many ? "reach their target by no attack here" : "do not reach their target") : many ? "resist every attack here" : "resist the attack";
