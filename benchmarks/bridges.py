@@ -172,9 +172,9 @@ def main() -> int:
                     "--out", str(args.out)])  # fmt: skip
     if code not in (0, 4) or almakit(["report", str(args.out), "--no-figures"]):
         return 1
-    unproven = sum(record.claimed and not record.fooled for record in Run(args.out).records)
+    unverified = sum(record.claimed and not record.fooled for record in Run(args.out).records)
     model, (x, labels) = models.load(MODEL), data.load("mnist", limit=20).tensors()
-    wrong = counts_differ(model, x, labels) + harnesses_differ(model, x, labels) + ([f"{unproven} claims refuted"] if unproven else [])
+    wrong = counts_differ(model, x, labels) + harnesses_differ(model, x, labels) + ([f"{unverified} claims refuted"] if unverified else [])
     text = f"{table(args.out)}\n\nVersions: {', '.join(f'{name} {version(name)}' for name in LIBRARIES)}."
     print(f"\n{text}\n")
     if args.images == 100:

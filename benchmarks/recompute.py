@@ -98,11 +98,11 @@ class Attack:
         self.epsilon = float(rows[0]["epsilon"]) if rows[0]["epsilon"] else None
         self.keys = [(int(row["image"]), int(row["target"] or -1)) for row in rows]
         self.attacked = np.array([row["status"] != "already-wrong" for row in rows])
-        self.proven = np.array([self._proven(row, "") for row in rows])
-        self.coarse = np.array([self._proven(row, "_8bit") for row in rows])
+        self.verified = np.array([self._verified(row, "") for row in rows])
+        self.coarse = np.array([self._verified(row, "_8bit") for row in rows])
 
     @staticmethod
-    def _proven(row: dict[str, str], kind: str) -> float:
+    def _verified(row: dict[str, str], kind: str) -> float:
         if row["status"] not in ("already-wrong", "success") or row[f"fooled{kind}"] != "True":
             return np.inf
         return 0.0 if row["status"] == "already-wrong" else float(row[f"measured{kind}"])
@@ -112,17 +112,17 @@ class Attack:
 
     def robust(self, radius: float) -> np.ndarray | None:
         if self.epsilon is None:
-            return self.proven > radius
-        return np.isinf(self.proven) if abs(radius - self.epsilon) <= 1e-5 * radius else None
+            return self.verified > radius
+        return np.isinf(self.verified) if abs(radius - self.epsilon) <= 1e-5 * radius else None
 
     def numbers(self) -> dict[str, Any]:
-        found = {"success_rate": share(np.isfinite(self.proven)), "success_rate_8bit": share(np.isfinite(self.coarse)),
+        found = {"success_rate": share(np.isfinite(self.verified)), "success_rate_8bit": share(np.isfinite(self.coarse)),
                  "forwards": self.column("forwards", True).mean(), "backwards": self.column("backwards", True).mean(),
                  "seconds": self.column("seconds").mean()}  # fmt: skip
         none = {"value": np.nan, "low": np.nan, "high": np.nan}
         smallest = self.epsilon is None
-        found["median_all"] = middle(self.proven) if smallest else none
-        found["median_attacked"] = middle(self.proven, self.attacked) if smallest else none
+        found["median_all"] = middle(self.verified) if smallest else none
+        found["median_attacked"] = middle(self.verified, self.attacked) if smallest else none
         found["median_all_8bit"] = middle(self.coarse) if smallest else none
         return found
 
@@ -130,10 +130,10 @@ class Attack:
         """1 - (area under this curve - area under the best one) / (area under no attack's - that)."""
         if self.epsilon is not None:
             return np.nan
-        known = np.minimum([best.get(key, np.inf) for key in self.keys], self.proven)
+        known = np.minimum([best.get(key, np.inf) for key in self.keys], self.verified)
         if not np.isfinite(known).any() or (top := known[np.isfinite(known)].max()) <= 0:
             return np.nan
-        ideal, here = np.minimum(known, top).mean(), np.minimum(self.proven, top).mean()
+        ideal, here = np.minimum(known, top).mean(), np.minimum(self.verified, top).mean()
         scale = self.attacked.mean() * top - ideal
         return 1 - (here - ideal) / scale if scale > 1e-12 * top else np.nan
 
@@ -142,10 +142,10 @@ def best_known(attacks: list[Attack]) -> dict[str, dict[tuple[int, int], float]]
     """Distance -> (image, target) -> the smallest distance any verified image has in it, whichever attack found it."""
     best: dict[str, dict[tuple[int, int], float]] = {attack.distance: {} for attack in attacks}
     for attack in attacks:
-        for key, row, proven, attacked in zip(attack.keys, attack.rows, attack.proven, attack.attacked, strict=True):
+        for key, row, verified, attacked in zip(attack.keys, attack.rows, attack.verified, attack.attacked, strict=True):
             for name, known in best.items():
-                value = proven if name == attack.distance else float(row[name]) if row.get(name) else np.inf
-                if np.isfinite(proven):
+                value = verified if name == attack.distance else float(row[name]) if row.get(name) else np.inf
+                if np.isfinite(verified):
                     known[key] = min(known.get(key, np.inf), value if attacked else 0.0)
     return best
 
@@ -156,8 +156,8 @@ def worst(attacks: list[Attack], radius: float) -> np.ndarray | None:
         return None
     stands: dict[tuple[int, int], bool] = {}
     for attack in attacks:
-        for key, proven in zip(attack.keys, attack.proven, strict=True):
-            inside = proven <= radius if attack.epsilon is None or proven == 0 else np.isfinite(proven) and attack.epsilon <= radius * (1 + 1e-5)
+        for key, verified in zip(attack.keys, attack.verified, strict=True):
+            inside = verified <= radius if attack.epsilon is None or verified == 0 else np.isfinite(verified) and attack.epsilon <= radius * (1 + 1e-5)
             stands[key] = stands.get(key, True) and not inside
     return np.array([stands[key] for key in sorted(stands)])
 
@@ -186,8 +186,8 @@ def check_json(check: Check, attacks: list[Attack], part: dict[str, Any], attack
             check.same("summary.json", f"{attack.text} robust at {row['epsilon']} {side}", value, row[side])
     if attack.epsilon is None:
         for row in part["quantiles_all"]:
-            check.same("summary.json", f"{attack.text} quantile {row['at']}", quantile(attack.proven, row["at"]), row["value"])
-        finite = attack.proven[attack.attacked]
+            check.same("summary.json", f"{attack.text} quantile {row['at']}", quantile(attack.verified, row["at"]), row["value"])
+        finite = attack.verified[attack.attacked]
         check.same("summary.json", f"{attack.text} mean attacked", float(finite.mean()), part["mean_attacked"])
         check.same("summary.json", f"{attack.text} mean found", float(finite[np.isfinite(finite)].mean()), part["mean_found"])
 
@@ -262,12 +262,12 @@ def check_report(check: Check, place: Path, runs: list[list[Attack]]) -> None:
     for attack, entry in zip(attacks, data["attacks"], strict=True):
         stored = np.frombuffer(base64.b64decode(entry["cells"]), dtype="<f4")
         nearest: dict[int, float] = {}
-        for (image, _), value in zip(attack.keys, attack.proven, strict=True):
+        for (image, _), value in zip(attack.keys, attack.verified, strict=True):
             nearest[image] = min(nearest.get(image, np.inf), value)
         found = np.array([nearest[image] for image in sorted(nearest)], dtype=np.float32)
         check.same("page", f"{attack.text} curve", True, bool(np.array_equal(found, stored[~np.isnan(stored)])))
         if entry["fixed"]:
-            check.same("page", f"{attack.text} marker", float(np.isinf(attack.proven).mean()), entry["fixed"]["value"])
+            check.same("page", f"{attack.text} marker", float(np.isinf(attack.verified).mean()), entry["fixed"]["value"])
 
 
 def values_of_robust(body: str) -> int:

@@ -62,7 +62,7 @@ class Stored:
 
 
 def _cell(records: list[Record]) -> common.Cell:
-    values = torch.tensor([record.proven for record in records])
+    values = torch.tensor([record.verified for record in records])
     passes = torch.tensor([[record.forwards, record.backwards] for record in records if record.attacked], dtype=torch.float64).reshape(-1, 2)
     return common.cell(values, 0.0, passes[:, 0], passes[:, 1])
 

@@ -16,7 +16,7 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from . import attacks, data, distances, models
+    from . import attacks, certify, data, distances, models, trackers
     from .attacks.alm import ALM
     from .attacks.alma import ALMA
     from .attacks.alma_prox import ALMAProx
@@ -87,7 +87,7 @@ _HOME = {
     "evaluate": "almakit.eval.run",
     "standard_evaluation": "almakit.standard",
 }
-_ROOMS = ("attacks", "data", "distances", "models")
+_ROOMS = ("attacks", "certify", "data", "distances", "models", "trackers")
 
 __all__ = [
     "ALM",
@@ -125,12 +125,14 @@ __all__ = [
     "attack",
     "attacks",
     "best_of",
+    "certify",
     "check_distance",
     "data",
     "distances",
     "evaluate",
     "models",
     "standard_evaluation",
+    "trackers",
 ]
 
 
@@ -146,7 +148,12 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_HOME[name]), name)
     if name in _ROOMS:
         return import_module(f"almakit.{name}")
-    raise AttributeError(f"module 'almakit' has no attribute {name!r}")
+    if name.startswith("_"):  # what Python and its tools ask every module for
+        raise AttributeError(f"module 'almakit' has no attribute {name!r}")
+    from .hints import meant
+
+    hint = meant(name, [], [*_HOME, *_ROOMS, "open"])
+    raise AttributeError(f"there is no almakit.{name}; {hint if hint.startswith('did') else 'dir(almakit) lists what there is.'}")
 
 
 def __dir__() -> list[str]:

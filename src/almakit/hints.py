@@ -28,7 +28,8 @@ _RADIUS = ("eps", "epsilon", "epsilons", "radius")
 def meant(word: str, known: Iterable[str], unlisted: Iterable[str] = (), most: int = 3) -> str:
     """``did you mean ddn?``, or all that is known where nothing is near; names ``unlisted`` may be meant and are not shown otherwise."""
     words = list(known)
-    near = difflib.get_close_matches(word.lower(), [*words, *unlisted], n=most, cutoff=0.5)
+    spelt = {name.lower(): name for name in reversed([*words, *unlisted])}  # of names that differ in case alone the first
+    near = [spelt[name] for name in difflib.get_close_matches(word.lower(), spelt, n=most, cutoff=0.5)]
     other = SYNONYMS.get(word.lower())
     if other in words:
         near = [str(other)]

@@ -36,12 +36,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make
 
 
-def proven(run: Path, attack: int) -> np.ndarray:
-    return np.array([record.proven for record in Run(run).records_of(attack)])
+def verified(run: Path, attack: int) -> np.ndarray:
+    return np.array([record.verified for record in Run(run).records_of(attack)])
 
 
 def robust(run: Path, attack: int, epsilon: float) -> str:
-    return f"{100 * float((proven(run, attack) > epsilon).mean()):.1f}"
+    return f"{100 * float((verified(run, attack) > epsilon).mean()):.1f}"
 
 
 def readout(page: Any, label: str) -> str:
@@ -78,7 +78,7 @@ def test_slider_and_field_read_robust_accuracy(made: Any, visit: Any) -> None:
     moved = float(field.input_value())
     assert moved > before
     assert readout(page, "ALMA 1000") == robust(run, 1, moved)
-    together = np.min([proven(run, attack) for attack in range(4)], axis=0)
+    together = np.min([verified(run, attack) for attack in range(4)], axis=0)
     assert f"{100 * float((together > moved).mean()):.1f}" in page.locator("#curves .said").inner_text()
     assert page.locator("#curves .u-over").count() == 1
 
@@ -89,15 +89,15 @@ def test_item_4_a_fixed_radius_is_one_mark(made: Any, visit: Any) -> None:
     run, file = made("fixed", attacks=(fixed, MadeAttack()))
     page = visit(file)
     field, label = page.locator("#curves input[type=number]"), "APGD 100, ε = 0.9"
-    alone = f"{100 * float(np.isinf(proven(run, 0)).mean()):.1f}\u2009% at ε = 0.9"
+    alone = f"{100 * float(np.isinf(verified(run, 0)).mean()):.1f}\u2009% at ε = 0.9"
     for epsilon in (0.5, 0.9, 1.7):
         field.fill(str(epsilon))
         row = page.locator("table.readout tr", has=page.get_by_role("button", name=label, exact=True))
         assert row.locator("td").first.inner_text() == alone, "the same wherever one reads"
         assert readout(page, "ALMA 100") == robust(run, 1, epsilon)
-        broken = proven(run, 1) <= epsilon
+        broken = verified(run, 1) <= epsilon
         if epsilon >= 0.9:
-            broken |= np.isfinite(proven(run, 0))
+            broken |= np.isfinite(verified(run, 0))
         share = f"{100 * float((~broken).mean()):.1f}"
         assert page.locator("#curves .said").inner_text() == f"At ℓ2 ≤ {epsilon}, {share}\u2009% of the images resist every attack here."
     assert page.locator("#budget-legend li").count() == 1 and page.locator("#scatter-controls").is_hidden()
@@ -120,7 +120,7 @@ def test_log_axis_keeps_the_reading(made: Any, visit: Any) -> None:
     slider.focus()
     page.keyboard.press("Home")
     assert (
-        0 < float(page.locator("#curves input[type=number]").input_value()) < proven(run, 1)[proven(run, 1) > 0].min()
+        0 < float(page.locator("#curves input[type=number]").input_value()) < verified(run, 1)[verified(run, 1) > 0].min()
     )
 
 
@@ -203,7 +203,7 @@ def test_gallery_filters_sorts_and_opens(made: Any, visit: Any) -> None:
     assert failed and sorted(shown()) == failed
     page.locator("#explore-status").select_option("success")
     page.locator("#explore-sort").select_option("near")
-    by_distance = sorted((record for record in records if record.status == "success"), key=lambda record: record.proven)
+    by_distance = sorted((record for record in records if record.status == "success"), key=lambda record: record.verified)
     assert shown() == [record.image for record in by_distance]
     page.locator("#explore-class").select_option(str(images[by_distance[0].image].label))
     assert {images[place].label for place in shown()} == {images[by_distance[0].image].label}
@@ -239,7 +239,7 @@ def test_scatter_counts_wins(made: Any, visit: Any) -> None:
     run, file = made("usual")
     page = visit(file)
     page.locator("#scatter-b").select_option(label="DDN 100")
-    a, b = proven(run, 0).astype(np.float32), proven(run, 2).astype(np.float32)
+    a, b = verified(run, 0).astype(np.float32), verified(run, 2).astype(np.float32)
     open_ = ~((a == 0) & (b == 0))
     with np.errstate(invalid="ignore"):
         smaller = float((b < a * (1 - 1e-3))[open_].mean())
@@ -297,7 +297,7 @@ def test_one_image(made: Any, visit: Any) -> None:
     page = visit(file)
     page.locator("#curves input[type=number]").fill("0.01")
     assert readout(page, "ALMA 100") == "100.0"
-    page.locator("#curves input[type=number]").fill(str(float(proven(run, 0)[0]) * 1.01))
+    page.locator("#curves input[type=number]").fill(str(float(verified(run, 0)[0]) * 1.01))
     assert readout(page, "ALMA 100") == "0.0"
     assert "needs two attacks" in page.locator("#scatter").inner_text()
 
@@ -338,7 +338,7 @@ def test_unfinished_run_says_so(made: Any, visit: Any) -> None:
     there = len(Run(run).records)
     assert f"{there} of {4 * 96} results are there" in page.locator("#trust").inner_text()
     assert page.locator("table.results").get_by_role("button", name="Images").count() == 1
-    done = proven(run, 2)
+    done = verified(run, 2)
     assert 0 < len(done) < 96
     page.locator("#curves input[type=number]").fill("1.2")
     assert readout(page, "DDN 100") == f"{100 * float((done > 1.2).mean()):.1f}"
@@ -412,7 +412,7 @@ def test_item_7_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> Non
 def test_item_7_a_point_of_the_scatter_plot_opens_its_image(made: Any, visit: Any) -> None:
     run, file = made("usual")
     page = visit(file)
-    x, y = proven(run, 0), proven(run, 1)
+    x, y = verified(run, 0), verified(run, 1)
     place = int(np.argmax(np.where(np.isfinite(x) & np.isfinite(y), y, 0)))
     page.locator("#scatter").scroll_into_view_if_needed()
     box = page.locator("#scatter-plot .u-over").bounding_box()

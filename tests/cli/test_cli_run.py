@@ -157,7 +157,7 @@ def test_shards_and_merge(folder, source, tmp_path, capsys):
 
 def test_robust_accuracy_at_any_radius(folder, capsys):
     assert main(["run", "--config", str(folder / "run.toml"), "--epsilon", "0.125"]) == 0
-    distances = [record.proven for record in Run(folder).records_of(0)]
+    distances = [record.verified for record in Run(folder).records_of(0)]
     expected = 100 * np.mean(np.array(distances) > 0.125)
     said = capsys.readouterr().out
     assert "robust accuracy %, untargeted" in said and "l2 <= 0.125" in said and f"{expected:.1f} (" in said

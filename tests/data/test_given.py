@@ -208,7 +208,7 @@ def test_outputs_with_logits_are_unwrapped(kind: str, digits: dict[str, Any]) ->
     assert torch.equal(almakit.attack(model, digits["x"], digits["labels"], steps=10).distances, digits["distances"])
     plain = evaluate(digits["model"], (digits["x"], digits["labels"]), "ddn(steps=5)", batch_size=6)
     run = evaluate(model, (digits["x"], digits["labels"]), "ddn(steps=5)", batch_size=6)
-    assert [record.proven for record in run.records] == [record.proven for record in plain.records]
+    assert [record.verified for record in run.records] == [record.verified for record in plain.records]
     one = evaluate(lambda x: model(x), (digits["x"], digits["labels"]), "ddn(steps=5)", batch_size=1, limit=2)
     assert len(one.records) == 2
     with pytest.raises(BadModel, match="must return logits of shape"):

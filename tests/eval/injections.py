@@ -273,7 +273,7 @@ class Arena:
         out = self.fresh()
         code, said = self.run(out, BREAK=f"{what}:{self.random.randint(25, 120)}")
         again, told = self.run(out)
-        doubt = unproven(out, f"{self.source}:fragile") if (out / "records.sqlite").is_file() else "nothing was stored"
+        doubt = unverified(out, f"{self.source}:fragile") if (out / "records.sqlite").is_file() else "nothing was stored"
         why = (
             f"exit code {code}: {said[-300:]}" if code not in (0, 3, 4)
             else "a traceback" if "Traceback" in said
@@ -321,7 +321,7 @@ def _rows(out: Path, query: str) -> list[tuple[object, ...]]:
         return []
 
 
-def unproven(out: Path, model: str) -> str:
+def unverified(out: Path, model: str) -> str:
     """Why a stored success is none for the healthy model, or nothing."""
     from almakit.eval.folder import Run
     from almakit.eval.subject import open_model

@@ -29,7 +29,7 @@ def test_a_certified_run_holds_a_radius_below_every_distance_and_says_so(
     run = Run(folder)
     radii = run.certified["linf"]
     assert sorted(radii) == list(range(6))
-    assert all(0 < radii[record.image] <= record.proven for record in run.records if record.attacked)
+    assert all(0 < radii[record.image] <= record.verified for record in run.records if record.attacked)
     part = json.loads((folder / "summary.json").read_text())["attacks"][0]["certified"]
     assert part["images"] == 6 and 0.5 < part["share"] <= 1 and part["not_certified"] == 0
     robust = {row["epsilon"]: row["value"] for row in run.summary["attacks"][0]["robust_accuracy"]}
@@ -69,7 +69,7 @@ def test_a_success_below_a_certified_radius_is_an_alarm_with_both_witnesses(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Run(folder)
-    nearest = min(record.proven for record in run.records if record.attacked)
+    nearest = min(record.verified for record in run.records if record.attacked)
     bad = Certificate(
         "linf", "crown", run.meta.get("weights_sha256"), {info.index: nearest * 1.01 for info in run.images}
     )

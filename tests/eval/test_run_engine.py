@@ -46,7 +46,7 @@ def test_records_are_what_the_attack_found(whole):
 
 def test_an_already_wrong_image_counts_zero_and_stores_nothing(whole):
     record = whole.records_of(0)[3]
-    assert (record.status, record.distance, record.slot, record.fooled, record.proven) == ("already-wrong", 0.0, None, True, 0.0)
+    assert (record.status, record.distance, record.slot, record.fooled, record.verified) == ("already-wrong", 0.0, None, True, 0.0)
     assert whole.images[3].prediction != whole.images[3].label
 
 
@@ -135,7 +135,7 @@ def assert_alike(run: Run, whole: Run) -> None:
     for info in whole.attacks:
         here, there = run.records_of(info.index), whole.records_of(info.index)
         assert [r.status for r in here] == [r.status for r in there]
-        a, b = np.array([r.proven for r in here]), np.array([r.proven for r in there])
+        a, b = np.array([r.verified for r in here]), np.array([r.verified for r in there])
         assert np.median(a) == pytest.approx(np.median(b), rel=1e-3)
         assert np.mean(np.abs(a - b) <= 0.01 * b) >= 0.99
 

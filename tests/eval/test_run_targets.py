@@ -40,7 +40,7 @@ def test_all_targets_make_a_record_each_and_the_nearest_is_told(tmp_path):
     assert len(run.records) == 40
     assert {(r.image, r.target) for r in run.records} == {(i.index, c) for i in run.images for c in range(5) if c != i.label}
     part = run.summary["attacks"][0]
-    nearest = [min(r.proven for r in run.records if r.image == i) for i in range(10)]
+    nearest = [min(r.verified for r in run.records if r.image == i) for i in range(10)]
     assert part["best_target"]["median"] == pytest.approx(float(torch.tensor(nearest, dtype=torch.float64).quantile(0.5)))
     for number in range(2):
         small_run(tmp_path / "b", attacks=ONE, targets="all", limit=10, batch_size=4, shard=(number, 2))

@@ -35,8 +35,8 @@ def test_a_run_that_is_there_keeps_its_attacks(tmp_path: Path) -> None:
     assert [info.text for info in almakit.evaluate(MODEL, (X, LABELS), out=tmp_path / "a").attacks] == ["ddn(steps=3)"]
 
 
-def proven(run: almakit.Run) -> dict[str, list[float]]:
-    return {info.text: [record.proven for record in run.records_of(info.index)] for info in run.attacks}
+def verified(run: almakit.Run) -> dict[str, list[float]]:
+    return {info.text: [record.verified for record in run.records_of(info.index)] for info in run.attacks}
 
 
 def test_attacks_are_added_to_a_finished_run(tmp_path: Path) -> None:
@@ -46,12 +46,13 @@ def test_attacks_are_added_to_a_finished_run(tmp_path: Path) -> None:
     assert main(["run", "--out", out, "--add", "fmn(steps=5)", "--add", "alma(distance=linf, steps=5)", "--quiet"]) in (0, 4)
     after = almakit.open(out)
     assert [info.text for info in after.attacks] == ["ddn(steps=5)", "fmn(distance=l2, steps=5)", "alma(distance=linf, steps=5)"]
-    assert proven(after)["ddn(steps=5)"] == proven(before)["ddn(steps=5)"] and after.summary["complete"] and len(after.records) == 36
+    assert verified(after)["ddn(steps=5)"] == verified(before)["ddn(steps=5)"] and after.summary["complete"] and len(after.records) == 36
     chunks = {row.key: row.sha256 for row in before.chunks}
     assert chunks.items() <= {row.key: row.sha256 for row in after.chunks}.items(), "what was there was not computed again"
     at_once = tmp_path / "b"
     main(["run", *TINY, "--attack", "ddn(steps=5)", "--attack", "fmn(steps=5)", "--attack", "alma(distance=linf, steps=5)", "--out", str(at_once)])
-    assert proven(almakit.open(at_once)) == proven(after) and RunSpec.from_toml(at_once / "run.toml").sha256 == RunSpec.from_toml(Path(out) / "run.toml").sha256
+    assert verified(almakit.open(at_once)) == verified(after)
+    assert RunSpec.from_toml(at_once / "run.toml").sha256 == RunSpec.from_toml(Path(out) / "run.toml").sha256
     # The same again does nothing, and the whole run goes on as one that began so.
     assert main(["run", "--out", out, "--add", "fmn(steps=5)", "--quiet"]) in (0, 4) and main(["run", "--config", f"{out}/run.toml", "--quiet"]) in (0, 4)
     assert main(["verify", out]) == 0

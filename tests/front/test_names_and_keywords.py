@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,12 @@ def test_every_attack_is_a_class_at_the_top() -> None:
     for name in almakit.__all__:
         assert getattr(almakit, name) is not None
     assert "open" in dir(almakit) and "open" not in almakit.__all__, "a star import must not hide Python's open"
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("DNN", "DDN"), ("Alma", "ALMA"), ("evalute", "evaluate"), ("softwalk", "SoftWalk"), ("xyzzy", "dir(almakit)")])
+def test_a_misspelt_name_says_what_was_meant(wrong: str, right: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(right)):
+        getattr(almakit, wrong)
 
 
 @pytest.mark.parametrize("written", ["Linf", "linf", "LINF", "l_inf", "L-inf", "inf", "l∞", float("inf"), math.inf, torch.inf])

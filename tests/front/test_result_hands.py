@@ -47,6 +47,7 @@ def test_one_image(attacked) -> None:
     assert one.original is not None and torch.equal(one.original, x[3]) and torch.equal(one.adversarial, result.adversarials[3])
     assert one.distance == float(result.distances[3]) and one.forwards == int(result.forwards[3]) and result[-1].distance == float(result.distances[-1])
     assert result[2].status is Status.ALREADY_WRONG and result[np.int64(3)].distance == one.distance == result[torch.tensor(3)].distance
+    assert repr(one).startswith(f"ImageResult(3 x 5 x 5, label {one.label}, SUCCESS, distance ") and len(repr(one)) < 120
     with pytest.raises(IndexError, match="there are 6 images; 6 is none of them"):
         result[6]
 

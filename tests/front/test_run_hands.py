@@ -43,7 +43,7 @@ def test_opened_by_its_folder_and_without_torch(run: Run) -> None:
 def test_pandas(run: Run) -> None:
     frame = run.to_pandas()
     assert len(frame) == 36 and set(frame["attack"]) == {info.text for info in run.attacks}
-    assert frame["verified"].tolist() == [record.proven for record in run.records] and (frame["status"] == "already-wrong").sum() == 3
+    assert frame["verified"].tolist() == [record.verified for record in run.records] and (frame["status"] == "already-wrong").sum() == 3
 
 
 def test_robust_accuracy_over_all_attacks(run: Run) -> None:
@@ -56,7 +56,7 @@ def test_robust_accuracy_over_all_attacks(run: Run) -> None:
     assert run.robust_accuracy({"l2": eps}) == pytest.approx((l2 > eps).mean()) and run.robust_accuracy({"l2": 0, "linf": 0}) == pytest.approx(11 / 12)
     radius = float(np.median(linf))
     assert run.robust_accuracy({"Linf": radius, 2: eps}) == pytest.approx(((linf > radius) & (l2 > eps)).mean())
-    own = np.array([record.proven for record in run.records_of("ddn")])
+    own = np.array([record.verified for record in run.records_of("ddn")])
     assert np.isfinite(own).sum() > 6 and (l2 <= own).all()
     assert run.robust_accuracy(float(np.median(own)), attack="ddn") == pytest.approx((own > np.median(own)).mean())
     for eps_given, sentence in ((0.3, "give radii by distance"), ({"l1": 1.0}, "has no attack in l1; it has l2, linf"), ({"l2": -1}, "0 or more")):
@@ -79,7 +79,7 @@ def test_adversarials_where_images_were_already_wrong(run: Run) -> None:
 def test_what_an_attack_found_as_a_result(run: Run) -> None:
     result = run.result("ddn")
     assert isinstance(result, almakit.Result) and result.distance == "l2" and result[3].status is almakit.Status.ALREADY_WRONG
-    assert result.distances.tolist() == pytest.approx([record.proven for record in run.records_of("ddn")]) and len(result.show(0).axes) == 3
+    assert result.distances.tolist() == pytest.approx([record.verified for record in run.records_of("ddn")]) and len(result.show(0).axes) == 3
     assert np.array_equal(result.adversarials.numpy(), run.adversarials("ddn"))
 
 

@@ -28,7 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy.mkdir()
     for name in ("src", "docs", "tests"):
         shutil.copytree(ROOT / name, copy / name, ignore=leave_out)
-    papers = ("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md")
+    papers = [path.name for path in ROOT.glob("*.md")] + ["LICENSE", "CITATION.cff", "tox.ini"]
     for file in (*papers, "pyproject.toml", "MANIFEST.in", "constraints.txt", "Makefile", "mkdocs.yml"):
         shutil.copy(ROOT / file, copy / file)
     done = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place)], cwd=copy, capture_output=True, text=True)

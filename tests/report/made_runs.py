@@ -282,7 +282,7 @@ def _attack_chunk(
     traces = []
     first = next((record for record in records if record.attacked), None)
     if traced and part == 0 and first is not None:
-        traces = [Trace(info.index, first.image, None, _course(made, first.proven))]
+        traces = [Trace(info.index, first.image, None, _course(made, first.verified))]
     store.finish(
         ChunkRow(ChunkKey(ATTACK, info.index, part), file, sha, len(images), len(images), 0.002 * made.steps),
         session,

@@ -42,7 +42,7 @@ def test_a_run_equals_itself(runs: dict[str, Path]) -> None:
 
 def test_ratio_wins_and_changed_images(runs: dict[str, Path]) -> None:
     one = compare(runs["before"], runs["worse"]).pairs[0]
-    x, y = (np.array([record.proven for record in Run(runs[name]).records_of(0)]) for name in ("before", "worse"))
+    x, y = (np.array([record.verified for record in Run(runs[name]).records_of(0)]) for name in ("before", "worse"))
     assert one.ratio == pytest.approx(np.median(y) / np.median(x)) and one.interval[0] <= one.ratio <= one.interval[1]
     assert one.ratio == pytest.approx(1.05, abs=0.03)
     assert one.wins + one.losses + one.ties == 60 and one.losses > 50

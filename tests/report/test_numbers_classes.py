@@ -22,7 +22,7 @@ def test_item_7_classes_mistakes_and_winners(run):
     found = subjects.load([run.folder])
     ((portrait,),) = portraits(found)
     a, b = (run.records_of(0), run.records_of(1))
-    best = np.minimum([record.proven for record in a], [record.proven for record in b])
+    best = np.minimum([record.verified for record in a], [record.verified for record in b])
     labels = np.array([info.label for info in run.images])
     assert [row.name for row in portrait.rows] == [str(label) for label in sorted(set(labels.tolist()))]
     for row in portrait.rows:
@@ -31,13 +31,13 @@ def test_item_7_classes_mistakes_and_winners(run):
         assert row.robust == pytest.approx([float((mine > epsilon).mean()) for epsilon in (0.1, 0.2)])
     nearest = Counter()
     for one, two, label in zip(a, b, labels.tolist(), strict=True):
-        winner = one if one.proven <= two.proven else two
+        winner = one if one.verified <= two.verified else two
         if winner.status == "success":
             nearest[str(label), str(winner.prediction)] += 1
     assert {(row, column): count for row, cells in portrait.cells for column, (count, _) in zip(portrait.columns, cells, strict=True) if count} == nearest
     assert max(level for _, cells in portrait.cells for _, level in cells) == 9
     wins = {label: count for label, count, _ in portrait.winners}
-    attacked = [(one.proven, two.proven) for one, two in zip(a, b, strict=True) if one.status == "success"]
+    attacked = [(one.verified, two.verified) for one, two in zip(a, b, strict=True) if one.status == "success"]
     assert wins == {"DDN 10": sum(x <= 1.001 * min(x, y) for x, y in attacked), "ALMA 12": sum(y <= 1.001 * min(x, y) for x, y in attacked)}
     page = html.render(found)
     assert "Class by class" in page and "heat-9" in page and "Nearest on how many images" in page

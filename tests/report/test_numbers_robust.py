@@ -27,13 +27,13 @@ def run(tmp_path_factory):
     return small_run(tmp_path_factory.mktemp("robust") / "run", attacks=attacks, epsilons=RADII)
 
 
-def proven(run, attack):
-    return np.array([record.proven for record in run.records_of(attack)])
+def verified(run, attack):
+    return np.array([record.verified for record in run.records_of(attack)])
 
 
 def worst(run, epsilon):
-    broken = proven(run, 0) <= epsilon
-    return float((~(broken | np.isfinite(proven(run, 2))) if epsilon >= 0.25 else ~broken).mean())
+    broken = verified(run, 0) <= epsilon
+    return float((~(broken | np.isfinite(verified(run, 2))) if epsilon >= 0.25 else ~broken).mean())
 
 
 def test_item_5_the_summary_has_the_radii_and_the_worst_case(run):
@@ -44,7 +44,7 @@ def test_item_5_the_summary_has_the_radii_and_the_worst_case(run):
     for row in two["robust_accuracy"]:
         assert row["value"] == pytest.approx(worst(run, row["epsilon"])) and row["low"] <= row["value"] <= row["high"]
     at = {row["epsilon"]: row["value"] for row in summary["attacks"][0]["robust_accuracy"]}
-    assert at[0.125] == pytest.approx(float((proven(run, 0) > 0.125).mean()))
+    assert at[0.125] == pytest.approx(float((verified(run, 0) > 0.125).mean()))
 
 
 def test_item_5_every_format_has_the_columns(run, tmp_path):
@@ -139,7 +139,7 @@ def test_item_5_trackers_get_it(tmp_path):
 def test_item_5_targeted_rows_are_targets_not_reached(tmp_path):
     run = small_run(tmp_path / "run", attacks=["ddn(steps=5)"], targets="all", epsilons={"l2": 0.25}, model=Net(), data=images(16))
     assert "targets not reached %, targeted (all)" in run.table()
-    share = np.mean([record.proven > 0.25 for record in run.records])
+    share = np.mean([record.verified > 0.25 for record in run.records])
     assert run.summary["worst_case"][0]["robust_accuracy"][0]["value"] == pytest.approx(share), "over records, as the attack's own row"
     found = subjects.load([run.folder])
     assert "ℓ2, targeted (all) ≤ 0.25" in html.render(found) and "targeted (all)" in formats.markdown(blocks.blocks(found))

@@ -43,9 +43,9 @@ def test_choice_is_bounded_spread_and_shows_failures(tmp_path: Path) -> None:
     chosen = pictures.choose(subject, 30)
     assert len(chosen) == len(set(chosen)) == 30 and chosen == sorted(chosen)
     rows = subject.columns[0].rows
-    found = [rows[place].proven for place in chosen]
+    found = [rows[place].verified for place in chosen]
     assert sum(np.isinf(found)) >= 10
-    everything = sorted(record.proven for record in rows.values() if np.isfinite(record.proven))
+    everything = sorted(record.verified for record in rows.values() if np.isfinite(record.verified))
     finite = [value for value in found if np.isfinite(value)]
     assert min(finite) == everything[0] and max(finite) > everything[int(0.9 * len(everything))]
     assert pictures.choose(subject, 1000) == list(range(300)) and pictures.choose(subject, 0) == []

@@ -114,7 +114,8 @@ class CW(Attack):
 def saturated(by_point: Tensor, bent: Tensor) -> Tensor:
     """(B,) whether tanh, with the values ``bent`` (B, ...), holds nearly all of the gradient ``by_point`` (B, ...) back."""
     through = torch.linalg.vector_norm((by_point * (1 - bent.square())).flatten(1), dim=1)
-    return through < SATURATED * torch.linalg.vector_norm(by_point.flatten(1), dim=1)
+    held: Tensor = through < SATURATED * torch.linalg.vector_norm(by_point.flatten(1), dim=1)
+    return held
 
 
 def shared_pull(delta: Tensor, largest: Tensor) -> Tensor:

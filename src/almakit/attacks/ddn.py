@@ -91,7 +91,8 @@ class DDN(Attack):
         if not self.adaptive:
             return torch.ones_like(query.margin)
         spread = torch.nan_to_num(query.logits.detach().std(1), nan=1.0, posinf=1.0)
-        return (spread * 0.2 * 0.1 ** (step / self.steps)).clamp_min(TINY)
+        size: Tensor = (spread * 0.2 * 0.1 ** (step / self.steps)).clamp_min(TINY)
+        return size
 
     def _change(self, query: Query, margin: Tensor, along: Tensor, step: int) -> Tensor:
         """(B,) the relative change of the radius; ``along`` (B,) is how much the margin falls when delta doubles, to first order."""

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Problem, Result, Status
-from ..core.attack import DistanceLike, resolve_distance
+from ..core.attack import DistanceLike
 from ..core.steps import per_image
 from ..core.weights import Progress, WeightSearch, hinge_of
-from ..distances.base import Distance, FunctionDistance
+from ..distances.base import Distance, FunctionDistance, resolve
 from ..errors import BadInput
 
 
@@ -106,7 +106,7 @@ class EAD(Attack):
         result = _ByElasticNet(**{**self.describe(), "rule": "l1"})._attack_batch(*arguments)
         clean: Tensor = arguments[1]
         found = result.status == Status.SUCCESS
-        return replace(result, distances=torch.where(found, resolve_distance("l1")(clean, result.adversarials), result.distances))
+        return replace(result, distances=torch.where(found, resolve("l1")(clean, result.adversarials), result.distances))
 
 
 @dataclass(frozen=True)

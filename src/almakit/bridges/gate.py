@@ -49,7 +49,7 @@ class Gate(nn.Module):
         if not len(inputs):
             return inputs.new_zeros(0, self._clean(self.rows[:1]).shape[1])
         if inputs.requires_grad and torch.is_grad_enabled():
-            answer: Tensor = _Ask.apply(inputs, self)
+            answer: Tensor = _Ask.apply(inputs, self)  # type: ignore[no-untyped-call]  # torch leaves it untyped
             return answer
         with torch.no_grad():
             return self.ask(inputs, grad=False)[0]

@@ -50,7 +50,7 @@ def overview() -> str:
     """What ``almakit --help`` prints."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name.ljust(width)}  {text}" for name, text in VERBS.items())
-    return f"""almakit finds the smallest change that makes an image classifier wrong, in any distance, and proves what it found.
+    return f"""almakit finds the smallest change that makes a model wrong, in any distance, and verifies what it found.
 
 usage: almakit VERB ...      almakit VERB --help tells all about a verb
 

@@ -22,7 +22,8 @@ def room(box: Box, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def length(d: Tensor, norm: float) -> Tensor:
     """(B,) the l0, l1, l2 or linf length of ``d`` (B, ...)."""
-    return torch.linalg.vector_norm(d.flatten(1), ord=norm, dim=1)
+    lengths: Tensor = torch.linalg.vector_norm(d.flatten(1), ord=norm, dim=1)
+    return lengths
 
 
 def dual_length(w: Tensor, norm: float) -> Tensor:

@@ -57,6 +57,11 @@ class ImageResult:
     def success(self) -> bool:
         return self.status in (Status.ALREADY_WRONG, Status.SUCCESS)
 
+    def __repr__(self) -> str:
+        label = f"label {self.label}, " if isinstance(self.label, int) else ""
+        shape = " x ".join(map(str, self.adversarial.shape))
+        return f"ImageResult({shape}, {label}{self.status.name}, distance {self.distance:.4g}, {self.forwards} forwards, {self.backwards} backwards)"
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
@@ -186,7 +191,8 @@ class Result:
         """Robust accuracy against the radius, a matplotlib figure; drawn into the axes ``ax`` where given."""
         from .plots import draw_curve
 
-        return draw_curve(self, ax)
+        picture: Picture = draw_curve(self, ax)
+        return picture
 
     def show(self, rows: int | Rows | None = None) -> Picture:
         """Image, adversarial image and their difference side by side, a matplotlib figure: of one image, of some, or of the first five found."""

@@ -135,7 +135,8 @@ def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if content[:3] != b"\0\0\x08":
         raise BadInput(f"{path} is not an idx file of bytes.")
     shape = np.frombuffer(content, dtype=">i4", count=content[3], offset=4)
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
+    values: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
+    return values
 
 
 def _tensor(name: str, what: str, values: Any) -> Tensor:

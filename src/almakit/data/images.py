@@ -147,7 +147,8 @@ def _deep(path: Path | str, image: Any) -> np.ndarray[Any, Any]:
         raise BadInput(f"{path} is transparent in places, and what lies behind them is not known; put it onto a background (or save it without alpha).")
     bits = int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
     values = values / (2**bits - 1)
-    return (1 - values if tags.get(_PHOTOMETRIC) == 0 else values).astype(np.float32)
+    shown: np.ndarray[Any, Any] = (1 - values if tags.get(_PHOTOMETRIC) == 0 else values).astype(np.float32)
+    return shown
 
 
 def _turn(pillow: Any, image: Any) -> Any:

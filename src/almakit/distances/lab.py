@@ -70,7 +70,7 @@ class LabReference:
     @staticmethod
     def _mix(matrix: Tensor, image: Tensor) -> Tensor:
         """(3, 3) times the channels of (B, 3, H, W)."""
-        return (matrix @ image.flatten(2)).unflatten(2, image.shape[2:])
+        return (matrix @ image.flatten(2)).reshape(image.shape)
 
     def difference(self, y: Tensor) -> LabDifference:
         """L*, a* and b* of ``y`` (B, 3, H, W) minus those of ``x``."""

@@ -90,7 +90,7 @@ def check(
             if (
                 away is None
                 or not record.attacked
-                or not math.isfinite(record.proven)
+                or not math.isfinite(record.verified)
                 or away >= radius * (1 - MEASURING)
             ):
                 continue

@@ -75,6 +75,6 @@ def _nearest(records: list[Record], image: int, norm: str) -> float:
     values = [
         record.measures.get(norm)
         for record in records
-        if record.image == image and record.attacked and record.proven < float("inf")
+        if record.image == image and record.attacked and record.verified < float("inf")
     ]
     return min((value for value in values if value is not None), default=float("inf"))

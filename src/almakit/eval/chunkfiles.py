@@ -22,7 +22,8 @@ def pack(images: Array) -> Array:
     if images.dtype == np.float32 and images.size:
         levels = np.rint(images.astype(np.float32) * np.float32(255))
         if np.array_equal(levels / np.float32(255), images):
-            return levels.astype(np.uint8)
+            images = levels.astype(np.uint8)
+            return images
     return np.ascontiguousarray(images)
 
 

@@ -23,7 +23,7 @@ FORMATS = ("csv", "parquet", "png")
 def flat_rows(run: Run) -> list[dict[str, Any]]:
     """One dict per record with everything that belongs to it; an infinite distance is None."""
     names, infos = run.class_names, {info.index: info for info in run.attacks}
-    reaches = {info.index: reach_of(info, [record.proven for record in run.records_of(info.index)]) for info in run.attacks}
+    reaches = {info.index: reach_of(info, [record.verified for record in run.records_of(info.index)]) for info in run.attacks}
     rows = []
     for record in run.records:
         image, info = run.image[record.image], infos[record.attack]

@@ -213,7 +213,7 @@ class Run:
             return math.nan
         best = best_known(records, infos, self.images)
         broken = {image for name, radius in radii.items() for (image, _), found in best[name].items() if found <= radius}
-        broken |= {record.image for record in records if record.attack in fixed and math.isfinite(record.proven)}
+        broken |= {record.image for record in records if record.attack in fixed and math.isfinite(record.verified)}
         return 1 - len(broken & images) / len(images)
 
     def to_pandas(self) -> Any:
@@ -224,7 +224,7 @@ class Run:
             raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
         from .export import flat_rows
 
-        rows = [row | {"distance": record.distance, "verified": record.proven} for row, record in zip(flat_rows(self), self.records, strict=True)]
+        rows = [row | {"distance": record.distance, "verified": record.verified} for row, record in zip(flat_rows(self), self.records, strict=True)]
         return pandas.DataFrame(rows)
 
     def result(self, attack: int | str | None = None) -> Result:
@@ -238,7 +238,7 @@ class Run:
         images = [record.image for record in records]
         points = torch.from_numpy(self.adversarials(records))
         return Result(
-            points, torch.tensor([record.proven for record in records], dtype=points.dtype),
+            points, torch.tensor([record.verified for record in records], dtype=points.dtype),
             torch.tensor([STATUSES.index(FAILED if record.refuted else record.status) for record in records]),
             torch.tensor([record.forwards for record in records]), torch.tensor([record.backwards for record in records]),
             ["the verdict refutes it" if record.refuted else record.reason for record in records], 0, torch.from_numpy(self.originals(images)),

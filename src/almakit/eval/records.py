@@ -99,14 +99,14 @@ class Record:
         return self.claimed and not self.fooled
 
     @property
-    def proven(self) -> float:
+    def verified(self) -> float:
         """The distance that counts: the stored image's where the verdict confirms it, 0 where it was wrong from the start, inf otherwise."""
         if not (self.claimed and self.fooled):
             return math.inf
         return 0.0 if self.status == ALREADY_WRONG or self.measured is None else self.measured
 
     @property
-    def proven_8bit(self) -> float:
+    def verified_8bit(self) -> float:
         """The same after rounding to 8 bits; 0 for an image that was wrong from the start and still is."""
         if not (self.claimed and self.fooled_8bit):
             return math.inf

@@ -25,7 +25,7 @@ def told(engine: Engine, trackers: Sequence[Track]) -> Engine:
         for outcome in engine(bench, keys):
             yield outcome
             if isinstance(outcome, Outcome) and outcome.records:
-                distances += [record.proven for record in outcome.records]
+                distances += [record.verified for record in outcome.records]
                 tell(trackers, *_events(bench, outcome, distances))
 
     outcomes.name = getattr(engine, "name", "local")  # type: ignore[attr-defined]
@@ -40,7 +40,7 @@ def tell(trackers: Sequence[Track], *events: dict[str, Any]) -> None:
 
 
 def _events(bench: Bench, outcome: Outcome, distances: list[float]) -> Iterator[dict[str, Any]]:
-    """``distances`` are the proven ones of this attack so far."""
+    """``distances`` are the verified ones of this attack so far."""
     attack = named(bench.infos[outcome.key.attack].text, bench.spec)
     for trace in outcome.traces:
         for place, step in enumerate(trace.values["step"]):

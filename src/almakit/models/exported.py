@@ -133,7 +133,8 @@ class Exported(FixedShape):
             for name in step.last:
                 values.pop(name, None)
         outputs = _filled(self.outputs, values, x.device)
-        return outputs[0] if len(outputs) == 1 else outputs
+        answer: Tensor = outputs[0] if len(outputs) == 1 else outputs
+        return answer
 
 
 def exported(path: Path, trust: bool) -> FixedShape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import BadModel
+
+Layer = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
         padding: Any = pads[:n]
     else:
         x, padding = F.pad(x, torch_pads(pads)), 0
-    function: Any = (F.conv1d, F.conv2d, F.conv3d)[n - 1]
+    function: Layer = (F.conv1d, F.conv2d, F.conv3d)[n - 1]
     return function(x, weight, bias, strides, padding, dilations, node.get("group", 1))
 
 
@@ -82,7 +85,7 @@ def _pool_frame(node: Node, x: Tensor, fill: float) -> tuple[Tensor, list[int], 
 
 def max_pool(node: Node, x: Tensor) -> Tensor:
     x, kernel, strides, dilations = _pool_frame(node, x, -torch.inf)
-    function: Any = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1]
+    function: Layer = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1]
     return function(x, kernel, strides, 0, dilations)
 
 
@@ -90,7 +93,7 @@ def average_pool(node: Node, x: Tensor) -> Tensor:
     framed, kernel, strides, dilations = _pool_frame(node, x, 0.0)
     if any(dilation != 1 for dilation in dilations):
         raise BadModel("the ONNX graph has an AveragePool with dilations, which torch does not have.")
-    function: Any = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
+    function: Layer = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
     total = function(framed, kernel, strides)
     if framed is x:
         return total
@@ -108,7 +111,7 @@ def average_pool(node: Node, x: Tensor) -> Tensor:
 def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     a = a.mT if node.get("transA", 0) else a
     b = b.mT if node.get("transB", 0) else b
-    product = node.get("alpha", 1.0) * (a @ b)
+    product: Tensor = node.get("alpha", 1.0) * (a @ b)
     return product if c is None else product + node.get("beta", 1.0) * c
 
 

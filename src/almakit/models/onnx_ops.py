@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import BadModel
-from .onnx_layers import Node, average_pool, batch_norm, conv, gemm, ints, layer_norm, max_pool, torch_pads
+from .onnx_layers import Layer, Node, average_pool, batch_norm, conv, gemm, ints, layer_norm, max_pool, torch_pads
 
 Op = Callable[..., Any]
 
@@ -22,7 +22,7 @@ def _axes(node: Node, given: Tensor | None) -> list[int] | None:
     return None if value is None else ints(value)
 
 
-def _softmax(function: Op) -> Op:
+def _softmax(function: Layer) -> Op:
     def run(node: Node, x: Tensor) -> Tensor:
         if node.opset >= 13:
             return function(x, node.get("axis", -1))
@@ -33,7 +33,7 @@ def _softmax(function: Op) -> Op:
     return run
 
 
-def _reduce(function: Op) -> Op:
+def _reduce(function: Layer) -> Op:
     def run(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
         chosen, keep = _axes(node, axes), bool(node.get("keepdims", 1))
         if not chosen and node.get("noop_with_empty_axes", 0):

@@ -72,7 +72,7 @@ class Network:
 
 
 def _rows(file: str) -> list[dict[str, str]]:
-    text = files("almakit").joinpath("paper", file).read_text(encoding="utf-8")
+    text = files("almakit").joinpath("paper").joinpath(file).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 

@@ -20,7 +20,7 @@ _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 
 def numbers() -> frozenset[int]:
     """The numbers of the validation images, from 1."""
-    return frozenset(int(line) for line in files("almakit").joinpath("paper", LIST).read_text(encoding="utf-8").split())
+    return frozenset(int(line) for line in files("almakit").joinpath("paper").joinpath(LIST).read_text(encoding="utf-8").split())
 
 
 def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str | None]:

@@ -181,8 +181,8 @@ def _pair(before: Column, after: Column, label: str, shared: Sequence[tuple[int,
     both = [(before.rows[i], after.rows[j], name) for i, j, name in shared if i in before.rows and j in after.rows]
     if not both:
         raise BadInput(f"no image was attacked by {before.info.text} in both runs yet; let them go on first.")
-    x = np.array([one.proven for one, _, _ in both], dtype=np.float64)
-    y = np.array([two.proven for _, two, _ in both], dtype=np.float64)
+    x = np.array([one.verified for one, _, _ in both], dtype=np.float64)
+    y = np.array([two.verified for _, two, _ in both], dtype=np.float64)
     fixed = math.isfinite(before.reach)
     if fixed:  # at a fixed radius an image is broken or not: how far inside says nothing
         x, y = (np.where(np.isfinite(values) & (values > 0), before.reach, values) for values in (x, y))

@@ -176,7 +176,7 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
                 image = subject.images[place].index
                 record, change = column.rows[image], pictures.difference(clean[image], points[image])[0]
                 sheet.put(row, 1 + 2 * number, pictures.eight_bit(points[image]), _class(subject, record.prediction))
-                sheet.put(row, 2 + 2 * number, change, f"{name} {record.proven:.3g}")
+                sheet.put(row, 2 + 2 * number, change, f"{name} {record.verified:.3g}")
             sheet.title(1 + 2 * number, f"{names[id(column)].label}, {name}")
         written = save_figure(sheet.figure, out / "gallery.png")
         pyplot.close(sheet.figure)

@@ -199,7 +199,7 @@ def _result(record: Record, info: AttackInfo, attack: int, original: Any, point:
         "status": "refuted" if record.refuted else outcome(record, info),
         "reason": record.reason,
         "target": record.target,
-        "distance": _plain(record.proven),
+        "distance": _plain(record.verified),
         "prediction": record.prediction,
         "top": _top(record.top),
         "forwards": record.forwards,

@@ -107,7 +107,7 @@ def _odd(column: Column, image: int) -> bool:
 
 def _difficulty(columns: Sequence[Column], image: int) -> float:
     """The first attack's distance decides: distances of different kinds cannot be averaged."""
-    found = next((column.rows[image].proven for column in columns if image in column.rows), math.inf)
+    found = next((column.rows[image].verified for column in columns if image in column.rows), math.inf)
     return found if math.isfinite(found) else math.inf
 
 

@@ -31,7 +31,7 @@ Key = tuple[str, str, str, str, str]
 @cache
 def tables() -> dict[Key, Published]:
     """The paper's tables, where the package holds them."""
-    place = files("almakit").joinpath("paper", FILE)
+    place = files("almakit").joinpath("paper").joinpath(FILE)
     return read(place.read_text(encoding="utf-8")) if place.is_file() else {}
 
 
@@ -88,7 +88,7 @@ def _data_set(data: str) -> str:
 
 
 def _rows(file: str) -> list[dict[str, str]]:
-    place = files("almakit").joinpath("paper", file)
+    place = files("almakit").joinpath("paper").joinpath(file)
     return list(csv.DictReader(place.read_text(encoding="utf-8").splitlines())) if place.is_file() else []
 
 

@@ -33,7 +33,7 @@ class Column:
     info: AttackInfo
     rows: dict[int, Record]  # by ImageInfo.index; images not attacked yet are missing
     numbers: dict[str, Any]  # its part of the run's summary
-    distances: Array  # (N,) proven, by image: 0 already wrong, inf nothing found, NaN not attacked yet
+    distances: Array  # (N,) verified, by image: 0 already wrong, inf nothing found, NaN not attacked yet
 
     @property
     def reach(self) -> float:
@@ -214,12 +214,12 @@ def _columns(run: Run, summary: dict[str, Any]) -> list[Column]:
     rows: dict[int, dict[int, Record]] = {info.index: {} for info in run.attacks}
     for record in run.records:
         nearest = rows[record.attack].get(record.image)
-        if nearest is None or record.proven < nearest.proven:
+        if nearest is None or record.verified < nearest.verified:
             rows[record.attack][record.image] = record
     columns = []
     for info, part in zip(run.attacks, summary["attacks"], strict=True):
         mine = rows[info.index]
-        distances = [mine[image.index].proven if image.index in mine else math.nan for image in run.images]
+        distances = [mine[image.index].verified if image.index in mine else math.nan for image in run.images]
         columns.append(Column(run, info, mine, part, np.array(distances, dtype=np.float64)))
     return columns
 
@@ -229,7 +229,7 @@ def _measured_against(column: Column, best: dict[tuple[int, int | None], float])
     if not column.info.minimal:
         return column
     records = column.records
-    distances = np.array([record.proven for record in records], dtype=np.float64)
+    distances = np.array([record.verified for record in records], dtype=np.float64)
     known = np.minimum(
         np.array([best.get((record.image, record.target), math.inf) for record in records], dtype=np.float64), distances
     )

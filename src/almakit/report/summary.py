@@ -91,14 +91,14 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
 def best_known(
     records: Sequence[Record], attacks: Sequence[AttackInfo], images: Sequence[ImageInfo]
 ) -> dict[str, dict[tuple[int, int | None], float]]:
-    """d* by distance: the smallest proven distance of each (image, target), whichever attack found it.
+    """d* by distance: the smallest verified distance of each (image, target), whichever attack found it.
 
-    Every proven image counts in every distance it was measured in: an l1 attack may well hold the l2 record of an image.
+    Every verified image counts in every distance it was measured in: an l1 attack may well hold the l2 record of an image.
     """
     names = {info.index: info.distance for info in attacks}
     best: dict[str, dict[tuple[int, int | None], float]] = {name: {} for name in names.values()}
     for record in records:
-        if not math.isfinite(record.proven):
+        if not math.isfinite(record.verified):
             continue
         key = (record.image, record.target)
         values = dict(record.measures) | {names[record.attack]: record.measured}
@@ -199,7 +199,7 @@ def _best_target(records: Sequence[Record]) -> dict[str, Any]:
     """With all targets tried: each image by its nearest target."""
     nearest: dict[int, float] = {}
     for record in records:
-        nearest[record.image] = min(nearest.get(record.image, math.inf), record.proven)
+        nearest[record.image] = min(nearest.get(record.image, math.inf), record.verified)
     values = np.array([nearest[image] for image in sorted(nearest)], dtype=np.float64)
     return {
         "success_rate": plain(mean(np.isfinite(values).astype(np.float64))),

@@ -27,14 +27,14 @@ EPSILONS: dict[str, tuple[float, ...]] = {
 
 def distances_of(records: Sequence[Record], eight_bit: bool = False) -> Array:
     """The distances that count, in the records' order: 0 already wrong, inf where nothing was found or the verdict refutes it."""
-    return np.array([record.proven_8bit if eight_bit else record.proven for record in records], dtype=np.float64)
+    return np.array([record.verified_8bit if eight_bit else record.verified for record in records], dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Together:
     """The attacks of one distance and goal on the same images: what they leave standing together, the worst case."""
 
-    found: list[Array]  # (N,) for each attack: proven distances by image (and target), NaN where it has not been there yet
+    found: list[Array]  # (N,) for each attack: verified distances by image (and target), NaN where it has not been there yet
     reaches: list[float]  # for each attack: its fixed radius, or infinity
 
     @classmethod

@@ -47,7 +47,8 @@ class ResNet20(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.layer3(self.layer2(self.layer1(F.relu(self.bn1(self.conv1(x))))))
-        return self.linear(x.mean((2, 3)))
+        x = self.linear(x.mean((2, 3)))
+        return x
 
 
 class _PlainBlock(nn.Module):
@@ -74,7 +75,8 @@ class ResNet4b(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.layer2(self.layer1(F.relu(self.conv1(x))))
-        return self.linear2(F.relu(self.linear1(x.flatten(1))))
+        x = self.linear2(F.relu(self.linear1(x.flatten(1))))
+        return x
 
 
 class _WideBlock(nn.Module):
@@ -89,7 +91,8 @@ class _WideBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         active = F.relu(self.bn1(x))
         shortcut = x if self.convShortcut is None else self.convShortcut(active)
-        return shortcut + self.conv2(F.relu(self.bn2(self.conv1(active))))
+        x = shortcut + self.conv2(F.relu(self.bn2(self.conv1(active))))
+        return x
 
 
 class _WideStage(nn.Module):
@@ -98,7 +101,8 @@ class _WideStage(nn.Module):
         self.layer = nn.Sequential(_WideBlock(inputs, outputs, stride), *(_WideBlock(outputs, outputs, 1) for _ in range(count - 1)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)
+        x = self.layer(x)
+        return x
 
 
 class WideResNet(nn.Module):
@@ -115,7 +119,8 @@ class WideResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.bn1(self.block3(self.block2(self.block1(self.conv1(x))))))
-        return self.fc(x.mean((2, 3)))
+        x = self.fc(x.mean((2, 3)))
+        return x
 
 
 class _Bottleneck(nn.Module):
@@ -160,7 +165,8 @@ class ResNet50(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, stride=2, padding=1)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean((2, 3)))
+        x = self.fc(x.mean((2, 3)))
+        return x
 
 
 class CifarResNet50(nn.Module):
@@ -174,4 +180,5 @@ class CifarResNet50(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.layer4(self.layer3(self.layer2(self.layer1(F.relu(self.bn1(self.conv1(x)))))))
-        return self.linear(x.mean((2, 3)))
+        x = self.linear(x.mean((2, 3)))
+        return x

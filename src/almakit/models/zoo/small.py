@@ -45,7 +45,8 @@ class SmallCNN(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.feature_extractor(x).flatten(1))
+        x = self.classifier(self.feature_extractor(x).flatten(1))
+        return x
 
 
 def small_cnn_tiny() -> SmallCNN:
