@@ -62,11 +62,11 @@ def forge(folder: Path, change: Callable[[sqlite3.Connection], None]) -> None:
         for *own, _ in store.rows(f"SELECT {CHUNK_COLUMNS}, rows_sha256 FROM chunks"):
             kind, attack, chunk, turn = own[:4]
             if kind == CLEAN:
-                found = store.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images WHERE chunk = ?", (chunk,))
+                found = list(map(rows.counted, store.rows(f"{store.select_images} WHERE chunk = ?", (chunk,))))
             else:
                 assert kind == ATTACK
-                found = store.rows(f"{rows.RECORDS} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn))
-                found = [row[: rows.SUMMED] for row in found]
+                found = store.rows(f"{store.select_records} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn))
+                found = list(map(rows.read_sum, found))
             store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?",
                              (rowsums.chunk_sum(found, own), kind, attack, chunk, turn))  # fmt: skip
 

@@ -26,12 +26,12 @@ def summed(folder: Path) -> None:
         spec = RunSpec.from_toml(folder / "run.toml")
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec_sha256'", (spec.sha256,))
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (spec.to_toml(),))
-        images, results = store.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), store.rows(rows.RECORDS)
+        images, results = store.rows(store.select_images), store.rows(store.select_records)
         for own in store.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks"):
             kind, attack, chunk, turn = own[:4]
-            mine = [row for row in images if row[5] == chunk]
+            mine = [rows.counted(row) for row in images if row[5] == chunk]
             if kind == ATTACK:
-                mine = [row[: rows.SUMMED] for row in results if (row[0], row[-2], row[-1]) == (attack, chunk, turn)]
+                mine = [rows.read_sum(row) for row in results if (row[0], row[-2], row[-1]) == (attack, chunk, turn)]
             total = rowsums.chunk_sum(mine, own)
             key = (kind, attack, chunk, turn)
             store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?", (total, *key))

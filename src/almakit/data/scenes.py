@@ -22,12 +22,12 @@ from .dataset import IGNORED, Dataset
 SIDE = 32
 COUNTS = {"test": 1024, "train": 12_000}
 CLASSES = ("background", *DIGITS)
-SMALLEST, LARGEST = 13, 22
+SMALLEST, LARGEST = 14, 20
 """Sides of a digit in a scene, in pixels."""
 INSIDE, OUTSIDE = 0.5, 0.2
 """A pixel belongs to a digit where more than ``INSIDE`` of it is covered; between the two it is a border, which counts for neither side."""
-CONTRAST = 0.35
-"""The least mean distance of a digit's colour from both colours of its canvas."""
+DARK, LIGHT, CONTRAST = (0.0, 0.55), (0.45, 1.0), 0.35
+"""The colours of canvases and of digits lie in these ranges, a digit's so much above both colours of its canvas in the mean over the channels."""
 
 Colour = tuple[float, float, float]
 
@@ -51,16 +51,17 @@ def scene(split: str, index: int) -> tuple[Tensor, Tensor]:
     """One scene: the image (3, 32, 32) in [0, 1] and its classes (32, 32)."""
     images, labels = _stamps(split)
     draw = random.Random(f"almakit scenes {split} {index}")
-    first, second = _colour(draw), _colour(draw)
+    first, second = _colour(draw, DARK), _colour(draw, DARK)
     image = _canvas(draw, first, second)
     classes = torch.zeros(SIDE, SIDE, dtype=torch.int64)
     for _ in range(draw.randint(2, 4)):
         chosen, side = draw.randrange(len(labels)), draw.randint(SMALLEST, LARGEST)
-        here = _place(draw, side, classes)
         colour = torch.tensor(_apart(draw, first, second)).reshape(3, 1, 1)
         cover = interpolate(images[chosen][None, None], size=(side, side), mode="bilinear", antialias=True)[0, 0].clamp(0, 1)
-        image[:, here[0], here[1]] += cover * (colour - image[:, here[0], here[1]])
-        classes[here] = torch.where(cover > INSIDE, labels[chosen] + 1, torch.where(cover > OUTSIDE, IGNORED, classes[here]))
+        here = _place(draw, cover > OUTSIDE, classes)
+        if here is not None:
+            image[:, here[0], here[1]] += cover * (colour - image[:, here[0], here[1]])
+            classes[here] = torch.where(cover > INSIDE, labels[chosen] + 1, torch.where(cover > OUTSIDE, IGNORED, classes[here]))
     grain = draw.uniform(0.01, 0.05)
     noise = torch.frombuffer(bytearray(draw.randbytes(image.numel())), dtype=torch.uint8).reshape(image.shape)
     image += grain * (noise.to(torch.float32) / 127.5 - 1)
@@ -74,26 +75,26 @@ def _stamps(split: str) -> tuple[Tensor, Tensor]:
     return images[:, 0], labels
 
 
-def _place(draw: random.Random, side: int, classes: Tensor) -> tuple[slice, slice]:
-    """Where a digit of this side goes: of eight places drawn the first that covers no other digit, else the last."""
-    for _ in range(8):
+def _place(draw: random.Random, covered: Tensor, classes: Tensor) -> tuple[slice, slice] | None:
+    """Where a digit that covers pixels (S, S) touches no other: the first such of 20 places drawn; None: it is left out."""
+    side = len(covered)
+    for _ in range(20):
         top, left = draw.randint(0, SIDE - side), draw.randint(0, SIDE - side)
         here = (slice(top, top + side), slice(left, left + side))
-        if not bool(classes[here].any()):
-            break
-    return here
+        if not bool((classes[here] * covered).any()):
+            return here
+    return None
 
 
-def _colour(draw: random.Random) -> Colour:
-    return draw.random(), draw.random(), draw.random()
+def _colour(draw: random.Random, within: tuple[float, float]) -> Colour:
+    return draw.uniform(*within), draw.uniform(*within), draw.uniform(*within)
 
 
 def _apart(draw: random.Random, *others: Colour) -> Colour:
-    """A colour that can be told from the others, as far as a hundred draws find one."""
-    tries = (_colour(draw) for _ in range(100))
-    found = _colour(draw)
-    for found in tries:
-        if all(sum(abs(a - b) for a, b in zip(found, other, strict=True)) / 3 >= CONTRAST for other in others):
+    """A light colour that can be told from the others, as far as a hundred draws find one."""
+    for _ in range(100):
+        found = _colour(draw, LIGHT)
+        if all(sum(found) - sum(other) >= 3 * CONTRAST for other in others):
             break
     return found
 

@@ -79,9 +79,9 @@ class Database:
         with self.transaction():
             for statement in filter(str.strip, schema.TABLES.split(";\n")):
                 self.db.execute(statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1))
-            for table, (column, statement) in schema.LATER.items():
+            for table, column in schema.LATER:
                 if not self.has(table, column):
-                    self.db.execute(statement)
+                    self.db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
 
     def has(self, table: str, column: str) -> bool:
         """Whether the database knows a column (one begun by an earlier almakit and opened for reading may not)."""

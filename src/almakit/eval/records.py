@@ -20,7 +20,10 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a text begins that a spreadsheet would work out."""
 
 Top = tuple[tuple[int, float], ...]
-"""Classes with their softmax probabilities, the largest first."""
+"""Classes with their softmax probabilities, the largest first; of a segmentation the shares of the pixels they are given."""
+
+Tally = tuple[tuple[int, int, int, int], ...]
+"""For each class that occurs among an image's labelled pixels: (class, pixels labelled so, pixels predicted so, pixels that are both)."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,12 @@ class ImageInfo:
     chunk: int  # the chunk of the grid it belongs to
     prediction: int  # the class the model gives the clean image, -1 where its logits are not finite
     top: Top  # the model's leading classes for the clean image
+    pixels: Tally | None = None  # segmentation: how its labelled pixels are classified; label is then 0 and says nothing
 
     @property
     def correct(self) -> bool:
-        return self.prediction == self.label
+        """Whether the model is right about the image; of a segmentation about most of its pixels."""
+        return self.prediction == self.label if self.pixels is None else wrong_pixels(self.pixels) < 0.5
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Record:
     slot: int | None = None  # its row in the chunk's file of adversarial images, None where none is stored
     file: str | None = None  # that file, relative to the run folder
     seconds: float = 0.0  # wall time of its chunk divided by the images in it
+    pixels: Tally | None = None  # segmentation, verdict: how the labelled pixels of the stored image are classified
     round: int = 0  # with targets=all: in which round over the chunk its target's turn came; as stored
 
     @property
@@ -121,6 +127,22 @@ class Trace:
     image: int
     target: int | None
     values: dict[str, list[Any]]
+
+
+def wrong_pixels(*tallies: Tally) -> float:
+    """The share of labelled pixels with another class than theirs, over one image (APSR) or several."""
+    labelled = sum(row[1] for tally in tallies for row in tally)
+    return 1 - sum(row[3] for tally in tallies for row in tally) / labelled if labelled else math.nan
+
+
+def mean_iou(tallies: Iterable[Tally]) -> float:
+    """mIoU: the mean over the classes that are labelled anywhere of both / (labelled + predicted - both), each summed over all images."""
+    sums: dict[int, list[int]] = {}
+    for tally in tallies:
+        for one, *counts in tally:
+            sums[one] = [a + b for a, b in zip(sums.get(one, [0, 0, 0]), counts, strict=True)]
+    shares = [both / (labelled + predicted - both) for labelled, predicted, both in sums.values() if labelled]
+    return sum(shares) / len(shares) if shares else math.nan
 
 
 def outcome(record: Record, info: AttackInfo) -> str:

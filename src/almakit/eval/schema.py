@@ -47,7 +47,8 @@ CREATE TABLE images (          -- the clean images
   target     INTEGER NOT NULL, -- class that targeted attacks aim at; -1: untargeted, or all others in turn
   chunk      INTEGER NOT NULL, -- place in the chunk grid; its row in originals/<chunk> is image - first image of the chunk
   prediction INTEGER NOT NULL, -- the model's class for it; -1: logits not finite
-  top        TEXT NOT NULL     -- JSON [[class, probability], ...], the largest first
+  top        TEXT NOT NULL,    -- JSON [[class, probability], ...], the largest first
+  pixels     TEXT              -- segmentation: JSON [[class, pixels labelled so, predicted so, both], ...], unlabelled ones apart; NULL: one class per image
 );
 CREATE TABLE chunks (          -- finished pieces of work; a row appears only after its file is in place
   kind     TEXT NOT NULL,      -- clean or attack
@@ -86,6 +87,7 @@ CREATE TABLE results (         -- one row per attack, image and target
   fooled_8bit  INTEGER NOT NULL, -- verdict: 1 if it still reaches the goal after rounding to 8 bits
   measured_8bit REAL,          -- verdict: attacks.distance after rounding
   slot         INTEGER,        -- row in the chunk's file; NULL: no image stored
+  pixels       TEXT,           -- verdict, segmentation: the counts of images.pixels on the stored image
   PRIMARY KEY (attack, image, target)
 ) WITHOUT ROWID;
 CREATE TABLE traces (          -- the course of an attack on a few images
@@ -107,8 +109,8 @@ CREATE TABLE failures (        -- pieces of work that were given up; the next st
   PRIMARY KEY (kind, attack, chunk, round)
 ) WITHOUT ROWID;
 """
-LATER = {"chunks": ("rows_sha256", "ALTER TABLE chunks ADD COLUMN rows_sha256 TEXT")}
-"""Columns that databases begun by an earlier almakit lack, and how they get them."""
+LATER = (("chunks", "rows_sha256"), ("images", "pixels"), ("results", "pixels"))
+"""Columns of text that databases begun by an earlier almakit lack and get when they are continued."""
 
 RULES = (
     "SELECT 1 FROM meta WHERE key IN ('images', 'classes') AND (value = '' OR value GLOB '*[^0-9]*' OR length(value) > 15)",

@@ -65,6 +65,7 @@ class RunSpec:
     targets: str | None = _knob(
         None, "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as 3, or a csv with id and target"
     )
+    goal: str | None = _knob(None, 'what counts as a success on data with label maps: "pixels(share=0.99)", that share of the labelled pixels wrong')
     budget: int | None = _knob(None, "at most this many forward and this many backward passes per image")
     dtype: str = _knob(
         "float32", "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision); auto takes bfloat16 "
@@ -109,9 +110,9 @@ class RunSpec:
             if not all(map(math.isfinite, numbers)):
                 raise BadInput(f"{name}={getattr(self, name)!r}: give one number per channel.")
             object.__setattr__(self, name, numbers)
-        for name in ("model", "data", "split", "dtype", "device", "targets"):
+        for name in ("model", "data", "split", "dtype", "device", "targets", "goal"):
             value = getattr(self, name)
-            if not isinstance(value, str) and not (name == "targets" and value is None):
+            if not isinstance(value, str) and not (name in ("targets", "goal") and value is None):
                 raise BadInput(f"{name}={value!r}: give a text.")
             require_text(value or "", f"{name} of a run")
         if not isinstance(self.trust, bool):
@@ -219,7 +220,7 @@ class RunSpec:
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
         # Settings that came later and change nothing as they are leave the hash of older runs alone.
-        for name, plain in (("layout", (AUTO, DEFAULT, "contiguous")), ("accelerate", ("none",))):
+        for name, plain in (("layout", (AUTO, DEFAULT, "contiguous")), ("accelerate", ("none",)), ("goal", (None,))):
             if values[name] in plain:
                 del values[name]
         return {"format": FORMAT, **values}

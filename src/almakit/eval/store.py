@@ -142,7 +142,7 @@ class Store(Database):
         key = row.key
         pictured, found = [rows.image_row(info) for info in images], [rows.result_row(record, key.round) for record in records]
         own = (*_key(key), row.file, row.sha256, row.images, row.batch, float(row.seconds))
-        total = rowsums.chunk_sum(pictured if key.kind == CLEAN else map(rows.summed, found), own)
+        total = rowsums.chunk_sum(map(rows.counted, pictured) if key.kind == CLEAN else map(rows.summed, found), own)
         with self.transaction():
             self._insert("images", pictured)
             self._insert("results", found)
@@ -179,7 +179,7 @@ class Store(Database):
 
     def images(self, check: bool = False) -> list[ImageInfo]:
         """The clean images; ``check`` refuses rows that are not the ones that were written."""
-        found = self.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images ORDER BY image")
+        found = self.rows(f"{self.select_images} ORDER BY image")
         if check:
             self._believe(CLEAN, found)
         with understood(self.path):
@@ -188,15 +188,23 @@ class Store(Database):
     def records(self, attack: int | None = None, check: bool = False) -> list[Record]:
         """The results of finished chunks, by attack, image and target; ``check`` refuses rows that are not the ones that were written."""
         where, values = ("", ()) if attack is None else ("WHERE r.attack = ?", (attack,))
-        found = self.rows(f"{rows.RECORDS} {where} ORDER BY r.attack, r.image, r.target", values)
+        found = self.rows(f"{self.select_records} {where} ORDER BY r.attack, r.image, r.target", values)
         if check:
             self._believe(ATTACK, found, attack)
         with understood(self.path):
             return [rows.record(row) for row in found]
 
+    @property
+    def select_images(self) -> str:
+        return f"SELECT {rows.IMAGE_COLUMNS} FROM images".format(pixels="pixels" if self.has("images", "pixels") else "NULL")
+
+    @property
+    def select_records(self) -> str:
+        return rows.RECORDS.format(pixels="r.pixels" if self.has("results", "pixels") else "NULL")
+
     def damaged(self) -> list[ChunkKey]:
         """Finished work whose rows are not the ones that were written."""
-        images, results = self.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), self.rows(rows.RECORDS)
+        images, results = self.rows(self.select_images), self.rows(self.select_records)
         places = [*self._differing(CLEAN, images), *self._differing(ATTACK, results)]
         return [ChunkKey(CLEAN if place[0] == -1 else ATTACK, *place) for place in places]
 
@@ -212,7 +220,7 @@ class Store(Database):
         grouped: dict[Place, list[rowsums.Row]] = {}
         for row in found:
             place = (-1, row[5], 0) if kind == CLEAN else (row[0], row[-2], row[-1])
-            grouped.setdefault(place, []).append(row if kind == CLEAN else row[: rows.SUMMED])
+            grouped.setdefault(place, []).append(rows.counted(row) if kind == CLEAN else rows.read_sum(row))
         return rowsums.differing(grouped, self.rows(query, (kind, attack)))
 
     def traces(self) -> list[Trace]:

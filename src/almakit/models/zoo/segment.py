@@ -25,7 +25,8 @@ class SmallUNet(nn.Module):
         middle = self.down2(self.pool(fine))
         coarse = self.bottom(self.pool(middle))
         middle = self.up2(torch.cat([self.grow(coarse), middle], 1))
-        return self.head(self.up1(torch.cat([self.grow(middle), fine], 1)))
+        logits: Tensor = self.head(self.up1(torch.cat([self.grow(middle), fine], 1)))
+        return logits
 
 
 def _pair(inputs: int, outputs: int) -> nn.Sequential:
