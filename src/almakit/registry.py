@@ -68,7 +68,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "almakit": "almakit.standard:Standard",
     },
     "trackers": {
-        "tensorboard": "almakit.trackers.tensorboard:TensorBoard",
+        "tensorboard": "almakit.trackers.hosted:TensorBoard",
         "mlflow": "almakit.trackers.hosted:MLflow",
         "wandb": "almakit.trackers.hosted:WandB",
     },

@@ -11,8 +11,8 @@ from laws.models import Counted, RowWise
 from torch import Tensor
 
 from almakit.core import Box, Exhausted, Goal, Problem
+from almakit.core.counts import occurrence
 from almakit.core.oracle import Oracle
-from almakit.core.problem import _occurrence
 from almakit.core.steps import ImageRandom
 from almakit.distances.base import resolve
 from almakit.errors import BadModel
@@ -21,7 +21,7 @@ SHAPE = (2, 3)
 
 
 def make(batch: int = 4, budget: int | None = None, model: Callable[[Tensor], Tensor] | None = None, box: Box | None = None,
-         labels: Tensor | None = None) -> Problem:
+         labels: Tensor | None = None, trace: Callable[[dict[str, Any]], None] | None = None, rows: Tensor | None = None) -> Problem:
     """A problem on a fixed small network, past its clean pass."""
     network = RowWise(SHAPE).eval() if model is None else model
     x = torch.rand(batch, *SHAPE, generator=torch.Generator().manual_seed(0))
@@ -30,7 +30,7 @@ def make(batch: int = 4, budget: int | None = None, model: Callable[[Tensor], Te
     logits = oracle(leaf)
     labels = logits.detach().argmax(1) if labels is None else labels
     goal = Goal(labels, reference=torch.ones(batch))
-    problem = Problem(oracle, x, goal, resolve("l2").bind(x), box or Box(), ImageRandom(0, x, labels), budget)
+    problem = Problem(oracle, x, goal, resolve("l2").bind(x), box or Box(), ImageRandom(0, x, labels), budget, trace, rows)
     problem.begin(leaf, logits, torch.arange(batch))
     return problem
 
@@ -72,9 +72,8 @@ def test_each_backward_of_a_kept_graph_counts() -> None:
 
 
 def test_the_clean_pass_is_counted_once_and_its_gradient_is_at_hand() -> None:
-    problem = make()
-    model = problem.oracle.model
-    assert isinstance(model, torch.nn.Module)
+    model = RowWise(SHAPE).eval()
+    problem = make(model=model)
     counted = Counted(model)
     query = problem.start(distance_grad=True)
     slope = query.gradient(problem.goal.margin(query.logits))
@@ -250,8 +249,7 @@ def test_escape_gives_only_stuck_rows_a_direction_of_their_own() -> None:
 
 
 def test_a_model_without_gradients_is_a_sentence() -> None:
-    problem = make(model=rising, labels=torch.zeros(4, dtype=torch.long))
-    problem.oracle.model = lambda x: rising(x.detach())
+    problem = make(model=lambda x: rising(x.detach()), labels=torch.zeros(4, dtype=torch.long))
     query = problem.query(problem.x)
     with pytest.raises(BadModel, match="carry no gradient, and this attack needs one"):
         query.gradient(problem.goal.margin(query.logits))
@@ -259,8 +257,7 @@ def test_a_model_without_gradients_is_a_sentence() -> None:
 
 def test_a_trace_gets_copies_with_the_rows_they_belong_to() -> None:
     notes: list[dict[str, Any]] = []
-    problem = make()
-    problem.trace, problem.rows = notes.append, torch.tensor([5, 7, 8, 9])
+    problem = make(trace=notes.append, rows=torch.tensor([5, 7, 8, 9]))
     value = torch.ones(4)
     problem.record(3, value=value)
     value.zero_()
@@ -268,5 +265,5 @@ def test_a_trace_gets_copies_with_the_rows_they_belong_to() -> None:
 
 
 def test_occurrence_counts_earlier_entries() -> None:
-    assert _occurrence(torch.tensor([3, 1, 3, 3, 0, 1])).tolist() == [0, 0, 1, 2, 0, 1]
-    assert _occurrence(torch.zeros(0, dtype=torch.long)).tolist() == []
+    assert occurrence(torch.tensor([3, 1, 3, 3, 0, 1])).tolist() == [0, 0, 1, 2, 0, 1]
+    assert occurrence(torch.zeros(0, dtype=torch.long)).tolist() == []

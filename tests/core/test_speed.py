@@ -15,6 +15,7 @@ from almakit import ALMA, attacks
 from almakit.core import Problem
 from almakit.core.accelerate import FixedBatch, Graphed, accelerated
 from almakit.core.attack import default_batch_size
+from almakit.core.best import Best
 from almakit.core.layout import CHANNELS_LAST, CONTIGUOUS, faster_layout, laid_out
 from almakit.core.steps import choose, first_step, largest_entry
 from almakit.errors import BadInput, BadModel, Unavailable
@@ -172,7 +173,7 @@ def without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def blind(self: Problem, *args: Any, **options: Any) -> None:
         made(self, *args, **options)
-        self.looks = False
+        self._looks, self._best = False, Best.nothing(self.x, look=False)
 
     monkeypatch.setattr(Problem, "__init__", blind)
 

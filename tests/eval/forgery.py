@@ -62,11 +62,11 @@ def forge(folder: Path, change: Callable[[sqlite3.Connection], None]) -> None:
         for *own, _ in store.rows(f"SELECT {CHUNK_COLUMNS}, rows_sha256 FROM chunks"):
             kind, attack, chunk, turn = own[:4]
             if kind == CLEAN:
-                found = list(map(rows.counted, store.rows(f"{store.select_images} WHERE chunk = ?", (chunk,))))
+                found = rows.images_by_chunk(store.rows(f"{store.images_query()} WHERE chunk = ?", (chunk,))).get((-1, chunk, 0), [])
             else:
                 assert kind == ATTACK
-                found = store.rows(f"{store.select_records} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn))
-                found = list(map(rows.read_sum, found))
+                found = store.rows(f"{store.records_query()} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn))
+                found = rows.results_by_chunk(found).get((attack, chunk, turn), [])
             store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?",
                              (rowsums.chunk_sum(found, own), kind, attack, chunk, turn))  # fmt: skip
 

@@ -14,8 +14,8 @@ from eval.small_runs import ATTACKS, Net, images, small_run, source_file
 import almakit
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
-from almakit.eval.export import flat_rows
 from almakit.eval.failures import SpecChanged
+from almakit.eval.flat import flat_rows
 from almakit.eval.folder import Run
 from almakit.eval.merge import merge
 from almakit.eval.records import MEASURED

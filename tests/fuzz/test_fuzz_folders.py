@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from almakit.errors import AlmakitError
-from almakit.eval.export import flat_rows
+from almakit.eval.flat import flat_rows
 from almakit.eval.folder import Run
 from almakit.eval.records import Record
 from almakit.eval.verify import damaged_files

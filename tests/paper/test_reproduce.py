@@ -56,6 +56,16 @@ def test_the_same_command_does_nothing_and_another_adds(folder: Path, capsys: py
     assert len(entries) == 10 and len(list(folder.glob("runs/*/*"))) == 10
 
 
+def test_a_network_trained_with_interval_bounds_gets_its_band_and_others_none(tmp_path: Path) -> None:
+    flags = ["reproduce", "mnist", "--limit", "4", "--attacks", "alma", "--budget", "small", "--no-figures", "--quiet"]
+    assert main([*flags, "--model", "mnist/smallcnn-tiny-ibp", "--model", "mnist/smallcnn-tiny", "--out", str(tmp_path)]) == 0
+    certified = sorted(path.relative_to(tmp_path / "runs").as_posix() for path in tmp_path.glob("runs/*/*/certificates/*.json"))
+    assert [(place.split("/")[0], place.split("/")[-1]) for place in certified] == [("smallcnn-tiny-ibp", "l1-ibp.json"), ("smallcnn-tiny-ibp", "l2-ibp.json")]
+    page = (tmp_path / "report" / "index.html").read_text()
+    bands = json.loads("[" + page.partition('"certified":[')[2].partition("]")[0] + "]")
+    assert [(band["model"], band["group"]) for band in bands] == [(0, "l1"), (0, "l2")] and 'id="brackets"' in page
+
+
 def test_shards_are_joined(tmp_path: Path) -> None:
     flags = ["reproduce", "mnist", "--limit", "6", "--batch-size", "2", "--attacks", "alma", "--distances", "l2", "--budget", "small"]
     flags += ["--model", "mnist/smallcnn-tiny", "--no-figures", "--quiet"]

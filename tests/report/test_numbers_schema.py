@@ -11,7 +11,7 @@ import yaml
 from eval.small_runs import ATTACKS, small_run
 
 from almakit.cli.main import main
-from almakit.eval.export import flat_rows
+from almakit.eval.flat import flat_rows, json_schema
 from almakit.report import subjects
 from almakit.report.summary import FORMAT
 from almakit.report.write import summary as report_summary
@@ -44,6 +44,11 @@ def test_item_8_summaries_and_records_keep_to_the_schemas(runs):
         summary.validate(wrong)
 
 
+def test_item_8_the_shipped_schema_of_records_is_the_table_of_fields():
+    """After a new field of Record: json.dumps(almakit.eval.flat.json_schema(), indent=1) into report/schemas/record-1.json."""
+    assert json.loads(files("almakit.report").joinpath("schemas", "record-1.json").read_text()) == json_schema()
+
+
 def test_item_8_a_model_card(runs, capsys):
     assert main(["export", str(runs[0].folder), "--as", "model-card"]) == 0 and "README.md" in capsys.readouterr().out
     text = (runs[0].folder / "model-card.yaml").read_text()
@@ -51,6 +56,6 @@ def test_item_8_a_model_card(runs, capsys):
     (result,) = model["results"]
     metrics = {metric["name"]: metric["value"] for metric in result["metrics"]}
     assert metrics["Clean accuracy"] == runs[0].summary["clean_accuracy"]["value"]
-    assert metrics["Robust accuracy at ℓ2 ≤ 0.25, 2 attacks"] == runs[0].robust_accuracies({"l2": 0.25})["l2"]
+    assert metrics["Robust accuracy at ℓ2 ≤ 0.25, 2 attacks"] == runs[0].robust_accuracy({"l2": 0.25})
     assert metrics["Median ℓ2 of the smallest change, ALMA 12"] == runs[0].summary["attacks"][0]["median_all"]["value"]
     assert "untargeted" in text and runs[0].meta["weights_sha256"] in text

@@ -26,12 +26,12 @@ def summed(folder: Path) -> None:
         spec = RunSpec.from_toml(folder / "run.toml")
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec_sha256'", (spec.sha256,))
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (spec.to_toml(),))
-        images, results = store.rows(store.select_images), store.rows(store.select_records)
+        images, results = rows.images_by_chunk(store.rows(store.images_query())), rows.results_by_chunk(store.rows(store.records_query()))
         for own in store.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks"):
             kind, attack, chunk, turn = own[:4]
-            mine = [rows.counted(row) for row in images if row[5] == chunk]
+            mine = images.get((-1, chunk, 0), [])
             if kind == ATTACK:
-                mine = [rows.read_sum(row) for row in results if (row[0], row[-2], row[-1]) == (attack, chunk, turn)]
+                mine = results.get((attack, chunk, turn), [])
             total = rowsums.chunk_sum(mine, own)
             key = (kind, attack, chunk, turn)
             store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?", (total, *key))
@@ -88,6 +88,19 @@ def link(name: str, to: Path) -> Change:
         place.unlink(missing_ok=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(to)
+
+    return change
+
+
+def certificate(**values: object) -> Change:
+    """A file of certified radii with these values in it, and the run's own hash of the weights."""
+
+    def change(folder: Path) -> None:
+        with sqlite3.connect(folder / "records.sqlite") as db:
+            (weights,) = db.execute("SELECT value FROM meta WHERE key = 'weights_sha256'").fetchone()
+        db.close()
+        content = {"format": 1, "norm": "linf", "method": "ibp", "weights_sha256": weights, "radii": {"0": 0.001}} | values
+        file("certificates/linf-ibp.json", json.dumps(content).encode())(folder)
 
     return change
 
@@ -160,6 +173,15 @@ def cases(mark: Path, victim: Path) -> dict[str, list[Change]]:
         "traces that are no JSON": [sql("INSERT OR REPLACE INTO traces VALUES (0, 0, -1, '{{')")],
         "an environment of anything": [sql("UPDATE sessions SET environment = '{\"python\": [], \"<img src=x>\": {\"a\": \"\\\\ud800\"}}'")],
         "an environment that is no JSON": [sql("UPDATE sessions SET environment = '[['")],
+        "certificates that are a link": [link("certificates", victim)],
+        "a certificate that is a link": [link("certificates/linf-ibp.json", victim / "secret")],
+        "certificates of nowhere": [link("certificates", victim / "new")],
+        "a certificate of another place": [certificate(norm="../../victim/x")],
+        "a certificate of anything": [certificate(radii={"0": "<script>", "1": [], "-7": 1})],
+        "a certificate of impossible radii": [certificate(radii={"0": -1, "1": 1e308, "99999": 3})],
+        "a certificate that is a pickle": [file("certificates/linf-ibp.json", __import__("pickle").dumps(Payload(mark)))],
+        "a certificate of many brackets": [file("certificates/linf-ibp.json", b"[" * 200000)],
+        "a certificate that lies": [certificate(radii={str(image): 0.9 for image in range(12)})],
         "a summary of somebody else": [file("summary.json", b'{"__proto__": 1}')],
         "counts that are text": [sql("UPDATE meta SET value = 'many' WHERE key IN ('images', 'classes')")],
         "a batch size that is auto": [toml(batch_size='"auto"')],

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem, Result, Status
+from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import per_image
 from ..core.weights import Progress, WeightSearch, hinge_of
-from ..distances.base import Distance, FunctionDistance, resolve
+from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
 
 
@@ -99,27 +99,14 @@ class EAD(Attack):
                 problem.release(stalled & ~found)
             gradient = 2 * (query.point - x) + per_image(weight * (hinge > 0), x) * query.gradient(goal.margin(query.logits))
 
-    def _attack_batch(self, *arguments: Any) -> Result:
-        if self.rule == "l1":
-            return super()._attack_batch(*arguments)
-        # The elastic-net rule: the problem keeps the point of smallest elastic-net value, and its l1 distance is measured afterwards.
-        result = _ByElasticNet(**{**self.describe(), "rule": "l1"})._attack_batch(*arguments)
-        clean: Tensor = arguments[1]
-        found = result.status == Status.SUCCESS
-        return replace(result, distances=torch.where(found, resolve("l1")(clean, result.adversarials), result.distances))
-
-
-@dataclass(frozen=True)
-class _ByElasticNet(EAD):
-    """EAD that keeps the point of smallest |d|_2^2 + beta |d|_1."""
-
     @property
-    def measure(self) -> Distance:
-        def elastic_net(x: Tensor, y: Tensor) -> Tensor:
-            delta = (y - x).flatten(1)
-            return delta.square().sum(1) + self.beta * delta.abs().sum(1)
+    def ranking(self) -> Distance | None:
+        """The elastic-net rule keeps the point of smallest |d|_2^2 + beta |d|_1; its l1 distance is reported."""
+        return None if self.rule == "l1" else FunctionDistance(self._elastic_net)
 
-        return FunctionDistance(elastic_net)
+    def _elastic_net(self, x: Tensor, y: Tensor) -> Tensor:
+        delta = (y - x).flatten(1)
+        return delta.square().sum(1) + self.beta * delta.abs().sum(1)
 
 
 def shrink(delta: Tensor, by: float) -> Tensor:

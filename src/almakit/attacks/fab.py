@@ -184,7 +184,7 @@ def _secant(problem: Problem, lead: Tensor, forwards: int) -> None:
     """Looks for the boundary between the clean image and the best point, where the margin is ``lead`` (B,), by regula falsi."""
     assert problem.clean_logits is not None
     delta = problem.best_point - problem.x
-    tolerance = 1.5 * problem.goal.tolerance(problem.clean_logits, problem.oracle.precision)
+    tolerance = 1.5 * problem.tolerance(problem.clean_logits)
     near, far = torch.zeros_like(lead), torch.ones_like(lead)
     above, below = problem.goal.margin(problem.clean_logits) + tolerance, lead + tolerance
     with problem.round():

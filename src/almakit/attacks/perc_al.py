@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Problem
-from ..core.aside import ask_aside
 from ..core.attack import DistanceLike
 from ..core.losses import ascent_loss
 from ..core.steps import cosine_decay, per_image, unit
@@ -79,7 +78,7 @@ class PerCAL(Attack):
             final = step == self.steps - 1
             if self.levels is not None:
                 fools = problem.query(self._rounded(point, problem), grad=False).success
-                query = query if final else ask_aside(problem, point, distance_grad=True)
+                query = query if final else problem.query(point, distance_grad=True, aside=True)
             else:
                 query = problem.query(point, grad=not final, distance_grad=not final)
                 fools = query.success

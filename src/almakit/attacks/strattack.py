@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core import Attack, Problem
-from ..core.aside import ask_aside
 from ..core.attack import DistanceLike
 from ..core.projections import clip, room
 from ..core.steps import per_image, unit
@@ -93,7 +92,7 @@ class StrAttack(Attack):
             if step == self.steps - 1:
                 break
             # The penalty's slope is taken at z, which is not sparse: what is found there does not count.
-            query = ask_aside(problem, x + z)
+            query = problem.query(x + z, aside=True)
             push = query.gradient(problem.goal.margin(query.logits))
             pull = per_image(weight * (hinge_of(query) > 0), x) * push
 

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.problem import Exhausted
+from ..core import Attack, Exhausted, Problem
 from ..core.steps import per_image
 from ..distances.base import DistanceLike
 from ..errors import AlmakitError, BadInput, Unavailable
@@ -163,16 +162,11 @@ class Foreign(Attack):
         return {**settings, "distance": repr(self.measure), "epsilon": self.radius(), "at_once": self.at_once, "version": self.version()}
 
     def run(self, problem: Problem) -> None:
-        point, distance = problem.best_point, problem.best_distance
-        size = self.at_once or len(problem)
-        try:
+        size, radius = self.at_once or len(problem), self.radius()
+        limit = problem.x.new_full((len(problem),), float("inf") if radius is None else radius * (1 + SLACK))
+        with problem.within(limit):
             for begin in range(0, len(problem), size):
                 self._run_on(problem, torch.arange(begin, min(begin + size, len(problem)), device=problem.x.device))
-        finally:
-            if (radius := self.radius()) is not None:
-                inside = problem.best_distance <= radius * (1 + SLACK)
-                problem.best_point = torch.where(per_image(inside, point), problem.best_point, point)
-                problem.best_distance = torch.where(inside, problem.best_distance, distance)
 
     def _run_on(self, problem: Problem, rows: Tensor) -> None:
         gate, goal = Gate(problem, rows), problem.goal.take(rows)

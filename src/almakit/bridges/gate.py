@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..core import Problem
-from ..core.problem import Exhausted
-from ..core.query import Query
+from ..core import Exhausted, Problem, Query
 from ..errors import BadInput
 
 # An attack that goes on asking after every image has spent its budget is ended after this many refusals.
@@ -72,8 +70,8 @@ class Gate(nn.Module):
         except BaseException as error:
             raise self._remember(error) from None
         logits, sent = query.logits.detach(), None
-        if query._sent is not None:
-            sent = torch.zeros(len(inputs), dtype=torch.bool, device=logits.device).index_fill(0, query._sent, True)
+        if query.sent is not None:
+            sent = torch.zeros(len(inputs), dtype=torch.bool, device=logits.device).index_fill(0, query.sent, True)
             logits = torch.where(sent.unsqueeze(1), logits, self._refusal(images))
         self.last = query.point if owners is None else self.last.index_copy(0, owners, query.point)
         if in_order:

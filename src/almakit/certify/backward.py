@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from .affine import Affine
 from .graph import Graph, count
 from .intervals import UNIT, Ball, Interval
-from .layers import Affine, Choice, Lines, Relu
+from .nonlinear import Choice, Lines, Relu
 from .windows import carried_in_windows
 
 MEMORY = 2**28

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .backward import Known, carried, differences
 from .graph import Graph, count
-from .layers import Lines, Relu
+from .nonlinear import Lines, Relu
 
 INSIDE = 1e-9
 """How far inside its cell a point stays, so that the linear function is the network's."""

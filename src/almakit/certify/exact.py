@@ -20,11 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, BadModel, Unavailable
+from .affine import Affine
 from .backward import Known, bounds, carried, differences, margins
 from .cells import nearest_in_cell
 from .graph import Graph
 from .intervals import NORMS, Ball
-from .layers import Affine, Relu
+from .nonlinear import Relu
 from .radius import OWN_ROUNDING, Certifier, _check, certifier
 
 CLOSED = 1e-3

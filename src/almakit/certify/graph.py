@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadModel
-from .layers import Affine, MaxPool, Relu, Scale, Squash
+from .affine import Affine, Scale
+from .nonlinear import MaxPool, Relu, Squash
 from .reading import READERS, Unreadable, constant, same
 
 BATCH = 5

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .affine import Combined, Positive, Scale, Weighted
 from .intervals import UNIT
-from .layers import Combined, MaxPool, Positive, Relu, Scale, Squash, Weighted
+from .nonlinear import MaxPool, Relu, Squash
 
 Known = dict[Any, Any]
 Read = tuple[Any, list[Any]]

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .affine import Combined, Scale, Weighted
 from .graph import Graph
-from .layers import Choice, Combined, Lines, MaxPool, Relu, Scale, Squash, Weighted
+from .nonlinear import Choice, Lines, MaxPool, Relu, Squash
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,23 @@ import argparse
 from importlib import import_module
 
 from .. import registry
+from ..errors import Unavailable
 from .main import DONE, VERBS
 
-FILES = "\0files"  # stands for whatever files there are
+SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to complete in")
+    parser.add_argument("shell", choices=SHELLS, help="the shell to complete in")
 
 
 def main(args: argparse.Namespace) -> int:
-    print({"bash": bash, "zsh": zsh, "fish": fish}[args.shell](), end="")
+    try:
+        import shtab
+    except ImportError as error:
+        raise Unavailable("completion needs shtab: pip install 'almakit[cli]'.") from error
+
+    print(shtab.complete(whole_parser(shtab.FILE), args.shell))
     return DONE
 
 
@@ -32,80 +38,28 @@ def actions(verb: str) -> list[argparse.Action]:
     return list(parser._actions)
 
 
-def values(action: argparse.Action) -> list[str]:
-    """What may follow a flag, or stand for an argument; ``FILES`` for files, nothing where only the user knows."""
-    if action.choices:
-        return [str(choice) for choice in action.choices]
-    if action.dest in ("attacks", "attack", "add"):
-        return registry.names("attacks")
-    if action.dest == "track":
-        return [f"{name}:" for name in registry.names("trackers")]
-    if action.dest == "model":
-        from ..models.zoo import ZOO
-
-        return [*ZOO, FILES]
-    if action.dest == "data":
-        from ..data import names
-
-        return [*names(), "folder:", FILES]
-    return [FILES] if action.dest in ("out", "config", "folder", "folders", "targets") else []
-
-
-def takes_value(action: argparse.Action) -> bool:
-    return bool(action.option_strings) and action.nargs != 0
-
-
-def bash() -> str:
-    """A function for bash's ``complete``."""
-    lines = [
-        "# almakit completion for bash", "_almakit() {",
-        '    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" verb="${COMP_WORDS[1]}"', "    COMPREPLY=()",
-        '    if [ "$COMP_CWORD" -eq 1 ]; then',
-        f'        COMPREPLY=($(compgen -W "{" ".join([*VERBS, "--help", "--version"])}" -- "$word")); return', "    fi", '    case "$verb $before" in',
-    ]  # fmt: skip
-    for verb in VERBS:
-        for action in actions(verb):
-            if takes_value(action):
-                names = "|".join(f'"{verb} {flag}"' for flag in action.option_strings)
-                lines.append(f"        {names}) {_bash_reply(values(action))}; return ;;")
-    lines += ["    esac", '    case "$verb" in']
-    for verb in VERBS:
-        flags = [flag for action in actions(verb) for flag in action.option_strings]
-        places = [value for action in actions(verb) if not action.option_strings for value in values(action)]
-        words = " ".join([*flags, "--help", *(value for value in places if value != FILES)])
-        more = ' COMPREPLY+=($(compgen -f -- "$word"))' if FILES in places else ""
-        lines.append(f'        {verb}) COMPREPLY=($(compgen -W "{words}" -- "$word"));{more} ;;')
-    return "\n".join([*lines, "    esac", "}", "complete -o filenames -F _almakit almakit", ""])
-
-
-def _bash_reply(found: list[str]) -> str:
-    words = " ".join(value for value in found if value != FILES)
-    files = ' COMPREPLY+=($(compgen -f -- "$word"))' if FILES in found or not found else ""
-    return f'COMPREPLY=($(compgen -W "{words}" -- "$word"));{files}'.rstrip(";")
-
-
-def zsh() -> str:
-    """bash's function, through zsh's own translation of it."""
-    return f"#compdef almakit\nautoload -U +X bashcompinit && bashcompinit\n{bash()}"
-
-
-def fish() -> str:
-    """One ``complete`` line for each verb and flag."""
-    lines = ["# almakit completion for fish", "complete -c almakit -f"]
+def whole_parser(file: object) -> argparse.ArgumentParser:
+    """All verbs in one parser, each argument with the names that may stand there or with ``file``, shtab's mark of one; it does not parse."""
+    parser = argparse.ArgumentParser(prog="almakit")
+    parser.add_argument("--version", action="store_true", help="print the version")
+    verbs = parser.add_subparsers()
     for verb, text in VERBS.items():
-        lines.append(f"complete -c almakit -n __fish_use_subcommand -a {verb} -d {_quoted(text)}")
-        for action in actions(verb):
-            found = values(action)
-            words = f" -a {_quoted(' '.join(value for value in found if value != FILES))}" if [v for v in found if v != FILES] else ""
-            files = " -F" if FILES in found else ""
-            here = f"complete -c almakit -n '__fish_seen_subcommand_from {verb}'"
-            if not action.option_strings:
-                lines.append(f"{here}{words}{files}")
-            for flag in action.option_strings:
-                needs = " -r" if takes_value(action) else ""
-                lines.append(f"{here} -l {flag.lstrip('-')}{needs}{words}{files} -d {_quoted((action.help or '').replace('%%', '%'))}")
-    return "\n".join([*lines, ""])
+        sub = verbs.add_parser(verb, help=text)
+        import_module(f".{verb}", __package__).add_arguments(sub)
+        for action in sub._actions:
+            action.choices = action.choices or _names(action.dest)
+            if not action.choices and action.dest in ("out", "config", "folder", "folders", "targets"):
+                action.complete = file  # type: ignore[attr-defined]
+    return parser
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _names(dest: str) -> list[str] | None:
+    if dest in ("attacks", "attack", "add"):
+        return registry.names("attacks")
+    if dest == "track":
+        return [f"{name}:" for name in registry.names("trackers")]
+    if dest == "model":
+        return list(import_module("almakit.models.zoo").ZOO)
+    if dest == "data":
+        return [*import_module("almakit.data").names(), "folder:"]
+    return None

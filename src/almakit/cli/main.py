@@ -23,6 +23,7 @@ VERBS = {
     "demo": "attack 64 digits with a shipped network and print a table, under a minute",
     "doctor": "look at a model and its data before a run: accuracy, ranges, gradients, time, memory",
     "report": "make a page, figures and tables of one run or several",
+    "board": "make a static leaderboard of many runs: models x attacks",
     "compare": "compare two runs image by image, with an exit code for CI",
     "watch": "serve the report of a run that goes on, to this machine only",
     "verify": "judge a run's stored images, or a folder of images, again",
@@ -33,7 +34,7 @@ VERBS = {
     "train": "train a network: regular, adversarial or certified",
     "fetch": "download data sets and weights ahead of time",
     "ls": "list attacks, distances, models or data",
-    "completion": "print a script that completes verbs, flags and names in bash, zsh or fish",
+    "completion": "print a script that completes verbs, flags and names in your shell",
 }
 
 DONE, ERROR, USAGE, REFUSED, FAILED_IMAGES, WORSE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130

@@ -1,9 +1,10 @@
 """The core: problem, goals, penalties, domain and results. Attacks are written against it."""
 
 from .attack import Attack
+from .counts import Exhausted
 from .domain import Box
 from .goals import Goal
-from .problem import Exhausted, Problem
+from .problem import Problem
 from .query import Query
 from .result import ImageResult, Result, Status, best_of
 

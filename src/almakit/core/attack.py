@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,10 +20,11 @@ from . import layout as layouts
 from . import validate
 from .domain import Box
 from .goals import Goal
-from .oracle import Model, Oracle, borrowed, check_deterministic, check_outputs
-from .problem import Exhausted, Problem, Trace
-from .result import Result, Status
-from .steps import ImageRandom, per_image
+from .oracle import Model, Oracle, borrowed, guarded
+from .problem import Problem
+from .result import Result
+from .sealed import Trace
+from .solve import solve
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -66,6 +66,11 @@ class Attack:
         """The distance this attack minimises and reports."""
         return resolve_distance(getattr(self, "distance", "l2"))
 
+    @property
+    def ranking(self) -> Distance | None:
+        """What decides which point of an image is kept, where that is not the distance."""
+        return None
+
     def __post_init__(self) -> None:
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         for setting in fields(self):
@@ -92,6 +97,7 @@ class Attack:
         runs the model in that precision, the final decision in full precision. ``trace`` receives a dict of tensors per step.
         ``layout="channels_last"`` lays the model's convolution weights out that way for the time of the call, ``"auto"`` where a few uncounted
         passes show it to be faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA graphs.
+        ``check`` asks about the first image twice, whether the model is deterministic, and about every success once more at the end.
         """
         box = box or Box()
         x = validate.images(x, box)
@@ -114,63 +120,11 @@ class Attack:
         if layout == layouts.AUTO:
             layout = layouts.faster_layout(model, x[:size].to(oracle.native or x.dtype))
         oracle.model = acceleration.accelerated(model, accelerate, min(size, len(x)), x.device)
-        parts = []
+        goal = Goal(labels, targets, confidence)
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
-        with borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
-            for begin in range(0, len(x), size):
-                rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
-                goal = Goal(labels[rows], None if targets is None else targets[rows], confidence)
-                parts.append(self._attack_batch(oracle, x[rows], goal, box.take(rows, x.shape[1:]), seed, budget, trace,
-                                                rows, check and begin == 0))
-        return replace(Result.concatenate(parts), originals=x, labels=labels, distance=repr(self.measure))
-
-    def _attack_batch(self, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
-                      rows: Tensor, check: bool) -> Result:
-        """One batch: the clean pass that settles what needs no attack, the attack on the rest, and the assembled result."""
-        leaf = x.detach().requires_grad_(True)
-        logits = oracle(leaf)
-        values = logits.detach()
-        validate.class_range(goal.labels, "labels", values.shape[1])
-        if goal.targets is not None:
-            validate.class_range(goal.targets, "targets", values.shape[1])
-        if check:
-            check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
-            check_deterministic(oracle, x, values)
-        finite = torch.isfinite(values).flatten(1).all(1)
-        margin = goal.margin(torch.where(per_image(finite, values), values, torch.zeros_like(values)))
-        wrong = finite & (margin < 0)
-        status = torch.full((len(x),), int(Status.FAILED), device=x.device)
-        status[wrong] = int(Status.ALREADY_WRONG)
-        status[~finite] = int(Status.INVALID)
-        adversarials, distances = x.clone(), torch.where(wrong, 0.0, float("inf")).to(x.dtype)
-        forwards, backwards = torch.ones_like(status), torch.zeros_like(status)
-        reasons: list[str | None] = [None] * len(x)
-        for row in (~finite).nonzero().flatten().tolist():
-            reasons[row] = "the model's logits are not finite on the clean image"
-        todo = (finite & ~wrong).nonzero().flatten()
-        if len(todo):
-            goal = replace(goal.take(todo), reference=margin[todo].abs())
-            images = x[todo]
-            problem = Problem(oracle, images, goal, self.measure.bind(images), box.take(todo, x.shape[1:]),
-                              ImageRandom(seed, images, goal.classes), budget, trace, rows[todo].cpu())
-            if oracle.autocast is not None and budget is not None:
-                problem.budget = max(budget - 1, 1)  # one forward is kept for the judgement in full precision
-            problem.begin(leaf, logits, todo)
-            del leaf, logits
-            with suppress(Exhausted):
-                self.run(problem)
-            if oracle.autocast is not None:
-                # An attack inside a given radius must not be moved out of it.
-                confirm_in_full_precision(problem, budget, OUTWARDS if self.minimal else OUTWARDS[:1])
-            status[todo[problem.found]] = int(Status.SUCCESS)
-            adversarials[todo], distances[todo] = problem.best_point, problem.best_distance
-            forwards[todo], backwards[todo] = problem.forwards, problem.backwards
-            for index in (~problem.found).nonzero().flatten().tolist():
-                row = int(todo[index])
-                reasons[row] = _why(problem, index)
-                if bool(problem.broken[index]):
-                    status[row] = int(Status.INVALID)
-        return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check))
+        with guarded(model, oracle), borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
+            result = solve(self, oracle, x, goal, box, size=size, seed=seed, budget=budget, trace=trace, check=check)
+        return replace(result, originals=x, labels=labels, distance=repr(self.measure))
 
     def describe(self) -> dict[str, Any]:
         """The settings by name, distances as their names."""
@@ -183,31 +137,3 @@ def default_batch_size(x: Tensor) -> int:
     On a CPU few large ones: where a layer's output passes 32 MB, fetching fresh memory for it in every pass doubles the cost of the pass.
     """
     return max(1, min(128, (1_250_000 if x.device.type == "cpu" else 2_400_000) // x[0].numel()))
-
-
-def _why(problem: Problem, index: int) -> str:
-    """Why nothing was found for an image."""
-    if bool(problem.broken[index]):
-        return "the model's logits were not finite for some candidates and no adversarial point was found among the others"
-    if int(problem.backwards[index]) and not bool(problem.had_slope[index]):
-        return "the gradient was zero everywhere it was asked for, and random directions found nothing"
-    return "no adversarial point was found within the budget"
-
-
-# How far along its perturbation a point found under autocast is moved until it holds in full precision.
-OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.25)
-
-
-def confirm_in_full_precision(problem: Problem, budget: int | None, outwards: tuple[float, ...]) -> None:
-    """Judges points found under autocast again without it, within ``budget``; one that fails is moved ``outwards``, else given up."""
-    oracle, problem.oracle = problem.oracle, Oracle(problem.oracle.plain, problem.oracle.working)
-    problem.budget = budget
-    delta = problem.best_point - problem.x
-    problem.recall(problem.found)
-    problem.best_distance = torch.full_like(problem.best_distance, float("inf"))
-    with suppress(Exhausted):
-        for reach in outwards:
-            problem.query(problem.x + reach * delta, grad=False)
-            problem.release(problem.found)
-    problem.oracle = oracle
-    problem.best_point = torch.where(per_image(problem.found, delta), problem.best_point, problem.x)

@@ -41,13 +41,8 @@ class FixedEpsilon(Attack):
 
     def run(self, problem: Problem) -> None:
         epsilon = problem.x.new_full((len(problem),), self.radius())
-        point, distance = problem.best_point, problem.best_distance
-        try:
+        with problem.within(epsilon * (1 + SLACK)):
             self.run_at(problem, epsilon)
-        finally:
-            inside = reached(problem, epsilon)
-            problem.best_point = torch.where(per_image(inside, point), problem.best_point, point)
-            problem.best_distance = torch.where(inside, problem.best_distance, distance)
 
     def __call__(self, *arguments: Any, **settings: Any) -> Result:
         """As every attack; refuses before the model is called where no radius was given."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from threading import get_ident
 from typing import Any, ClassVar
 
 import torch
@@ -38,6 +39,43 @@ def borrowed(model: Model) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
+@contextmanager
+def guarded(model: Model, oracle: Oracle) -> Iterator[None]:
+    """Raises a sentence after the block where somebody else than the oracle called a module in this thread, or changed its weights.
+
+    A verdict on an earlier batch may call the model in another thread. A plain function has no weights to be seen, a compiled program no hooks.
+    """
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    here, strays = get_ident(), 0
+
+    def look(module: nn.Module, inputs: Any) -> None:
+        nonlocal strays
+        strays += get_ident() == here and not oracle.busy
+
+    before = _sums(model)
+    hooked = oracle.model is oracle.plain and not isinstance(model, torch.jit.ScriptModule)
+    handle = model.register_forward_pre_hook(look) if hooked else None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.remove()
+    if strays:
+        raise BadModel(f"the model was called {strays} times past the problem while it was attacked, where nobody counts; an attack asks with problem.query.")
+    if not torch.equal(before, _sums(model)):
+        raise BadModel("the model's weights changed while it was attacked, so that what was found is nothing of the model that was given.")
+
+
+@torch.no_grad()
+def _sums(model: nn.Module) -> Tensor:
+    """(2 P,) sum and sum of squares of each of the P parameters, zero for what is not a number: two models that agree have the same weights."""
+    floating = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
+    sums = [total for parameter in floating for total in (parameter.sum(dtype=torch.float64), torch.linalg.vector_norm(parameter, dtype=torch.float64))]
+    return torch.nan_to_num(torch.stack([total.cpu() for total in sums])) if sums else torch.zeros(0)
+
+
 class Oracle:
     """Calls the model on (R, ...) images in the working precision and returns logits (R, K) in the same precision."""
 
@@ -50,19 +88,45 @@ class Oracle:
         self.native, self.device = precision_and_device(model)
         self.precision = autocast or self.native or working
         self.classes: int | None = None  # as the first answer had them
+        self.rows, self.inside = 0, False  # images that went through the model, whoever sent them, and whether some are there now
+        self._exact: Oracle | None = None
+
+    @property
+    def exact(self) -> Oracle:
+        """The model as it came, without autocast; itself where it is that."""
+        if self.autocast is None and self.model is self.plain:
+            return self
+        if self._exact is None:
+            self._exact = type(self)(self.plain, self.working)
+        return self._exact
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is calling the model just now, in either way."""
+        return self.inside or (self._exact is not None and self._exact.inside)
+
+    @property
+    def asked(self) -> int:
+        """How many images went through the model in either way."""
+        return self.rows + (0 if self._exact is None else self._exact.rows)
 
     def place(self, tensor: Tensor) -> Tensor:
         """``tensor`` on the model's device."""
         return tensor if self.device is None else tensor.to(self.device)
 
-    def __call__(self, images: Tensor, exact: bool = False) -> Tensor:
-        """Logits (R, K) of ``images`` (R, ...); ``exact`` leaves autocast out."""
+    def __call__(self, images: Tensor) -> Tensor:
+        """Logits (R, K) of ``images`` (R, ...)."""
+        self.rows += len(images)
         # A copy: a model that normalises in place must change neither the caller's images nor the leaf of the graph.
         inputs = images.to(self.native or images.dtype, copy=True)
-        low = self.autocast is not None and not exact
+        low = self.autocast is not None
         # No cache: frozen weights are never in it, and a CUDA graph must not be recorded with one.
-        with torch.autocast(images.device.type, dtype=self.autocast, cache_enabled=False) if low else nullcontext():
-            logits = logits_of(self.model(inputs))
+        self.inside = True
+        try:
+            with torch.autocast(images.device.type, dtype=self.autocast, cache_enabled=False) if low else nullcontext():
+                logits = logits_of(self.model(inputs))
+        finally:
+            self.inside = False
         if not isinstance(logits, Tensor) or logits.ndim != self.rank or len(logits) != len(images):
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise BadModel(

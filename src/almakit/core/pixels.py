@@ -16,8 +16,9 @@ from . import validate
 from .attack import Attack, default_batch_size
 from .domain import Box
 from .goals import TINY, Goal
-from .oracle import Model, Oracle, borrowed
+from .oracle import Model, Oracle, borrowed, guarded
 from .result import Result
+from .solve import solve
 
 
 class PixelOracle(Oracle):
@@ -100,8 +101,7 @@ def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targe
     if layout == layouts.AUTO:
         layout = layouts.faster_layout(model, x[:size].to(oracle.native or x.dtype))
     oracle.model = acceleration.accelerated(model, accelerate, min(size, len(x)), x.device)
-    parts = []
-    with borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
+    with guarded(model, oracle), borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
         with torch.no_grad():
             _, classes, *sides = oracle(x[:1]).shape
         for what, given in (("labels", labels), ("targets", targets)):
@@ -118,12 +118,9 @@ def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targe
             raise BadInput(f"image {int(empty.nonzero()[0])} has no labelled pixel in its mask; leave it out.")
         labels = torch.where(labelled, labels, torch.zeros_like(labels))
         targets = None if targets is None else torch.where(labelled, targets, torch.zeros_like(targets))
-        for begin in range(0, len(x), size):
-            rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
-            goal = PixelGoal(labels[rows], None if targets is None else targets[rows], confidence, mask=labelled[rows], share=share)
-            parts.append(attack._attack_batch(oracle, x[rows], goal, box.take(rows, x.shape[1:]), seed, budget, trace, rows, check and begin == 0))
-    result = Result.concatenate(parts)
-    return replace(result, probes=result.probes + 1, originals=x, labels=labels, distance=repr(attack.measure))
+        goal = PixelGoal(labels, targets, confidence, mask=labelled, share=share)
+        result = solve(attack, oracle, x, goal, box, size=size, seed=seed, budget=budget, trace=trace, check=check, probes=1)
+    return replace(result, originals=x, labels=labels, distance=repr(attack.measure))
 
 
 def _map(values: Tensor, what: str, x: Tensor) -> Tensor:

@@ -47,16 +47,17 @@ class Certificate:
 
 
 def read(folder: Path, weights_sha256: str | None) -> list[Certificate]:
-    """The certificates of a run folder; those of other weights are refused."""
+    """The certificates of a run folder; those of other weights, and links to other places, are refused."""
     found = []
-    for place in sorted((folder / FOLDER).glob("*.json")):
+    for name in sorted(place.name for place in chunkfiles.inside(folder, FOLDER).glob("*.json")):
+        place = chunkfiles.inside(folder, f"{FOLDER}/{name}")
         try:
-            content = json.loads(place.read_text())
-            radii = {
-                int(image): math.inf if radius is None else float(radius) for image, radius in content["radii"].items()
-            }
+            content = json.loads(place.read_bytes())
+            radii = {int(image): _radius(value) for image, value in content["radii"].items()}
             made = Certificate(content["norm"], content["method"], content["weights_sha256"], radii)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if made.file(folder).name != name:
+                raise ValueError(f"its radii are of {made.norm}-{made.method}")
+        except (KeyError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
             raise StoreError(
                 f"{place} is not a file of certified radii ({error}); delete it and run `almakit certify {folder}` again."
             ) from error
@@ -66,6 +67,14 @@ def read(folder: Path, weights_sha256: str | None) -> list[Certificate]:
             )
         found.append(made)
     return found
+
+
+def _radius(value: float | None) -> float:
+    if value is None:
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ValueError(f"{value!r:.50} is no radius")
+    return float(value)
 
 
 def best(certificates: Sequence[Certificate]) -> dict[str, dict[int, float]]:

@@ -79,9 +79,9 @@ class Database:
         with self.transaction():
             for statement in filter(str.strip, schema.TABLES.split(";\n")):
                 self.db.execute(statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1))
-            for table, column in schema.LATER:
+            for table, column, kind in schema.LATER:
                 if not self.has(table, column):
-                    self.db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
+                    self.db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
 
     def has(self, table: str, column: str) -> bool:
         """Whether the database knows a column (one begun by an earlier almakit and opened for reading may not)."""
@@ -89,7 +89,7 @@ class Database:
 
     def check_kinds(self) -> None:
         """Refuses cells of another kind than their column's, which SQLite keeps as it is given them, and rows that cannot be."""
-        tests = {table: [f"({test})" for name, test in columns if self.has(table, name)] for table, columns in schema.columns().items()}
+        tests = {table: [f"({test})" for name, test in cells if self.has(table, name)] for table, cells in schema.cells().items()}
         queries = [f"SELECT 1 FROM {table} WHERE {' OR '.join(wrong)}" for table, wrong in tests.items() if wrong]
         with explained(self.path):
             for query in (*queries, *schema.RULES):

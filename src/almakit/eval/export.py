@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +12,11 @@ import numpy as np
 from ..errors import BadInput, Unavailable
 from .chunkfiles import inside, write_bytes
 from .failures import explained
+from .flat import INTEGER, NUMBER, TEXT, TRUTH, columns, flat_rows
 from .folder import Run, attack_folder
-from .records import MEASURED, outcome, plain_cell, reach_of
+from .records import plain_cell
 
 FORMATS = ("csv", "parquet", "png")
-
-
-def flat_rows(run: Run) -> list[dict[str, Any]]:
-    """One dict per record with everything that belongs to it; an infinite distance is None."""
-    names, infos = run.class_names, {info.index: info for info in run.attacks}
-    reaches = {info.index: reach_of(info, [record.verified for record in run.records_of(info.index)]) for info in run.attacks}
-    rows = []
-    for record in run.records:
-        image, info = run.image[record.image], infos[record.attack]
-        rows.append({
-            "model": run.meta.get("model"), "data": run.meta.get("data"), "attack": info.text, "distance_name": info.distance,
-            "epsilon": _finite(reaches[info.index]),
-            "image": record.image, "id": image.id, "sha256": image.sha256, "label": image.label,
-            "label_name": names[image.label] if names and image.label < len(names) else None, "target": record.target,
-            "clean_prediction": image.prediction, "status": outcome(record, info), "reason": record.reason, "distance": _finite(record.distance),
-            "forwards": record.forwards, "backwards": record.backwards, "seconds": record.seconds, "prediction": record.prediction,
-            "fooled": record.fooled, "measured": _finite(record.measured), **{name: _finite(record.measures.get(name)) for name in MEASURED},
-            "fooled_8bit": record.fooled_8bit, "measured_8bit": _finite(record.measured_8bit), "clean_top": json.dumps(image.top),
-            "top": json.dumps(record.top), "file": record.file, "slot": record.slot,
-        })  # fmt: skip
-    return rows
 
 
 def export_csv(run: Run, path: Path) -> int:
@@ -60,16 +38,8 @@ def export_parquet(run: Run, path: Path) -> int:
     except ImportError as error:
         raise Unavailable("parquet needs pyarrow: pip install 'almakit[export]', or use --format csv.") from error
     rows = _some(run)
-    integers, truths = (
-        {"image", "label", "target", "clean_prediction", "forwards", "backwards", "prediction", "slot"},
-        {"fooled", "fooled_8bit"},
-    )
-    numbers = {"distance", "epsilon", "seconds", "measured", "measured_8bit", *MEASURED}
-    kinds = {True: pyarrow.string()}
-    schema = pyarrow.schema([
-        (name, pyarrow.int64() if name in integers else pyarrow.bool_() if name in truths else pyarrow.float64() if name in numbers else kinds[True])
-        for name in rows[0]
-    ])  # fmt: skip
+    kinds = {INTEGER: pyarrow.int64(), NUMBER: pyarrow.float64(), TRUTH: pyarrow.bool_(), TEXT: pyarrow.string()}
+    schema = pyarrow.schema([(column.name, kinds[column.kind]) for column in columns()])
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer)
     write_bytes(path, buffer.getvalue())
@@ -133,7 +103,3 @@ def _some(run: Run) -> list[dict[str, Any]]:
     if not rows:
         raise BadInput(f"{run.folder} has no finished records yet.")
     return rows
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else value

@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from .fields import Stored
+from .fields import Tally as Tally
+from .fields import Top as Top
+
+PIXELS = "JSON [[class, pixels labelled so, predicted so, both], ...]"
 
 ALREADY_WRONG, SUCCESS, FAILED, INVALID = "already-wrong", "success", "failed", "invalid"
 STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
@@ -13,47 +19,46 @@ STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
 ROBUST = "robust"
 """What FAILED is called of an attack at a fixed epsilon: it has not failed, the image is robust at that radius as far as the attack can tell."""
 
-MEASURED = ("l0", "l1", "l2", "linf", "ssim", "ciede2000")
+MEASURES = (
+    "l0: verdict: values that differ", "l1: verdict: sum of absolute differences", "l2: verdict: Euclidean norm", "linf: verdict: largest absolute difference",
+    "ssim: verdict: 1 - SSIM; NULL: not defined for these images, or nothing found",
+    "ciede2000: verdict: l2 norm of the colour differences; NULL likewise",
+)  # fmt: skip
+MEASURED = tuple(text.partition(":")[0] for text in MEASURES)
 """The distances every stored image is measured in, where they are defined for it."""
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a text begins that a spreadsheet would work out."""
-
-Top = tuple[tuple[int, float], ...]
-"""Classes with their softmax probabilities, the largest first; of a segmentation the shares of the pixels they are given."""
-
-Tally = tuple[tuple[int, int, int, int], ...]
-"""For each class that occurs among an image's labelled pixels: (class, pixels labelled so, pixels predicted so, pixels that are both)."""
 
 
 @dataclass(frozen=True)
 class AttackInfo:
     """One attack of a run."""
 
-    index: int  # its place in the run's list, from 0; the key of its rows
-    text: str  # the canonical text, e.g. "alma(distance=l2, steps=100)"; settings at their defaults are left out
-    title: str  # the method's name for people, e.g. "ALMA"
-    distance: str  # the distance it minimises or bounds, e.g. "l2"
-    minimal: bool  # true: looks for the smallest perturbation; false: works at a fixed epsilon
-    targeted: bool  # true: towards a class; false: away from the label
-    paper: str  # where the method is from
-    cost: str  # what a step costs, in words
-    settings: dict[str, Any]  # every setting with its value, defaults included
+    index: Annotated[int, Stored("place in the run's list, from 0", name="attack")]
+    text: Annotated[str, Stored("canonical, e.g. alma(distance=l2, steps=100); settings at their defaults are left out")]
+    title: Annotated[str, Stored("the method's name for people, e.g. ALMA")]
+    distance: Annotated[str, Stored("what it minimises or bounds, e.g. l2")]
+    minimal: Annotated[bool, Stored("1: smallest perturbation, 0: fixed epsilon")]
+    targeted: Annotated[bool, Stored("1: towards a class, 0: away from the label")]
+    paper: Annotated[str, Stored("where the method is from")]
+    cost: Annotated[str, Stored("what a step costs, in words")]
+    settings: Annotated[dict[str, Any], Stored("JSON of all settings, defaults included")]
 
 
 @dataclass(frozen=True)
 class ImageInfo:
     """One clean image of a run."""
 
-    index: int  # its place in the run, from 0
-    id: str  # the data set's name for it
-    sha256: str  # of its float32 values: what was attacked
-    label: int  # the true class
-    target: int | None  # the class that targeted attacks aim at; None: untargeted, or all others in turn
-    chunk: int  # the chunk of the grid it belongs to
-    prediction: int  # the class the model gives the clean image, -1 where its logits are not finite
-    top: Top  # the model's leading classes for the clean image
-    pixels: Tally | None = None  # segmentation: how its labelled pixels are classified; label is then 0 and says nothing
+    index: Annotated[int, Stored("place in the run, from 0", name="image")]
+    id: Annotated[str, Stored("the data set's name for it")]
+    sha256: Annotated[str, Stored("of its float32 values, little-endian, in memory order (C, H, W): what was attacked")]
+    label: Annotated[int, Stored("true class")]
+    target: Annotated[int | None, Stored("class that targeted attacks aim at; -1: untargeted, or all others in turn", empty=-1)]
+    chunk: Annotated[int, Stored("place in the chunk grid; its row in originals/<chunk> is image - first image of the chunk")]
+    prediction: Annotated[int, Stored("the model's class for it; -1: logits not finite")]
+    top: Annotated[Top, Stored("JSON [[class, probability], ...], the largest first")]
+    pixels: Annotated[Tally | None, Stored(f"segmentation: {PIXELS}, label is then 0; NULL: one class per image", later=True)] = None
 
     @property
     def correct(self) -> bool:
@@ -65,29 +70,28 @@ class ImageInfo:
 class Record:
     """What one attack did to one image, and what the verdict said of the image it left."""
 
-    attack: int  # AttackInfo.index
-    image: int  # ImageInfo.index
-    target: int | None  # the class aimed at, None for untargeted attacks
-    status: str  # one of STATUSES, as the attack says
-    reason: str | None  # why nothing was found, a sentence; None for successes
-    distance: float  # in the attack's distance, as the attack says: 0 where already wrong, inf where nothing was found
-    forwards: int  # model passes this image took
-    backwards: int  # gradient passes this image took
+    attack: Annotated[int, Stored("attacks.attack")]
+    image: Annotated[int, Stored("images.image")]
+    target: Annotated[int | None, Stored("class aimed at; -1: untargeted", empty=-1)]
+    status: Annotated[str, Stored("already-wrong, success, failed or invalid, as the attack says")]
+    reason: Annotated[str | None, Stored("why nothing was found, a sentence")]
+    distance: Annotated[float, Stored("in attacks.distance, as the attack says; 0: already wrong; NULL: nothing found, counts as infinite")]
+    forwards: Annotated[int, Stored("model passes of this image")]
+    backwards: Annotated[int, Stored("gradient passes of this image")]
     # From here on the verdict's: measured again on the stored image, which for an already wrong image is the clean one.
-    prediction: int | None = None  # the class of the stored image, None where nothing was found
-    top: Top = ()  # the leading classes of the stored image
-    fooled: bool = False  # the stored image reaches the goal: fresh forward, other batch size, full precision
-    measured: float | None = None  # the attack's distance, measured on the stored image
-    measures: dict[str, float | None] = field(
-        default_factory=dict
-    )  # MEASURED -> distance of the stored image, None: not defined
-    fooled_8bit: bool = False  # the stored image still reaches the goal after rounding to 8 bits
-    measured_8bit: float | None = None  # the attack's distance after rounding, from the clean image as it is
-    slot: int | None = None  # its row in the chunk's file of adversarial images, None where none is stored
-    file: str | None = None  # that file, relative to the run folder
-    seconds: float = 0.0  # wall time of its chunk divided by the images in it
-    pixels: Tally | None = None  # segmentation, verdict: how the labelled pixels of the stored image are classified
-    round: int = 0  # with targets=all: in which round over the chunk its target's turn came; as stored
+    prediction: Annotated[int | None, Stored("verdict on the stored image: its class; NULL: nothing found")] = None
+    top: Annotated[Top, Stored("verdict: JSON [[class, probability], ...] of the stored image")] = ()
+    fooled: Annotated[bool, Stored("verdict: 1 if the stored image reaches the goal (fresh forward, other batch size, full precision)")] = False
+    measured: Annotated[float | None, Stored("verdict: attacks.distance of the stored image")] = None
+    measures: Annotated[dict[str, float | None], Stored("verdict: distances of the stored image", columns=MEASURES)] = field(default_factory=dict)
+    fooled_8bit: Annotated[bool, Stored("verdict: 1 if it still reaches the goal after rounding to 8 bits")] = False
+    measured_8bit: Annotated[float | None, Stored("verdict: attacks.distance after rounding, from the clean image as it is")] = None
+    slot: Annotated[int | None, Stored("row in the chunk's file; NULL: no image stored")] = None
+    round: Annotated[int, Stored("chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to")] = 0
+    pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image", later=True)] = None
+    # Of its chunk, and stored there.
+    file: str | None = None  # the file of adversarial images, relative to the run folder
+    seconds: float = 0.0  # wall time of the chunk divided by the images in it
 
     @property
     def attacked(self) -> bool:

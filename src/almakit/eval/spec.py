@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import sys
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput, require_text
-from ..hints import number, wrong_setting
-from .radii import texts_of
+from ..errors import BadInput
+from ..hints import wrong_setting
+from . import rules
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,13 +25,12 @@ AUTO, DEFAULT = "auto", "default"
 DTYPES = ("float32", "float64", "bfloat16", "float16", AUTO)
 LAYOUTS = (DEFAULT, AUTO, "contiguous", "channels_last")
 ACCELERATIONS = ("none", "compile", "graph")
-TARGETS = ("random", "least-likely", "next", "all", "data")
 DEFAULT_ATTACKS = ("soft-walk(distance=l2, steps=100)", "soft-walk(distance=linf, steps=100)")
 
 
-def _knob(default: Any, text: str, *, relevant: bool = True, free: bool = False) -> Any:
-    """A field with its one-line help. ``relevant``: part of the hash. ``free``: ``auto`` takes what the folder has recorded."""
-    return field(default=default, metadata={"help": text, "relevant": relevant, "free": free})
+def _knob(rule: rules.Rule, default: Any, text: str, *, relevant: bool = True, free: bool = False) -> Any:
+    """A field with what it may be and its one-line help. ``relevant``: part of the hash. ``free``: ``auto`` takes what the folder has recorded."""
+    return field(default=default, metadata={"rule": rule, "help": text, "relevant": relevant, "free": free})
 
 
 @dataclass(frozen=True)
@@ -40,116 +38,95 @@ class RunSpec:
     """Everything that decides a run's numbers, and the few things that only decide how it is carried out (not part of the hash)."""
 
     model: str = _knob(
-        "",
-        "the model: a zoo name, file.py:function, a .pt2 or .onnx file, torchvision:..., timm:..., hf:..., robustbench:...",
-    )
+        rules.text, "",
+        "the model: a zoo name, file.py:function, a .pt2 or .onnx file, torchvision:..., timm:..., hf:..., "
+        "robustbench:...",
+    )  # fmt: skip
     data: str = _knob(
-        "",
-        "the images: mnist, fashion-mnist, cifar10, imagenet:<folder>, folder:<folder or csv>, npz:<file>, file.py:function",
-    )
+        rules.text, "",
+        "the images: mnist, fashion-mnist, cifar10, imagenet:<folder>, folder:<folder or csv>, npz:<file>, "
+        "file.py:function",
+    )  # fmt: skip
     attacks: tuple[str, ...] = _knob(
-        (), 'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; give it several times for several '
-        "(without one: soft-walk in l2 and in linf, 100 steps)"
-    )
-    limit: int | None = _knob(None, "use at most this many images")
-    offset: int = _knob(0, "begin with the image at this position")
-    split: str = _knob("test", "which part of the data set: test or train")
-    size: int | None = _knob(None, "make the images square with this side")
-    channels: int | None = _knob(None, "read image files with 1 or 3 channels")
+        rules.texts, (),
+        'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; '
+        "give it several times for several (without one: soft-walk in l2 and in linf, 100 steps)",
+    )  # fmt: skip
+    limit: int | None = _knob(rules.optional(rules.whole(1)), None, "use at most this many images")
+    offset: int = _knob(rules.whole(0), 0, "begin with the image at this position")
+    split: str = _knob(rules.one_of("test", "train"), "test", "which part of the data set: test or train")
+    size: int | None = _knob(rules.optional(rules.whole(1)), None, "make the images square with this side")
+    channels: int | None = _knob(rules.optional(rules.whole(1)), None, "read image files with 1 or 3 channels")
     mean: tuple[float, ...] = _knob(
-        (), "per-channel means a model expects its images normalised with, e.g. 0.485,0.456,0.406"
-    )
-    std: tuple[float, ...] = _knob((), "per-channel standard deviations likewise")
-    seed: int = _knob(0, "seed of everything random; each image draws from its own generator")
-    bits: int | None = _knob(None, "let the attacks work on the grid of this bit depth (8: what image files hold)")
+        rules.numbers, (),
+        "per-channel means a model expects its images normalised with, e.g. 0.485,0.456,0.406",
+    )  # fmt: skip
+    std: tuple[float, ...] = _knob(rules.numbers, (), "per-channel standard deviations likewise")
+    seed: int = _knob(rules.whole(), 0, "seed of everything random; each image draws from its own generator")
+    bits: int | None = _knob(
+        rules.optional(rules.bits), None,
+        "let the attacks work on the grid of this bit depth (8: what image files hold)",
+    )  # fmt: skip
     targets: str | None = _knob(
-        None, "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as 3, or a csv with id and target"
-    )
-    goal: str | None = _knob(None, 'what counts as a success on data with label maps: "pixels(share=0.99)", that share of the labelled pixels wrong')
-    budget: int | None = _knob(None, "at most this many forward and this many backward passes per image")
+        rules.optional(rules.targets), None,
+        "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as"
+        " 3, or a csv with id and target",
+    )  # fmt: skip
+    goal: str | None = _knob(
+        rules.optional(rules.text), None,
+        'what counts as a success on data with label maps: "pixels(share=0.99)", that share of the labelled pixels '
+        "wrong",
+    )  # fmt: skip
+    budget: int | None = _knob(
+        rules.optional(rules.whole(1)), None,
+        "at most this many forward and this many backward passes per image",
+    )  # fmt: skip
     dtype: str = _knob(
-        "float32", "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision); auto takes bfloat16 "
-        "where a measurement shows it faster and its distances within 1 %", free=True,
+        rules.one_of(*DTYPES), "float32",
+        "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision); auto takes "
+        "bfloat16 where a measurement shows it faster and its distances within 1 %", free=True,
     )  # fmt: skip
     batch_size: int | str = _knob(
-        DEFAULT, "images per chunk, the unit of work that is stored and resumed; default: 64 on a CPU, 256 on a GPU, fewer of large images; "
-        "auto measures it", free=True,
-    )
-    device: str = _knob(AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one", free=True)
+        rules.whole(1, (AUTO, DEFAULT), ", or auto to measure it"), DEFAULT,
+        "images per chunk, the unit of work that is stored and resumed; default: 64 on a CPU, 256 on a GPU, fewer"
+        " of large images; auto measures it", free=True,
+    )  # fmt: skip
+    device: str = _knob(rules.text, AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one", free=True)
     layout: str = _knob(
-        DEFAULT, "how the model's convolution weights lie during attacks: contiguous (the default) or channels_last; auto takes the faster one, "
-        "which changes the last digits of the numbers", free=True,
+        rules.one_of(*LAYOUTS), DEFAULT,
+        "how the model's convolution weights lie during attacks: contiguous (the default) or channels_last; auto "
+        "takes the faster one, which changes the last digits of the numbers", free=True,
     )  # fmt: skip
     accelerate: str = _knob(
-        "none", "none, compile (torch.compile: pays for long runs), or graph (CUDA graphs); neither has been measured on a GPU yet"
-    )
-    traces: int = _knob(1, "keep the step-by-step course of each attack for this many images")
+        rules.one_of(*ACCELERATIONS), "none",
+        "none, compile (torch.compile: pays for long runs), or graph (CUDA graphs); neither has been measured on "
+        "a GPU yet",
+    )  # fmt: skip
+    traces: int = _knob(rules.whole(0), 1, "keep the step-by-step course of each attack for this many images")
     epsilon: tuple[str, ...] = _knob(
-        (), "radii to give robust accuracy at: linf=8/255,4/255 for a distance, a number for all; may be given several times", relevant=False
-    )
-    trust: bool = _knob(False, "allow the model file to be unpickled, which can run code in it", relevant=False)
+        rules.radii, (),
+        "radii to give robust accuracy at: linf=8/255,4/255 for a distance, a number for all; may be given "
+        "several times", relevant=False,
+    )  # fmt: skip
+    trust: bool = _knob(
+        rules.truth, False,
+        "allow the model file to be unpickled, which can run code in it", relevant=False,
+    )  # fmt: skip
     allow: tuple[str, ...] = _knob(
-        (), "go on although preflight refused this finding; may be given several times", relevant=False
-    )
+        rules.texts, (),
+        "go on although preflight refused this finding; may be given several times", relevant=False,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name in ("attacks", "allow"):
-            value = getattr(self, name)
-            listed = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (tuple, list)) else (None,)
-            if not all(isinstance(item, str) for item in listed):
-                raise BadInput(f"{name}={value!r}: give a list of texts.")
-            for item in listed:
-                require_text(item, f"one of {name}")
-            object.__setattr__(self, name, listed)
-        object.__setattr__(self, "epsilon", texts_of(self.epsilon))
-        for name in ("mean", "std"):
-            try:
-                numbers = tuple(number(value) if isinstance(value, str) else float(value) for value in getattr(self, name))
-            except (TypeError, ValueError, OverflowError):
-                numbers = (math.nan,)
-            if not all(map(math.isfinite, numbers)):
-                raise BadInput(f"{name}={getattr(self, name)!r}: give one number per channel.")
-            object.__setattr__(self, name, numbers)
-        for name in ("model", "data", "split", "dtype", "device", "targets", "goal"):
-            value = getattr(self, name)
-            if not isinstance(value, str) and not (name in ("targets", "goal") and value is None):
-                raise BadInput(f"{name}={value!r}: give a text.")
-            require_text(value or "", f"{name} of a run")
-        if not isinstance(self.trust, bool):
-            raise BadInput(f"trust={self.trust!r}: give true or false.")
+        for f in fields(self):
+            object.__setattr__(self, f.name, f.metadata["rule"](f.name, getattr(self, f.name)))
         if len(self.mean) != len(self.std):
             raise BadInput(f"mean has {len(self.mean)} numbers and std {len(self.std)}; both need one per channel.")
-        for name, at_least in (("limit", 1), ("offset", 0), ("size", 1), ("channels", 1), ("bits", 1), ("budget", 1), ("traces", 0)):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < at_least):
-                raise BadInput(f"{name}={value!r}: give a whole number, at least {at_least}.")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise BadInput(f"seed={self.seed!r}: give a whole number.")
-        if self.bits is not None and self.bits > 16:
-            raise BadInput(f"bits={self.bits}: bit depths go up to 16.")
-        for name, choices in (("dtype", DTYPES), ("layout", LAYOUTS), ("accelerate", ACCELERATIONS)):
-            if getattr(self, name) not in choices:
-                raise BadInput(f"{name}={getattr(self, name)!r}: choose {', '.join(choices)}.")
-        if self.split not in ("test", "train"):
-            raise BadInput(f"split={self.split!r}: choose test or train.")
-        size = self.batch_size
-        if size not in (AUTO, DEFAULT) and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise BadInput(f"batch_size={size!r}: give a whole number, at least 1, or auto to measure it.")
-        if (
-            self.targets is not None
-            and self.targets not in TARGETS
-            and not self.targets.startswith("python:")
-            and not self.targets.endswith(".csv")
-            and self.target_class is None
-        ):
-            raise BadInput(
-                f"targets={self.targets!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id and target."
-            )
 
     @property
     def target_class(self) -> int | None:
         """The one class that every image is to get, where ``targets`` is a number."""
-        return int(self.targets) if self.targets is not None and re.fullmatch(r"[0-9]+", self.targets) else None
+        return rules.class_of(self.targets)
 
     def complete(self, out: Path | None = None) -> RunSpec:
         """Itself, with the attacks of the run in ``out``, or else the usual ones, where none are given; an error names what is missing."""
@@ -233,7 +210,7 @@ class RunSpec:
     def fill(self, recorded: RunSpec) -> RunSpec:
         """This spec with what it leaves open taken from a recorded one, and its radii where none are given."""
         free = [f.name for f in fields(self) if f.metadata["free"] and getattr(self, f.name) in (AUTO, DEFAULT)]
-        return replace(self, epsilon=self.epsilon or recorded.epsilon, **{name: getattr(recorded, name) for name in free})
+        return replace(self, epsilon=self.epsilon or recorded.epsilon, goal=self.goal or recorded.goal, **{name: getattr(recorded, name) for name in free})
 
     def differences(self, recorded: RunSpec) -> list[tuple[str, Any, Any]]:
         """(field, here, recorded) for every relevant setting that differs."""

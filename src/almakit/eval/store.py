@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import rows, rowsums
+from . import fields, rows, rowsums
 from .database import Database
 from .failures import StoreError, understood
 from .records import AttackInfo, ImageInfo, Record, Trace
@@ -76,7 +76,7 @@ class Store(Database):
 
     def set_attacks(self, attacks: Iterable[AttackInfo]) -> None:
         with self.transaction():
-            self._insert("attacks", [rows.attack_row(info) for info in attacks])
+            self._insert("attacks", list(map(fields.row, attacks)), fields.names(AttackInfo))
             self.sum_facts()
 
     def attacks(self) -> list[AttackInfo]:
@@ -140,12 +140,12 @@ class Store(Database):
     ) -> None:
         """Records a piece of work whose file is already in place; doing it twice changes nothing."""
         key = row.key
-        pictured, found = [rows.image_row(info) for info in images], [rows.result_row(record, key.round) for record in records]
+        pictured, found = list(map(fields.row, images)), [fields.row(replace(record, round=key.round)) for record in records]
         own = (*_key(key), row.file, row.sha256, row.images, row.batch, float(row.seconds))
-        total = rowsums.chunk_sum(map(rows.counted, pictured) if key.kind == CLEAN else map(rows.summed, found), own)
+        total = rowsums.chunk_sum([fields.summed(ImageInfo, row) for row in pictured] if key.kind == CLEAN else map(rows.summed, found), own)
         with self.transaction():
-            self._insert("images", pictured)
-            self._insert("results", found)
+            self._insert("images", pictured, fields.names(ImageInfo))
+            self._insert("results", found, fields.names(Record))
             self._insert("traces", [rows.trace_row(trace) for trace in traces])
             self._insert("chunks", [(*own, session, total)])
             self.db.execute(f"DELETE FROM failures WHERE {_KEY}", _key(key))
@@ -162,10 +162,11 @@ class Store(Database):
         found = self.rows("SELECT kind, attack, chunk, round, images, tries, reason FROM failures ORDER BY kind DESC, attack, chunk, round")
         return [FailureRow(ChunkKey(*row[:4]), *row[4:]) for row in found]
 
-    def _insert(self, table: str, values: list[tuple[Any, ...]]) -> None:
+    def _insert(self, table: str, values: list[tuple[Any, ...]], names: Sequence[str] = ()) -> None:
+        """By the columns' ``names`` where an earlier almakit may have had them in another order."""
         if values:
-            places = ", ".join("?" * len(values[0]))
-            self.db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", values)
+            places, named = ", ".join("?" * len(values[0])), f"({', '.join(names)})" if names else ""
+            self.db.executemany(f"INSERT OR REPLACE INTO {table} {named} VALUES ({places})", values)
 
     def discard(self, key: ChunkKey) -> None:
         """Takes a piece of work back, so that a resume does it again; rows without their chunk are not read, and are replaced then."""
@@ -179,7 +180,7 @@ class Store(Database):
 
     def images(self, check: bool = False) -> list[ImageInfo]:
         """The clean images; ``check`` refuses rows that are not the ones that were written."""
-        found = self.rows(f"{self.select_images} ORDER BY image")
+        found = self.rows(f"{self.images_query()} ORDER BY image")
         if check:
             self._believe(CLEAN, found)
         with understood(self.path):
@@ -188,23 +189,22 @@ class Store(Database):
     def records(self, attack: int | None = None, check: bool = False) -> list[Record]:
         """The results of finished chunks, by attack, image and target; ``check`` refuses rows that are not the ones that were written."""
         where, values = ("", ()) if attack is None else ("WHERE r.attack = ?", (attack,))
-        found = self.rows(f"{self.select_records} {where} ORDER BY r.attack, r.image, r.target", values)
+        found = self.rows(f"{self.records_query()} {where} ORDER BY r.attack, r.image, r.target", values)
         if check:
             self._believe(ATTACK, found, attack)
         with understood(self.path):
             return [rows.record(row) for row in found]
 
-    @property
-    def select_images(self) -> str:
-        return f"SELECT {rows.IMAGE_COLUMNS} FROM images".format(pixels="pixels" if self.has("images", "pixels") else "NULL")
+    def images_query(self) -> str:
+        return rows.images_query(lambda column: self.has("images", column))
 
-    @property
-    def select_records(self) -> str:
-        return rows.RECORDS.format(pixels="r.pixels" if self.has("results", "pixels") else "NULL")
+    def records_query(self) -> str:
+        """What reads the results of this database, whichever almakit began it."""
+        return rows.records_query(lambda column: self.has("results", column))
 
     def damaged(self) -> list[ChunkKey]:
         """Finished work whose rows are not the ones that were written."""
-        images, results = self.rows(self.select_images), self.rows(self.select_records)
+        images, results = self.rows(self.images_query()), self.rows(self.records_query())
         places = [*self._differing(CLEAN, images), *self._differing(ATTACK, results)]
         return [ChunkKey(CLEAN if place[0] == -1 else ATTACK, *place) for place in places]
 
@@ -217,10 +217,7 @@ class Store(Database):
         if not self.has("chunks", "rows_sha256"):
             return []
         query = f"SELECT {CHUNK_COLUMNS}, rows_sha256 FROM chunks WHERE kind = ? AND attack = coalesce(?, attack)"
-        grouped: dict[Place, list[rowsums.Row]] = {}
-        for row in found:
-            place = (-1, row[5], 0) if kind == CLEAN else (row[0], row[-2], row[-1])
-            grouped.setdefault(place, []).append(rows.counted(row) if kind == CLEAN else rows.read_sum(row))
+        grouped = rows.images_by_chunk(found) if kind == CLEAN else rows.results_by_chunk(found)
         return rowsums.differing(grouped, self.rows(query, (kind, attack)))
 
     def traces(self) -> list[Trace]:

@@ -37,7 +37,8 @@ class Row:
     over: str  # what success and median are over: images, or records (image and target)
     best: bool = False
     certified: tuple[str, str] = ("-", "-")  # "certified >=" and "gap", in words
-    certified_value: float | None = None
+    certified_value: float | None = None  # the median radius of the images the attack had to work on
+    certified_share: float | None = None  # the median of certified over found
 
     @property
     def half_width(self) -> float | None:
@@ -98,6 +99,7 @@ def _row(column: Column, radii: Sequence[float], label: str, paper: Published | 
         part["seconds"]["per_image"], part.get("optimality", {}).get("value"), part["success_rate_8bit"]["value"],
         part["median_all_8bit"]["value"], paper, part["minimal"], [_at(column, epsilon) for epsilon in radii], part["over"],
         certified=words(part.get("certified")), certified_value=part.get("certified", {}).get("median_attacked"),
+        certified_share=part.get("certified", {}).get("share"),
     )  # fmt: skip
 
 
@@ -123,3 +125,8 @@ def _with_best(rows: list[Row]) -> list[Row]:
 def most_radii(blocks: Sequence[Block]) -> int:
     """How many columns robust accuracy takes."""
     return max((len(block.radii) for block in blocks), default=0)
+
+
+def with_certified(blocks: Sequence[Block]) -> bool:
+    """Whether any row has a certified radius beside it."""
+    return any(row.certified != ("-", "-") for block in blocks for row in block.rows)

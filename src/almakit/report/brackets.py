@@ -81,6 +81,12 @@ def certified_of(subject: Subject, distance: str) -> dict[int, float]:
     return found
 
 
+def sorted_radii(subject: Subject, distance: str) -> Array | None:
+    """The certified radii of a subject's images (N,), sorted; None where not every image has one."""
+    radii = certified_of(subject, distance)
+    return np.sort(np.array([radii[image.index] for image in subject.images])) if radii and radii.keys() >= {image.index for image in subject.images} else None
+
+
 def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
     """For the page, by model and distance: the bracket's numbers, certified beside robust accuracy, and a bar for each
     of some images."""

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import Unavailable
 from ..eval.chunkfiles import write_bytes
 from . import palette, pictures
-from .brackets import certified_of
+from .brackets import sorted_radii
 from .labels import DISTANCES, AttackLabel, distance_name
 from .numbers import Array
 from .subjects import Column, Subject, groups_of, labelled
@@ -27,6 +27,7 @@ STYLE = {
 LINES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.3))}
 MARKS = ("", "o", "s", "^", "D")
 PANEL = (3.3, 2.35)  # inches: two panels are a page's width
+CHARACTERS = 16  # of a legend in an inch
 GALLERY_ROWS, GALLERY_ATTACKS = 8, 4
 
 
@@ -69,7 +70,8 @@ def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = (
             for place, subject in enumerate(subjects):
                 _panel(panels[row][place], subject, group, labels, methods, handles, first=place == 0, top=row == 0)
         if handles:
-            across = min(math.ceil(len(handles) / 2), 3 * len(subjects))
+            room = int(CHARACTERS * size[0] / (6 + max(map(len, handles))))
+            across = max(1, min(math.ceil(len(handles) / 2), 3 * len(subjects), room))
             figure.legend(handles.values(), map(literal, handles), loc="outside lower center", ncols=across)
         written = [save_figure(figure, out / f"curves.{kind}") for kind in kinds]
         pyplot.close(figure)
@@ -96,7 +98,7 @@ def _panel(panel: Any, subject: Subject, group: tuple[str, str], labels: dict[in
         (line,) = panel.plot(xs, ys, color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash], drawstyle="steps-post",
                              marker=MARKS[mark], markersize=3, markevery=0.12)  # fmt: skip
         handles.setdefault(label.label, line)
-    certified = None if goal else _certified(subject, distance)
+    certified = None if goal else sorted_radii(subject, distance)
     if certified is not None and columns:
         best = np.sort(np.fmin.reduce([column.distances for column in columns]))
         xs = np.unique(np.concatenate([steps(part, edge)[0] for part in (certified, best)]))
@@ -121,12 +123,6 @@ def _marker(panel: Any, column: Column, colour: str, mark: str) -> Any:
     value, low, high = (100 * (math.nan if row[key] is None else row[key]) for key in ("value", "low", "high"))
     return panel.errorbar([row["epsilon"]], [value], yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]], color=colour, marker=mark, markersize=4,
                           linestyle="none", capsize=2, linewidth=1.0)  # fmt: skip
-
-
-def _certified(subject: Subject, distance: str) -> Array | None:
-    """The certified radii of a subject's images (N,), sorted; None where not every image has one."""
-    radii = certified_of(subject, distance)
-    return np.sort(np.array([radii[image.index] for image in subject.images])) if radii.keys() >= {image.index for image in subject.images} else None
 
 
 def extent(sorted_distances: Sequence[Array], radii: Sequence[float] = ()) -> float:

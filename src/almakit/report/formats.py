@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..eval.records import plain_cell
 from ..eval.threat import goal_name
-from .blocks import Block, Row, most_radii, over
+from .blocks import Block, Row, most_radii, over, with_certified
 from .labels import distance_name, radius
 from .numbers import Value
 from .tex import escape
@@ -17,10 +17,16 @@ INFINITE = "–"
 CSV_HEADER = (
     "model", "distance", "goal", "attack", "text", "images", "success_rate", "median", "median_low", "median_high", "median_attacked",
     "forwards", "backwards", "seconds_per_image", "optimality", "success_rate_8bit", "median_8bit", "paper_success_rate", "paper_median",
+    "certified_median", "certified_share",
 )  # fmt: skip
 TOGETHER = "all attacks"
 ROBUST_CSV = ("epsilon_{}", "robust_accuracy_{}", "robust_accuracy_{}_low", "robust_accuracy_{}_high")
 """Columns for the first radius of a row's distance, the second and so on."""
+
+CERTIFIED_NOTE = (
+    "Certified: the median radius, over the images the attack had to work on, within which the model provably keeps its class; gap: the share of the "
+    "found distance above it, in the median; not certified: less than a tenth of it."
+)
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -59,6 +65,7 @@ def _passes(row: Row) -> str:
 def markdown(blocks: Sequence[Block]) -> str:
     """One table per model."""
     papers = any(row.paper for block in blocks for row in block.rows)
+    certified = with_certified(blocks)
     head = [
         "Distance",
         "Attack",
@@ -71,7 +78,8 @@ def markdown(blocks: Sequence[Block]) -> str:
         "8 bits %",
     ]
     many = most_radii(blocks)
-    head += ["Robust accuracy % (ε)"] * many + (["Paper: success %", "Paper: median"] if papers else [])
+    head += ["Robust accuracy % (ε)"] * many + (["Certified ≥", "Gap"] if certified else [])
+    head += ["Paper: success %", "Paper: median"] if papers else []
     lines: list[str] = []
     for model in dict.fromkeys(block.model for block in blocks):
         lines += [f"### {_md(model)}", "", "| " + " | ".join(head) + " |", "|:--|:--|" + "--:|" * (len(head) - 2)]
@@ -93,17 +101,18 @@ def markdown(blocks: Sequence[Block]) -> str:
                     figure(row.seconds, 3),
                 ]
                 cells += [_percent(row.optimality), _percent(row.success_8bit)]
-                cells += _robust(block, row.robust, many)
+                cells += [*_robust(block, row.robust, many), *(row.certified if certified else ())]
                 if papers:
                     cells += [_percent(row.paper.success), figure(row.paper.median)] if row.paper else ["", ""]
                 lines.append("| " + " | ".join(cells) + " |")
             if block.worst is not None and block.radii:
-                cells = ["", TOGETHER, *[""] * 7, *_robust(block, block.worst, many), *([""] * 2 if papers else [])]
+                cells = ["", TOGETHER, *[""] * 7, *_robust(block, block.worst, many), *[""] * 2 * (certified + papers)]
                 lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     lines.append(f"Median over all {over(blocks)} ± the larger side of its 95 % bootstrap interval; bold: the smallest of its block; "
                  "–: nothing found for half of the images or more, or not defined. "
-                 f"Robust accuracy within ε with the larger side of its interval; {TOGETHER}: the share that resists every attack of its block.")  # fmt: skip
+                 f"Robust accuracy within ε with the larger side of its interval; {TOGETHER}: the share that resists every attack of its block."
+                 + (f" {CERTIFIED_NOTE}" if certified else ""))  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
@@ -138,6 +147,7 @@ def comma_separated(blocks: Sequence[Block]) -> str:
             numbers = (
                 row.success, row.median, row.low, row.high, row.median_attacked, row.forwards, row.backwards, row.seconds, row.optimality,
                 row.success_8bit, row.median_8bit, *((row.paper.success, row.paper.median) if row.paper else (None, None)),
+                row.certified_value, row.certified_share,
             )  # fmt: skip
             texts = (block.model, block.distance, goal_name(block.goal), row.label, row.text)
             writer.writerow(
@@ -163,7 +173,7 @@ def _robust_csv(block: Block, values: Sequence[Value | None], many: int) -> list
 
 def latex(blocks: Sequence[Block]) -> str:
     """One tabular per model in the paper's layout; needs the package booktabs."""
-    papers = any(row.paper for block in blocks for row in block.rows)
+    papers, certified = any(row.paper for block in blocks for row in block.rows), with_certified(blocks)
     lines = [r"% needs \usepackage{booktabs}"]
     for model in dict.fromkeys(block.model for block in blocks):
         mine = [block for block in blocks if block.model == model]
@@ -171,11 +181,11 @@ def latex(blocks: Sequence[Block]) -> str:
         lines += [
             r"\begin{table}",
             r"    \centering",
-            r"    \begin{tabular}{llrrrrr" + "r" * many + ("rr" if papers else "") + "}",
+            r"    \begin{tabular}{llrrrrr" + "r" * many + "rr" * (certified + papers) + "}",
             r"    \toprule",
         ]
         head = ["Distance", "Attack", r"ASR (\%)", "Median", "Forwards / Backwards", "s / image", r"Optimality (\%)"]
-        head += [r"Robust acc. (\%, $\epsilon$)"] * many
+        head += [r"Robust acc. (\%, $\epsilon$)"] * many + ([r"Certified $\geq$", "Gap"] if certified else [])
         lines += ["    " + " & ".join(head + ([r"Paper: ASR (\%)", "Paper: median"] if papers else [])) + r" \\"]
         for block in mine:
             lines.append(r"    \midrule")
@@ -187,16 +197,17 @@ def latex(blocks: Sequence[Block]) -> str:
                     _tex_median(row),
                 ]
                 cells += [_tex(_passes(row)), _tex(figure(row.seconds, 3)), _tex(_percent(row.optimality))]
-                cells += map(_tex_robust, _robust(block, row.robust, many))
+                cells += [*map(_tex_robust, _robust(block, row.robust, many)), *(map(escape, row.certified) if certified else ())]
                 if papers:
                     cells += (
                         [_tex(_percent(row.paper.success)), _tex(figure(row.paper.median))] if row.paper else ["", ""]
                     )
                 lines.append("    " + " & ".join(cells) + r" \\")
             if block.worst is not None and block.radii:
-                cells = ["", TOGETHER, *[""] * 5, *map(_tex_robust, _robust(block, block.worst, many)), *([""] * 2 if papers else [])]
+                cells = ["", TOGETHER, *[""] * 5, *map(_tex_robust, _robust(block, block.worst, many)), *[""] * 2 * (certified + papers)]
                 lines.append("    " + " & ".join(cells) + r" \\")
         caption = f"Attacks on {escape(model)}. Median over all {over(mine)} with the larger side of its 95\\,\\% bootstrap interval."
+        caption += f" {escape(CERTIFIED_NOTE)}" if certified else ""
         lines += [r"    \bottomrule", r"    \end{tabular}", rf"    \caption{{{caption}}}", r"\end{table}", ""]
     return "\n".join(lines)
 

@@ -1,20 +1,49 @@
-"""MLflow and Weights & Biases, where they are installed, through the same events."""
+"""TensorBoard, MLflow and Weights & Biases, where they are installed, through the same events."""
 
 from __future__ import annotations
 
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from ..errors import Unavailable
+from ..errors import BadInput, Unavailable
 from .base import Numbers, Tracker
 
 
-def _library(name: str) -> Any:
+def _library(name: str, install: str = "") -> Any:
     try:
         return import_module(name)
     except Exception as error:
-        raise Unavailable(f"{name} cannot be imported ({error}): pip install {name}.") from error
+        raise Unavailable(f"{name} cannot be imported ({error}): pip install {install or name}.") from error
+
+
+class TensorBoard(Tracker):
+    """``tensorboard:<folder>``: event files that ``tensorboard --logdir <folder>`` shows; every event is flushed at once."""
+
+    def __init__(self, folder: str):
+        if not folder:
+            raise BadInput("say where TensorBoard's files go: tensorboard:<folder>.")
+        kind = _library("torch.utils.tensorboard", "tensorboard").SummaryWriter
+        place = Path(folder).expanduser()
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            self.writer = kind(str(place))
+        except OSError as error:
+            raise Unavailable(f"cannot write to {place}: {error.strerror}; choose another folder for TensorBoard.") from error
+
+    def settings(self, values: dict[str, Any]) -> None:
+        """As text in the tab TEXT."""
+        self.writer.add_text("settings", "\n".join(f"    {name} = {value!r}" for name, value in values.items()), 0)
+        self.writer.flush()
+
+    def numbers(self, values: Numbers, step: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
 
 
 class MLflow(Tracker):

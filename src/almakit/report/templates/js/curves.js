@@ -15,6 +15,7 @@
       this.fixed = this.attacks.filter((attack) => attack.fixed);
       this.models = [...new Set(this.attacks.map((attack) => attack.model))];
       this.envelopes = ak.data.envelopes.filter((envelope) => envelope.group === this.key).map((envelope) => ({ ...envelope, sorted: ak.floats(envelope.curve) }));
+      this.certified = ak.data.certified.filter((part) => part.group === this.key).map((part) => ({ ...part, sorted: ak.floats(part.curve) }));
       this.hidden = new Set(ak.recall("hidden:" + this.key) || []);
       this.log = Boolean(ak.recall("log:" + this.key));
       this.ranges();
@@ -127,15 +128,18 @@
         }
         body.append(row);
       }
-      if (this.envelopes.length) {
-        const row = ak.el("tr", { class: "together" }, ak.el("th", { scope: "row" }, ak.el("span", { class: "series" }, ak.el("span", { class: "swatch together", "aria-hidden": "true" }), "all attacks together")));
+      const extra = (curves, name, kind) => {
+        if (!curves.length) return;
+        const row = ak.el("tr", { class: "together" }, ak.el("th", { scope: "row" }, ak.el("span", { class: "series" }, ak.el("span", { class: "swatch " + kind, "aria-hidden": "true" }), name)));
         for (const model of this.models) {
-          const cell = ak.el("td"), envelope = this.envelopes.find((candidate) => candidate.model === model);
+          const cell = ak.el("td"), part = curves.find((candidate) => candidate.model === model);
           row.append(cell);
-          if (envelope) this.cells.push([cell, envelope.sorted]);
+          if (part) this.cells.push([cell, part.sorted]);
         }
         body.append(row);
-      }
+      };
+      extra(this.envelopes, "all attacks together", "together");
+      extra(this.certified, "certified, at least", "certified");
       this.heading = ak.el("th", { scope: "col" });
       const heads = this.models.map((model) => ak.el("th", { scope: "col" }, this.models.length > 1 ? ak.data.models[model].name : this.what));
       this.legendHost.append(ak.el("table", { class: "readout" }, ak.el("thead", {}, ak.el("tr", {}, this.heading, ...heads)), body));
@@ -159,7 +163,9 @@
       const many = this.attacks.filter((attack) => attack.model === done[0]).length > 1;
       const resist = this.group.goal ? (many ? "reach their target by no attack here" : "do not reach their target") : many ? "resist every attack here" : "resist the attack";
       const share = (model) => ak.percent(ak.robust(this.strongest(model), this.epsilon));
-      if (done.length === 1) return `At ${at}, ${share(done[0])} of the images ${resist}.`;
+      const proved = this.certified.find((part) => part.model === done[0]);
+      const besides = proved ? `; ${ak.percent(ak.robust(proved.sorted, this.epsilon))} provably resist every attack` : "";
+      if (done.length === 1) return `At ${at}, ${share(done[0])} of the images ${resist}${besides}.`;
       return `At ${at}, so many images ${resist}: ${done.map((model) => `${share(model)} (${ak.data.models[model].name})`).join(", ")}.`;
     }
 
@@ -177,6 +183,7 @@
       this.attacks = block.minimal.filter((attack) => attack.model === model);
       this.fixed = block.fixed.filter((attack) => attack.model === model);
       this.envelope = block.envelopes.find((envelope) => envelope.model === model);
+      this.certified = block.certified.find((part) => part.model === model);
       const plotHost = ak.el("div", { class: "plot" }), name = ak.data.models[model].name;
       block.chartsHost.append(ak.el("figure", {}, ak.el("figcaption", {}, name), plotHost));
       this.host = plotHost;
@@ -185,7 +192,7 @@
     }
 
     sources() {
-      return [...this.attacks.map((attack) => ak.curve(attack.index)), ...(this.envelope ? [this.envelope.sorted] : [])];
+      return [...this.attacks.map((attack) => ak.curve(attack.index)), ...(this.envelope ? [this.envelope.sorted] : []), ...(this.certified ? [this.certified.sorted] : [])];
     }
 
     data() {
@@ -200,8 +207,11 @@
         show: !block.hidden.has(attack.index),
       }));
       if (this.envelope) series.push({ label: "all attacks", scale: "y", width: 6, stroke: () => ak.css("muted") + "44", points: { show: false } });
+      // Between the certified radii and what the strongest attack found lies what nobody knows.
+      if (this.certified) series.push({ label: "certified", scale: "y", width: 1.5, stroke: () => ak.css("muted"), points: { show: false } });
       const options = {
         height: HEIGHT,
+        bands: this.certified && series.length > 1 ? [{ series: [series.length - 1, series.length], fill: () => ak.css("muted") + "2e" }] : [],
         scales: { x: { time: false, distr: block.log ? 3 : 1, range: () => block.limits() }, y: { range: [0, 100] } },
         axes: [(block.log ? ak.logAxis : ak.axis)(`${block.name} perturbation \u03b5`), ak.axis(`${block.what} (%)`, { size: 46 })],
         series: [{ label: "epsilon" }, ...series],
@@ -261,6 +271,7 @@
       const lines = this.attacks.filter((attack) => !this.block.hidden.has(attack.index)).map((attack) => [attack, ak.robust(ak.curve(attack.index), epsilon)]).filter(([, value]) => !Number.isNaN(value));
       lines.sort((a, b) => a[1] - b[1]);
       const shown = lines.slice(0, 12).map(([attack, value]) => [ak.swatch(attack), attack.label, ak.percent(value)]);
+      if (this.certified) shown.push([null, "certified, at least", ak.percent(ak.robust(this.certified.sorted, epsilon))]);
       if (lines.length > 12) shown.push([null, `and ${lines.length - 12} more`, ""]);
       this.tip(`\u03b5 = ${ak.number(epsilon)}`, shown, left, top);
     }

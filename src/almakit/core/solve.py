@@ -1,0 +1,129 @@
+"""From an attack, a goal and images to a result: batch by batch, and at the end a fresh look at everything that claims to be a success."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from . import validate
+from .counts import Exhausted
+from .domain import Box
+from .goals import Goal
+from .oracle import Oracle, check_deterministic, check_outputs
+from .problem import Problem
+from .result import Result, Status
+from .sealed import Trace
+from .steps import ImageRandom, per_image
+
+if TYPE_CHECKING:
+    from .attack import Attack
+
+# How far along its perturbation a point found under autocast is moved until it holds in full precision.
+OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.25)
+# How far a distance measured again may differ from the one remembered: the rounding of another batch.
+SLACK = 1e-4
+
+
+def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, *, size: int, seed: int, budget: int | None, trace: Trace | None,
+          check: bool, probes: int = 0) -> Result:
+    """What ``attack`` finds for the images ``x`` (B, ...), ``size`` at a time.
+
+    ``check``: the first image is asked about once more before, which shows whether the model is deterministic, and every success once more afterwards.
+    These passes belong to no image's budget; the result counts them as probes, with the ``probes`` the caller has made.
+    """
+    parts = []
+    for begin in range(0, len(x), size):
+        rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
+        parts.append(solve_batch(attack, oracle, x[rows], goal.take(rows), box.take(rows, x.shape[1:]), seed, budget, trace, rows, check and begin == 0))
+    result = Result.concatenate(parts)
+    result = replace(result, probes=result.probes + probes)
+    if check:
+        result = checked(result, attack, oracle, x, goal, box, size)
+    uncounted = oracle.asked - int(result.forwards.sum()) - result.probes
+    if uncounted:
+        raise BadInput(
+            f"{type(attack).__name__} has asked the model about {uncounted} images past the problem, where they are not counted: ask with problem.query."
+        )
+    return result
+
+
+def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
+                rows: Tensor, check: bool) -> Result:
+    """One batch: the clean pass that settles what needs no attack, the attack on the rest, and the assembled result."""
+    leaf = x.detach().requires_grad_(True)
+    logits = oracle(leaf)
+    values = logits.detach()
+    validate.class_range(goal.labels, "labels", values.shape[1])
+    if goal.targets is not None:
+        validate.class_range(goal.targets, "targets", values.shape[1])
+    if check:
+        check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
+        check_deterministic(oracle, x, values)
+    finite = torch.isfinite(values).flatten(1).all(1)
+    margin = goal.margin(torch.where(per_image(finite, values), values, torch.zeros_like(values)))
+    wrong = finite & (margin < 0)
+    status = torch.full((len(x),), int(Status.FAILED), device=x.device)
+    status[wrong] = int(Status.ALREADY_WRONG)
+    status[~finite] = int(Status.INVALID)
+    adversarials, distances = x.clone(), torch.where(wrong, 0.0, float("inf")).to(x.dtype)
+    forwards, backwards = torch.ones_like(status), torch.zeros_like(status)
+    reasons: list[str | None] = [None] * len(x)
+    for row in (~finite).nonzero().flatten().tolist():
+        reasons[row] = "the model's logits are not finite on the clean image"
+    todo = (finite & ~wrong).nonzero().flatten()
+    if len(todo):
+        goal, images = replace(goal.take(todo), reference=margin[todo].abs()), x[todo]
+        low = oracle.autocast is not None
+        problem = Problem(oracle, images, goal, (attack.ranking or attack.measure).bind(images), box.take(todo, x.shape[1:]),
+                          ImageRandom(seed, images, goal.classes), budget, trace, rows[todo].cpu(), reserve=low)
+        problem.begin(leaf, logits, todo)
+        del leaf, logits
+        with suppress(Exhausted):
+            attack.run(problem)
+        if low:
+            # An attack inside a given radius must not be moved out of it.
+            problem.confirm(OUTWARDS if attack.minimal else OUTWARDS[:1])
+        found, distance = problem.found, problem.best_distance
+        status[todo[found]] = int(Status.SUCCESS)
+        adversarials[todo] = problem.best_point
+        distances[todo] = distance if attack.ranking is None else torch.where(found, attack.measure(x[todo], adversarials[todo]), distance)
+        forwards[todo], backwards[todo] = problem.forwards, problem.backwards
+        broken = problem.broken
+        for index in (~found).nonzero().flatten().tolist():
+            row = int(todo[index])
+            reasons[row] = problem.why(index)
+            if bool(broken[index]):
+                status[row] = int(Status.INVALID)
+    return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check))
+
+
+@torch.no_grad()
+def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, size: int) -> Result:
+    """``result`` with every success asked about once more: by the model as it came, in another batch, against the caller's own images ``x`` (B, ...).
+
+    One that does not hold becomes a failure with a reason.
+    """
+    rows = (result.status == Status.SUCCESS).nonzero().flatten()
+    if not len(rows):
+        return result
+    points, clean = result.adversarials[rows], x[rows]
+    logits = torch.cat([oracle.exact(part) for part in points.split((min(size, len(rows)) + 1) // 2)])
+    finite = torch.isfinite(logits).flatten(1).all(1)
+    margin = goal.take(rows).margin(torch.where(per_image(finite, logits), logits, torch.zeros_like(logits)))
+    measured, claimed = attack.measure(clean, points), result.distances[rows]
+    findings = (
+        (finite & (margin < 0), "a fresh pass of the point that was found does not reach the goal"),
+        (box.take(rows, x.shape[1:]).contains(points, clean), "the point that was found lies outside the box, its grid or its mask"),
+        ((measured - claimed).abs() <= SLACK * claimed.abs(), "the point that was found has another distance than was claimed"),
+    )
+    adversarials, distances, status, reasons = result.adversarials, result.distances, result.status, list(result.reasons)
+    for holds, reason in findings:
+        for row in rows[~holds].tolist():
+            adversarials[row], distances[row], status[row] = x[row], float("inf"), int(Status.FAILED)
+            reasons[row] = reasons[row] or reason
+    return replace(result, reasons=reasons, probes=result.probes + len(rows))

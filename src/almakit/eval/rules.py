@@ -1,0 +1,101 @@
+"""What the settings of a run may be: a rule takes a setting's name and value, and gives the value as it is kept or a sentence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import BadInput, require_text
+from ..hints import number
+from .radii import texts_of
+
+Rule = Callable[[str, Any], Any]
+TARGETS = ("random", "least-likely", "next", "all", "data")
+
+
+def optional(rule: Rule) -> Rule:
+    """The rule, or None."""
+    return lambda name, value: None if value is None else rule(name, value)
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"{name}={value!r}: give a text.")
+    require_text(value, f"{name} of a run")
+    return value
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """One text or several."""
+    listed = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (tuple, list)) else (None,)
+    if not all(isinstance(item, str) for item in listed):
+        raise BadInput(f"{name}={value!r}: give a list of texts.")
+    for item in listed:
+        require_text(item, f"one of {name}")
+    return listed
+
+
+def radii(name: str, value: Any) -> tuple[str, ...]:
+    return texts_of(value)
+
+
+def numbers(name: str, value: Any) -> tuple[float, ...]:
+    try:
+        found = tuple(number(each) if isinstance(each, str) else float(each) for each in value)
+    except (TypeError, ValueError, OverflowError):
+        found = (math.nan,)
+    if not all(map(math.isfinite, found)):
+        raise BadInput(f"{name}={value!r}: give one number per channel.")
+    return found
+
+
+def truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput(f"{name}={value!r}: give true or false.")
+    return value
+
+
+def whole(at_least: int | None = None, or_one_of: tuple[str, ...] = (), hint: str = "") -> Rule:
+    """A whole number, or one of a few words."""
+    bound = "" if at_least is None else f", at least {at_least}"
+
+    def rule(name: str, value: Any) -> Any:
+        if isinstance(value, str) and value in or_one_of:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int) or (at_least is not None and value < at_least):
+            raise BadInput(f"{name}={value!r}: give a whole number{bound}{hint}.")
+        return value
+
+    return rule
+
+
+def bits(name: str, value: Any) -> int:
+    depth: int = whole(1)(name, value)
+    if depth > 16:
+        raise BadInput(f"{name}={value}: bit depths go up to 16.")
+    return depth
+
+
+def one_of(*choices: str) -> Rule:
+    listed = " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
+
+    def rule(name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise BadInput(f"{name}={value!r}: choose {listed}.")
+        return value
+
+    return rule
+
+
+def class_of(targets: str | None) -> int | None:
+    """The one class that every image is to get, where ``targets`` is a number."""
+    return int(targets) if targets is not None and re.fullmatch(r"[0-9]+", targets) else None
+
+
+def targets(name: str, value: Any) -> str:
+    given = text(name, value)
+    if given in TARGETS or given.startswith("python:") or given.endswith(".csv") or class_of(given) is not None:
+        return given
+    raise BadInput(f"{name}={value!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id and target.")

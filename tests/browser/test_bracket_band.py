@@ -1,0 +1,45 @@
+"""The band between certified and found on the robust-accuracy curve: drawn, read at any radius, said in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report.made_runs import make_run
+from report.test_brackets import certify
+
+from almakit.report import html, subjects
+from almakit.report.payload import Limits
+
+# How many pixels of the canvas are neither of the page's card nor fully drawn: the band is the only large faint area.
+FAINT = """() => {
+  const canvas = document.querySelector("#curves canvas"), data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  let count = 0;
+  for (let i = 3; i < data.length; i += 4) count += data[i] > 20 && data[i] < 80;
+  return count / (canvas.width * canvas.height);
+}"""
+
+
+def page_of(folder: Path) -> Path:
+    file = folder.parent / f"{folder.name}.html"
+    file.write_text(html.render(subjects.load([folder]), Limits()), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_band_is_drawn_and_read(tmp_path: Path, visit: Any, scheme: str) -> None:
+    plain, certified = make_run(tmp_path / "plain"), make_run(tmp_path / "certified")
+    radii = certify(certified, 0.4)
+    before = visit(page_of(plain), scheme=scheme)
+    assert before.locator("table.readout tr", has_text="certified").count() == 0
+    page = visit(page_of(certified), scheme=scheme)
+    assert page.evaluate(FAINT) > before.evaluate(FAINT) + 0.03, "no band between certified and found"
+    row = page.locator("table.readout tr", has_text="certified, at least")
+    for epsilon in (0.2, 0.5, 0.9):
+        page.locator("#curves input[type=number]").fill(str(epsilon))
+        share = f"{100 * sum(radius > epsilon for radius in radii.values()) / len(radii):.1f}"
+        assert row.locator("td").inner_text().startswith(share)
+        assert f"{share}\u2009% provably resist every attack" in page.locator("#curves .said").inner_text()
+    page.locator("#curves .u-over").hover(position={"x": 120, "y": 60})
+    assert "certified, at least" in page.locator("#curves .tip").inner_text()
