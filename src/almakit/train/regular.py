@@ -11,7 +11,6 @@ from .loop import Objective, Recipe
 
 RECIPES = {
     "mnist/smallcnn-tiny": Recipe("mnist/smallcnn-tiny"),
-    "scenes/unet-small": Recipe("scenes/unet-small", epochs=10, batch_size=32, learning_rate=4e-3, shift=0, channels_last=True),
 }
 """How the networks inside the package were made."""
 

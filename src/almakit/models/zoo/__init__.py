@@ -104,15 +104,6 @@ _TABLE = (
         sha256="3b81f0cda9e1beb0070c11a992e500f8c1d71ece5512ba9b32dd0a9ad26d01eb",
     ),
     Entry(
-        "scenes/unet-small",
-        "segment:SmallUNet",
-        "the segmentation network inside the package: three levels of a narrow U-Net, made by almakit.train.regular; its accuracy is over pixels",
-        "scenes",
-        (3, 32, 32),
-        shipped="scenes-unet-small.safetensors",
-        classes=11,
-    ),
-    Entry(
         "mnist/smallcnn",
         "small:SmallCNN",
         "the paper's network, regular training",
