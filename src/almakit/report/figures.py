@@ -37,7 +37,7 @@ def plotting() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise Unavailable("figures need matplotlib; install it with `pip install almakit[report]`.") from error
+        raise Unavailable("figures need matplotlib; install it with `pip install 'almakit[report]'`.") from error
     if "matplotlib.pyplot" not in sys.modules:  # a notebook keeps the backend it has
         matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot
