@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..eval.progress import Silent, for_terminal
+from ..eval.radii import for_distances
 from ..eval.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
 from ..hints import number
 from .certify import HELP as CERTIFY_HELP
@@ -126,13 +128,11 @@ def main(args: argparse.Namespace) -> int:
         raise Usage(str(error)) from error
     out = args.out or _default_folder(spec, args.config)
 
-    from ..eval.attacktext import build_all
-    from ..eval.progress import Silent, for_terminal
-    from ..eval.radii import for_distances
+    from ..eval import attacktext
     from ..eval.run import execute
 
     try:
-        attacks = build_all(spec.attacks)
+        attacks = attacktext.build_all(spec.attacks)
         if not args.add:  # the radii of a run that grows may be for its own attacks
             for_distances(spec.epsilon, [repr(attack.measure) for attack in attacks])
     except BadInput as error:

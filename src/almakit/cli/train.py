@@ -16,12 +16,17 @@ import json
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..data.user_file import is_user_file
 from ..errors import BadInput
-from ..eval.progress import duration
+from ..eval.progress import Silent, duration, for_terminal
 from ..hints import number
+from ..models.zoo import ZOO
 from .main import DONE, Usage
+
+if TYPE_CHECKING:
+    from ..train.loop import Recipe
 
 KINDS = ("regular", "ddn", "pgd", "trades", "ibp", "crown-ibp")
 
@@ -48,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.progress import Silent, for_terminal
-    from ..train.loop import recipes, save, settled, train
+    from ..train.loop import Recipe, recipes, save, settled, train
     from ..train.own import stem_of
 
     if args.list:
@@ -59,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
     if not args.model:
         raise Usage("name a network to train, e.g. almakit train mnist/smallcnn-tiny-ddn, or give --list.")
     try:
-        recipe = settled(_recipe(args, recipes()))
+        recipe = settled(_recipe(args, recipes(), Recipe))
     except BadInput as error:
         raise Usage(str(error)) from error
     stem = stem_of(args.model)
@@ -112,17 +116,13 @@ class _Shown:
         self.show.note(f"epoch {line['epoch']}: loss {line['loss']:.4f}, {line['cpu_seconds']:.0f} s of CPU")
 
 
-def _recipe(args: argparse.Namespace, known: dict[str, Any]) -> Any:
-    from ..data.user_file import is_user_file
-    from ..models.zoo import ZOO
-    from ..train.loop import Recipe
-
+def _recipe(args: argparse.Namespace, known: dict[str, Recipe], new: type[Recipe]) -> Recipe:
     recipe = known.get(args.model)
     if recipe is None and args.kind is None and (args.model in ZOO or is_user_file(args.model)):
         # A name such as mnist/smallcnn-ddn promises what regular training does not give.
         raise Usage(f"there is no recipe for {args.model} (--list prints those there are): say how it is trained, --kind {', '.join(KINDS)}.")
     if recipe is None or (args.kind is not None and args.kind != recipe.kind):
-        recipe = Recipe(args.model, kind=args.kind or "regular", channels_last=True)
+        recipe = new(args.model, kind=args.kind or "regular", channels_last=True)
     changes = {
         name: value
         for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "shift", "flip", "seed", "data")

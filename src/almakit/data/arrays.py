@@ -17,6 +17,7 @@ from torch.nn.functional import interpolate
 from ..errors import BadInput, Unavailable
 from . import hub
 from .dataset import Dataset
+from .given import dataset_of
 from .user_file import call
 
 DIGITS = tuple("0123456789")
@@ -114,8 +115,6 @@ def npz(path: str, size: int | None) -> Dataset:
 
 def user_function(uri: str, size: int | None) -> Dataset:
     """What ``file.py:function`` returns: images, labels and perhaps targets, or any data that ``given.dataset_of`` knows."""
-    from .given import dataset_of
-
     made = call(uri)
     if isinstance(made, Dataset):
         return made

@@ -17,6 +17,7 @@ from .arrays import channels_first, from_arrays, in_unit_range, integers
 from .dataset import Dataset
 from .folder import from_files, from_table
 from .images import pixels
+from .load import load
 
 Data = str | Dataset | Tensor | np.ndarray[Any, Any] | TorchDataset[Any] | Iterable[Any]
 """Labelled images in any of the forms ``dataset_of`` knows; where labels are given beside them, images alone."""
@@ -36,8 +37,6 @@ def tensors_of(x: Data, labels: Any = None) -> tuple[Any, Any]:
     """Images (B, ...) and labels (B,) for an attack. Tensors stay as they are; data without ``labels`` beside them must bring their own."""
     if labels is None and not isinstance(x, (Tensor, np.ndarray)):
         if isinstance(x, str):
-            from .load import load
-
             return load(x).tensors()
         return dataset_of(x, ordered=False).tensors()
     if labels is None:

@@ -52,7 +52,7 @@ def load(
 
 def _whole(uri: str, split: str, size: int | None, channels: int | None, last: int | None) -> Dataset:
     # torch comes in here and not with the module: `almakit fetch` and `almakit ls` do without it.
-    from . import arrays, folder
+    from . import arrays, folder, hugging
 
     kind, _, rest = uri.partition(":")
     if is_user_file(uri):
@@ -70,9 +70,7 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
     if kind == "npz" and rest:
         return arrays.npz(rest, size)
     if kind == "hf-dataset" and rest:
-        from .hugging import hf_dataset
-
-        return hf_dataset(rest, split, size, last)
+        return hugging.hf_dataset(rest, split, size, last)
     if Path(uri).expanduser().exists():
         form = f"{uri}:<function>" if uri.endswith(".py") else f"npz:{uri}" if uri.endswith(".npz") else f"folder:{uri}"
         raise UnknownName(f"there is no data set called {uri!r}, but there is something of that name here; write {form} for it.")

@@ -9,6 +9,7 @@ from ...errors import BadInput
 from ..loop import Engine
 from ..progress import Silent
 from . import local
+from .ray import RayEngine
 
 NAMES = ("local", "ray")
 
@@ -23,8 +24,6 @@ def opened(engine: str | Engine, address: str = "local", workers: int | None = N
             raise BadInput("workers are for the ray engine; give --engine ray, or leave --workers out.")
         yield local.outcomes
     elif engine == "ray":
-        from .ray import RayEngine
-
         with RayEngine(address, workers, show) as made:
             yield made
     else:
