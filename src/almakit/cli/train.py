@@ -53,20 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..train.loop import Recipe, recipes, save, settled, train
-    from ..train.own import stem_of
+    from ..train import loop, own
 
     if args.list:
-        for name, known in recipes().items():
+        for name, known in loop.recipes().items():
             print(f"{name}: {known.kind}, {json.dumps({key: value for key, value in asdict(known).items() if key not in ('model', 'kind')})}")
         return DONE
     if not args.model:
         raise Usage("name a network to train, e.g. almakit train mnist/smallcnn-tiny-ddn, or give --list.")
     try:
-        recipe = settled(_recipe(args, recipes(), Recipe))
+        recipe = loop.settled(_recipe(args, loop.recipes(), loop.Recipe))
     except BadInput as error:
         raise Usage(str(error)) from error
-    stem = stem_of(args.model)
+    stem = own.stem_of(args.model)
     weights, log = args.out / f"{stem}.safetensors", args.out / f"{stem}.json"
     if _finished(weights, log, asdict(recipe), args.limit, args.test_limit):
         print(f"Nothing is left to do: {weights} was made by this recipe.")
@@ -77,13 +76,13 @@ def main(args: argparse.Namespace) -> int:
         show.note(f"Going on from {checkpoint}.")
     shown = _Shown(show)
     try:
-        trained = train(recipe, limit=args.limit, test_limit=args.test_limit, trace=shown.epoch, checkpoint=checkpoint, batch_trace=shown.batch)
+        trained = loop.train(recipe, limit=args.limit, test_limit=args.test_limit, trace=shown.epoch, checkpoint=checkpoint, batch_trace=shown.batch)
     except BadInput as error:
         raise Usage(str(error)) from error
     finally:
         show.end()
     trained.log.update(limit=args.limit, test_limit=args.test_limit)
-    save(trained, args.out)
+    loop.save(trained, args.out)
     checkpoint.unlink(missing_ok=True)
     facts = [f"clean accuracy {trained.log['clean_accuracy']:.2f} % of {trained.log['test_images']} test images"]
     if "epsilon" in trained.log:

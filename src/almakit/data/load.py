@@ -52,11 +52,11 @@ def load(
 
 def _whole(uri: str, split: str, size: int | None, channels: int | None, last: int | None) -> Dataset:
     # torch comes in here and not with the module: `almakit fetch` and `almakit ls` do without it.
-    from . import arrays, folder, hugging
+    from . import arrays, folder, given, hugging
 
     kind, _, rest = uri.partition(":")
     if is_user_file(uri):
-        return arrays.user_function(uri, size)
+        return given.user_function(uri, size)
     if uri in ("mnist", "fashion-mnist"):
         return arrays.digits(uri, split, size)
     if uri == "mnist-demo":

@@ -52,7 +52,7 @@ def evaluate(
     progress: bool | Silent = False,
     engine: str | Engine = "local",
     address: str = "local",
-    workers: int | None = None,
+    workers: int | str | None = None,
     epsilons: Radii = (),
     track: str | Track | Sequence[str | Track] | None = None,
     certify: str | None = None,
@@ -67,8 +67,9 @@ def evaluate(
     ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
     an interrupted run; of a finished one it only makes sure that the model is still the same. ``progress=True`` shows how it goes.
     ``epsilons`` are radii that tables and summary give robust accuracy at: ``{"linf": [4/255, "8/255"], "l2": 0.5}``, or numbers for
-    every distance. ``engine="ray"`` has the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``,
-    or host:port), ``workers`` tasks at a time at most.
+    every distance. ``workers=N`` shares the chunks of a model given by name or file between N processes of one thread each, ``"auto"`` as many as
+    there are cores where the model is small; the numbers do not depend on N. ``engine="ray"`` has the work done by the Ray cluster at ``address``
+    (``local``: one on this machine, ``auto``, or host:port), ``workers`` tasks at a time at most.
     ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
     ``certify`` (ibp, crown, alpha-crown or exact) then certifies the images, as ``almakit certify`` does.
     """
@@ -126,7 +127,7 @@ def execute(
     progress: Silent | None = None,
     engine: str | Engine = "local",
     address: str = "local",
-    workers: int | None = None,
+    workers: int | str | None = None,
     keep: tempfile.TemporaryDirectory[str] | None = None,
     track: str | Track | Sequence[str | Track] | None = None,
     certify: str | None = None,
@@ -186,7 +187,7 @@ def execute(
                 if begun:
                     findings = check(bench, preflight, show)
                 store.set_findings(findings or [])
-                with borrowed(subject.model), opened(engine, address, workers, show) as worker:
+                with borrowed(subject.model), opened(engine, bench, address, workers, show) as worker:
                     Loop(store, bench, out, shard, stop, show, told(worker, trackers)).run()
             else:
                 show.note("Nothing is left to do: every chunk of this run is stored.")

@@ -43,6 +43,7 @@ class Subject:
     autocast: torch.dtype | None
     imports_sha256: str | None = None  # of the files that a .py file imports from its own folder
     classes: list[int] = field(default_factory=list)  # how many it has, once it has answered
+    by_name: bool = False  # loaded by its name or from a file, as any other process can load it
 
     @torch.no_grad()
     def logits(self, x: Tensor, size: int) -> Tensor:
@@ -130,6 +131,7 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         native,
         autocast_of(spec.dtype),
         imports_sha256(file) if (file := _file_of(model)) is not None and file.suffix == ".py" else None,
+        by_name=isinstance(model, str),
     )
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..attacks import get
 from ..data import load as load_data
 from ..errors import BadInput, Unavailable
 from ..eval import chunkfiles
 from ..eval.begin import at_a_time, looked_at
+from ..eval.engines.workers import Workers
 from ..eval.failures import SpecChanged
 from ..eval.folder import SUMMARY
 from ..eval.progress import Silent, expected_forwards
@@ -31,6 +33,9 @@ from .figures import PUBLISHED, draw
 from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
 from .page import page, remarks
 from .sample import images_of
+
+if TYPE_CHECKING:
+    from ..eval.loop import Engine
 
 CERTIFIED = ("linf", "l2", "l1")
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
@@ -170,9 +175,17 @@ def estimate(made: Plan) -> float:
     return seconds
 
 
-def run(made: Plan, progress: Silent | None = None) -> None:
-    """Carries the plan out, going on where it was stopped; a cell whose weights (of LPIPS, say) are not at hand is left out with a sentence."""
+def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto") -> None:
+    """Carries the plan out, going on where it was stopped; a cell whose weights (of LPIPS, say) are not at hand is left out with a sentence.
+
+    ``workers`` processes share each cell's chunks, the same for all cells; "auto": as many as there are cores, where it is worth it.
+    """
     show = progress or Silent()
+    with Workers(workers, show) as engine:
+        _cells(made, show, engine)
+
+
+def _cells(made: Plan, show: Silent, engine: Engine) -> None:
     seen: set[str] = set()
     for number, task in enumerate(list(made.tasks), 1):
         show.note(f"[{number}/{len(made.tasks)}] {task.network.label}: {layout.name_of(task.cell.distance)}, {task.cell.title}, {task.spec.limit} images")
@@ -182,7 +195,7 @@ def run(made: Plan, progress: Silent | None = None) -> None:
         try:
             # Networks trained with interval bounds are certified by them, where there are bounds in the cell's distance.
             bound = "ibp" if "ibp" in task.network.name and task.cell.distance in CERTIFIED and made.settings.shard is None else None
-            execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show, certify=bound)
+            execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show, engine=engine, certify=bound)
             seen.add(task.network.name)
         except Unavailable as error:
             made.skipped.append(f"{cell} is left out: {error}")
