@@ -71,6 +71,7 @@ def main() -> None:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport=SIZE)
         photograph(page, (place / "report" / "index.html").as_uri(), args.out)
+        page.set_viewport_size({**SIZE, "height": 970})  # six rows
         page.goto((place / "site" / "index.html").as_uri())
         page.screenshot(path=args.out / "board.png")
         browser.close()

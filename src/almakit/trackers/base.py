@@ -20,6 +20,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..errors import Unavailable
+from ..report import figures, subjects
+
 Numbers = dict[str, float]
 
 
@@ -68,9 +71,6 @@ class Tracker:
 
     def _draw(self, folder: str) -> None:
         """The report's figures of the run; numbers do not wait for them where matplotlib is missing."""
-        from ..errors import Unavailable
-        from ..report import figures, subjects
-
         with tempfile.TemporaryDirectory() as place:
             found = subjects.load([folder])
             try:
