@@ -32,7 +32,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         shutil.copy(ROOT / name, place)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(place / "dist"), str(place)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(place / "dist"),
+        str(place),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     (made,) = (place / "dist").glob("*.whl")
     return made
@@ -60,11 +69,17 @@ def environment(place: Path, wheel: Path, extras: str) -> Path:
     """A virtual environment with the wheel and what ``extras`` ask for, linked from the packages installed here; its bin."""
     venv.create(place, symlinks=True)
     (site,) = place.glob("lib/python*/site-packages")
-    asked = [line for line in metadata(wheel) if "extra ==" not in line or any(f'"{e}"' in line for e in extras.split(","))]
+    asked = [
+        line for line in metadata(wheel) if "extra ==" not in line or any(f'"{e}"' in line for e in extras.split(","))
+    ]
     names = needed([line.partition(";")[0] for line in asked])
-    names |= needed([line for line in distribution("torch").requires or [] if not re.search("nvidia|cuda|triton", line)])
+    names |= needed(
+        [line for line in distribution("torch").requires or [] if not re.search("nvidia|cuda|triton", line)]
+    )
     for name in names | {"torch"}:
-        for top in {file.parts[0] for file in distribution(name).files or [] if file.parts[0] not in ("..", "__pycache__")}:
+        for top in {
+            file.parts[0] for file in distribution(name).files or [] if file.parts[0] not in ("..", "__pycache__")
+        }:
             source = Path(str(distribution(name).locate_file(top)))
             if source.exists() and not (site / top).exists():
                 (site / top).symlink_to(source)
@@ -102,7 +117,9 @@ def walk(page: str, home: Path, programs: Path) -> None:
         else:
             lines += [f"typed({command!r})" for command in block.commands() if command.startswith("almakit ")]
     script = home / "walk.py"
-    script.write_text("\n".join([lines[0], TYPED.format(almakit=str(programs / "almakit"), absent=NOT_THERE), *lines[1:]]))
+    script.write_text(
+        "\n".join([lines[0], TYPED.format(almakit=str(programs / "almakit"), absent=NOT_THERE), *lines[1:]])
+    )
     env = clean() | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run([programs / "python", script], cwd=home, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"{page}: {done.stdout[-2000:]}\n{done.stderr[-3000:]}"
@@ -131,7 +148,12 @@ def test_the_environment_is_what_it_claims(programs: Path, tmp_path: Path) -> No
     code = "import almakit, importlib.util as u; print(almakit.__file__, [n for n in {names} if u.find_spec(n)])"
     absent = ["foolbox", "pandas", "ray", "pytest", "onnx", "torchvision"]
     done = subprocess.run(
-        [programs / "python", "-c", code.format(names=absent)], cwd=tmp_path, env=clean(), capture_output=True, text=True, check=True
+        [programs / "python", "-c", code.format(names=absent)],
+        cwd=tmp_path,
+        env=clean(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     place, _, rest = done.stdout.partition(" ")
     assert place.startswith(str(programs.parent)) and rest.strip() == "[]", done.stdout
@@ -142,6 +164,8 @@ def test_a_guide_with_the_wheel_alone(page: str, programs: Path, tmp_path: Path)
     walk(page, tmp_path, programs)
 
 
-def test_the_quick_start_with_its_extras(wheel: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_quick_start_with_its_extras(
+    wheel: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     photos(tmp_path / "photos")
     walk("quickstart", tmp_path, environment(tmp_path_factory.mktemp("vision"), wheel, "cli,report,vision"))
