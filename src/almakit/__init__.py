@@ -152,7 +152,7 @@ if not TYPE_CHECKING:  # a type checker knows the names from above, and should m
             return import_module(f"almakit.{name}")
         if name.startswith("_"):  # what Python and its tools ask every module for
             raise AttributeError(f"module 'almakit' has no attribute {name!r}")
-        from .hints import meant  # not above: importing almakit stays light
+        from .hints import meant
 
         hint = meant(name, [], [*_HOME, *_ROOMS, "open"])
         raise AttributeError(
