@@ -109,14 +109,19 @@ PARTS = {"attacks.soft_walk": ("attacks.free_steps",)}
 
 def test_attacks_know_the_core_and_no_other_attack() -> None:
     # Distances are named in settings, so their base is at hand too; an attack's parts are declared here.
-    assert not beyond("attacks", {"core", "distances.base"})
+    assert not beyond("attacks", {"core", "distances.base"}, {"attacks": {"compose.expression"}})
     for path in FILES:
         module = module_of(path)
-        if not inside(module, "attacks") or path.name == "__init__.py" or module == "attacks.expression":
+        if not inside(module, "attacks") or path.name == "__init__.py":
             continue
         family = {module, *PARTS.get(module, ())}
         others = {name for name in imports_of(path)[0] if inside(name, "attacks") and not any(inside(name, own) for own in family)}
         assert not others, f"{module} knows {others}"
+
+
+def test_goals_know_the_core_alone() -> None:
+    # Their text form is the attacks' own, and a user's goal is a file, read as models and data of his own are.
+    assert not beyond("goals", {"core"}, {"goals.text": {"compose.expression", "data", "data.user_file"}})
 
 
 def test_bridges_know_attacks_and_the_core() -> None:

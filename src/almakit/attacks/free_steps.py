@@ -78,10 +78,10 @@ def _variant(problem: Problem, number: int) -> tuple[FreeSteps, Direction]:
         return BOLD, untargeted
     assert problem.clean_logits is not None
     # Towards a target, or with one rival, there is no other way to choose.
-    rivals = 0 if problem.goal.targeted or problem.clean_logits.shape[1] < 3 else RIVALS
-    if 3 <= number < 3 + rivals:
-        likely = problem.clean_logits.scatter(1, problem.goal.labels.unsqueeze(1), float("-inf")).argsort(dim=1, descending=True, stable=True)
-        return BOLD, towards(likely[:, min(number - 3, likely.shape[1] - 2)])
+    ways = problem.goal.rivals(problem.clean_logits)
+    rivals = 0 if ways is None or ways.shape[1] < 2 else RIVALS
+    if ways is not None and 3 <= number < 3 + rivals:
+        return BOLD, towards(ways[:, min(number - 3, ways.shape[1] - 1)])
     return WILD, untargeted
 
 
@@ -141,21 +141,17 @@ def untargeted(problem: Problem, query: Query, temperature: float | Tensor) -> t
 
     The scale is not differentiated: on saturated logits a differentiated one hides the margin's own gradient.
     """
-    spread = query.logits.detach().nan_to_num().std(1).clamp_min(1e-12)
+    spread = problem.goal.spread(query.logits.detach().nan_to_num()).clamp_min(1e-12)
     slope = query.gradient(problem.goal.soft_margin(query.logits, temperature * spread))
     return problem.escape(slope, ~query.success), spread
 
 
 def towards(classes: Tensor) -> Direction:
-    """The margin against the given classes (B,) alone; for a targeted goal the goal's own margin is kept."""
+    """The margin against the given classes (B,) alone, which are among the goal's rivals."""
 
     def direction(problem: Problem, query: Query, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
-        if problem.goal.targeted:
-            return untargeted(problem, query, temperature)
-        spread = query.logits.detach().nan_to_num().std(1).clamp_min(1e-12)
-        own = query.logits.gather(1, problem.goal.labels.unsqueeze(1)).squeeze(1)
-        rival = query.logits.gather(1, classes.unsqueeze(1)).squeeze(1)
-        return problem.escape(query.gradient(own - rival), ~query.success), spread
+        spread = problem.goal.spread(query.logits.detach().nan_to_num()).clamp_min(1e-12)
+        return problem.escape(query.gradient(problem.goal.rival_margin(query.logits, classes)), ~query.success), spread
 
     return direction
 
