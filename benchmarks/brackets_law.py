@@ -27,16 +27,16 @@ RESULTS = Path(__file__).resolve().parent / "results" / "brackets_law.json"
 # network: images, and by norm the tightest bound that is affordable for as many
 NETWORKS: dict[str, tuple[int, dict[str, str]]] = {
     "mnist/mlp-2x100": (100, {"linf": "alpha-crown", "l2": "crown", "l1": "crown"}),
-    "mnist/smallcnn-tiny": (12, {"linf": "crown", "l2": "ibp", "l1": "ibp"}),
-    "mnist/smallcnn-tiny-ddn": (12, {"linf": "crown", "l2": "ibp", "l1": "ibp"}),
-    "mnist/smallcnn-tiny-trades": (12, {"linf": "crown", "l2": "ibp", "l1": "ibp"}),
-    "mnist/smallcnn-tiny-ibp": (16, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
-    "mnist/smallcnn": (6, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
-    "mnist/smallcnn-ddn": (6, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
-    "mnist/smallcnn-trades": (6, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
-    "cifar10/cnn-a-adv": (10, {"linf": "crown", "l2": "crown", "l1": "crown"}),
-    "cifar10/resnet4b-adv": (4, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
-    "cifar10/resnet20": (4, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
+    "mnist/smallcnn-tiny": (5, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
+    "mnist/smallcnn-tiny-ddn": (5, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
+    "mnist/smallcnn-tiny-trades": (5, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
+    "mnist/smallcnn-tiny-ibp": (5, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
+    "mnist/smallcnn": (3, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
+    "mnist/smallcnn-ddn": (3, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
+    "mnist/smallcnn-trades": (3, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
+    "cifar10/cnn-a-adv": (4, {"linf": "crown", "l2": "crown", "l1": "crown"}),
+    "cifar10/resnet4b-adv": (3, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
+    "cifar10/resnet20": (3, {"linf": "ibp", "l2": "ibp", "l1": "ibp"}),
 }
 STEPS, HALVINGS, BUDGET = 30, 6, 270
 

@@ -104,7 +104,7 @@ def test_the_core_knows_distances_base_alone() -> None:
 
 
 # attack -> what it is made of beside the core
-PARTS = {"attacks.soft_walk": ("attacks.free_steps",)}
+PARTS: dict[str, tuple[str, ...]] = {}
 
 
 def test_attacks_know_the_core_and_no_other_attack() -> None:

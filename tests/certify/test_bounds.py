@@ -165,6 +165,13 @@ class Dropping(nn.Module):
         return torch.nn.functional.dropout(x.flatten(1), 0.5, training=True)
 
 
+class Growing(nn.Module):
+    """Its shapes depend on its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, : int(x.sum()) % 7 + 2]
+
+
 class Squaring(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return (x * x).flatten(1)
@@ -179,7 +186,10 @@ class Squaring(nn.Module):
         ),
         (Branching(), "cannot be followed"),
         (Mixing(), "mixes the images of a batch in its step mean"),
-        (Selecting(), "cannot be followed|mixes the images|no bounds"),
+        (Selecting(), "a step gt, which almakit has no bounds for"),
+        (Growing(), "cannot be followed"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.Softmax(1)), "has a softmax, and bounds are those of differences of logits"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.LogSoftmax(1)), "has a log_softmax, and bounds are those of differences of logits"),
         (Dropping(), "has a dropout in training mode; call model.eval"),
         (Squaring(), "of two things that depend on the image"),
         (nn.Conv2d(1, 2, 3), "one row of logits for each image"),

@@ -47,19 +47,20 @@ def test_pandas(run: Run) -> None:
 
 
 def test_robust_accuracy_over_all_attacks(run: Run) -> None:
-    def measured(index: int, name: str) -> list[float]:
-        """An attack in linf may hold the record of an image in l2, and the other way round."""
-        return [0.0 if not record.attacked else record.measures[name] if record.fooled else np.inf for record in run.records_of(index)]
-
-    l2, linf = (np.min([measured(index, name) for index in range(3)], axis=0) for name in ("l2", "linf"))
+    """The number of the tables' row "all attacks": attacks in a distance answer for it."""
+    proven = [np.array([record.verified for record in run.records_of(index)]) for index in range(3)]
+    l2, linf = np.minimum(proven[0], proven[1]), proven[2]
     eps = float(np.median(l2))
     assert run.robust_accuracy({"l2": eps}) == pytest.approx((l2 > eps).mean()) and run.robust_accuracy({"l2": 0, "linf": 0}) == pytest.approx(11 / 12)
     radius = float(np.median(linf))
     assert run.robust_accuracy({"Linf": radius, 2: eps}) == pytest.approx(((linf > radius) & (l2 > eps)).mean())
+    worst = {(part["distance"], row["epsilon"]): row["value"] for part in run.summary["worst_case"] for row in part["robust_accuracy"]}
+    assert worst and all(run.robust_accuracy({name: at}) == value for (name, at), value in worst.items())
     own = np.array([record.verified for record in run.records_of("ddn")])
     assert np.isfinite(own).sum() > 6 and (l2 <= own).all()
     assert run.robust_accuracy(float(np.median(own)), attack="ddn") == pytest.approx((own > np.median(own)).mean())
-    for eps_given, sentence in ((0.3, "give radii by distance"), ({"l1": 1.0}, "has no attack in l1; it has l2, linf"), ({"l2": -1}, "0 or more")):
+    wrong = [(0.3, "give radii by distance"), ({"l1": 1.0}, "has no attack in l1; it has l2, linf"), ({"l2": -1}, "0 or more"), ({"l2": "8/0"}, "0 or more")]
+    for eps_given, sentence in [*wrong, ({}, "at least one")]:
         with pytest.raises(BadInput, match=sentence):
             run.robust_accuracy(eps_given)
     with pytest.raises(BadInput, match="this run has no attack 'pgd'; it has alma"):

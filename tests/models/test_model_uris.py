@@ -183,6 +183,7 @@ def test_a_zoo_models_preprocessing_is_taken_over_and_said_once(tmp_path: Path, 
     for number in range(4):
         (tmp_path / "photos" / "cat").mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (7 + number, 9), (40 * number, 90, 10)).save(tmp_path / "photos" / "cat" / f"{number}.png")
+    (tmp_path / "photos" / "classes.txt").write_text("cat\n")
 
     def evaluate() -> tuple[almakit.Run, str]:
         run = almakit.evaluate("timm:tiny", f"folder:{tmp_path / 'photos'}", "ddn(steps=3)", out=tmp_path / "run", progress=True)

@@ -20,7 +20,7 @@ def certify(folder: Path, share: float, leave_out: int = 0) -> dict[int, float]:
     """Certificates at ``share`` of the nearest distance of each image, of all but the first few."""
     run = Run(folder)
     norm = run.attacks[0].distance
-    nearest = {info.index: min(record.proven for record in run.records if record.image == info.index) for info in run.images[leave_out:]}
+    nearest = {info.index: min(record.verified for record in run.records if record.image == info.index) for info in run.images[leave_out:]}
     radii = {image: share * value for image, value in nearest.items() if np.isfinite(value)}
     radii |= {image: 1.0 for image, value in nearest.items() if not np.isfinite(value)}
     Certificate(norm, "crown", run.meta.get("weights_sha256"), radii).write(folder)
@@ -48,8 +48,8 @@ def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
         records = [record for record in run.records_of(info.index) if record.attacked]
         row = next(row for row in rows if row["text"] == info.text)
         assert float(row["certified_median"]) == pytest.approx(np.median([radii[record.image] for record in records]))
-        found = [record for record in records if np.isfinite(record.proven)]
-        assert float(row["certified_share"]) == pytest.approx(np.median([radii[record.image] / record.proven for record in found]))
+        found = [record for record in records if np.isfinite(record.verified)]
+        assert float(row["certified_share"]) == pytest.approx(np.median([radii[record.image] / record.verified for record in found]))
     best = min(rows, key=lambda row: float(row["median"] or "inf"))
     gap = f"{100 * (1 - float(best['certified_share'])):.0f} %"
     lines = formats.markdown(made).splitlines()

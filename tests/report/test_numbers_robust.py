@@ -67,13 +67,12 @@ def test_item_5_every_format_has_the_columns(run, tmp_path):
 
 
 def test_item_5_from_python(run):
-    assert run.robust_accuracies({"l2": 0.125}) == {"l2": pytest.approx(worst(run, 0.125))}
-    assert run.robust_accuracies({"l2": ["1/8", 0.25]})["l2"] == pytest.approx([worst(run, 0.125), worst(run, 0.25)])
-    assert set(run.robust_accuracies(0.125)) == {"l1", "l2"}
+    assert run.robust_accuracy({"l2": 0.125}) == run.robust_accuracy({"l2": "1/8"}) == pytest.approx(worst(run, 0.125))
+    both = (verified(run, 0) > 0.125) & (verified(run, 1) > 1)
+    assert run.robust_accuracy({"l2": 0.125, "l1": 1}) == pytest.approx(float(both.mean()))
     only = small_run(None, attacks=["pgd(distance=l2, epsilon=0.25, steps=5)"])
-    assert math.isnan(only.robust_accuracies({"l2": 0.1})["l2"])
     assert math.isnan(only.robust_accuracy(0.1)), "an attack at a fixed radius speaks of that one alone"
-    assert only.robust_accuracy("1/4") == pytest.approx(only.robust_accuracies(0.25)["l2"])
+    assert only.robust_accuracy("1/4") == only.robust_accuracy({"l2": 0.25}) == pytest.approx(float(np.isinf(verified(only, 0)).mean()))
 
 
 def test_item_5_a_report_may_ask_for_others(run, tmp_path, capsys):
@@ -132,7 +131,7 @@ def test_item_5_trackers_get_it(tmp_path):
 
     kept = Kept()
     run = small_run(tmp_path / "run", attacks=["ddn(steps=5)", "alma(distance=l2, steps=5)"], epsilons={"l2": 0.125}, track=kept)
-    assert kept.values["all attacks/summary/robust accuracy at l2 0.125"] == run.robust_accuracies({"l2": 0.125})["l2"]
+    assert kept.values["all attacks/summary/robust accuracy at l2 0.125"] == run.robust_accuracy({"l2": 0.125})
     assert "ddn(steps=5)/summary/robust accuracy at l2 0.125" in kept.values
 
 

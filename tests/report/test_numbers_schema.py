@@ -56,6 +56,6 @@ def test_item_8_a_model_card(runs, capsys):
     (result,) = model["results"]
     metrics = {metric["name"]: metric["value"] for metric in result["metrics"]}
     assert metrics["Clean accuracy"] == runs[0].summary["clean_accuracy"]["value"]
-    assert metrics["Robust accuracy at ℓ2 ≤ 0.25, 2 attacks"] == runs[0].robust_accuracies({"l2": 0.25})["l2"]
+    assert metrics["Robust accuracy at ℓ2 ≤ 0.25, 2 attacks"] == runs[0].robust_accuracy({"l2": 0.25})
     assert metrics["Median ℓ2 of the smallest change, ALMA 12"] == runs[0].summary["attacks"][0]["median_all"]["value"]
     assert "untargeted" in text and runs[0].meta["weights_sha256"] in text

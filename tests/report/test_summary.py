@@ -27,7 +27,7 @@ def record(image: int, distance: float, attack: int = 0, fooled: bool = True, co
     status = "already-wrong" if distance == 0 else "success" if math.isfinite(distance) else "failed"
     found = math.isfinite(distance)
     return Record(attack, image, None, status, None, distance, 100, 98, 2 if found else None, (), found and fooled, distance if found else None,
-                  {"l2": distance if found else None, "l1": l1}, coarse is not None, coarse, 0, None, 0.5)
+                  {"l2": distance if found else None, "l1": l1}, coarse is not None, coarse, seconds=0.5, slot=0)
 
 
 def test_numbers_as_the_paper_counts():

@@ -251,6 +251,8 @@ def _agree(graph: Graph, module: nn.Module, images: Tensor) -> None:
 
 def _refused(name: str, what: str) -> BadModel:
     what = what.replace("_native_batch_norm_legit_no_training", "BatchNorm2d")
+    if what.lstrip("_") in ("softmax", "log_softmax"):
+        return BadModel(f"{name} has a {what}, and bounds are those of differences of logits, which are linear in them: give the model without it.")
     kinds = "convolutions, linear layers, ReLU, sigmoid, tanh, pooling, sums, reshapes and, when it is not being trained, batch norm"
     return BadModel(
         f"{name} has a step {what}, which almakit has no bounds for; certificates need networks of {kinds}. Attacks work on any model."

@@ -5,6 +5,7 @@ Of the images only those that still fool the model after rounding to 8 bits are 
   almakit export runs/a --format csv --out records.csv
   almakit export runs/a --format png --out images
   almakit export runs/a --as model-card
+  almakit export runs/a --as attackbench --out results
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from pathlib import Path
 
 from .main import DONE
 
-FORMATS = ("csv", "parquet", "png", "model-card")
+FORMATS = ("csv", "parquet", "png", "model-card", "attackbench")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="a run folder")
     parser.add_argument(
         "--format", "--as", dest="format", choices=FORMATS, default="csv",
-        help="csv, parquet, png, or model-card: the model-index of a Hugging Face README (default csv)",
+        help="csv, parquet, png, model-card: the model-index of a Hugging Face README, or attackbench: its config.json and info.json (default csv)",
     )  # fmt: skip
     parser.add_argument(
         "--out",
         type=Path,
         metavar="PATH",
-        help="the file, for png the folder (default: records.csv, records.parquet, model-card.yaml or png in the run folder)",
+        help="the file, for png and attackbench the folder (default: records.csv, records.parquet, model-card.yaml, png or attackbench in the run folder)",
     )
     parser.add_argument("--attack", metavar="ATTACK", help="for png: only this attack's images")
 
@@ -38,7 +39,7 @@ def main(args: argparse.Namespace) -> int:
     from ..eval.folder import Run
 
     run = Run(args.folder)
-    usual = {"png": "png", "model-card": "model-card.yaml"}.get(args.format, f"records.{args.format}")
+    usual = {"png": "png", "attackbench": "attackbench", "model-card": "model-card.yaml"}.get(args.format, f"records.{args.format}")
     out = args.out or inside(args.folder, usual)
     if args.format == "model-card":
         from ..eval.chunkfiles import write_bytes
@@ -46,6 +47,14 @@ def main(args: argparse.Namespace) -> int:
 
         write_bytes(out, model_card(run).encode())
         print(f"The model-index is in {out}; it belongs between the two lines of --- at the head of a README.md.")
+        return DONE
+    if args.format == "attackbench":
+        from ..eval.attackbench import OPTIMALITY, export_attackbench
+
+        folders, unfit = export_attackbench(run, out)
+        print(f"{len(folders)} attack{'s' * (len(folders) != 1)} in {out}, as AttackBench's analysis reads them. {OPTIMALITY}")
+        for sentence in unfit:
+            print(f"Left out: {sentence}")
         return DONE
     if args.format == "png":
         written, left_out = export.export_png(run, out, args.attack)

@@ -23,6 +23,7 @@ VERBS = {
     "demo": "attack 64 digits with a shipped network and print a table, under a minute",
     "doctor": "look at a model and its data before a run: accuracy, ranges, gradients, time, memory",
     "report": "make a page, figures and tables of one run or several",
+    "board": "make a static leaderboard of many runs: models x attacks",
     "compare": "compare two runs image by image, with an exit code for CI",
     "watch": "serve the report of a run that goes on, to this machine only",
     "verify": "judge a run's stored images, or a folder of images, again",
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # A reader that leaves, as that of `almakit run ... | head -1` does, must neither end the work nor decide the exit code.
         with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
-            code = _outcome(given)
+            code = _outcome(given, own_process=arguments is None)
             out.flush()
             if out.lost and code == DONE:
                 _say(f"the output could not be written ({out.lost}); the work itself is done.")
@@ -86,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _outcome(given: list[str]) -> int:
+def _outcome(given: list[str], own_process: bool = False) -> int:
     """The exit code of a command line, its errors said in sentences."""
     try:
-        return _dispatch(given)
+        return _dispatch(given, own_process)
     except AlmakitError as error:
         _say(str(error))
         return _code(error)
@@ -111,7 +112,7 @@ def _outcome(given: list[str]) -> int:
         return ERROR
 
 
-def _dispatch(given: list[str]) -> int:
+def _dispatch(given: list[str], own_process: bool) -> int:
     if not given or given[0] in ("-h", "--help", "help"):
         print(overview(), end="")
         return DONE if given else USAGE
@@ -136,6 +137,7 @@ def _dispatch(given: list[str]) -> int:
         parsed = parser.parse_args(given[1:])
     except SystemExit as leaving:  # 0 after --help, 2 after a usage error
         return leaving.code if isinstance(leaving.code, int) else USAGE
+    parsed.own_process = own_process  # whether the process is this command's alone, to do with as it likes
     return int(module.main(parsed))
 
 

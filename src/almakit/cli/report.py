@@ -24,29 +24,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="where to write (default: report in the run folder; for several runs: report)",
     )
-    parser.add_argument(
-        "--epsilon", action="append", default=[], metavar="DISTANCE=E,...",
-        help="radii for robust accuracy: linf=8/255,4/255 for a distance, a number for all (default: those of the runs); may be repeated",
-    )  # fmt: skip
+    add_epsilon(parser)
     add_limits(parser)
     parser.add_argument("--no-figures", action="store_true", help="leave out the figures made with matplotlib")
 
 
-def add_limits(parser: argparse.ArgumentParser) -> None:
-    """How much of the images goes into the page; shared with ``watch``."""
+def add_epsilon(parser: argparse.ArgumentParser) -> None:
+    """The radii of tables; shared with ``board``."""
+    parser.add_argument(
+        "--epsilon", action="append", default=[], metavar="DISTANCE=E,...",
+        help="radii for robust accuracy: linf=8/255,4/255 for a distance, a number for all (default: those of the runs); may be repeated",
+    )  # fmt: skip
+
+
+def add_limits(parser: argparse.ArgumentParser, images: int = 60, megabytes: float = 12.0) -> None:
+    """How much of the images goes into the page; shared with ``watch`` and ``board``."""
     parser.add_argument(
         "--images",
         type=int,
-        default=60,
+        default=images,
         metavar="N",
-        help="pictures of at most this many images per model (default 60)",
+        help=f"pictures of at most this many images per model (default {images})",
     )
     parser.add_argument(
         "--megabytes",
         type=float,
-        default=12.0,
+        default=megabytes,
         metavar="MB",
-        help="at most about so much for all pictures (default 12)",
+        help=f"at most about so much for all pictures of a page (default {megabytes:g})",
     )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..errors import BadInput
 from ..eval.spec import parse_shard
 from .main import DONE, FAILED_IMAGES, Usage
+from .malloc import add_malloc, tune
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help="allow weights files to be unpickled, which can run code in them")
     parser.add_argument("--report-only", action="store_true", help="run nothing, report what is there")
     parser.add_argument("--no-figures", action="store_true", help="leave out the figures made with matplotlib")
+    parser.add_argument(
+        "--workers", type=int, metavar="N",
+        help="share the chunks of a cell between N processes of one thread each (default: as many as there are cores where it is worth it)",
+    )  # fmt: skip
+    add_malloc(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
@@ -52,6 +58,9 @@ def main(args: argparse.Namespace) -> int:
     from ..paper import reproduce
 
     out = args.out or Path("runs") / f"reproduce-{args.dataset}"
+    if args.workers is not None and args.workers < 1:
+        raise Usage(f"--workers {args.workers}: give a whole number, at least 1.")
+    tune(args)
     if args.report_only and args.shard:
         raise Usage("--report-only reports all shards together: leave --shard out.")
     try:
@@ -83,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
             whole = 1 if settings.shard is None else settings.shard[1]
             about = duration(seconds / whole)
             show.note(f"{len(made.tasks)} cells, about {about} or more for the model calls that are left, by a pass timed for each network.")
-        reproduce.run(made, show)
+        reproduce.run(made, show, args.workers or "auto")
     for sentence in made.skipped[said:]:
         print(sentence)
     if settings.shard is not None:

@@ -22,6 +22,7 @@ from ..hints import number
 from .certify import HELP as CERTIFY_HELP
 from .certify import METHODS as CERTIFY
 from .main import DONE, FAILED_IMAGES, Usage
+from .malloc import add_malloc, tune
 
 FLAGS = {"attacks": "attack"}  # fields whose flag has another name
 MANY = {"attacks": "ATTACK", "allow": "NAME", "epsilon": "DISTANCE=E,..."}
@@ -80,7 +81,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--address", default="local", metavar="ADDRESS",
         help="with --engine ray: local starts a cluster on this machine for the run, auto joins the one that runs here, host:port another (default local)",
     )  # fmt: skip
-    parser.add_argument("--workers", type=int, metavar="N", help="with --engine ray: at most N tasks at a time (default: as many as the cluster can)")
+    parser.add_argument(
+        "--workers", type=int, metavar="N",
+        help="share the work between N processes of one thread each (default: as many as there are cores where the model is small and the work is worth "
+        "it; the numbers are the same); with --engine ray at most N tasks at a time",
+    )  # fmt: skip
+    add_malloc(parser)
     parser.add_argument("--certify", choices=CERTIFY, help=f"then certify the images: {CERTIFY_HELP}")
     parser.add_argument(
         "--track", action="append", metavar="TRACKER",
@@ -114,8 +120,8 @@ def main(args: argparse.Namespace) -> int:
         spec, shard = spec.complete(args.out), parse_shard(args.shard)
         if shard is not None and spec.batch_size == AUTO and not (args.out and (args.out / "run.toml").is_file()):
             raise BadInput("shards must share one chunk grid: leave --batch-size auto out, or give it a number, the same for all shards.")
-        if args.engine == "local" and (args.workers is not None or args.address != "local"):
-            raise BadInput("--address and --workers are for the Ray engine: give --engine ray, or leave them out.")
+        if args.engine == "local" and args.address != "local":
+            raise BadInput("--address is for the Ray engine: give --engine ray, or leave it out.")
         if args.certify and spec.targets is not None:
             raise BadInput("--certify is about any other class than the label; leave --targets out, or certify an untargeted run.")
         if args.certify and shard is not None:
@@ -125,6 +131,7 @@ def main(args: argparse.Namespace) -> int:
     except BadInput as error:
         raise Usage(str(error)) from error
     out = args.out or _default_folder(spec, args.config)
+    tune(args)
 
     from ..eval.attacktext import build_all
     from ..eval.progress import Silent, for_terminal
@@ -140,7 +147,7 @@ def main(args: argparse.Namespace) -> int:
     show = Silent() if args.quiet else for_terminal()
     run = execute(
         spec, out, attacks=attacks, add=bool(args.add), shard=shard, preflight=not args.no_preflight, progress=show,
-        engine=args.engine, address=args.address, workers=args.workers, track=args.track, certify=args.certify,
+        engine=args.engine, address=args.address, workers=args.workers or "auto", track=args.track, certify=args.certify,
     )  # fmt: skip
     if shard is not None:
         print(f"Shard {args.shard} is done: {len(run.records)} records in {out}. When all shards are: almakit merge {out}")

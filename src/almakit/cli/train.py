@@ -82,6 +82,8 @@ def main(args: argparse.Namespace) -> int:
     save(trained, args.out)
     checkpoint.unlink(missing_ok=True)
     facts = [f"clean accuracy {trained.log['clean_accuracy']:.2f} % of {trained.log['test_images']} test images"]
+    if "mean_iou" in trained.log:
+        facts = [f"{facts[0].replace(' %', ' % of the pixels')}, mIoU {trained.log['mean_iou']:.2f} %"]
     if "epsilon" in trained.log:
         facts.append(f"at radius {trained.log['epsilon']:g}, first {trained.log['measured_images']}: PGD accuracy {trained.log['pgd_accuracy']:.1f} %")
     if "verified_accuracy" in trained.log:

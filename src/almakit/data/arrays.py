@@ -17,6 +17,7 @@ from torch.nn.functional import interpolate
 from ..errors import BadInput, Unavailable
 from . import hub
 from .dataset import Dataset
+from .masks import from_maps
 from .user_file import call
 
 DIGITS = tuple("0123456789")
@@ -35,11 +36,13 @@ def from_arrays(
     class_names: tuple[str, ...] | None = None,
     size: int | None = None,
 ) -> Dataset:
-    """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels (N,)."""
+    """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels (N,) or label maps (N, H, W)."""
     stored = channels_first(name, _tensor(name, "images", images))
     if stored.dtype != torch.uint8:
         stored = in_unit_range(name, stored)
-    wanted = integers(name, "labels", labels)
+    given = _tensor(name, "labels", labels)
+    maps = from_maps(name, len(stored), given, (stored.shape[2], stored.shape[3]), size) if given.ndim == 3 else None
+    wanted = integers(name, "labels", labels) if maps is None else torch.zeros(len(stored), dtype=torch.int64)
     if len(wanted) != len(stored):
         raise BadInput(f"{name} has {len(stored)} images and {len(wanted)} labels; each image needs one label.")
 
@@ -51,7 +54,7 @@ def from_arrays(
         return x.contiguous()
 
     aims = None if targets is None else integers(name, "targets", targets)
-    return Dataset(name, tuple(ids) if ids is not None else tuple(map(str, range(len(stored)))), wanted, read, aims, class_names)
+    return Dataset(name, tuple(ids) if ids is not None else tuple(map(str, range(len(stored)))), wanted, read, aims, class_names, maps=maps)
 
 
 def digits(name: str, split: str, size: int | None) -> Dataset:
@@ -89,7 +92,7 @@ def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
 
 
 def npz(path: str, size: int | None) -> Dataset:
-    """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``), and perhaps ``targets`` and ``ids``."""
+    """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``: a class for each image or for each pixel), and perhaps ``targets`` and ``ids``."""
     name = f"npz:{path}"
     try:
         with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:

@@ -12,7 +12,7 @@ from .user_file import is_user_file
 if TYPE_CHECKING:
     from .dataset import Dataset
 
-NAMES = ("mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet")
+NAMES = ("mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet", "scenes")
 LARGEST_SIDE = 8192
 FORMS = ("imagenet:<folder>", "folder:<folder or csv>", "npz:<file>", "hf-dataset:<name>", "file.py:function")
 
@@ -61,12 +61,16 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
         return arrays.digits(uri, split, size)
     if uri == "mnist-demo":
         return arrays.demo(size)
+    if uri == "scenes":
+        from .scenes import scenes
+
+        return scenes(split, size)
     if uri == "cifar10":
         return arrays.cifar10(split, size, last)
     if kind == "imagenet":
         return folder.imagenet(rest or None, split, size)
     if kind == "folder" and rest:
-        return folder.folder(uri, rest, size, channels)
+        return folder.folder(uri, rest, size, channels, split)
     if kind == "npz" and rest:
         return arrays.npz(rest, size)
     if kind == "hf-dataset" and rest:

@@ -126,7 +126,7 @@ def check(bench: Bench, wanted: bool, show: Silent) -> list[tuple[str, str, str,
     sample = looked_at(bench.dataset)
     size = at_a_time(sample)
     x = sample.x.to(bench.subject.device)
-    report = preflight(bench.subject.model, x, sample.labels, allow=bench.spec.allow, batch_size=size, measure=False,
+    report = preflight(bench.subject.model, x, sample.truth, allow=bench.spec.allow, batch_size=size, measure=False,
                        class_names=bench.dataset.class_names, alphabetical=bench.dataset.alphabetical)  # fmt: skip
     for finding in report.findings:
         allowed = " (allowed)" if finding.name in bench.spec.allow else ""

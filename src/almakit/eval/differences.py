@@ -12,7 +12,7 @@ from .. import registry
 from ..compose.expression import parse
 from ..errors import AlmakitError
 from .folder import Run
-from .records import ALREADY_WRONG, INVALID, MEASURED, SUCCESS, AttackInfo, ImageInfo, Record, Top
+from .records import ALREADY_WRONG, INVALID, MEASURED, SUCCESS, AttackInfo, ImageInfo, Record, Tally, Top, wrong_pixels
 from .store import ATTACK, CLEAN
 from .subject import data_sha256
 from .targets import round_target, rule_target
@@ -54,34 +54,41 @@ def of_record(found: Differences, record: Record, info: AttackInfo, image: Image
     """Compares a record with the verdict on its stored image, None where it has none; ``near``: what rounding may do to a probability."""
     where = f"image {image.id}" + ("" if record.target is None else f" towards {record.target}")
     if verdict is None:
-        empty = (record.prediction, record.top, record.fooled, record.measured, record.fooled_8bit, record.measured_8bit, record.slot)
-        if empty != (None, (), False, None, False, None, None) or any(value is not None for value in record.measures.values()):
-            found.note("the status", where, record.status, "a verdict on an image that was found")
-        if record.distance != math.inf:
-            found.note(DISTANCE, where, record.distance, "none, for nothing was found")
+        _of_nothing(found, record, where)
         return
     if (record.slot is not None) != (record.status == SUCCESS):
         found.note("the status", where, record.status, "no stored image" if record.slot is None else "a stored image")
-    leading = dict(verdict.top)
     if record.prediction != verdict.prediction and not _tied(record.prediction, verdict, near):
         found.note("the prediction", where, record.prediction, verdict.prediction)
     if not same_top(record.top, verdict.top, near):
-        found.note("a probability", where, list(record.top[:2]), list(leading.items())[:2])
+        found.note("a probability", where, list(record.top[:2]), list(dict(verdict.top).items())[:2])
     for name, stored, now in (("the verdict", record.fooled, verdict.fooled), ("the verdict after 8 bits", record.fooled_8bit, verdict.fooled_8bit)):
         if stored != now:
             found.note(name, where, "fooled" if stored else "not fooled", "fooled" if now else "not fooled")
-    for name in MEASURED:
-        if apart(record.measures.get(name), verdict.measures[name], EXACT if name in PLAIN else ROUNDED):
-            found.note(name, where, record.measures.get(name), verdict.measures[name])
+    for name, number, again, limit in _measurements(record, info, verdict, measurable):
+        if apart(number, again, limit):
+            found.note(name, where, number, again)
+
+
+def _of_nothing(found: Differences, record: Record, where: str) -> None:
+    """Compares a record with what one is where nothing was found."""
+    empty = (record.prediction, record.top, record.fooled, record.measured, record.fooled_8bit, record.measured_8bit, record.slot)
+    if empty != (None, (), False, None, False, None, None) or any(value is not None for value in record.measures.values()):
+        found.note("the status", where, record.status, "a verdict on an image that was found")
+    if record.distance != math.inf:
+        found.note(DISTANCE, where, record.distance, "none, for nothing was found")
+
+
+def _measurements(record: Record, info: AttackInfo, verdict: Judgement, measurable: bool) -> list[tuple[str, float | None, float | None, float]]:
+    """(name, stored, measured again, how far apart they may be) for every distance of a record."""
+    rows = [(name, record.measures.get(name), verdict.measures[name], EXACT if name in PLAIN else ROUNDED) for name in MEASURED]
     if measurable:
         limit = EXACT if info.distance in PLAIN else ROUNDED
-        if apart(record.measured, verdict.measured, limit):
-            found.note("measured", where, record.measured, verdict.measured)
-        if apart(record.measured_8bit, verdict.measured_8bit, limit):
-            found.note("measured after 8 bits", where, record.measured_8bit, verdict.measured_8bit)
+        rows += [("measured", record.measured, verdict.measured, limit), ("measured after 8 bits", record.measured_8bit, verdict.measured_8bit, limit)]
         claim = 0.0 if record.status == ALREADY_WRONG else verdict.measured
-        if claim is not None and apart(record.distance, claim, CLAIMED):
-            found.note(DISTANCE, where, record.distance, claim)
+        if claim is not None:
+            rows.append((DISTANCE, record.distance, claim, CLAIMED))
+    return rows
 
 
 def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clean: Tensor, near: float) -> None:
@@ -97,7 +104,7 @@ def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clea
         found.note("forwards or backwards", where, f"{record.forwards} and {record.backwards}", f"at least one forward, at most {most}")
     if not math.isfinite(record.seconds) or record.seconds < 0:
         found.note("the seconds", where, record.seconds, "a time")
-    if spec.dtype in ("float32", "float64") and record.attacked and record.status != INVALID and bool(clean.isfinite().all()):
+    if spec.dtype in ("float32", "float64") and image.pixels is None and record.attacked and record.status != INVALID and bool(clean.isfinite().all()):
         goal = image.label if record.target is None else record.target
         if not 0 <= goal < classes:
             return
@@ -105,6 +112,17 @@ def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clea
         lead = float(clean[goal]) - others if record.target is not None else others - float(clean[goal])
         if lead > near:
             found.note("the status", where, record.status, ALREADY_WRONG)
+
+
+def of_tally(found: Differences, where: str, stored: Tally | None, now: Tally | None, near: float) -> None:
+    """Compares the counts of an image's pixels; some lie between two classes, and rounding decides them."""
+    if stored is None or now is None:
+        if stored is not now:
+            found.note("the counts of its pixels", where, stored, now)
+        return
+    labelled = [{(row[0], row[1]) for row in tally if row[1]} for tally in (stored, now)]
+    if labelled[0] != labelled[1] or abs(wrong_pixels(stored) - wrong_pixels(now)) > near:
+        found.note("the share of wrong pixels", where, wrong_pixels(stored), wrong_pixels(now))
 
 
 # Clean images and facts of the folder.

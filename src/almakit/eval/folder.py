@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import registry
 from ..errors import BadInput, Unavailable
 from . import certificates, chunkfiles
 from .chunkfiles import Array
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
-from .radii import Radii, number, texts_of
-from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace, reach_of
+from .radii import Radii, texts_of
+from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
 
@@ -143,15 +142,13 @@ class Run:
 
         return summarise(self)
 
-    def robust_accuracies(self, epsilons: Radii) -> dict[str, Any]:
-        """Distance -> the share of images that resist every attack of this run within a radius, or a list of shares for a list of radii.
-
-        ``run.robust_accuracies({"linf": [4/255, "8/255"]})``; a number alone is for every distance of the run.
-        NaN where no attack says anything about a radius.
-        """
-        from ..report.worst import resisting
-
-        return resisting(self, epsilons)
+    @cached_property
+    def sha256(self) -> str:
+        """Of everything the numbers come from: the hashes of specification, weights and data, each image, each record and each stored file."""
+        facts = [self.meta.get(name) for name in ("spec_sha256", "weights_sha256", "data_sha256")]
+        rows = [(row.key.kind, row.key.attack, row.key.chunk, row.key.round, row.sha256) for row in self.chunks]
+        content = [facts, [vars(image) for image in self.images], [vars(record) for record in self.records], rows]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def table(self) -> str:
         """The numbers as text."""
@@ -179,42 +176,14 @@ class Run:
         return [record for record in self.records if record.attack == index]
 
     def robust_accuracy(self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None) -> float:
-        """The share of images with no verified adversarial image within ``eps``, whichever attack found it, or by ``attack`` alone.
+        """The share of images that resist every attack within ``eps``, or ``attack`` alone: "all attacks" and an attack's own row in the tables.
 
         ``eps`` is a radius in the distance of the run's attacks, or radii by distance, ``{"linf": 8/255, "l2": 0.5}``: then an image counts as robust
-        where it is in each of them. Images that an attack has not come to yet are left out. NaN where no attack says anything about a radius.
+        where it is in each of them. Images that no attack has come to yet are left out. NaN where no attack says anything about a radius.
         """
-        from ..report.numbers import SLACK
-        from ..report.summary import best_known
-        from ..report.worst import distances_of
+        from ..report.worst import resisting
 
-        infos = self.attacks if attack is None else [self.info(attack)]
-        names = list(dict.fromkeys(info.distance for info in infos))
-        if not isinstance(eps, Mapping):
-            if len(names) > 1:
-                raise BadInput(f"this run's attacks are in {', '.join(names)}: give radii by distance, such as {{{names[0]!r}: {eps!r}}}.")
-            eps = {names[0]: eps}
-        radii = {registry.canonical("distances", name): number(radius) if isinstance(radius, str) else float(radius) for name, radius in eps.items()}
-        for name, radius in radii.items():
-            if name not in names:
-                raise BadInput(f"this run has no attack in {name}; it has {', '.join(names)}.")
-            if not radius >= 0:
-                raise BadInput(f"{name}: {radius!r}: a radius is 0 or more.")
-        chosen = [info for info in infos if info.distance in radii]
-        records = [record for record in self.records if record.attack in {info.index for info in infos}]
-        seen = [{record.image for record in records if record.attack == info.index} for info in chosen]
-        images = set.intersection(*seen)
-        if not images:
-            raise StoreError(f"{self.folder} has no image yet that all of its attacks have finished; resume the run first.")
-        # An attack at a fixed radius speaks of that one alone, and whatever it finds is within it.
-        reaches = {info.index: reach_of(info, distances_of(self.records_of(info.index))) for info in chosen}
-        fixed = {info.index for info in chosen if abs(reaches[info.index] - radii[info.distance]) <= SLACK * radii[info.distance]}
-        if radii.keys() - {info.distance for info in chosen if info.minimal or info.index in fixed}:
-            return math.nan
-        best = best_known(records, infos, self.images)
-        broken = {image for name, radius in radii.items() for (image, _), found in best[name].items() if found <= radius}
-        broken |= {record.image for record in records if record.attack in fixed and math.isfinite(record.verified)}
-        return 1 - len(broken & images) / len(images)
+        return resisting(self, eps, self.attacks if attack is None else [self.info(attack)])
 
     def to_pandas(self) -> Any:
         """A pandas frame with one row per attack, image and target; ``verified`` is the distance that counts, infinite where nothing was found."""
@@ -292,6 +261,26 @@ class Run:
             out.append(chunkfiles.unpack(loaded[file][record.slot]))
         return np.stack(out)
 
+    @property
+    def segmentation(self) -> bool:
+        """Whether every pixel has a class, and not every image."""
+        return any(info.pixels is not None for info in self.images)
+
+    def maps(self, images: list[int], what: str = "maps") -> Array:
+        """Of a segmentation the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images."""
+        first = {info.chunk: info.index for info in reversed(self.images)}
+        chunks = {image: self.image[image].chunk for image in images}
+        loaded = {chunk: self._tensors(ChunkKey(CLEAN, -1, chunk)).get(what) for chunk in set(chunks.values())}
+        return np.stack([_row(self.folder, loaded[chunks[image]], image - first[chunks[image]]) for image in images])
+
+    def adversarial_maps(self, records: Sequence[Record]) -> Array:
+        """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
+        hashes = {row.file: row.sha256 for row in self.chunks if row.key.kind == ATTACK}
+        files = {str(record.file) for record in records if record.slot is not None}
+        loaded = {file: chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file])).get("predictions") for file in files}
+        return np.stack([self.maps([record.image], "predictions")[0] if record.slot is None else _row(self.folder, loaded[str(record.file)], record.slot)
+                         for record in records])  # fmt: skip
+
     def stored_in(self, row: ChunkRow) -> int:
         """How many images a chunk's file holds."""
         return len(chunkfiles.read(chunkfiles.inside(self.folder, str(row.file)), str(row.sha256))["images"])
@@ -318,6 +307,13 @@ class Run:
         head = "".join(f"<th>{name}</th>" for name in ("attack", "distance", "images", "success", "median", "forwards"))
         what = f"{self.meta.get('model')} on {self.meta.get('data')}, {escape(str(self.folder))}"
         return f"<p>{escape(what)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _row(folder: Path, maps: Array | None, place: int) -> Array:
+    if maps is None or maps.ndim != 3 or not 0 <= place < len(maps):
+        raise Corrupt(f"{folder} lacks a map of an image's pixels that its database counts; resume the run with the same command.")
+    row: Array = maps[place]
+    return row
 
 
 def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:

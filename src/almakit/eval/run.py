@@ -28,6 +28,7 @@ from .folder import Run, finish
 from .interrupt import Stop
 from .lock import only_writer
 from .loop import Engine, Loop
+from .pixels import share_of
 from .progress import Silent, shown
 from .radii import Radii, for_distances, texts_of
 from .same_model import same_answers
@@ -52,7 +53,7 @@ def evaluate(
     progress: bool | Silent = False,
     engine: str | Engine = "local",
     address: str = "local",
-    workers: int | None = None,
+    workers: int | str | None = None,
     epsilons: Radii = (),
     track: str | Track | Sequence[str | Track] | None = None,
     certify: str | None = None,
@@ -67,8 +68,9 @@ def evaluate(
     ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
     an interrupted run; of a finished one it only makes sure that the model is still the same. ``progress=True`` shows how it goes.
     ``epsilons`` are radii that tables and summary give robust accuracy at: ``{"linf": [4/255, "8/255"], "l2": 0.5}``, or numbers for
-    every distance. ``engine="ray"`` has the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``,
-    or host:port), ``workers`` tasks at a time at most.
+    every distance. ``workers=N`` shares the chunks of a model given by name or file between N processes of one thread each, ``"auto"`` as many as
+    there are cores where the model is small; the numbers do not depend on N. ``engine="ray"`` has the work done by the Ray cluster at ``address``
+    (``local``: one on this machine, ``auto``, or host:port), ``workers`` tasks at a time at most.
     ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
     ``certify`` (ibp, crown, alpha-crown or exact) then certifies the images, as ``almakit certify`` does.
     """
@@ -126,7 +128,7 @@ def execute(
     progress: Silent | None = None,
     engine: str | Engine = "local",
     address: str = "local",
-    workers: int | None = None,
+    workers: int | str | None = None,
     keep: tempfile.TemporaryDirectory[str] | None = None,
     track: str | Track | Sequence[str | Track] | None = None,
     certify: str | None = None,
@@ -154,8 +156,14 @@ def execute(
         dataset = without_class(dataset, spec.target_class, show)
     chosen = given_targets(spec.targets if targets is None else targets, dataset)
     hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
+    if dataset.maps is not None:
+        if spec.targets is not None or certify is not None or engine != "local":
+            raise BadInput(f"{dataset.name} gives every pixel a class: leave out targets, certify and other engines than the local one.")
+        subject = replace(subject, maps=True)
+    elif spec.goal is not None:
+        raise BadInput(f"goal={spec.goal!r} is for data with label maps, and {dataset.name} has one class for each image; leave it out.")
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(built)]
-    bench = Bench(spec, subject, dataset, hashes, chosen, built, infos, 0, 0)
+    bench = Bench(spec, subject, dataset, hashes, chosen, built, infos, 0, 0, share=share_of(spec.goal) if dataset.maps else 1.0)
     facts = {
         "weights_sha256": subject.weights_sha256,
         "code_sha256": subject.code_sha256,
@@ -186,7 +194,7 @@ def execute(
                 if begun:
                     findings = check(bench, preflight, show)
                 store.set_findings(findings or [])
-                with borrowed(subject.model), opened(engine, address, workers, show) as worker:
+                with borrowed(subject.model), opened(engine, bench, address, workers, show) as worker:
                     Loop(store, bench, out, shard, stop, show, told(worker, trackers)).run()
             else:
                 show.note("Nothing is left to do: every chunk of this run is stored.")

@@ -31,6 +31,7 @@ FORMS = (
     "hf:<owner>/<model>",
     "robustbench:<data set>/<threat model>/<model>",
 )
+FIT = "?output=fit"
 FOREIGN = ("torchvision", "timm", "hf", "robustbench")
 
 Normalisation = tuple[Sequence[float], Sequence[float]]
@@ -55,9 +56,12 @@ def load(
     a ``.pt2`` file of ``torch.export``, an ``.onnx`` file, or ``torchvision:``, ``timm:``, ``hf:`` and ``robustbench:`` with a model's
     name. ``normalisation`` is (means, standard deviations) per channel for models that expect it and do not bring it; ``trust`` allows
     what would run the code of a file's author (full unpickling, a repository's own classes). Weights are otherwise read as safetensors
-    or with ``weights_only=True``.
+    or with ``weights_only=True``. ``?output=fit`` behind a URI: logits (B, K, h, w) are resized to the images' height and width.
     """
-    model = _from(uri, trust, normalisation)
+    source, fit, _ = uri.partition(FIT)
+    model = _from(source, trust, normalisation)
+    if fit:
+        model.name, model.fit_output = uri, True
     model.to(device=device, dtype=dtype)
     return model
 

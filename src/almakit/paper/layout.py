@@ -82,34 +82,26 @@ def geometric(entries: Sequence[Entry], known: dict[Key, Published] | None = Non
         labels = list(dict.fromkeys(entry.label for entry in mine))
         if len(labels) < 2:
             continue
-        lines, whole = [], []
-        for text in dict.fromkeys(entry.text for entry in mine):
-            parts = [entry for entry in mine if entry.text == text]
-            if {entry.label for entry in parts} != set(labels):
-                continue
-            first = parts[0]
-            papers = [entry.paper for entry in parts]
-            same = _mean_of([paper for paper in papers if paper is not None]) if all(papers) else None
-            lines.append(
-                Line(
-                    first.cell.title,
-                    min(entry.images for entry in parts),
-                    _over([entry.success for entry in parts]),
-                    _over([entry.median for entry in parts]),
-                    None,
-                    None,
-                    _over([entry.forwards for entry in parts]),
-                    _over([entry.backwards for entry in parts]),
-                    same,
-                )
-            )
-            if sentence := _printed(rows, first):
-                whole.append(sentence)
+        attacks = [[entry for entry in mine if entry.text == text] for text in dict.fromkeys(entry.text for entry in mine)]
+        everywhere = [parts for parts in attacks if {entry.label for entry in parts} == set(labels)]
+        lines = [_mean_line(parts) for parts in everywhere]
+        printed = "; ".join(filter(None, (_printed(rows, parts[0]) for parts in everywhere)))
         note = f"Geometric means over {', '.join(labels)}"
         note += "; the paper's figures over the same models." if any(line.paper for line in lines) else "."
-        note += f" As printed in the paper, over all of its own models: {'; '.join(whole)}." if whole else ""
+        note += f" As printed in the paper, over all of its own models: {printed}." if printed else ""
         found.append(Table(f"{name_of(distance)}, geometric mean", distance, "geometric mean", lines, note))
     return found
+
+
+def _mean_line(parts: Sequence[Entry]) -> Line:
+    """The geometric means of one attack over models; the paper's only where it has all of them."""
+    papers = [entry.paper for entry in parts if entry.paper is not None]
+    success, median, forwards, backwards = (
+        _over([getattr(entry, name) for entry in parts]) for name in ("success", "median", "forwards", "backwards")
+    )
+    paper = _mean_of(papers) if len(papers) == len(parts) else None
+    fewest = min(entry.images for entry in parts)
+    return Line(parts[0].cell.title, fewest, success, median, None, None, forwards, backwards, paper)
 
 
 def own_mean(rows: dict[Key, Published], key: Key) -> Published:

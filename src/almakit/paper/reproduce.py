@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput, Unavailable
 from ..eval import chunkfiles
@@ -23,6 +24,9 @@ from .entries import to_json
 from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
 from .page import page, remarks
 from .sample import images_of
+
+if TYPE_CHECKING:
+    from ..eval.loop import Engine
 
 CERTIFIED = ("linf", "l2", "l1")
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
@@ -171,11 +175,21 @@ def estimate(made: Plan) -> float:
     return seconds
 
 
-def run(made: Plan, progress: Silent | None = None) -> None:
-    """Carries the plan out, going on where it was stopped; a cell whose weights (of LPIPS, say) are not at hand is left out with a sentence."""
-    from ..eval.run import execute
+def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto") -> None:
+    """Carries the plan out, going on where it was stopped; a cell whose weights (of LPIPS, say) are not at hand is left out with a sentence.
+
+    ``workers`` processes share each cell's chunks, the same for all cells; "auto": as many as there are cores, where it is worth it.
+    """
+    from ..eval.engines.workers import Workers
 
     show = progress or Silent()
+    with Workers(workers, show) as engine:
+        _cells(made, show, engine)
+
+
+def _cells(made: Plan, show: Silent, engine: Engine) -> None:
+    from ..eval.run import execute
+
     seen: set[str] = set()
     for number, task in enumerate(list(made.tasks), 1):
         show.note(f"[{number}/{len(made.tasks)}] {task.network.label}: {layout.name_of(task.cell.distance)}, {task.cell.title}, {task.spec.limit} images")
@@ -185,7 +199,7 @@ def run(made: Plan, progress: Silent | None = None) -> None:
         try:
             # Networks trained with interval bounds are certified by them, where there are bounds in the cell's distance.
             bound = "ibp" if "ibp" in task.network.name and task.cell.distance in CERTIFIED and made.settings.shard is None else None
-            execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show, certify=bound)
+            execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show, engine=engine, certify=bound)
             seen.add(task.network.name)
         except Unavailable as error:
             made.skipped.append(f"{cell} is left out: {error}")

@@ -25,7 +25,7 @@ from .subjects import Subject, group_name, groups_of
 from .trust import checks, count, facts
 
 SCRIPTS = ("core", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail", "watch")
-STYLES = ("base", "parts", "print")
+STYLES = ("base", "parts", "board", "print")
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Watch:
     seconds: float
 
 
-def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | None = None) -> str:
-    """The page of these subjects."""
+def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | None = None, board: str | None = None) -> str:
+    """The page of these subjects; ``board``: the address of the leaderboard it belongs to."""
     complete = all(subject.complete for subject in subjects)
     data = payload.build(subjects, limits) | {
         "watch": None if watch is None else {"version": watch.version, "seconds": watch.seconds, "complete": complete}
@@ -45,12 +45,10 @@ def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | N
     tables = blocks(subjects)
     groups = [(subject.name, [block for block in tables if block.model == subject.name]) for subject in subjects]
     return writable(
-        _template().render(
+        template("page.html.j2").render(
+            **frame(SCRIPTS, "; connect-src 'self'" if watch else ""),
             title=_title(subjects),
-            version=VERSION,
-            policy=_policy(watch is not None),
-            css=_css(),
-            scripts=_scripts(),
+            board=board,
             data=embedded(data),
             subjects=[_subject(subject, mine) for subject, (_, mine) in zip(subjects, groups, strict=True)],
             groups=groups,
@@ -125,15 +123,26 @@ def _smallest(tables: Sequence[Block]) -> list[dict[str, Any]]:
     return found
 
 
-# The parts of the page that are the same in every report.
+# The parts that are the same in every page.
+
+
+def frame(scripts: tuple[str, ...], talk: str = "") -> dict[str, Any]:
+    """What every page's template needs: styles, scripts and the content security policy that allows these alone, by hash.
+
+    Pictures come only from the page itself; ``talk`` is what a watched page may do besides.
+    """
+    found, css = _scripts(scripts), _css()
+    policy = f"default-src 'none'; script-src {' '.join(map(_hash, found))}; style-src {_hash(css)}; img-src data:{talk}; base-uri 'none'; form-action 'none'"
+    return {"version": VERSION, "policy": policy, "css": css, "scripts": found}
 
 
 @cache
-def _template() -> Any:
+def template(name: str) -> Any:
+    """A page's template."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
-        raise Unavailable("a report needs Jinja2; install it with `pip install almakit[report]`.") from error
+        raise Unavailable("a report needs Jinja2; install it with `pip install 'almakit[report]'`.") from error
     environment = Environment(
         loader=PackageLoader("almakit.report"),
         autoescape=True,
@@ -149,7 +158,7 @@ def _template() -> Any:
         "plain": shown_plain,
         "radius": radius,
     }
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)
 
 
 def _text(name: str) -> str:
@@ -162,19 +171,13 @@ def _css() -> str:
 
 
 @cache
-def _scripts() -> tuple[str, ...]:
-    """One script per part, so that a fault in one leaves the others working; the library's licence travels with it."""
+def _scripts(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One script per part, so that a fault in one leaves the others working; the licence of the library that charts need travels with it."""
     licence = _text("vendor/uPlot-LICENSE.txt").replace("*/", "* /")
-    found = (f"/*\n{licence}*/\n{_text('vendor/uPlot.iife.min.js')}", *(_text(f"js/{name}.js") for name in SCRIPTS))
+    library = (f"/*\n{licence}*/\n{_text('vendor/uPlot.iife.min.js')}",) if "chart" in names else ()
+    found = (*library, *(_text(f"js/{name}.js") for name in names))
     assert not any("</script" in script.lower() for script in found)
     return found
-
-
-def _policy(watched: bool) -> str:
-    """The content security policy: only the scripts and styles written here, by hash; pictures only from the page itself."""
-    scripts = " ".join(_hash(script) for script in _scripts())
-    talk = "; connect-src 'self'" if watched else ""
-    return f"default-src 'none'; script-src {scripts}; style-src {_hash(_css())}; img-src data:{talk}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:

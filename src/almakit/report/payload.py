@@ -107,7 +107,7 @@ def _attack(
 ) -> dict[str, Any]:
     distances, part = column.distances, column.numbers
     done = distances[~np.isnan(distances)]
-    curve = _thin(done) if len(sample) < len(subject.images) else None
+    curve = thinned(done) if len(sample) < len(subject.images) else None
     return {
         "model": number,
         "label": label.label,
@@ -135,7 +135,7 @@ def packed(values: Array) -> str:
         return base64.b64encode(values.astype("<f4").tobytes()).decode("ascii")
 
 
-def _thin(distances: Array) -> Array:
+def thinned(distances: Array) -> Array:
     """At most ``CURVE`` sorted distances that stand for all: the share above any epsilon is right to 1/(2 CURVE)."""
     ordered = np.sort(distances)
     if len(ordered) <= CURVE:
@@ -151,7 +151,7 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
         if len(columns) > 1 and any(column.info.minimal for column in columns):
             best = worst_distances([column.distances for column in columns], [column.reach for column in columns])
             best = best[~np.isnan(best)]
-            found.append({"model": number, "group": group_key(group), "curve": packed(np.sort(best) if share >= 1 else _thin(best))})
+            found.append({"model": number, "group": group_key(group), "curve": packed(np.sort(best) if share >= 1 else thinned(best))})
     return found
 
 
@@ -161,7 +161,7 @@ def _certified(subject: Subject, number: int, share: float) -> list[dict[str, An
     for distance, goal in groups_of([subject]):
         radii = None if goal else sorted_radii(subject, distance)
         if radii is not None:
-            found.append({"model": number, "group": group_key((distance, goal)), "curve": packed(radii if share >= 1 else _thin(radii))})
+            found.append({"model": number, "group": group_key((distance, goal)), "curve": packed(radii if share >= 1 else thinned(radii))})
     return found
 
 

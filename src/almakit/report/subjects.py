@@ -23,6 +23,8 @@ from .summary import RECORDS, best_known, summarise
 from .worst import Together, chosen_radii, distances_of
 
 Known = dict[str, dict[tuple[int, int | None], float]]
+Opened = tuple[Run, dict[str, Any]]
+"""A run and its summary."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +137,14 @@ def load(folders: Sequence[str | Path], epsilons: Radii = ()) -> list[Subject]:
     for number, place in enumerate(places):
         if place.resolve() in [other.resolve() for other in places[:number]]:
             raise StoreError(f"the run folder {place} is given twice; once is enough.")
+    return joined([opened(place) for place in places], epsilons)
+
+
+def joined(runs: Sequence[Opened], epsilons: Radii = ()) -> list[Subject]:
+    """The subjects of opened runs; see ``load``."""
     subjects: dict[tuple[object, ...], Subject] = {}
-    for place in places:
-        run, summary = _open(place)
-        weights = run.meta.get("weights_sha256")
+    for run, summary in runs:
+        place, weights = run.folder, run.meta.get("weights_sha256")
         # Without a hash of the weights nothing says that two runs attacked the same model.
         key: tuple[object, ...] = (
             (weights, tuple((info.index, info.sha256) for info in run.images)) if weights and run.images else (str(place.resolve()),)
@@ -185,7 +191,7 @@ def _with_radii(column: Column, radii: Sequence[float]) -> list[dict[str, float 
     return sorted(rows, key=lambda row: row["epsilon"])
 
 
-def _open(place: Path) -> tuple[Run, dict[str, Any]]:
+def opened(place: Path) -> Opened:
     """A run and its numbers; whatever is wrong with the folder becomes one sentence."""
     try:
         run = Run(place)

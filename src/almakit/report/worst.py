@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..eval.radii import Radii, for_distances, texts_of
+from .. import registry
+from ..errors import BadInput
+from ..eval.failures import StoreError
+from ..eval.radii import number
 from ..eval.records import AttackInfo, Record, reach_of
 from .numbers import Array, Bootstrap, mean, median, share, worst_case, worst_distances
 
@@ -34,6 +37,7 @@ def distances_of(records: Sequence[Record], eight_bit: bool = False) -> Array:
 class Together:
     """The attacks of one distance and goal on the same images: what they leave standing together, the worst case."""
 
+    keys: list[tuple[int, int]]  # (image, target or -1) of each place
     found: list[Array]  # (N,) for each attack: verified distances by image (and target), NaN where it has not been there yet
     reaches: list[float]  # for each attack: its fixed radius, or infinity
 
@@ -46,7 +50,7 @@ class Together:
             values = np.full(len(keys), np.nan)
             values[[places[_key(record)] for record in records]] = distances_of(records)
             found.append(values)
-        return cls(found, [reach_of(info, distances_of(records)) for info, records in attacks])
+        return cls(keys, found, [reach_of(info, distances_of(records)) for info, records in attacks])
 
     def share(self, epsilon: float) -> float:
         """The share of images that resist every attack within ``epsilon``; NaN where no attack says anything about it."""
@@ -88,15 +92,25 @@ def _round_medians(groups: Sequence[Together]) -> list[float]:
     return sorted({float(f"{middle:.1g}") for middle in middles if math.isfinite(middle) and middle > 0})
 
 
-def resisting(run: Run, epsilons: Radii) -> dict[str, Any]:
-    """``Run.robust_accuracy``."""
-    known = list(dict.fromkeys(info.distance for info in run.attacks))
-    asked = for_distances(texts_of(epsilons), known)
-    given = epsilons.values() if isinstance(epsilons, Mapping) else [epsilons]
-    one = all(isinstance(value, (int, float, str)) for value in given)
-    found: dict[str, Any] = {}
-    for distance, radii in asked.items():
-        together = Together.of([(info, run.records_of(info.index)) for info in run.attacks if info.distance == distance])
-        shares = [together.share(epsilon) for epsilon in radii]
-        found[distance] = shares[0] if one and len(shares) == 1 else shares
-    return found
+def resisting(run: Run, eps: float | str | Mapping[str | float, float | str], attacks: Sequence[AttackInfo]) -> float:
+    """``Run.robust_accuracy`` over these attacks of the run."""
+    names = list(dict.fromkeys(info.distance for info in attacks))
+    if not isinstance(eps, Mapping):
+        if len(names) > 1:
+            raise BadInput(f"this run's attacks are in {', '.join(names)}: give radii by distance, such as {{{names[0]!r}: {eps!r}}}.")
+        eps = {names[0]: eps}
+    radii = {registry.canonical("distances", name): number(radius) for name, radius in eps.items()}
+    if not radii:
+        raise BadInput(f"give a radius for at least one of the distances of this run's attacks: {', '.join(names)}.")
+    for name in radii:
+        if name not in names:
+            raise BadInput(f"this run has no attack in {name}; it has {', '.join(names)}.")
+    stands: dict[tuple[int, int], float] = {}
+    parts = [Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == name]) for name in radii]
+    seen = set.intersection(*(set(part.keys) for part in parts))
+    if not seen:
+        raise StoreError(f"{run.folder} has no image yet that attacks in {', '.join(radii)} have finished; resume the run first.")
+    for part, radius in zip(parts, radii.values(), strict=True):
+        for key, here in zip(part.keys, worst_case(part.found, part.reaches, radius), strict=True):
+            stands[key] = here * stands.get(key, 1.0)
+    return mean(np.array([stands[key] for key in sorted(seen)]))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..data.dataset import Dataset
+from ..data.dataset import IGNORED, Dataset
 from ..data.user_file import is_user_file
 from ..errors import BadInput
 from ..models.classifier import Classifier, state_sha256
@@ -114,7 +114,8 @@ def train(
     training, test = own.data_of(recipe, entry, limit, test_limit, test)
     (x, labels), (seen, wanted) = training.tensors(), test.tensors()
     with torch.random.fork_rng(devices=[]):
-        entry = own.facts_of(entry, x)
+        entry = own.facts_of(entry, x, labels)
+    check.kept_in_place(recipe, labels)
     check.images(entry, training.name, x, labels)
     check.images(entry, test.name, seen, wanted)
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
@@ -171,6 +172,7 @@ def train(
         "training_images": len(training),
         "test_images": len(test),
         "clean_accuracy": round(100 * accuracy(model, seen, wanted), 3),
+        **({"mean_iou": round(100 * mean_iou(model, seen, wanted), 3)} if wanted.ndim == 3 else {}),
         **_robustness(recipe, model, seen[:MEASURED], wanted[:MEASURED]),
         "weights_sha256": state_sha256(model.network.state_dict()),
         "torch": torch.__version__,
@@ -190,10 +192,23 @@ def _robustness(recipe: Recipe, model: Classifier, x: Tensor, labels: Tensor) ->
 
 
 def accuracy(model: nn.Module, x: Tensor, labels: Tensor, batch_size: int = 500) -> float:
-    """The share of the images ``x`` (N, C, H, W) whose largest logit is that of their label (N,)."""
-    with torch.no_grad():
-        right = [(model(part).argmax(1) == wanted).sum() for part, wanted in zip(x.split(batch_size), labels.split(batch_size), strict=True)]
-    return int(torch.stack(right).sum()) / len(x)
+    """The share of the images ``x`` (N, C, H, W) whose largest logit is that of their label (N,); with label maps (N, H, W) of the labelled pixels."""
+    predicted = _predicted(model, x, batch_size)
+    counted = torch.ones_like(labels, dtype=torch.bool) if labels.ndim == 1 else labels != IGNORED
+    return float((predicted == labels)[counted].double().mean())
+
+
+def mean_iou(model: nn.Module, x: Tensor, maps: Tensor, batch_size: int = 500) -> float:
+    """The mean over the classes in ``maps`` (N, H, W) of (labelled and predicted so) / (labelled or predicted so), over all labelled pixels."""
+    counted = maps != IGNORED
+    predicted, wanted = _predicted(model, x, batch_size)[counted], maps[counted]
+    both = [((predicted == one) & (wanted == one), (predicted == one) | (wanted == one)) for one in wanted.unique()]
+    return sum(int(meet.sum()) / int(join.sum()) for meet, join in both) / len(both)
+
+
+@torch.no_grad()
+def _predicted(model: nn.Module, x: Tensor, batch_size: int) -> Tensor:
+    return torch.cat([model(part).argmax(1) for part in x.split(batch_size)])
 
 
 def save(trained: Trained, folder: Path) -> Path:

@@ -8,24 +8,34 @@ from contextlib import contextmanager
 from ...errors import BadInput
 from ..loop import Engine
 from ..progress import Silent
+from ..work import Bench
 from . import local
+from .workers import AUTO, Workers
 
 NAMES = ("local", "ray")
 
 
 @contextmanager
-def opened(engine: str | Engine, address: str = "local", workers: int | None = None, show: Silent | None = None) -> Iterator[Engine]:
-    """The engine of that name for the time of the block: ``local``, or ``ray`` at an ``address`` (local, auto, host:port)."""
-    if not isinstance(engine, str):
+def opened(engine: str | Engine, bench: Bench, address: str = "local", workers: int | str | None = None, show: Silent | None = None) -> Iterator[Engine]:
+    """The engine of that name for a run and the time of the block: ``local``, with ``workers`` processes where they are given, or ``ray`` at an
+    ``address`` (local, auto, host:port)."""
+    if isinstance(engine, Workers):
+        with engine.serving(bench):
+            yield engine
+    elif not isinstance(engine, str):
         yield engine
     elif engine == "local":
-        if workers is not None:
-            raise BadInput("workers are for the ray engine; give --engine ray, or leave --workers out.")
-        yield local.outcomes
+        if workers is None:
+            yield local.outcomes
+        else:
+            with Workers(workers, show) as shared, shared.serving(bench):
+                yield shared
     elif engine == "ray":
         from .ray import RayEngine
 
-        with RayEngine(address, workers, show) as made:
+        if isinstance(workers, str) and workers != AUTO:
+            raise BadInput(f"workers={workers!r}: give a whole number, at least 1, or auto.")
+        with RayEngine(address, None if isinstance(workers, str) else workers, show) as made:
             yield made
     else:
         raise BadInput(f"there is no engine {engine!r}; choose {' or '.join(NAMES)}.")

@@ -55,18 +55,22 @@ def packed(bench: Bench) -> bytes:
 
     subject = bench.subject
     model = subject.model if subject.device.type == "cpu" or not isinstance(subject.model, nn.Module) else copy.deepcopy(subject.model).cpu()
-    bare = replace(bench, dataset=replace(bench.dataset, read=_left_behind), known={}, called_off=None, at_call=None)
-    threads = torch.get_num_threads()
+    plain, threads = bare(bench), torch.get_num_threads()
     with _by_value(cloudpickle, _own_modules(bench)):
         try:
-            return bytes(cloudpickle.dumps(_Cargo(replace(bare, subject=replace(subject, model=model, steady=_left_behind)), None, threads)))
+            return bytes(cloudpickle.dumps(_Cargo(replace(plain, subject=replace(subject, model=model, steady=left_behind)), None, threads)))
         except Exception as error:
             if bench.spec.model.startswith("python:"):
                 raise BadModel(
                     f"the model or the attack cannot be sent to other processes ({type(error).__name__}: {str(error)[:200]}); give the model by "
                     "name or as file.py:function, or use the local engine."
                 ) from error
-            return bytes(cloudpickle.dumps(_Cargo(replace(bare, subject=replace(subject, model=_left_behind, steady=_left_behind)), bench.spec.model, threads)))
+            return bytes(cloudpickle.dumps(_Cargo(replace(plain, subject=replace(subject, model=left_behind, steady=left_behind)), bench.spec.model, threads)))
+
+
+def bare(bench: Bench) -> Bench:
+    """The bench without its images and without what only this process has."""
+    return replace(bench, dataset=replace(bench.dataset, read=left_behind), known={}, called_off=None, at_call=None)
 
 
 def images_of(bench: Bench, chunk: int) -> Array:
@@ -84,7 +88,7 @@ def work(token: str, cargo: Array, key: ChunkKey, images: Array, infos: Sequence
     try:
         bench = _bench(token, cargo)
         bench.known, bench.classes = {info.index: info for info in infos}, classes
-        bench.dataset = _holding(bench.dataset, bench.positions(key.chunk), unpack(images))
+        bench.dataset = holding(bench.dataset, bench.positions(key.chunk), images)
         return replace(bench.compute(key), node=node)
     except SpecChanged as error:
         return Trouble(str(error), node, fatal=True)
@@ -117,9 +121,10 @@ def _placed(cargo: _Cargo) -> Subject:
     return replace(then, model=model, steady=steady(model, device), device=device)
 
 
-def _holding(dataset: Dataset, positions: range, images: Array) -> Dataset:
-    """The data set with these images in hand and no others."""
-    tensor = torch.from_numpy(images.copy() if not images.flags.writeable else images)
+def holding(dataset: Dataset, positions: range, images: Array) -> Dataset:
+    """The data set with these ``images`` (B, ...), as they travelled, in hand and no others."""
+    found = unpack(images)
+    tensor = torch.from_numpy(found if found.flags.writeable else found.copy())
 
     def read(wanted: Sequence[int]) -> Tensor:
         return tensor[[index - positions[0] for index in wanted]]
@@ -127,7 +132,7 @@ def _holding(dataset: Dataset, positions: range, images: Array) -> Dataset:
     return replace(dataset, read=read)
 
 
-def _left_behind(*_: Any) -> Any:
+def left_behind(*_: Any) -> Any:
     raise AssertionError("this part of the bench is not shipped")
 
 

@@ -4,6 +4,7 @@ const ak = {};
 
 (function () {
   ak.data = JSON.parse(document.getElementById("report-data").textContent);
+  ak.redrawCharts = () => {};  // until there are charts
 
   // Elements. Children that are not elements become text, so nothing from outside can become markup.
   ak.el = function (tag, attributes, ...children) {
