@@ -89,7 +89,7 @@ _HOME = {
     "evaluate": "almakit.eval.run",
     "standard_evaluation": "almakit.standard",
 }
-_ROOMS = ("attacks", "certify", "data", "distances", "models", "trackers")
+_ROOMS = ("attacks", "certify", "data", "distances", "goals", "models", "trackers")
 
 __all__ = [
     "ALM",
