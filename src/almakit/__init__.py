@@ -147,17 +147,21 @@ def open(folder: str | Path) -> Run:
     return Run(folder)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    if name in _ROOMS:
-        return import_module(f"almakit.{name}")
-    if name.startswith("_"):  # what Python and its tools ask every module for
-        raise AttributeError(f"module 'almakit' has no attribute {name!r}")
-    from .hints import meant
+if not TYPE_CHECKING:  # a type checker knows the names from above, and should miss the others
 
-    hint = meant(name, [], [*_HOME, *_ROOMS, "open"])
-    raise AttributeError(f"there is no almakit.{name}; {hint if hint.startswith('did') else 'dir(almakit) lists what there is.'}")
+    def __getattr__(name: str) -> Any:
+        if name in _HOME:
+            return getattr(import_module(_HOME[name]), name)
+        if name in _ROOMS:
+            return import_module(f"almakit.{name}")
+        if name.startswith("_"):  # what Python and its tools ask every module for
+            raise AttributeError(f"module 'almakit' has no attribute {name!r}")
+        from .hints import meant
+
+        hint = meant(name, [], [*_HOME, *_ROOMS, "open"])
+        raise AttributeError(
+            f"there is no almakit.{name}; {hint if hint.startswith('did') else 'dir(almakit) lists what there is.'}"
+        )
 
 
 def __dir__() -> list[str]:
