@@ -13,6 +13,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..errors import BadInput
+from ..eval.chunkfiles import inside
+from ..eval.radii import texts_of
+from ..report.payload import Limits
+from ..report.write import write_report
 from .main import DONE, Usage
 
 
@@ -32,9 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_epsilon(parser: argparse.ArgumentParser) -> None:
     """The radii of tables; shared with ``board``."""
     parser.add_argument(
-        "--epsilon", action="append", default=[], metavar="DISTANCE=E,...",
+        "--epsilon", action="append", type=radii, default=[], metavar="DISTANCE=E,...",
         help="radii for robust accuracy: linf=8/255,4/255 for a distance, a number for all (default: those of the runs); may be repeated",
     )  # fmt: skip
+
+
+def radii(text: str) -> str:
+    """A flag's radii, held to their form before anything is read."""
+    try:
+        texts_of(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def add_limits(parser: argparse.ArgumentParser, images: int = 60, megabytes: float = 12.0) -> None:
@@ -57,17 +71,12 @@ def add_limits(parser: argparse.ArgumentParser, images: int = 60, megabytes: flo
 
 def limits(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     """The limits the flags say."""
-    from ..report.payload import Limits
-
     if args.images < 0 or not 0 <= args.megabytes < 1e6:
         raise Usage("--images and --megabytes must not be negative.")
     return Limits(args.images, args.megabytes)
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.chunkfiles import inside
-    from ..report.write import write_report
-
     out = args.out or (inside(args.folders[0], "report") if len(args.folders) == 1 else Path("report"))
     written = write_report(args.folders, out, limits(args), not args.no_figures, args.epsilon)
     print(
