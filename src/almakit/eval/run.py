@@ -160,6 +160,7 @@ def execute(
         if spec.targets is not None or certify is not None or engine != "local":
             raise BadInput(f"{dataset.name} gives every pixel a class: leave out targets, certify and other engines than the local one.")
         subject = replace(subject, maps=True)
+        spec = replace(spec, goal=f"pixels(share={share_of(spec.goal):g})")
     elif spec.goal is not None:
         raise BadInput(f"goal={spec.goal!r} is for data with label maps, and {dataset.name} has one class for each image; leave it out.")
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(built)]

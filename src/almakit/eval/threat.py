@@ -22,12 +22,13 @@ class Threat:
 
 
 USUAL = Threat()
+PIXELS = "pixels("
 
 
 def threat_of(spec: RunSpec) -> Threat:
     """The threat model of all attacks of a run."""
     layout = spec.layout if spec.layout == "channels_last" else USUAL.layout  # older folders leave it open, and were contiguous
-    return Threat(spec.targets or "", spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate)
+    return Threat(spec.targets or spec.goal or "", spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate)
 
 
 def named(text: str, spec: RunSpec) -> str:
@@ -36,7 +37,9 @@ def named(text: str, spec: RunSpec) -> str:
 
 
 def goal_name(goal: str) -> str:
-    """A goal as words: ``untargeted``, ``targeted (random)``."""
+    """A goal as words: ``untargeted``, ``targeted (random)``; that of label maps is its own, ``pixels(share=0.99)``."""
+    if goal.startswith(PIXELS):
+        return goal
     return f"targeted ({goal})" if goal else "untargeted"
 
 
@@ -58,7 +61,7 @@ def appended(threats: Sequence[Threat]) -> list[str]:
 
 def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
     parts = []
-    if threat.goal:
+    if threat.goal and (many_goals or not threat.goal.startswith(PIXELS)):
         parts.append(goal_name(threat.goal) if many_goals else "targeted")
     if threat.bits is not None:
         parts.append(f"{threat.bits}-bit")
