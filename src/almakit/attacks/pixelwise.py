@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from ..core import Goal
+from ..core.goals import ClassGoal
+from ..errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +25,8 @@ class Pixels:
     def of(goal: Goal, logits: Tensor) -> Pixels:
         """The pixels of ``logits`` (B, K, H, W), or (B, K)."""
         classes = goal.classes
-        assert classes is not None, "the attack serves goals of classes"
+        if classes is None or not isinstance(goal, ClassGoal):
+            raise BadInput("DAG, ASMA and SEA serve untargeted and targeted goals, of images or pixels; soft-walk, alma and ddn serve any goal.")
         flat = classes.reshape(len(logits), -1)
         mask: Tensor | None = getattr(goal, "mask", None)
         counted = torch.ones_like(flat, dtype=torch.bool) if mask is None else mask.reshape(flat.shape)

@@ -54,6 +54,9 @@ class SEA(APGD):
         for name in (self.loss, *self.losses):
             check_loss(name, LOSSES)
 
+    def needs_classes(self) -> bool:
+        return False
+
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         for name in self.losses:
             super(SEA, replace(self, loss=name)).run_at(problem, epsilon)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from ..errors import BadInput, Unavailable
 from . import hub
 from .dataset import Dataset
 from .masks import from_maps
-from .user_file import call
 
 DIGITS = tuple("0123456789")
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -113,20 +111,6 @@ def npz(path: str, size: int | None) -> Dataset:
         raise BadInput(f"{path} holds {', '.join(held) or 'none of them'}; it must hold x (or images) and y (or labels).")
     ids = [str(value) for value in held["ids"]] if "ids" in held else None
     return from_arrays(name, images, labels, targets=held.get("targets"), ids=ids, size=size)
-
-
-def user_function(uri: str, size: int | None) -> Dataset:
-    """What ``file.py:function`` returns: images, labels and perhaps targets, or any data that ``given.dataset_of`` knows."""
-    from .given import dataset_of
-
-    made = call(uri)
-    if isinstance(made, Dataset):
-        return made
-    if not isinstance(made, (tuple, list)) and hasattr(made, "__len__") and hasattr(made, "__iter__") | hasattr(made, "__getitem__"):
-        return replace(dataset_of(made, size=size), name=uri)
-    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3):
-        raise BadInput(f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or a data set.")
-    return from_arrays(uri, made[0], made[1], targets=made[2] if len(made) == 3 else None, size=size)
 
 
 def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:

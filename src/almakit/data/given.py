@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from .arrays import channels_first, from_arrays, in_unit_range, integers
 from .dataset import Dataset
 from .folder import from_files, from_table
 from .images import map_of, pixels
+from .load import load
+from .user_file import call
 
 Data = str | Dataset | Tensor | np.ndarray[Any, Any] | TorchDataset[Any] | Iterable[Any]
 """Labelled images in any of the forms ``dataset_of`` knows; where labels are given beside them, images alone."""
@@ -36,8 +39,6 @@ def tensors_of(x: Data, labels: Any = None) -> tuple[Any, Any]:
     """Images (B, ...) and labels (B,) for an attack. Tensors stay as they are; data without ``labels`` beside them must bring their own."""
     if labels is None and not isinstance(x, (Tensor, np.ndarray)):
         if isinstance(x, str):
-            from .load import load
-
             return load(x).tensors()
         return dataset_of(x, ordered=False).tensors()
     if labels is None:
@@ -202,3 +203,15 @@ def _alike(name: str, images: list[Tensor]) -> list[Tensor]:
         shown = ", ".join(map(str, shapes[:3]))
         raise BadInput(f"the images of {name.removeprefix('python:')} have different shapes, such as {shown}; bring them to one, e.g. with size=224.")
     return images
+
+
+def user_function(uri: str, size: int | None) -> Dataset:
+    """What ``file.py:function`` returns: images, labels and perhaps targets, or any data that ``dataset_of`` knows."""
+    made = call(uri)
+    if isinstance(made, Dataset):
+        return made
+    if not isinstance(made, (tuple, list)) and hasattr(made, "__len__") and hasattr(made, "__iter__") | hasattr(made, "__getitem__"):
+        return replace(dataset_of(made, size=size), name=uri)
+    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3):
+        raise BadInput(f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or a data set.")
+    return from_arrays(uri, made[0], made[1], targets=made[2] if len(made) == 3 else None, size=size)

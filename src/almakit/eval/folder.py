@@ -18,6 +18,7 @@ from ..errors import BadInput, Unavailable
 from . import certificates, chunkfiles
 from .chunkfiles import Array
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
+from .flat import flat_rows
 from .radii import Radii, texts_of
 from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import RunSpec
@@ -70,7 +71,7 @@ class Run:
         self._keep = keep  # a temporary folder lives as long as the object
         with self._store() as store:
             store.check_facts()
-            self.meta = store.all_meta()
+            self.meta: dict[str, Any] = store.all_meta()
             self.attacks: list[AttackInfo] = store.attacks()
             self.spec = spec_of(self.folder, store)
         self.epsilons = texts_of(epsilons) or self.spec.epsilon
@@ -191,8 +192,6 @@ class Run:
             import pandas
         except ImportError as error:
             raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
-        from .flat import flat_rows
-
         rows = [row | {"distance": record.distance, "verified": record.verified} for row, record in zip(flat_rows(self), self.records, strict=True)]
         return pandas.DataFrame(rows)
 

@@ -13,11 +13,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model, logits_of, precision_and_device
+from ..core.oracle import Model, precision_and_device
+from ..core.outputs import logits_of
+from ..data import load as load_data
 from ..data.dataset import Dataset
 from ..data.given import Data, dataset_of
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
+from ..models import load as load_model
 from ..models.classifier import Classifier, state_sha256
 from .attacktext import fingerprint
 from .spec import AUTO, RunSpec
@@ -126,12 +129,10 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
     """The model of a URI, or the one given, in the run's precision; the given one is not changed."""
     device = pick_device(spec.device)
     if isinstance(model, str):
-        from ..models import load
-
         if model.startswith("python:"):
             raise BadInput(f"the model {model} was given from Python; go on with almakit.evaluate(...), which has it.")
         normalisation = (spec.mean, spec.std) if spec.mean else None
-        loaded: Model = load(model, trust=spec.trust, device=device, normalisation=normalisation)
+        loaded: Model = load_model(model, trust=spec.trust, device=device, normalisation=normalisation)
     elif callable(model):
         if spec.mean:
             raise BadInput(
@@ -202,11 +203,9 @@ def open_data(data: Data, spec: RunSpec, side: int | None = None) -> Dataset:
     """The images of a URI or of whatever brings images and labels; the run's part of them. ``side``: their size where the run has none."""
     size = side if spec.size is None else spec.size
     if isinstance(data, str):
-        from ..data import load
-
         if data.startswith("python:"):
             raise BadInput(f"the data {data} were given from Python; go on with almakit.evaluate(...), which has them.")
-        return load(data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels)
+        return load_data(data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels)
     if spec.channels is not None:
         raise BadInput("channels is for image files that are loaded by name; convert the images you give.")
     whole = dataset_of(data, None if spec.limit is None else spec.offset + spec.limit, size)

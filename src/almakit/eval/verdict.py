@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..distances import get
 from ..errors import AlmakitError
 from .records import MEASURED, Tally, Top, wrong_pixels
 from .subject import Subject
@@ -154,8 +155,6 @@ def _perceptual(name: str, x: Tensor, y: Tensor) -> list[float | None]:
     """SSIM and CIEDE2000 are for colour images here; where the distance itself says it is not defined, there is none."""
     if x.ndim != 4 or x.shape[1] != 3:
         return [None] * len(x)
-    from ..distances import get
-
     try:
         return _plain_floats(get(name), x, y)
     except AlmakitError:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save as as_bytes
 from torch import Tensor, nn
 
 from ..data.dataset import IGNORED, Dataset
@@ -25,6 +24,7 @@ from ..models.zoo import Entry, build
 from . import check, own
 from .checkpoint import read as read_checkpoint
 from .checkpoint import write as write_checkpoint
+from .checkpoint import write_whole
 
 Objective = Callable[[nn.Module, Tensor, Tensor, torch.Generator, float], Tensor]
 """loss = objective(model, x, labels, generator, progress): the model takes images in [0, 1] (B, C, H, W), ``progress`` runs from 0 to 1."""
@@ -213,8 +213,6 @@ def _predicted(model: nn.Module, x: Tensor, batch_size: int) -> Tensor:
 
 def save(trained: Trained, folder: Path) -> Path:
     """Writes the weights (safetensors) and beside them the log (JSON), each whole or not at all; returns the weights' path."""
-    from safetensors.torch import save as as_bytes
-
     folder.mkdir(parents=True, exist_ok=True)
     stem = own.stem_of(trained.log["recipe"]["model"])
     write_whole(folder / f"{stem}.safetensors", as_bytes(_weights(trained.model)))
@@ -272,12 +270,3 @@ def _mirrored(x: Tensor, wanted: bool, generator: torch.Generator) -> Tensor:
         return x
     chosen = torch.rand(len(x), generator=generator) < 0.5
     return torch.where(chosen[:, None, None, None], x.flip(3), x)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The file with this content, or the old one: never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:
-        out.write(content)
-    os.chmod(out.name, 0o644)
-    os.replace(out.name, path)
