@@ -258,7 +258,7 @@ def test_other_libraries_inside_functions_are_optional_or_costly() -> None:
 def test_names_of_the_registry_lead_into_their_rooms() -> None:
     """A name fetched by text is an import too: each leads into the room its registry is named for, or one declared here."""
     rooms = {"attacks": {"attacks", "compose"}, "distances": {"distances"}, "penalties": {"core"}, "bridges": {"bridges", "standard", "compose"},
-             "trackers": {"trackers"}}
+             "trackers": {"trackers"}, "goals": {"goals", "core"}}
     for kind, entries in registry.BUILT_IN.items():
         for name, place in entries.items():
             module = place.partition(":")[0].removeprefix("almakit.")

@@ -66,7 +66,8 @@ def test_soft_margins_tend_to_margins_and_rivals_imply_the_goal(aim: Aim) -> Non
     assert torch.allclose(d, goal.constraint(point, goal.tolerance(point, torch.float64))) and slope.shape == point.shape
 
 
-# Where several boundaries meet at the optimum the walk takes longer to settle between them. Measured: the worst image of the pixels is 1.2 % away, of all labels at once 1.9 %.
+# Where several boundaries meet at the optimum the walk takes longer to settle between them.
+# Measured: the worst image of the pixels is 1.2 % away, of all labels at once 1.9 %.
 LONG = {"multilabel", "detection", "pixels"}
 WORST = {"pixels": 1.015, "multilabel": 1.02}
 
