@@ -90,7 +90,7 @@ class Attack:
     def __call__(self, model: Model, x: Tensor, labels: Tensor | Sequence[int], targets: Tensor | Sequence[int] | None = None, *,
                  box: Box | None = None, confidence: float = 0.0, batch_size: int | None = None, seed: int = 0, budget: int | None = None,
                  autocast: torch.dtype | None = None, check: bool = True, trace: Trace | None = None,
-                 layout: str = layouts.CONTIGUOUS, accelerate: str = acceleration.NONE) -> Result:
+                 layout: str = layouts.CONTIGUOUS, accelerate: str = acceleration.NONE, tolerance: float | None = None) -> Result:
         """Attacks the images ``x`` (B, ...) in the box, with ``labels`` (B,), towards ``targets`` (B,) where given.
 
         ``batch_size`` images go through the model at a time. ``budget`` caps the forwards and the backwards of each image. ``autocast``
@@ -98,6 +98,8 @@ class Attack:
         ``layout="channels_last"`` lays the model's convolution weights out that way for the time of the call, ``"auto"`` where a few uncounted
         passes show it to be faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA graphs.
         ``check`` asks about the first image twice, whether the model is deterministic, and about every success once more at the end.
+        ``tolerance``: an image whose best distance falls by less than this share over a quarter of its budget (of the attack's own plan, where there is
+        none) stops there.
         """
         box = box or Box()
         x = validate.images(x, box)
@@ -107,7 +109,7 @@ class Attack:
                 raise BadInput(f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one.")
             targets = validate.classes(targets, "targets", len(x))
             validate.targets_differ(labels, targets)
-        validate.call(model, confidence, batch_size, budget)
+        validate.call(model, confidence, batch_size, budget, tolerance)
         layouts.check(layout)
         acceleration.check(accelerate)
         self.measure.check(x)
@@ -123,7 +125,7 @@ class Attack:
         goal = Goal(labels, targets, confidence)
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
         with guarded(model, oracle), borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
-            result = solve(self, oracle, x, goal, box, size=size, seed=seed, budget=budget, trace=trace, check=check)
+            result = solve(self, oracle, x, goal, box, size=size, seed=seed, budget=budget, trace=trace, check=check, tolerance=tolerance)
         return replace(result, originals=x, labels=labels, distance=repr(self.measure))
 
     def describe(self) -> dict[str, Any]:

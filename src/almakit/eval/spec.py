@@ -72,9 +72,10 @@ class RunSpec:
         "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as"
         " 3, or a csv with id and target",
     )  # fmt: skip
-    budget: int | None = _knob(
-        rules.optional(rules.whole(1)), None,
-        "at most this many forward and this many backward passes per image",
+    budget: int | str | None = _knob(
+        rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")), None,
+        "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an image whose distance fell by less"
+        " than 1 % over the last quarter of them is done",
     )  # fmt: skip
     dtype: str = _knob(
         rules.one_of(*DTYPES), "float32",
@@ -196,6 +197,11 @@ class RunSpec:
             if values[name] in plain:
                 del values[name]
         return {"format": FORMAT, **values}
+
+    @property
+    def most_passes(self) -> int | None:
+        """The cap on forwards and on backwards of an image; None: the attack's own."""
+        return self.budget if isinstance(self.budget, int) else None
 
     @property
     def sha256(self) -> str:

@@ -21,7 +21,7 @@ from .chunkfiles import Array
 from .failures import SpecChanged
 from .memory import within_memory
 from .progress import forwards_per_image
-from .records import STATUSES, AttackInfo, ImageInfo, Record, Trace
+from .records import PASSES, STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import AUTO, DEFAULT, RunSpec
 from .steady import LEAST, stop_when, watched
 from .store import ATTACK, CLEAN, ChunkKey
@@ -31,6 +31,8 @@ from .transfer import to_device, to_host
 from .verdict import Judgement, judge, predictions, top_classes
 
 T = TypeVar("T")
+TOLERANCE = 0.01
+"""With ``budget`` auto: an image that came nearer by less than this share in the last quarter of what its attack plans is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +147,8 @@ class Bench:
                 box=Box(bits=self.spec.bits),
                 batch_size=size,
                 seed=self.spec.seed,
-                budget=self.spec.budget,
+                budget=self.spec.most_passes,
+                tolerance=TOLERANCE if self.spec.budget == AUTO else None,
                 autocast=self.subject.autocast,
                 check=False,
                 trace=watch if watch.rows else None,
@@ -268,6 +271,7 @@ def _records(
 ) -> list[Record]:
     distances, statuses = result.distances.double().cpu().tolist(), result.status.tolist()
     forwards, backwards = result.forwards.tolist(), result.backwards.tolist()
+    course = None if result.course is None else result.course.double().cpu().tolist()
     records = []
     for row, info in enumerate(infos):
         common = dict(
@@ -279,6 +283,7 @@ def _records(
             distance=distances[row],
             forwards=forwards[row],
             backwards=backwards[row],
+            course={} if course is None else {f"best_{count}": value for count, value in zip(PASSES, course[row], strict=True)},
         )
         if (verdict := judged.get(row)) is not None:
             common |= dict(

@@ -156,9 +156,9 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
 def estimate(made: Plan) -> float:
     """Seconds the cells that have no summary yet will take at least: their model calls, timed once for each network; distances come on top."""
     from ..attacks import get
+    from ..core.course import expected_forwards
     from ..data import load as load_data
     from ..eval.begin import at_a_time, looked_at
-    from ..eval.progress import expected_forwards
     from ..models import load
     from ..models.preflight import preflight
 
