@@ -28,7 +28,7 @@ NUMBERS = ("images", "results", "traces", "attacks", "findings")
 
 def command(out: Path, images: int, batch: int, workers: int) -> list[str]:
     flags = ["--workers", str(workers), "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo"]
-    flags += [ "--limit", str(images), "--batch-size", str(batch), "--out", str(out)]
+    flags += ["--limit", str(images), "--batch-size", str(batch), "--out", str(out)]
     return [sys.executable, "-m", "almakit", "run", *flags, *(part for attack in ATTACKS for part in ("--attack", attack))]
 
 
