@@ -65,6 +65,10 @@ class ImageInfo:
         return self.prediction == self.label
 
 
+def _not_kept() -> dict[str, float | None]:
+    return {f"best_{count}": None for count in PASSES}
+
+
 @dataclass(frozen=True)
 class Record:
     """What one attack did to one image, and what the verdict said of the image it left."""
@@ -87,7 +91,7 @@ class Record:
     measured_8bit: Annotated[float | None, Stored("verdict: attacks.distance after rounding, from the clean image as it is")] = None
     slot: Annotated[int | None, Stored("row in the chunk's file; NULL: no image stored")] = None
     round: Annotated[int, Stored("chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to")] = 0
-    course: Annotated[dict[str, float | None], Stored("the best distance so far, as the attack says", columns=COURSE, later=True)] = field(default_factory=dict)
+    course: Annotated[dict[str, float | None], Stored("best distances so far", columns=COURSE, later=True)] = field(default_factory=_not_kept)
     # Of its chunk, and stored there.
     file: str | None = None  # the file of adversarial images, relative to the run folder
     seconds: float = 0.0  # wall time of the chunk divided by the images in it

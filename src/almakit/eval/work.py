@@ -283,8 +283,9 @@ def _records(
             distance=distances[row],
             forwards=forwards[row],
             backwards=backwards[row],
-            course={} if course is None else {f"best_{count}": value for count, value in zip(PASSES, course[row], strict=True)},
         )
+        if course is not None:
+            common["course"] = {f"best_{count}": value for count, value in zip(PASSES, course[row], strict=True)}
         if (verdict := judged.get(row)) is not None:
             common |= dict(
                 prediction=verdict.prediction,
