@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export ALMAKIT_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test lint clean docs dist
+.PHONY: setup demo test lint clean docs dist newcomer
 
 setup: $(VENV)/.setup-done
 
@@ -14,7 +14,13 @@ $(VENV)/.setup-done: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: setup
+# The demo needs little: torch, numpy, safetensors, and what the command line has for its looks.
+$(VENV)/.demo-done: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cli]'
+	touch $@
+
+demo: $(VENV)/.demo-done
 	$(BIN)/almakit demo
 
 lint: setup
@@ -24,10 +30,17 @@ lint: setup
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal -m "not network and not slow"
 
-# The site, into site/; a warning is an error.
-docs: setup
+# The five guides from an empty folder, in a fresh environment with the wheel alone.
+newcomer: setup
+	$(BIN)/pytest -n 0 -m slow tests/newcomer
+
+# The site, into site/; a warning is an error. KaTeX, which sets the mathematics, comes from npm and is part of the site.
+docs: setup build/npm/node_modules/katex
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+build/npm/node_modules/katex:
+	npm install --silent --no-save --no-package-lock --prefix build/npm katex@0.16.22
 
 # Wheel and sdist, into dist/.
 dist: setup

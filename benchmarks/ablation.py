@@ -29,16 +29,26 @@ HERE = Path(__file__).resolve().parent
 WHOLE = "the whole"
 ROWS = {
     WHOLE: SETTINGS,
-    "one walk": replace(SETTINGS, queries=10**6),
-    "walks half as long": replace(SETTINGS, queries=25),
-    "hard margin": replace(SETTINGS, warm=1e-3, cold=1e-3),
+    "one walk of all queries": replace(SETTINGS, queries=(100, 100)),
+    "walks half as long": replace(SETTINGS, queries=(25, 50)),
+    "hard margin": replace(SETTINGS, warm=(1e-3, 1e-3), cold=1e-3),
+    "warm to the end": replace(SETTINGS, cold=0.2),
+    "the other warmth": replace(SETTINGS, warm=(0.2, 0.6)),
     "no momentum": replace(SETTINGS, momentum=0.0),
     "strides of equal length": replace(SETTINGS, growth=1.0),
+    "half as many strides": replace(SETTINGS, strides=7),
     "no bisections": replace(SETTINGS, bisections=0),
     "half the radius": replace(SETTINGS, radius=SETTINGS.radius / 2),
-    "radius kept": replace(SETTINGS, halving=1e6),
+    "radius kept": replace(SETTINGS, halvings=0.0),
+    "no overshoot": replace(SETTINGS, overshoot=1.0),
     "one rival": replace(SETTINGS, rivals=1),
+    "half the gradients": replace(SETTINGS, gradients=200),
+    "memory of one": replace(SETTINGS, memory=1),
+    "memory of four": replace(SETTINGS, memory=4),
+    "no smoothing": replace(SETTINGS, smoothing=0.0),
 }
+# What only distances that are no norms have, and what only norms have.
+OTHERS, NORMS = ("half the gradients", "memory of one", "memory of four", "no smoothing"), ("one rival",)
 FIRST = {"mnist": 9000, "cifar10": 2000}
 
 

@@ -5,7 +5,7 @@
     python benchmarks/baselines.py --who ours --again                         our cells anew, the peers' as they were kept
     python benchmarks/baselines.py --from runs/reproduce-mnist                our cells out of a reproduction's run folders where it has them (stored.py)
     python benchmarks/baselines.py --linear                                   ratios to the exact optimum of linear models, ours and the peers'
-    python benchmarks/baselines.py --table --docs docs/parity.md              the kept results, both tables, into that page; nothing is run
+    python benchmarks/baselines.py --table --docs docs/figures/parity.md              the kept results, both tables, into that page; nothing is run
 
 For each network, attack and distance: success rate, median distance, forwards and backwards per attacked image of our default, of variants of it,
 of the peers, and of the paper (10 000 images there). A row is held when our default's success rate is at most half a point below the best peer's

@@ -1,7 +1,7 @@
 """Attacks of foolbox, torchattacks, adv-lib, ART and AutoAttack beside ours in one run, and ours driven by three of those libraries.
 
     python benchmarks/bridges.py                      100 MNIST images, 8 minutes of one core; the table, and the run folder runs/bridges
-    python benchmarks/bridges.py --docs docs/bridges.md    also writes the table into that page
+    python benchmarks/bridges.py --docs docs/figures/bridges.md    also writes the table into that page
 
 Four things are shown. The table comes from one `almakit run` and its report. The passes an attack is charged are what hooks on the model
 count, and what it finds behind our judge is nowhere worse than what the library returns by itself, both on the first 20 images. And ALMA

@@ -2,7 +2,7 @@
 
     python benchmarks/faults.py                       all of them, about 280, each followed by a resume
     python benchmarks/faults.py --only killed log     some of them
-    python benchmarks/faults.py --docs                write the kept table into docs/reliability.md
+    python benchmarks/faults.py --docs                write the kept table into docs/figures/reliability.md
 
 After each fault: every number that can be read is the undisturbed run's, no finished chunk is lost, the user is told in a sentence, and the same
 command ends with the undisturbed run's numbers bit for bit. After a killed merge its target is as it was, or all is in it, and the same command finishes
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"
-DOCS = ROOT / "docs" / "reliability.md"
+DOCS = ROOT / "docs" / "figures" / "reliability.md"
 TIMES = {
     "killed": 50, "sigterm": 20, "sigint": 10, "disk": 20, "read-only": 15, "flipped": 25, "log": 30, "clock": 10, "raises": 15, "shape": 15,
     "nan": 10, "memory": 10, "merge": 40, "ray-worker": 8, "ray-node": 6,
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(TIMES), help="these faults only; the others' kept results stay")
     parser.add_argument("--share", type=float, default=1.0, help="this share of the times, at least one each")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--docs", action="store_true", help="write the kept table into docs/reliability.md and do nothing else")
+    parser.add_argument("--docs", action="store_true", help="write the kept table into docs/figures/reliability.md and do nothing else")
     args = parser.parse_args()
     if args.docs:
         from common import replace_section

@@ -2,7 +2,7 @@
 
     python benchmarks/fuzz.py --times 20              twenty times the examples of `make test`
     python benchmarks/fuzz.py --only files hostile_folders    these of tests/fuzz/test_fuzz_*.py; the others' kept counts stay
-    python benchmarks/fuzz.py --docs                  write the kept table into docs/reliability.md
+    python benchmarks/fuzz.py --docs                  write the kept table into docs/figures/reliability.md
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these fuzzers only; the others' kept counts stay")
-    parser.add_argument("--docs", action="store_true", help="write the kept table into docs/reliability.md and do nothing else")
+    parser.add_argument("--docs", action="store_true", help="write the kept table into docs/figures/reliability.md and do nothing else")
     args = parser.parse_args()
     if args.docs:
         from common import replace_section
 
-        replace_section(ROOT / "docs" / "reliability.md", "fuzz", table(json.loads(RESULTS.read_text())))
+        replace_section(ROOT / "docs" / "figures" / "reliability.md", "fuzz", table(json.loads(RESULTS.read_text())))
         return
     kept = json.loads(RESULTS.read_text()) if args.only else {}
     if kept and kept["times"] != args.times:

@@ -3,7 +3,7 @@
     python benchmarks/parity.py --quick                      every pair once, with 20 images and 50 steps; nothing kept unless --out is given
     python benchmarks/parity.py                              what is missing in benchmarks/results/parity.json (about 1.5 hours of one core)
     python benchmarks/parity.py --cells mnist-100,lpips      only cells whose name contains one of these words
-    python benchmarks/parity.py --table                      the kept results as markdown; with --docs docs/parity.md also into that page
+    python benchmarks/parity.py --table                      the kept results as markdown; with --docs docs/figures/parity.md also into that page
 
 Cells are ``group|network|distance|first step|steps|images``; each is kept as soon as it is done. A cell is held when all images succeed
 and our median is within 2 % of adv-lib's (group mnist-100: of the figures measured with adv-lib on the same 500 images before). The ratio

@@ -1,4 +1,4 @@
-"""Writes docs/results.md from the stored runs in benchmarks/results/reproduce-*.json; every number comes from a run folder.
+"""Writes docs/figures/results.md from the stored runs in benchmarks/results/reproduce-*.json; every number comes from a run folder.
 
     almakit reproduce mnist --limit 500 --budget small --out runs/reproduce-mnist
     almakit reproduce mnist --limit 500 --budget large --attacks alma,alma-plus --out runs/reproduce-mnist
@@ -25,7 +25,7 @@ from almakit.paper.grid import DATASETS, Cell, Network, choose, networks
 from almakit.report.formats import figure
 
 HERE = Path(__file__).resolve().parent
-KEPT, PAGE = HERE / "results", HERE.parent / "docs" / "results.md"
+KEPT, PAGE = HERE / "results", HERE.parent / "docs" / "figures" / "results.md"
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet photos"}
 TOLERANCE = 0.03
 REMARKS = {
@@ -109,7 +109,7 @@ def judged(entries: list[Entry]) -> str:
 def page() -> str:
     """The page's text."""
     parts = [
-        "# Results",
+        "# Results: the paper's tables",
         "",
         "<!-- Written by benchmarks/results_page.py from benchmarks/results/reproduce-*.json; do not edit. -->",
         "",

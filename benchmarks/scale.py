@@ -2,9 +2,9 @@
 
     python benchmarks/scale.py                        store, driver, passes (a minute)
     python benchmarks/scale.py --speedup              1000 MNIST images with one Ray worker and with two (two minutes; nothing else may run)
-    python benchmarks/scale.py --docs                 write the kept figures into docs/scale.md
+    python benchmarks/scale.py --docs                 write the kept figures into docs/figures/scale.md
 
-Figures go to benchmarks/results/scale.json; the model in docs/scale.md is computed from them.
+Figures go to benchmarks/results/scale.json; the model in docs/figures/scale.md is computed from them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 os.environ.setdefault("ALMAKIT_DATA", str(ROOT.parent / "shared" / "data"))
 RESULTS = Path(__file__).parent / "results" / "scale.json"
-DOCS = ROOT / "docs" / "scale.md"
+DOCS = ROOT / "docs" / "figures" / "scale.md"
 IMAGES, ATTACKS, STEPS = 50_000, 10, 1000  # ImageNet's validation set, ten attacks of a thousand steps
 GPU_RATES = (500, 2000)  # assumed, not measured: forward and backward passes of a ResNet-50 per second on an older and on a newer GPU
 
@@ -152,7 +152,7 @@ def speedup(images: int = 1000, steps: int = 100) -> dict[str, Any]:
 
 
 def section(results: dict[str, Any]) -> str:
-    """The figures and the model for docs/scale.md."""
+    """The figures and the model for docs/figures/scale.md."""
     from common import markdown
 
     lines, store, driver, passes = [], results["store"], results["driver"], results["passes"]
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--speedup", action="store_true", help="measure two workers against one, and nothing else")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--docs", action="store_true", help="write the kept figures into docs/scale.md and do nothing else")
+    parser.add_argument("--docs", action="store_true", help="write the kept figures into docs/figures/scale.md and do nothing else")
     args = parser.parse_args()
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if args.docs:

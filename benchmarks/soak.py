@@ -1,7 +1,7 @@
 """Mixed runs for as long as you like on two cores: does memory stay flat, do file handles stay few, are the databases whole?
 
-    python benchmarks/soak.py --minutes 40            as in the table of docs/reliability.md
-    python benchmarks/soak.py --docs                  write the kept figures into docs/reliability.md
+    python benchmarks/soak.py --minutes 40            as in the table of docs/figures/reliability.md
+    python benchmarks/soak.py --docs                  write the kept figures into docs/figures/reliability.md
 
 One process does run after run: attacks, distances, targets, precisions, batch sizes, resumes, shards, reports and verdicts at random, while a second
 one (a child) does the same. Memory is what the kernel says the process holds; its slope is fitted over the last three quarters, when caches are warm.
@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 RESULTS = Path(__file__).parent / "results" / "soak.json"
-DOCS = ROOT / "docs" / "reliability.md"
+DOCS = ROOT / "docs" / "figures" / "reliability.md"
 
 
 def resident() -> int:
@@ -141,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=40.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--docs", action="store_true", help="write the kept figures into docs/reliability.md and do nothing else")
+    parser.add_argument("--docs", action="store_true", help="write the kept figures into docs/figures/reliability.md and do nothing else")
     args = parser.parse_args()
     if args.docs:
         from common import replace_section

@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/speed.py --list
     PYTHONPATH=src python benchmarks/speed.py --rows alma-l2,alma-l1 --threads 1,2
-    PYTHONPATH=src python benchmarks/speed.py --table --docs docs/speed.md
+    PYTHONPATH=src python benchmarks/speed.py --table --docs docs/figures/speed.md
 
 Each row takes a minute or two, needs a machine that does little else, and is kept in the JSON file when it is done. Rows against adv-lib and foolbox
 need them installed beside almakit; rows with lite0 need two packages that the error names.

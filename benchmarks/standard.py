@@ -2,7 +2,7 @@
 
     python benchmarks/standard.py                                 the paper's TRADES network, 50 MNIST images, linf, 3 minutes of one core
     python benchmarks/standard.py --images 1000 --full            all of AutoAttack's standard version instead of APGD-T alone (hours)
-    python benchmarks/standard.py --docs docs/standard.md         also writes the table into that page
+    python benchmarks/standard.py --docs docs/figures/standard.md         also writes the table into that page
 
 The ensemble is run once and read at every radius; AutoAttack is run once for each. Both behind our own judge, so that passes are counted alike.
 Needs pyautoattack (in the extra ``bridges``) and ALMAKIT_DATA as for the tests.

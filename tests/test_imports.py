@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from almakit import registry
+
 ROOT = Path(__file__).resolve().parents[1] / "src" / "almakit"
 FILES = sorted(ROOT.rglob("*.py"))
 # What everyone may use: the errors, what was meant, the names, the version, output that lasts. They know nothing themselves.
@@ -35,30 +37,48 @@ def imports_of(path: Path) -> tuple[set[str], set[str]]:
         id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for statement in node.body for inner in ast.walk(statement)
     }
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) not in skipped:
+            here, others = names_in(node, path)
+            own |= here
+            foreign |= others
+    return own, foreign
+
+
+def names_in(node: ast.Import | ast.ImportFrom, path: Path) -> tuple[set[str], set[str]]:
+    """What one import statement of the file ``path`` imports, as ``imports_of`` gives it."""
+    own, foreign = set(), set()
     package = module_of(path).split(".") if path.name == "__init__.py" else module_of(path).split(".")[:-1]
     package = [part for part in package if part]
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [f"{node.module}.{alias.name}" if str(node.module).startswith("almakit") else str(node.module) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1]
-            names = [".".join(["almakit", *base, *filter(None, [node.module]), alias.name]) for alias in node.names]
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif not node.level:
+        names = [f"{node.module}.{alias.name}" if str(node.module).startswith("almakit") else str(node.module) for alias in node.names]
+    else:
+        base = package[: len(package) - node.level + 1]
+        names = [".".join(["almakit", *base, *filter(None, [node.module]), alias.name]) for alias in node.names]
+    for name in names:
+        top, _, rest = name.partition(".")
+        if top == "almakit":
+            # "core.Attack" is something in the module core.
+            while rest and rest not in MODULES:
+                rest = rest.rpartition(".")[0]
+            own.add(rest)
         else:
-            continue
-        for name in names:
-            top, _, rest = name.partition(".")
-            if top == "almakit":
-                # "core.Attack" is something in the module core.
-                while rest and rest not in MODULES:
-                    rest = rest.rpartition(".")[0]
-                own.add(rest)
-            else:
-                foreign.add(top)
+            foreign.add(top)
     return own, foreign
+
+
+def lazy_imports(path: Path) -> list[tuple[str, set[str]]]:
+    """(function, modules of almakit) of every import statement inside a function, and the libraries of the others as "*library"."""
+    found = []
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for node in ast.walk(function):
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    own, foreign = names_in(node, path)
+                    found.append((function.name, own | {f"*{name}" for name in foreign}))
+    return found
 
 
 def inside(name: str, room: str) -> bool:
@@ -104,7 +124,7 @@ def test_the_core_knows_distances_base_alone() -> None:
 
 
 # attack -> what it is made of beside the core
-PARTS = {"attacks.soft_walk": ("attacks.free_steps",)}
+PARTS: dict[str, tuple[str, ...]] = {}
 
 
 def test_attacks_know_the_core_and_no_other_attack() -> None:
@@ -126,7 +146,7 @@ def test_bridges_know_attacks_and_the_core() -> None:
 
 def test_models_and_data_keep_to_themselves() -> None:
     # Weights are files that the data room's hub finds, its readers convert, and its loader of a user's own file runs.
-    files = {"models.load": {"data.hub", "data.user_file"}, "models.foreign": {"data.hub"}, "models.weights": {"data.convert"},
+    files = {"models.opening": {"data.hub", "data.user_file"}, "models.foreign": {"data.hub"}, "models.weights": {"data.convert"},
              "models.labels": {"data.folder"}}  # ImageNet's order of WordNet ids
     assert not beyond("models", set(), files)
     assert not beyond("data", set())
@@ -170,3 +190,76 @@ def test_every_module_of_the_report_loads_without_torch() -> None:
 def test_attacking_needs_no_torchvision_and_no_report() -> None:
     loaded = loaded_by("import almakit; almakit.ALMA, almakit.Box, almakit.attacks.get('alma')")
     assert "torch" in loaded and not {"torchvision", "almakit.report", "almakit.eval", "matplotlib"} & loaded
+
+
+# Imports inside functions, each with its reason; whoever adds one says why, and there are at most 25.
+TORCH = "torch takes a second or more, and --help, ls and completion do without it"
+REPORT = "a run knows how it is reported, the report how a run is read: one of the two must wait"
+LAZY = {
+    ("", "open"): (1, TORCH),
+    ("certify.graph", "prefix"): (1, "graph and backward know each other"),
+    ("cli.certify", "main"): (1, TORCH),
+    ("cli.compare", "_canonical"): (1, TORCH),
+    ("cli.demo", "main"): (1, TORCH),
+    ("cli.doctor", "main"): (2, TORCH),
+    ("cli.ls", "_attack"): (1, TORCH),
+    ("cli.reproduce", "main"): (1, TORCH),
+    ("cli.run", "main"): (1, TORCH),
+    ("cli.train", "main"): (1, TORCH),
+    ("cli.verify", "_run"): (1, TORCH),
+    ("cli.verify", "_images"): (1, TORCH),
+    ("core.result", "plot"): (1, "matplotlib is optional, and figures are classes of it"),
+    ("core.result", "show"): (1, "matplotlib is optional, and figures are classes of it"),
+    ("core.result", "save"): (1, "what is saved is a result, and a result saves itself"),
+    ("core.result", "load"): (1, "what is saved is a result, and a result saves itself"),
+    ("data.load", "_whole"): (1, TORCH),
+    ("eval.folder", "summary"): (1, REPORT),
+    ("eval.folder", "table"): (1, REPORT),
+    ("eval.folder", "robust_accuracy"): (1, REPORT),
+    ("eval.folder", "report"): (1, REPORT),
+    ("eval.folder", "result"): (1, TORCH),
+    ("models.load", "load"): (1, TORCH),
+}
+# Libraries that need not be there, or that cost more than the function that wants them; what installs them is an extra of pyproject.toml.
+OPTIONAL = {"IPython", "PIL", "datasets", "highspy", "jinja2", "matplotlib", "onnx", "pandas", "pyarrow", "ray", "rich", "shtab"}
+COSTLY = {
+    ("bridges.library", "torch"): "an error's sentence names its version",
+    ("data.convert", "torch"): TORCH,
+    ("eval.environment", "torch"): TORCH,
+    ("eval.folder", "torch"): TORCH,
+    ("eval.memory", "resource"): "Windows has none",
+    ("models.foreign", "pickle"): "the one place that names its error",
+}
+
+
+def test_imports_inside_functions_have_reasons() -> None:
+    found: dict[tuple[str, str], int] = {}
+    for path in FILES:
+        for function, names in lazy_imports(path):
+            if not all(name.startswith("*") for name in names):
+                found[module_of(path), function] = found.get((module_of(path), function), 0) + 1
+    without = {place: count for place, count in found.items() if count > LAZY.get(place, (0, ""))[0]}
+    assert not without, "move these imports to the top of their files, or say in LAZY why not"
+    assert sum(found.values()) <= 25
+
+
+def test_other_libraries_inside_functions_are_optional_or_costly() -> None:
+    seen = {(module_of(path), name[1:]) for path in FILES for _, names in lazy_imports(path) for name in names if name.startswith("*")}
+    assert {place for place in seen if place[1] not in OPTIONAL} == set(COSTLY)
+    assert {name for _, name in seen} >= OPTIONAL, "a library that nobody wants any more stands in the list"
+
+
+def test_names_of_the_registry_lead_into_their_rooms() -> None:
+    """A name fetched by text is an import too: each leads into the room its registry is named for, or one declared here."""
+    rooms = {"attacks": {"attacks", "compose"}, "distances": {"distances"}, "penalties": {"core"}, "bridges": {"bridges", "standard", "compose"},
+             "trackers": {"trackers"}}
+    for kind, entries in registry.BUILT_IN.items():
+        for name, place in entries.items():
+            module = place.partition(":")[0].removeprefix("almakit.")
+            assert module in MODULES, f"{name} leads to {place}, which is no file"
+            assert any(inside(module, room) for room in rooms[kind]), f"the {kind} {name} leads into {module}"
+
+
+def test_every_verb_loads_without_torch() -> None:
+    verbs = ", ".join(f"almakit.{name}" for name in sorted(MODULES) if inside(name, "cli"))
+    assert not {"torch", "matplotlib", "pandas", "PIL", "rich"} & loaded_by(f"import {verbs}")

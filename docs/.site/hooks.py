@@ -1,27 +1,33 @@
-"""What the site takes from the project itself: its navigation from the pages that exist, and the API reference from the registry."""
+"""What the site takes from the project itself: its navigation from the pages that exist, the API reference from the registry, and KaTeX from npm."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
 from almakit import registry
 
 # In this order; a page that is not there yet is left out, one that is in no list comes last.
 SECTIONS: dict[str, list[str]] = {
-    "Begin": ["index.md", "quickstart.md", "choose.md", "gallery.md"],
-    "Extend": ["add-distance.md", "add-attack.md", "add-model.md", "add-data.md"],
-    "Evaluate": ["engine.md", "report.md", "brackets.md", "standard.md", "scale.md", "reliability.md", "security.md", "speed.md"],
-    "Other libraries": ["bridges.md", "trackers.md"],
+    "Begin": ["index.md", "quickstart.md", "gallery.md"],
+    "Guides": ["guide-defence.md", "guide-compare.md", "guide-own.md", "guide-large.md", "report.md"],
     "Notebooks": ["notebooks/first-evaluation.ipynb", "notebooks/own-distance.ipynb", "notebooks/compare-libraries.ipynb"],
-    "Results": ["parity.md", "results.md", "alma-plus.md"],
-    "Reference": ["cli.md", "api.md"],
+    "Reference": ["choose.md", "add-distance.md", "add-attack.md", "add-model.md", "add-data.md", "engine.md", "standard.md", "scale.md", "bridges.md", "trackers.md",
+                  "security.md", "reproduce.md", "cli.md", "api.md"],
+    "Background": ["alma-plus.md", "brackets.md", "parity.md", "results.md", "reliability.md", "speed.md", "libraries.md"],
+    "Figures": [],
 }
+# KaTeX as npm gives it: ``make docs`` puts it there.
+KATEX = Path(__file__).resolve().parents[2] / "build" / "npm" / "node_modules" / "katex" / "dist"
 
 
 def on_config(config: Any) -> Any:
     """Builds the navigation."""
     folder = Path(config["docs_dir"])
+    SECTIONS["Figures"] = sorted(f"figures/{path.name}" for path in (folder / "figures").glob("*.md"))
     listed = {page for pages in SECTIONS.values() for page in pages}
     nav: list[dict[str, list[str]]] = [
         {title: [page for page in pages if (folder / page).is_file()]} for title, pages in SECTIONS.items()
@@ -29,6 +35,19 @@ def on_config(config: Any) -> Any:
     more = sorted(path.name for path in folder.glob("*.md") if path.name not in listed)
     config["nav"] = [section for section in [*nav, {"More": more}] if next(iter(section.values()))]
     return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds KaTeX, the script that calls it and a few rules of style: nothing is fetched when a page is read."""
+    if not (KATEX / "katex.min.js").is_file():
+        raise PluginError(f"KaTeX is not in {KATEX.parents[3]}; make docs fetches it, or npm install --prefix build/npm katex.")
+    here = Path(__file__).resolve().parent
+    places = {"katex/katex.min.css": KATEX / "katex.min.css", "katex/katex.min.js": KATEX / "katex.min.js", "katex/auto-render.min.js": KATEX / "contrib" / "auto-render.min.js"}
+    places |= {f"katex/fonts/{font.name}": font for font in sorted((KATEX / "fonts").glob("*.woff2"))}
+    places |= {"mathematics.js": here / "mathematics.js", "site.css": here / "site.css"}
+    for uri, path in places.items():
+        files.append(File.generated(config, uri, abs_src_path=str(path)))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

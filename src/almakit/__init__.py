@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .hints import meant
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -150,8 +151,6 @@ def __getattr__(name: str) -> Any:
         return import_module(f"almakit.{name}")
     if name.startswith("_"):  # what Python and its tools ask every module for
         raise AttributeError(f"module 'almakit' has no attribute {name!r}")
-    from .hints import meant
-
     hint = meant(name, [], [*_HOME, *_ROOMS, "open"])
     raise AttributeError(f"there is no almakit.{name}; {hint if hint.startswith('did') else 'dir(almakit) lists what there is.'}")
 

@@ -1,4 +1,4 @@
-"""The soft walk: its budget, flat networks, targets, several walks, its laws, and the free steps of other distances."""
+"""The soft walk: its budget, flat networks, targets, several walks, its laws, and distances that are no norms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from almakit import attacks, models
-from almakit.attacks import free_steps
 from almakit.attacks.soft_walk import SoftWalk
 from almakit.data import load
 from almakit.distances.base import Bound, Distance
@@ -57,10 +56,9 @@ class OneByOne(nn.Module):
         return torch.cat([self.network(part) for part in x.split(1)])
 
 
-@pytest.mark.parametrize(("distance", "steps"), [("l1", 70), ("l2", 70), ("l2", 200), ("l1", 560), ("ssim", 70)])
-def test_several_searches_and_the_way_from_outside_keep_the_laws(distance: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("distance", "steps"), [("l1", 70), ("l2", 70), ("l2", 200), ("l1", 560), ("ssim", 70), ("ssim", 260)])
+def test_several_walks_keep_the_laws(distance: str, steps: int) -> None:
     """Alone as in company, towards a target, and within a smaller budget than its steps."""
-    monkeypatch.setattr(free_steps, "SLOT", 10)  # every kind of search with free steps in few passes
     model = OneByOne(models.load("mnist/smallcnn-tiny-ibp"))
     x, labels = load("mnist-demo", limit=4).tensors()
     attack = attacks.get(f"soft-walk(distance={distance}, steps={steps})")
@@ -131,16 +129,16 @@ def test_twenty_passes_reach_across_a_flat_spot(distance: str) -> None:
     assert bool((attacks.get(f"soft-walk(distance={distance}, steps=20)")(model, x, labels).distances < float("inf")).all())
 
 
-def test_several_searches_with_free_steps_find_what_one_does_not() -> None:
-    """From 180 passes on: on every image at least as near as the first search alone, and nearer on half of them."""
+def test_several_walks_find_what_one_does_not_in_any_distance() -> None:
+    """On every image at least as near as the first walk alone, and nearer on half of them."""
     model = models.load("mnist/smallcnn-tiny-ddn")
     x, labels = load("mnist-demo", limit=8).tensors()
-    one, several = (attacks.get(f"soft-walk(distance=ssim, steps={steps})")(model, x, labels).distances for steps in (90, 540))
+    one, several = (attacks.get(f"soft-walk(distance=ssim, steps={steps})")(model, x, labels).distances for steps in (100, 500))
     assert bool((several <= one).all()) and int((several < 0.99 * one).sum()) >= 4
 
 
-def test_free_steps_end_at_the_closed_form_on_a_linear_model() -> None:
-    """A weighted l2 distance of the user's own: the optimum is known, and the overshoot shrinks while points succeed."""
+def test_a_distance_of_the_users_own_ends_at_the_closed_form_on_a_linear_model() -> None:
+    """A weighted l2 distance: the optimum is known."""
     random = torch.Generator().manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).double()
     with torch.no_grad():
@@ -155,7 +153,7 @@ def test_free_steps_end_at_the_closed_form_on_a_linear_model() -> None:
     assert bool((result.distances >= exact).all()) and bool((result.distances < 1.001 * exact).all())
 
 
-def test_a_long_run_of_free_steps_does_not_overflow() -> None:
+def test_a_long_run_in_a_distance_that_is_no_norm_does_not_overflow() -> None:
     x = torch.full((1, 1, 2, 2), 0.5)
     result = SoftWalk(distance=_Cubed(), steps=4200)(Plateau(), torch.zeros_like(x), torch.zeros(1, dtype=torch.long), check=False)
     assert int(result.forwards.max()) <= 4200

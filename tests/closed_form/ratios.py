@@ -1,6 +1,6 @@
 """What each attack is held to on problems with an exact optimum: its ratios on linear models, measured and rounded up.
 
-``PYTHONPATH=tests python -m closed_form.ratios`` prints them, with what is held on tiny ReLU networks, as the table of docs/parity.md.
+``PYTHONPATH=tests python -m closed_form.ratios`` prints them, with what is held on tiny ReLU networks, as the table of docs/figures/parity.md.
 """
 
 from __future__ import annotations

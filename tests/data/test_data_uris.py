@@ -243,5 +243,5 @@ def test_mistakes_are_answered_with_sentences(tmp_path: Path) -> None:
 
 
 def test_names() -> None:
-    assert data.names() == ["mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet"]
+    assert data.names() == ["mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet", "scenes"]
     assert "npz:<file>" in data.forms()

@@ -62,7 +62,7 @@ def forge(folder: Path, change: Callable[[sqlite3.Connection], None]) -> None:
         for *own, _ in store.rows(f"SELECT {CHUNK_COLUMNS}, rows_sha256 FROM chunks"):
             kind, attack, chunk, turn = own[:4]
             if kind == CLEAN:
-                found = store.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images WHERE chunk = ?", (chunk,))
+                found = rows.images_by_chunk(store.rows(f"{store.images_query()} WHERE chunk = ?", (chunk,))).get((-1, chunk, 0), [])
             else:
                 assert kind == ATTACK
                 found = store.rows(f"{store.records_query()} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn))

@@ -41,7 +41,7 @@ def test_every_setting_that_decides_numbers_changes_the_hash():
     other = {
         "model": "m", "data": "d", "attacks": ("ddn",), "limit": 1, "offset": 1, "split": "train", "size": 9, "channels": 3, "seed": 1, "bits": 4,
         "targets": "next", "budget": 5, "dtype": "float64", "batch_size": 3, "device": "cuda", "traces": 2, "trust": True, "allow": ("x",),
-            "layout": "channels_last", "accelerate": "compile", "epsilon": ("l2=0.5",),
+            "layout": "channels_last", "accelerate": "compile", "epsilon": ("l2=0.5",), "goal": "pixels(share=0.9)",
     }
     for field in fields(RunSpec):
         if field.name in ("mean", "std"):

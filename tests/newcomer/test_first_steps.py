@@ -114,13 +114,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_readmes_five_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The very lines of the README, then the report."""
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    section = readme.split("## Your own model and images, in five lines")[1]
-    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+def test_the_quick_starts_five_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The very lines of the quick start, with a model that is trained, then the report."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "quickstart.md").read_text()
+    code = "import almakit\n" + re.search(r"```python\n(.*?)```", page.split("The same in Python:")[1], re.DOTALL)[1]
     assert len([line for line in code.splitlines() if line.strip()]) <= 5
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code, "quickstart.md", "exec"), {})
     assert "clean accuracy 100.0" in capsys.readouterr().out
     assert main(["report", "runs/mine", "--no-figures"]) == 0 and (home / "runs" / "mine" / "report" / "index.html").stat().st_size > 50_000
 

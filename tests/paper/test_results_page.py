@@ -1,4 +1,4 @@
-"""docs/results.md: written from kept runs, which can be checked against their folders, and equal to what the kept files give."""
+"""docs/figures/results.md: written from kept runs, which can be checked against their folders, and equal to what the kept files give."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def writer(tmp_path: Path) -> ModuleType:
 def test_the_page_in_the_docs_is_what_the_kept_runs_give(writer: ModuleType) -> None:
     writer.KEPT = ROOT / "benchmarks" / "results"
     kept = list(writer.KEPT.glob("reproduce-*.json"))
-    page = ROOT / "docs" / "results.md"
+    page = ROOT / "docs" / "figures" / "results.md"
     assert bool(kept) == page.is_file()
     if kept:
         assert page.read_text(encoding="utf-8") == writer.page()

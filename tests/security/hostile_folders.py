@@ -26,10 +26,10 @@ def summed(folder: Path) -> None:
         spec = RunSpec.from_toml(folder / "run.toml")
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec_sha256'", (spec.sha256,))
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (spec.to_toml(),))
-        images, results = store.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), rows.results_by_chunk(store.rows(store.records_query()))
+        images, results = rows.images_by_chunk(store.rows(store.images_query())), rows.results_by_chunk(store.rows(store.records_query()))
         for own in store.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks"):
             kind, attack, chunk, turn = own[:4]
-            mine = [row for row in images if row[5] == chunk]
+            mine = images.get((-1, chunk, 0), [])
             if kind == ATTACK:
                 mine = results.get((attack, chunk, turn), [])
             total = rowsums.chunk_sum(mine, own)

@@ -222,7 +222,7 @@ def test_a_database_cannot_point_outside_its_folder(tmp_path, name):
     with Store(tmp_path / "run" / "records.sqlite") as store:
         store.db.execute("UPDATE chunks SET file = ? WHERE kind = 'clean'", (name,))
         own = store.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks WHERE kind = ?", (CLEAN,))[0]
-        total = chunk_sum(store.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), own)
+        total = chunk_sum(rows.images_by_chunk(store.rows(store.images_query()))[-1, 0, 0], own)
         store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = 'clean'", (total,))
     run = Run(tmp_path / "run")
     for use in (run.originals, lambda: damaged_files(run), lambda: merge([tmp_path / "run"], tmp_path / "out"),

@@ -1,4 +1,4 @@
-"""The soft walk, the default attack: from outside along the decision boundary towards the image, again and again from other starts; any distance."""
+"""The soft walk, the default attack: along the decision boundary towards the image, again and again from other starts; any distance."""
 
 from __future__ import annotations
 
@@ -11,36 +11,43 @@ from torch import Tensor
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
 from ..core.projections import length, room, to_halfspace
+from ..core.quasi_newton import QuasiNewton
 from ..core.steps import per_image
 from ..core.trust_region import SOLVERS, subproblem
-from .free_steps import free_searches
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every number of the attack; all are free of the image's, the distance's and the logits' scale.
+    """Every number of the attack; all are free of the image's, the distance's and the logits' scale. Of two, the first is for norms, the other for
+    any other distance.
 
-    ``queries``: what one walk is worth: a longer one finds little more, another one does. ``strides``: in so many an image crosses the box, each ``growth``
-    times as long as the one before: short ones first, because the class that is met first is mostly kept. ``bisections`` between the point found and the
-    image. ``warm`` to ``cold``: temperature of the soft margin in standard deviations of the logits: all rivals first, the nearest last. ``momentum``: of
-    the gradient. ``radius``: of the trust region, in l2 distances of the walk's first point, halved every ``halving`` queries. ``overshoot``: how much of
-    the margin is asked for outside the goal; inside it, twice 1 minus that is given up. ``rivals``: looked at in the clean image, at most, one for
-    every ``per_rival`` queries. ``fewer``: the share by which l0 changes the number of values, first and last.
+    ``queries``: what one walk is worth: a longer one finds little more, another one does. ``strides``: in so many an image
+    crosses the box, each ``growth`` times as long as the one before: short ones first, because the class that is met first is
+    mostly kept. ``bisections`` between the point found and the image. ``warm`` to ``cold``: temperature of the soft margin in
+    standard deviations of the logits: all rivals first, the nearest last. ``momentum``: of the gradient. ``radius``: of the trust
+    region, in the largest l2 distance of the walk so far; it is halved ``halvings`` times in ``queries``. ``overshoot``: how much
+    of the margin is asked for outside the goal; inside it, twice 1 minus that is given up. ``rivals``: looked at in the clean
+    image, at most, one for every ``per_rival`` queries. ``fewer``: the share by which l0 changes the number of values, first and
+    last. ``gradients`` of a distance that is no norm in a walk, of which the last ``memory`` tell its curvature; ``smoothing``:
+    of their squares, the first guess of it.
     """
 
-    queries: int = 50
+    queries: tuple[int, int] = (50, 100)
     strides: int = 14
     growth: float = 1.3
     bisections: int = 5
-    warm: float = 0.6
+    warm: tuple[float, float] = (0.6, 0.2)
     cold: float = 0.02
     momentum: float = 0.8
     radius: float = 0.4
-    halving: float = 8.0
+    halvings: float = 6.25
     overshoot: float = 1.1
     rivals: int = 9
     per_rival: int = 20
     fewer: tuple[float, float] = (0.5, 0.05)
+    gradients: int = 400
+    memory: int = 8
+    smoothing: float = 0.95
 
 
 SETTINGS = Settings()
@@ -55,8 +62,8 @@ class SoftWalk(Attack):
     query then gives the hard margin m and the gradient of a soft one, whose running average is b; the next point solves min D(x, x + delta) with
     b.(delta - delta_now) <= -1.1 m (-0.9 m inside the goal) in the box and a trust region that shrinks. A budget of N is about N/50 walks,
     the first from the clean image. Before them the linearised boundaries to the likely rivals are measured at the clean image and the nearest is tried: on a
-    linear model that is the answer. l0 spends half of its budget on walks in l1 and thins the best point out with the rest. A distance that is no
-    norm is searched by free steps (attacks/free_steps.py).
+    linear model that is the answer. l0 spends half of its budget on walks in l1 and thins the best point out with the rest. In a distance that is no
+    norm every other walk, the first among them, begins inside: at the linearised boundary, later at the best point known.
     The walk is Brendel et al.'s (*Accurate, reliable and fast robustness evaluation*, NeurIPS 2019, eq. 1 to 3); docs/alma-plus.md says what is different.
     """
 
@@ -71,23 +78,25 @@ class SoftWalk(Attack):
         total = self.steps if problem.budget is None else min(self.steps, problem.budget)
         norm = problem.bound.distance.norm
         thinning = total // 2 if norm == 0 else 0
-        if norm not in SOLVERS:
-            free_searches(problem, total)
-            return
-        walks = max(1, round((total - thinning) / SETTINGS.queries))
+        walks = max(1, round((total - thinning) / SETTINGS.queries[norm not in SOLVERS]))
         first, spent = look(problem, total, norm, walks)
         queries = total - thinning - spent
         for number in range(walks):
             share = queries // walks if number < walks - 1 else queries - number * (queries // walks)
-            walk(problem, share, first if number == 0 else _somewhere(problem, problem.active), norm)
+            inside = norm not in SOLVERS and number % 2 == 0
+            point = first if number == 0 else problem.best_point if inside else _somewhere(problem, problem.active)
+            walk(problem, share, point, norm, inside)
         if thinning:
             thin_out(problem, thinning)
 
 
-def look(problem: Problem, total: int, norm: float, walks: int) -> tuple[Tensor, int]:
-    """The first stride from the clean images (B, ...) and the queries spent: the clean one and, in a ``norm`` whose linearised distances are exact, one at
-    the nearest linearised boundary. What its backwards exceed the forwards of the last queries by is spent as well."""
-    query, goal, x = problem.start(), problem.goal, problem.x
+def look(problem: Problem, total: int, norm: float | None, walks: int) -> tuple[Tensor, int]:
+    """Where the first walk begins (B, ...) and the queries spent: the clean one and, in a ``norm`` whose linearised distances are exact, one at the nearest
+    linearised boundary. What its backwards exceed the forwards of the last queries by is spent as well."""
+    query, goal, x, limits = problem.start(), problem.goal, problem.x, room(problem.box, problem.x)
+    warm = query.margin.new_full((len(x),), SETTINGS.warm[norm not in SOLVERS])
+    if norm not in SOLVERS:
+        return x + to_halfspace(-_slope(problem, query, warm), SETTINGS.overshoot * (query.margin + 2 * query.tolerance), *limits, 2), 1
     rivals = 0 if norm not in EXACT or total < 2 else max(1, min(SETTINGS.rivals, total // SETTINGS.per_rival, query.logits.shape[1] - 1))
     rivals = min(rivals, 1) if goal.targeted else rivals
     nearest, shortest = x, x.new_full((len(x),), float("inf"))
@@ -97,31 +106,38 @@ def look(problem: Problem, total: int, norm: float, walks: int) -> tuple[Tensor,
         rival = query.logits.gather(1, order[:, rank : rank + 1]).squeeze(1)
         margin = (rival - own if goal.targeted else own - rival) + goal.confidence
         need = margin.detach() + 3 * query.tolerance
-        step = to_halfspace(-problem.escape(query.gradient(margin, keep=True)), need, *room(problem.box, x), norm)
+        step = to_halfspace(-problem.escape(query.gradient(margin, keep=True)), need, *limits, norm)
         reach = length(step, norm)
         nearest = torch.where(per_image(reach < shortest, x), x + step, nearest)
         shortest = torch.minimum(shortest, reach)
-    slope = _slope(problem, query, query.margin.new_full((len(x),), SETTINGS.warm))
+    slope = _slope(problem, query, warm)
     if rivals:
         problem.query(nearest, grad=False)
     point = problem.box.project_continuous(x - _strides(total)[0] * problem.box.width * slope.sign(), x)
     return point, (2 + max(0, rivals + 1 - 2 - walks) if rivals else 1)
 
 
-def walk(problem: Problem, queries: int, point: Tensor, norm: float) -> None:
-    """Spends ``queries`` on one walk from ``point`` (B, ...): every image strides out, bisects and walks in its own time, one model call for all."""
-    s, x, box = SETTINGS, problem.x, problem.box
-    solver = subproblem(x, box, norm)
-    strides = x.new_tensor(_strides(queries)) * box.width
-    taken, left = torch.zeros_like(problem.forwards), torch.full_like(problem.forwards, min(s.bisections, queries // 8))
-    out, walking = torch.ones_like(problem.found), torch.zeros_like(problem.found)
+def walk(problem: Problem, queries: int, point: Tensor, norm: float | None, inside: bool) -> None:
+    """Spends ``queries`` on one walk from ``point`` (B, ...): every image strides out, bisects and walks in its own time, one model call for all. From
+    ``inside`` it walks at once, and images that half of the queries did not bring out stride."""
+    s, x, box, free = SETTINGS, problem.x, problem.box, norm not in SOLVERS
+    # Few queries leave the more for the distance: a walk follows its curvature about as far whatever its length.
+    each = round(s.gradients / max(queries, 4))
+    solver = subproblem(x, box, norm) if norm in SOLVERS else QuasiNewton(problem.bound, box, each, s.memory, s.smoothing)
+    striding = queries // 2 if inside else queries
+    strides, bisections = x.new_tensor(_strides(striding)) * box.width, min(s.bisections, striding // 8)
+    taken, left = torch.zeros_like(problem.forwards), torch.full_like(problem.forwards, 0 if inside else bisections)
+    out, walking = torch.full_like(problem.found, not inside), torch.zeros_like(problem.found)
     far, near_part, far_part = x, x.new_zeros(len(x)), x.new_ones(len(x))
-    begun, first_radius, boundary = x.new_zeros(len(x)), x.new_zeros(len(x)), torch.zeros_like(x)
+    begun, widest, boundary = x.new_zeros(len(x)), x.new_zeros(len(x)), torch.zeros_like(x)
     for index in range(queries):
-        query = problem.query(point, grad=index < queries - 1)
+        query = problem.query(point, grad=index < queries - 1, distance_grad=free and index < queries - 1)
         if index == queries - 1:
             break
-        bisecting, come = ~out & ~walking, out & query.success
+        if inside and index == queries - striding:
+            out = ~problem.found
+            walking, left = walking & ~out, torch.where(out, bisections, left)
+        bisecting, come = ~out & ~walking & (left > 0), out & query.success
         out = out & ~come
         far = torch.where(per_image(come, x), query.point, far)
         middle = (near_part + far_part) / 2
@@ -131,18 +147,18 @@ def walk(problem: Problem, queries: int, point: Tensor, norm: float) -> None:
         begins = ~out & ~walking & (left <= 0)
         walking = walking | begins
         delta = query.point - x
-        begun = torch.where(begins, float(index), begun)
-        first_radius = torch.where(begins, s.radius * length(delta, 2), first_radius)
+        begun, away = torch.where(begins, float(index), begun), length(delta, 2)
+        widest = torch.where(begins, away, torch.maximum(widest, away))
         # In double precision, since the last bit of a float32 power depends on the place in the batch.
         phase = torch.where(walking, (index - begun) / (queries - begun), 0.0).double()
-        radius = first_radius * torch.exp2((begun - index).double() / s.halving).to(x.dtype)
-        slope = _slope(problem, query, (s.warm * torch.exp(phase * math.log(s.cold / s.warm))).to(x.dtype))
+        radius = s.radius * widest * torch.exp2((begun - index).double() * (s.halvings / s.queries[free])).to(x.dtype)
+        slope = _slope(problem, query, (s.warm[free] * torch.exp(phase * math.log(s.cold / s.warm[free]))).to(x.dtype))
         boundary = torch.where(per_image(walking & ~begins, x), s.momentum * boundary + (1 - s.momentum) * slope, slope)
         margin = query.margin + 2 * query.tolerance
         c = torch.where(margin > 0, -s.overshoot * margin, -(2 - s.overshoot) * margin)
         moved = query.point
         if not problem.looks or bool(walking.any()):
-            moved = moved + solver.step(delta, boundary, c, radius, begins | ~walking)
+            moved = moved + solver.step(delta, boundary, c, radius, begins | ~walking, query.distance_gradient)
         if not problem.looks or not bool(walking.all()):
             stride = box.project_continuous(query.point - per_image(strides[taken % len(strides)], x) * slope.sign(), x)
             taken = taken + out.long()
@@ -166,7 +182,7 @@ def thin_out(problem: Problem, queries: int) -> None:
         if index == queries - 1:
             break
         phase = index / max(queries - 2, 1)
-        slope = _slope(problem, query, x.new_full((len(x),), s.warm / 3 * (s.cold / s.warm * 3) ** phase))
+        slope = _slope(problem, query, x.new_full((len(x),), s.warm[1] * (s.cold / s.warm[1]) ** phase))
         average = s.momentum * average + (1 - s.momentum) * slope / per_image(length(slope, 2).clamp_min(1e-30), x)
         share = s.fewer[0] * (s.fewer[1] / s.fewer[0]) ** phase
         wanted = torch.where(query.success | ~query.valid, (allowed * (1 - share)).floor(), (allowed * (1 + share)).ceil())
@@ -186,8 +202,8 @@ def _slope(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
 
 
 def _strides(queries: int) -> list[float]:
-    """The strides, in widths of the box, which they cross together; no more of them than leave a short walk half of its ``queries``."""
-    count = max(1, min(SETTINGS.strides, queries // 2))
+    """The strides, in widths of the box, which they cross together; no more of them than a third of a short walk's ``queries``."""
+    count = max(1, min(SETTINGS.strides, queries // 3))
     sizes = [SETTINGS.growth**number for number in range(count)]
     return [size / sum(sizes) for size in sizes]
 

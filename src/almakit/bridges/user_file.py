@@ -15,7 +15,7 @@ from torch import Tensor
 from ..data import user_file
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput
-from .foreign import Foreign
+from .foreign import OURS, Foreign
 from .gate import Gate
 
 
@@ -71,8 +71,6 @@ class FunctionAttack(UserAttack):
     @classmethod
     def of(cls, function: Callable[..., Any], **settings: Any) -> FunctionAttack:
         """The function as an attack; ``settings`` are its own further parameters and ``distance``, ``epsilon``, ``at_once``."""
-        from .foreign import OURS
-
         own = {key: settings.pop(key) for key in OURS if key in settings}
         name = f"python:{getattr(function, '__name__', type(function).__name__)}"
         return cls(name=name, settings=tuple(settings.items()), function=function, **own)

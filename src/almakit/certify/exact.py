@@ -255,7 +255,7 @@ class _Program:
         try:
             import highspy
         except ImportError as error:
-            raise Unavailable("exact distances need the solver HiGHS: pip install almakit[exact].") from error
+            raise Unavailable("exact distances need the solver HiGHS: pip install 'almakit[exact]'.") from error
         places = np.flatnonzero(goal)
         rows = [*self.rows, (places.astype(np.int32), goal[places], -math.inf, most)]
         program = highspy.HighsLp()

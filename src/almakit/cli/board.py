@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..report.board_page import write_board
 from .main import DONE
 from .report import add_epsilon, add_limits, limits
 
@@ -25,8 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..report.board_page import write_board
-
     board, written = write_board(args.folders, args.out, args.epsilon, limits(args))
     models = sum(len(table.subjects) for table in board.tables)
     size = sum(path.stat().st_size for path in written) / 1e6

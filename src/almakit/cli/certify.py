@@ -12,8 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from ..data.user_file import is_user_file
+from ..eval.folder import Run
+from ..eval.progress import Silent, for_terminal
 from .main import DONE, Usage
 
 METHODS = ("ibp", "crown", "alpha-crown", "exact")
@@ -51,13 +55,7 @@ def main(args: argparse.Namespace) -> int:
         raise Usage(f"{args.folder} is no run folder (it has no run.toml); make one with `almakit run`.")
     if args.seconds <= 0:
         raise Usage("--seconds is a time limit, more than 0.")
-    from dataclasses import replace
-
-    from ..data.user_file import is_user_file
-    from ..eval.certify import certify_run
-    from ..eval.folder import Run
-    from ..eval.progress import Silent, for_terminal
-    from ..eval.subject import open_model
+    from ..eval import certify, subject
 
     run = Run(args.folder)
     # A folder is data: what it says about trust, and code it names, count for nothing here.
@@ -67,13 +65,13 @@ def main(args: argparse.Namespace) -> int:
             f"the run's model is Python code ({spec.model}), and certify runs no code because a folder names it; if you know that file, name it "
             f"yourself: --model {spec.model}"
         )
-    subject = open_model(args.model or spec.model, spec)
-    if subject.weights_sha256 != run.meta.get("weights_sha256"):
+    opened = subject.open_model(args.model or spec.model, spec)
+    if opened.weights_sha256 != run.meta.get("weights_sha256"):
         raise Usage(
             f"the weights of {spec.model} are not those of the run, so a bound of theirs says nothing about its distances."
         )
-    run = certify_run(
-        run, subject, args.method, tuple(args.distance or ()), args.seconds, Silent() if args.quiet else for_terminal()
+    run = certify.certify_run(
+        run, opened, args.method, tuple(args.distance or ()), args.seconds, Silent() if args.quiet else for_terminal()
     )
     print(json.dumps(run.summary, indent=1) if args.json else run.table())
     return DONE

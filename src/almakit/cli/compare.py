@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from ..report.compare import compare, table
 from .main import DONE, WORSE, Usage
 
 
@@ -56,8 +57,6 @@ def share(text: str) -> float:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..report.compare import compare, table
-
     if args.show < 0:
         raise Usage("--show must not be negative.")
     pairs = [_pair(text) for text in args.pair]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..eval.progress import for_terminal
 from .run import exit_code
 
 ATTACKS = (
@@ -21,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.progress import for_terminal
     from ..eval.run import evaluate
 
     run = evaluate(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from ..errors import BadInput
+from ..eval.progress import duration
 from .main import DONE, REFUSED, Usage
 from .run import add_spec_arguments, spec_of
 
@@ -24,25 +25,23 @@ def main(args: argparse.Namespace) -> int:
         if not getattr(spec, name):
             raise Usage(f"give --{name}.")
 
-    from ..eval.attacktext import build_all, text_of
-    from ..eval.begin import at_a_time, looked_at
-    from ..eval.progress import duration
-    from ..eval.subject import open_data, open_model, side_of
+    from ..eval import attacktext, begin, subject
     from ..models.preflight import preflight
 
     try:
-        attacks = build_all(spec.attacks)
+        attacks = attacktext.build_all(spec.attacks)
     except BadInput as error:
         raise Usage(str(error)) from error
-    subject = open_model(spec.model, spec)
-    dataset = open_data(spec.data, spec, side_of(subject.model, spec.data)).numbered_as(getattr(subject.model, "class_names", None))
-    sample = looked_at(dataset, SEEN)
-    size = spec.batch_size if isinstance(spec.batch_size, int) else at_a_time(sample)
-    report = preflight(subject.model, sample.x.to(subject.device), sample.labels, allow=spec.allow, batch_size=size,
+    opened = subject.open_model(spec.model, spec)
+    side = subject.side_of(opened.model, spec.data)
+    dataset = subject.open_data(spec.data, spec, side).numbered_as(getattr(opened.model, "class_names", None))
+    sample = begin.looked_at(dataset, SEEN)
+    size = spec.batch_size if isinstance(spec.batch_size, int) else begin.at_a_time(sample)
+    report = preflight(opened.model, sample.x.to(opened.device), sample.labels, allow=spec.allow, batch_size=size,
                        class_names=dataset.class_names, alphabetical=dataset.alphabetical)  # fmt: skip
     accuracy = "unknown" if report.clean_accuracy is None else f"{100 * report.clean_accuracy:.1f} %"
     print(
-        f"{spec.model} on {spec.data}: {len(dataset)} images of shape {tuple(sample.x.shape[1:])}, {report.classes} classes, device {subject.device}"
+        f"{spec.model} on {spec.data}: {len(dataset)} images of shape {tuple(sample.x.shape[1:])}, {report.classes} classes, device {opened.device}"
     )
     print(f"clean accuracy on {report.images} images: {accuracy}")
     for finding in report.findings:
@@ -57,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
                 continue
             seconds, memory = report.estimate(len(dataset), steps)
             print(
-                f"{text_of(attack)}: about {duration(seconds)} for {len(dataset)} images at one pass per step, {memory / 2**20:.0f} MiB"
+                f"{attacktext.text_of(attack)}: about {duration(seconds)} for {len(dataset)} images at one pass per step, {memory / 2**20:.0f} MiB"
             )
     if report.ok:
         return DONE

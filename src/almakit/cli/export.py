@@ -13,6 +13,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..eval import export
+from ..eval.attackbench import OPTIMALITY, export_attackbench
+from ..eval.chunkfiles import inside, write_bytes
+from ..eval.folder import Run
+from ..report.model_card import model_card
 from .main import DONE
 
 FORMATS = ("csv", "parquet", "png", "model-card", "attackbench")
@@ -34,23 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval import export
-    from ..eval.chunkfiles import inside
-    from ..eval.folder import Run
-
     run = Run(args.folder)
     usual = {"png": "png", "attackbench": "attackbench", "model-card": "model-card.yaml"}.get(args.format, f"records.{args.format}")
     out = args.out or inside(args.folder, usual)
     if args.format == "model-card":
-        from ..eval.chunkfiles import write_bytes
-        from ..report.model_card import model_card
-
         write_bytes(out, model_card(run).encode())
         print(f"The model-index is in {out}; it belongs between the two lines of --- at the head of a README.md.")
         return DONE
     if args.format == "attackbench":
-        from ..eval.attackbench import OPTIMALITY, export_attackbench
-
         folders, unfit = export_attackbench(run, out)
         print(f"{len(folders)} attack{'s' * (len(folders) != 1)} in {out}, as AttackBench's analysis reads them. {OPTIMALITY}")
         for sentence in unfit:

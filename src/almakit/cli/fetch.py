@@ -10,6 +10,8 @@ import sys
 import time
 from typing import Any
 
+from ..data import hub
+from ..data.catalogue import COLLECTIONS
 from .main import DONE, Usage
 
 
@@ -19,11 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..data import hub
-
     if args.list:
-        from ..data.catalogue import COLLECTIONS
-
         for name, collection in COLLECTIONS.items():
             here = sum(hub.local(file.name) is not None for file in collection.files)
             print(f"{name}: {here} of {len(collection.files)} files at hand")

@@ -12,8 +12,9 @@ import textwrap
 from dataclasses import MISSING, fields
 from typing import Any
 
-from .. import registry
+from .. import data, models, registry
 from ..hints import meant
+from ..models import ZOO
 from ..report.tables import fitted_table
 from .main import DONE, Usage
 
@@ -119,24 +120,18 @@ def _distance(text: str) -> str:
 
 
 def _models() -> str:
-    from ..models import ZOO, forms
-
     rows = []
     for name, entry in ZOO.items():
         rows.append((name, entry.dataset, "-" if entry.accuracy is None else f"{entry.accuracy:g}", _weights(name), entry.about))
     table = fitted_table(("model", "data", "clean %", "weights", "about"), rows, (0, 1, 3, 4), WIDTH)
-    return f"{table}\n\n{_wrapped('other forms: ' + ', '.join(forms()))}"
+    return f"{table}\n\n{_wrapped('other forms: ' + ', '.join(models.forms()))}"
 
 
 def _weights(name: str) -> str:
-    from ..models import ZOO
-
     return "in the package" if ZOO[name].shipped else "fetched" if ZOO[name].at_hand else f"{name}@<file>"
 
 
 def _model(name: str) -> str:
-    from ..models import ZOO
-
     if name not in ZOO:
         raise Usage(f"there is no model called {name!r} in the zoo; {meant(name, ZOO)}")
     entry = ZOO[name]
@@ -149,10 +144,8 @@ def _model(name: str) -> str:
 
 
 def _data() -> str:
-    from ..data import forms, names
-
-    rows = [(name, ABOUT.get(name, "")) for name in names()]
-    return f"{fitted_table(('data', 'what it is'), rows, (0, 1), WIDTH)}\n\n{_wrapped('other forms: ' + ', '.join(forms()))}"
+    rows = [(name, ABOUT.get(name, "")) for name in data.names()]
+    return f"{fitted_table(('data', 'what it is'), rows, (0, 1), WIDTH)}\n\n{_wrapped('other forms: ' + ', '.join(data.forms()))}"
 
 
 def _one_data(name: str) -> str:

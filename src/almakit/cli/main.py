@@ -13,8 +13,10 @@ from importlib import import_module
 from typing import TextIO, cast
 
 from ..errors import AlmakitError, UnknownName
+from ..eval.failures import Refused
 from ..hints import meant
 from ..streams import Lasting, hold_standard_places
+from ..version import VERSION
 
 # A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line here.
 VERBS = {
@@ -117,9 +119,7 @@ def _dispatch(given: list[str], own_process: bool) -> int:
         print(overview(), end="")
         return DONE if given else USAGE
     if given[0] == "--version":
-        from .. import __version__
-
-        print(f"almakit {__version__}")
+        print(f"almakit {VERSION}")
         return DONE
     verb = given[0]
     if verb not in VERBS:
@@ -142,8 +142,6 @@ def _dispatch(given: list[str], own_process: bool) -> int:
 
 
 def _code(error: AlmakitError) -> int:
-    from ..eval.failures import Refused
-
     if isinstance(error, (Usage, UnknownName)):
         return USAGE
     return REFUSED if isinstance(error, Refused) else ERROR

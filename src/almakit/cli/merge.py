@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..eval.folder import finish
+from ..eval.merge import merge
 from .run import exit_code
 
 
@@ -20,9 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.folder import finish
-    from ..eval.merge import merge
-
     out, missing = merge(args.folders, args.out)
     run = finish(out)
     print(run.table())

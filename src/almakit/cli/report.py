@@ -13,6 +13,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..eval.chunkfiles import inside
+from ..report.payload import Limits
+from ..report.write import write_report
 from .main import DONE, Usage
 
 
@@ -57,17 +60,12 @@ def add_limits(parser: argparse.ArgumentParser, images: int = 60, megabytes: flo
 
 def limits(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     """The limits the flags say."""
-    from ..report.payload import Limits
-
     if args.images < 0 or not 0 <= args.megabytes < 1e6:
         raise Usage("--images and --megabytes must not be negative.")
     return Limits(args.images, args.megabytes)
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.chunkfiles import inside
-    from ..report.write import write_report
-
     out = args.out or (inside(args.folders[0], "report") if len(args.folders) == 1 else Path("report"))
     written = write_report(args.folders, out, limits(args), not args.no_figures, args.epsilon)
     print(

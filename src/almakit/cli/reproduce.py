@@ -16,14 +16,14 @@ import time
 from pathlib import Path
 
 from ..errors import BadInput
+from ..eval.progress import Silent, duration, for_terminal
 from ..eval.spec import parse_shard
+from ..paper.grid import BUDGETS, COSTLY, DATASETS
 from .main import DONE, FAILED_IMAGES, Usage
 from .malloc import add_malloc, tune
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from ..paper.grid import BUDGETS, COSTLY, DATASETS
-
     parser.add_argument("dataset", choices=DATASETS, help="which of the paper's data sets")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N images (default: as many as the paper: 10000, 1000, 1000)")
     parser.add_argument(
@@ -54,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.progress import Silent, duration, for_terminal
     from ..paper import reproduce
 
     out = args.out or Path("runs") / f"reproduce-{args.dataset}"

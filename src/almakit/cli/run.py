@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..eval.progress import Silent, for_terminal
+from ..eval.radii import for_distances
 from ..eval.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
 from ..hints import number
 from .certify import HELP as CERTIFY_HELP
@@ -133,19 +135,16 @@ def main(args: argparse.Namespace) -> int:
     out = args.out or _default_folder(spec, args.config)
     tune(args)
 
-    from ..eval.attacktext import build_all
-    from ..eval.progress import Silent, for_terminal
-    from ..eval.radii import for_distances
-    from ..eval.run import execute
+    from ..eval import attacktext, run as runs  # isort: skip
 
     try:
-        attacks = build_all(spec.attacks)
+        attacks = attacktext.build_all(spec.attacks)
         if not args.add:  # the radii of a run that grows may be for its own attacks
             for_distances(spec.epsilon, [repr(attack.measure) for attack in attacks])
     except BadInput as error:
         raise Usage(str(error)) from error
     show = Silent() if args.quiet else for_terminal()
-    run = execute(
+    run = runs.execute(
         spec, out, attacks=attacks, add=bool(args.add), shard=shard, preflight=not args.no_preflight, progress=show,
         engine=args.engine, address=args.address, workers=args.workers or "auto", track=args.track, certify=args.certify,
     )  # fmt: skip

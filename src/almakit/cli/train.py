@@ -16,12 +16,17 @@ import json
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..data.user_file import is_user_file
 from ..errors import BadInput
-from ..eval.progress import duration
+from ..eval.progress import Silent, duration, for_terminal
 from ..hints import number
+from ..models.zoo import ZOO
 from .main import DONE, Usage
+
+if TYPE_CHECKING:
+    from ..train.loop import Recipe
 
 KINDS = ("regular", "ddn", "pgd", "trades", "ibp", "crown-ibp")
 
@@ -48,21 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.progress import Silent, for_terminal
-    from ..train.loop import recipes, save, settled, train
-    from ..train.own import stem_of
+    from ..train import loop, own
 
     if args.list:
-        for name, known in recipes().items():
+        for name, known in loop.recipes().items():
             print(f"{name}: {known.kind}, {json.dumps({key: value for key, value in asdict(known).items() if key not in ('model', 'kind')})}")
         return DONE
     if not args.model:
         raise Usage("name a network to train, e.g. almakit train mnist/smallcnn-tiny-ddn, or give --list.")
     try:
-        recipe = settled(_recipe(args, recipes()))
+        recipe = loop.settled(_recipe(args, loop.recipes(), loop.Recipe))
     except BadInput as error:
         raise Usage(str(error)) from error
-    stem = stem_of(args.model)
+    stem = own.stem_of(args.model)
     weights, log = args.out / f"{stem}.safetensors", args.out / f"{stem}.json"
     if _finished(weights, log, asdict(recipe), args.limit, args.test_limit):
         print(f"Nothing is left to do: {weights} was made by this recipe.")
@@ -73,15 +76,17 @@ def main(args: argparse.Namespace) -> int:
         show.note(f"Going on from {checkpoint}.")
     shown = _Shown(show)
     try:
-        trained = train(recipe, limit=args.limit, test_limit=args.test_limit, trace=shown.epoch, checkpoint=checkpoint, batch_trace=shown.batch)
+        trained = loop.train(recipe, limit=args.limit, test_limit=args.test_limit, trace=shown.epoch, checkpoint=checkpoint, batch_trace=shown.batch)
     except BadInput as error:
         raise Usage(str(error)) from error
     finally:
         show.end()
     trained.log.update(limit=args.limit, test_limit=args.test_limit)
-    save(trained, args.out)
+    loop.save(trained, args.out)
     checkpoint.unlink(missing_ok=True)
     facts = [f"clean accuracy {trained.log['clean_accuracy']:.2f} % of {trained.log['test_images']} test images"]
+    if "mean_iou" in trained.log:
+        facts = [f"{facts[0].replace(' %', ' % of the pixels')}, mIoU {trained.log['mean_iou']:.2f} %"]
     if "epsilon" in trained.log:
         facts.append(f"at radius {trained.log['epsilon']:g}, first {trained.log['measured_images']}: PGD accuracy {trained.log['pgd_accuracy']:.1f} %")
     if "verified_accuracy" in trained.log:
@@ -112,17 +117,13 @@ class _Shown:
         self.show.note(f"epoch {line['epoch']}: loss {line['loss']:.4f}, {line['cpu_seconds']:.0f} s of CPU")
 
 
-def _recipe(args: argparse.Namespace, known: dict[str, Any]) -> Any:
-    from ..data.user_file import is_user_file
-    from ..models.zoo import ZOO
-    from ..train.loop import Recipe
-
+def _recipe(args: argparse.Namespace, known: dict[str, Recipe], new: type[Recipe]) -> Recipe:
     recipe = known.get(args.model)
     if recipe is None and args.kind is None and (args.model in ZOO or is_user_file(args.model)):
         # A name such as mnist/smallcnn-ddn promises what regular training does not give.
         raise Usage(f"there is no recipe for {args.model} (--list prints those there are): say how it is trained, --kind {', '.join(KINDS)}.")
     if recipe is None or (args.kind is not None and args.kind != recipe.kind):
-        recipe = Recipe(args.model, kind=args.kind or "regular", channels_last=True)
+        recipe = new(args.model, kind=args.kind or "regular", channels_last=True)
     changes = {
         name: value
         for name in ("epochs", "batch_size", "learning_rate", "weight_decay", "shift", "flip", "seed", "data")

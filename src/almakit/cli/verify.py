@@ -8,9 +8,14 @@ almakit verify some/folder --model mnist/smallcnn      any folder of images with
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
+from ..data import load
+from ..data.user_file import is_user_file
+from ..eval.folder import Run
 from ..eval.spec import RunSpec
+from ..report.tables import percent, text_table
 from .main import DONE, ERROR, FAILED_IMAGES, Usage
 
 
@@ -37,17 +42,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from dataclasses import replace
-
-    from ..data.user_file import is_user_file
-    from ..eval.differences import NOT_CHECKED
-    from ..eval.folder import Run
-    from ..eval.subject import open_model
-    from ..eval.verify import damaged_files, verify_run
-    from ..report.tables import percent, text_table
-
+    from ..eval import differences, subject, verify
     run = Run(args.folder)
-    if damaged := damaged_files(run):
+    if damaged := verify.damaged_files(run):
         for sentence in damaged:
             print(f"damaged: {sentence}.")
         print(
@@ -61,13 +58,13 @@ def _run(args: argparse.Namespace) -> int:
             f"the run's model is Python code ({spec.model}), and verify runs no code because a folder names it; if you know that file, name it "
             f"yourself: --model {spec.model}"
         )
-    subject = open_model(args.model or spec.model, spec)
-    other_weights = not args.model and subject.weights_sha256 != run.meta.get("weights_sha256")
+    opened = subject.open_model(args.model or spec.model, spec)
+    other_weights = not args.model and opened.weights_sha256 != run.meta.get("weights_sha256")
     if other_weights:
         print(
-            f"The weights of {spec.model} are not those of the run (sha256 {subject.weights_sha256}, then {run.meta.get('weights_sha256')})."
+            f"The weights of {spec.model} are not those of the run (sha256 {opened.weights_sha256}, then {run.meta.get('weights_sha256')})."
         )
-    found = verify_run(run, subject, args.batch_size)
+    found = verify.verify_run(run, opened, args.batch_size)
     header = (
         "attack",
         "records",
@@ -91,7 +88,7 @@ def _run(args: argparse.Namespace) -> int:
         )
         for v in found
     ]
-    print(f"{args.folder}: {sum(row.file is not None for row in run.chunks)} files whole; judged by {subject.name}.\n")
+    print(f"{args.folder}: {sum(row.file is not None for row in run.chunks)} files whole; judged by {opened.name}.\n")
     print(text_table(header, rows))
     print("", *found.sentences(), sep="\n")
     for v in found:
@@ -101,18 +98,16 @@ def _run(args: argparse.Namespace) -> int:
         print("Not every claim holds: see the columns confirmed, judged otherwise and wrong distance.")
     elif found.good and not other_weights:
         print("Every claimed success fools the model. Every number that can be computed again is the stored one.")
-    print(NOT_CHECKED)
+    print(differences.NOT_CHECKED)
     return DONE if found.good and not other_weights else FAILED_IMAGES
 
 
 def _images(args: argparse.Namespace) -> int:
-    from ..data import load
-    from ..eval.subject import open_model
-    from ..eval.verify import verify_images
+    from ..eval import subject, verify
 
     spec = RunSpec(model=args.model, device=args.device, trust=args.trust)
     dataset = load(f"folder:{args.folder}")
-    found = verify_images(dataset, open_model(args.model, spec), args.batch_size or 64)
+    found = verify.verify_images(dataset, subject.open_model(args.model, spec), args.batch_size or 64)
     goal = "classified as their target" if dataset.targets is not None else "not classified as their label"
     print(
         f"{args.folder}: {found.fooled} of {found.images} images ({100 * found.fooled / max(found.images, 1):.1f} %) are {goal} by {args.model}."

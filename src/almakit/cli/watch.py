@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..eval.failures import StoreError
+from ..report.watch import Pages, Server
 from .main import DONE, Usage
 from .report import add_limits, limits
 
@@ -26,9 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.failures import StoreError
-    from ..report.watch import Pages, Server
-
     if not 0.2 <= args.seconds <= 3600 or not 0 <= args.port < 65536:
         raise Usage("--seconds goes from 0.2 to 3600, --port from 0 to 65535.")
     for folder in args.folders:

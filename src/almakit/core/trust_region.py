@@ -26,7 +26,7 @@ class Subproblem(Protocol):
     """``step`` maps the perturbations ``delta`` (B, ...), the goal's linearisation ``b`` (B, ...) and ``c`` (B,), and the trust ``radius`` (B,), a length in
     l2, to the steps d (B, ...); ``fresh`` (B,) marks images whose walk begins, of which nothing is remembered."""
 
-    def step(self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor) -> Tensor: ...
+    def step(self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None) -> Tensor: ...
 
 
 def subproblem(x: Tensor, box: Box, norm: float) -> Subproblem:
@@ -41,7 +41,7 @@ class _Nearest:
     def __init__(self, low: Tensor, high: Tensor):
         self.low, self.high = low, high
 
-    def step(self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor) -> Tensor:
+    def step(self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None) -> Tensor:
         flat, b, r = delta.flatten(1), b.flatten(1), radius.unsqueeze(1)
         steepness = torch.linalg.vector_norm(b, dim=1, keepdim=True)
         steepness = torch.where(steepness > 0, steepness, torch.ones_like(steepness))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from torch.nn.functional import interpolate
 from ..errors import BadInput, Unavailable
 from . import hub
 from .dataset import Dataset
-from .user_file import call
+from .masks import from_maps
 
 DIGITS = tuple("0123456789")
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -35,11 +34,13 @@ def from_arrays(
     class_names: tuple[str, ...] | None = None,
     size: int | None = None,
 ) -> Dataset:
-    """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels (N,)."""
+    """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels (N,) or label maps (N, H, W)."""
     stored = channels_first(name, _tensor(name, "images", images))
     if stored.dtype != torch.uint8:
         stored = in_unit_range(name, stored)
-    wanted = integers(name, "labels", labels)
+    given = _tensor(name, "labels", labels)
+    maps = from_maps(name, len(stored), given, (stored.shape[2], stored.shape[3]), size) if given.ndim == 3 else None
+    wanted = integers(name, "labels", labels) if maps is None else torch.zeros(len(stored), dtype=torch.int64)
     if len(wanted) != len(stored):
         raise BadInput(f"{name} has {len(stored)} images and {len(wanted)} labels; each image needs one label.")
 
@@ -51,7 +52,7 @@ def from_arrays(
         return x.contiguous()
 
     aims = None if targets is None else integers(name, "targets", targets)
-    return Dataset(name, tuple(ids) if ids is not None else tuple(map(str, range(len(stored)))), wanted, read, aims, class_names)
+    return Dataset(name, tuple(ids) if ids is not None else tuple(map(str, range(len(stored)))), wanted, read, aims, class_names, maps=maps)
 
 
 def digits(name: str, split: str, size: int | None) -> Dataset:
@@ -89,7 +90,7 @@ def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
 
 
 def npz(path: str, size: int | None) -> Dataset:
-    """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``), and perhaps ``targets`` and ``ids``."""
+    """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``: a class for each image or for each pixel), and perhaps ``targets`` and ``ids``."""
     name = f"npz:{path}"
     try:
         with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
@@ -110,20 +111,6 @@ def npz(path: str, size: int | None) -> Dataset:
         raise BadInput(f"{path} holds {', '.join(held) or 'none of them'}; it must hold x (or images) and y (or labels).")
     ids = [str(value) for value in held["ids"]] if "ids" in held else None
     return from_arrays(name, images, labels, targets=held.get("targets"), ids=ids, size=size)
-
-
-def user_function(uri: str, size: int | None) -> Dataset:
-    """What ``file.py:function`` returns: images, labels and perhaps targets, or any data that ``given.dataset_of`` knows."""
-    from .given import dataset_of
-
-    made = call(uri)
-    if isinstance(made, Dataset):
-        return made
-    if not isinstance(made, (tuple, list)) and hasattr(made, "__len__") and hasattr(made, "__iter__") | hasattr(made, "__getitem__"):
-        return replace(dataset_of(made, size=size), name=uri)
-    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3):
-        raise BadInput(f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or a data set.")
-    return from_arrays(uri, made[0], made[1], targets=made[2] if len(made) == 3 else None, size=size)
 
 
 def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import numpy as np
+from safetensors.numpy import save
 
 from ..errors import Unavailable
 
@@ -134,8 +135,6 @@ def _without_prefix(tensors: dict[str, Any]) -> dict[str, Any]:
 
 
 def _safetensors(tensors: dict[str, np.ndarray[Any, Any]]) -> bytes:
-    from safetensors.numpy import save
-
     return save({key: np.ascontiguousarray(value) for key, value in tensors.items()})
 
 

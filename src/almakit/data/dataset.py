@@ -12,11 +12,18 @@ from torch import Tensor
 
 from ..errors import BadInput, require_text
 
+IGNORED = 255
+"""The class of pixels in a label map that count for nothing."""
 
-def image_sha256(image: Tensor) -> str:
-    """The sha256 of an image's values as float32 in memory order (C, H, W), little-endian: what was attacked, however it was stored."""
+
+def image_sha256(image: Tensor, classes: Tensor | None = None) -> str:
+    """The sha256 of an image's values as float32 in memory order (C, H, W), little-endian: what was attacked, however it was stored.
+
+    Where its pixels have ``classes`` (H, W), these follow as int32.
+    """
     values = image.detach().to(device="cpu", dtype=torch.float32).contiguous()
-    return hashlib.sha256(values.numpy().astype("<f4", copy=False).tobytes()).hexdigest()
+    content = values.numpy().astype("<f4", copy=False).tobytes()
+    return hashlib.sha256(content if classes is None else content + classes.cpu().contiguous().numpy().astype("<i4").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +39,22 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some samples together: ``x`` float32 (B, C, H, W) in [0, 1], ``labels`` int64 (B,), ``targets`` int64 (B,) or None."""
+    """Some samples together: ``x`` float32 (B, C, H, W) in [0, 1], ``labels`` int64 (B,), ``targets`` int64 (B,) or None.
+
+    ``maps`` int64 (B, H, W): the class of every pixel, where the data set has them; the labels then say nothing.
+    """
 
     ids: tuple[str, ...]
     x: Tensor
     labels: Tensor
     sha256: tuple[str, ...]
     targets: Tensor | None = None
+    maps: Tensor | None = None
+
+    @property
+    def truth(self) -> Tensor:
+        """What a model should answer: the maps (B, H, W) where there are any, else the labels (B,)."""
+        return self.labels if self.maps is None else self.maps
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -46,7 +62,10 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled images. ``read(indices)`` returns them as float32 (B, C, H, W) in [0, 1]; everything else is at hand without reading."""
+    """Labelled images. ``read(indices)`` returns them as float32 (B, C, H, W) in [0, 1]; everything else is at hand without reading.
+
+    For segmentation ``maps(indices)`` returns the class of every pixel, int64 (B, H, W), 255 where a pixel counts for nothing; ``labels`` are then all 0.
+    """
 
     name: str
     ids: tuple[str, ...]
@@ -55,6 +74,7 @@ class Dataset:
     targets: Tensor | None = None
     class_names: tuple[str, ...] | None = None
     alphabetical: bool = False  # the labels are places of names that nobody has put in order: what a model calls 3 may be another class
+    maps: Callable[[Sequence[int]], Tensor] | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.labels) or (self.targets is not None and len(self.targets) != len(self.ids)):
@@ -87,7 +107,11 @@ class Dataset:
             raise BadInput(f"{self.name} was read as {x.dtype} of shape {tuple(x.shape)}; it must be float32 of shape ({len(chosen)}, C, H, W).")
         rows = torch.tensor(chosen, dtype=torch.long)
         targets = None if self.targets is None else self.targets[rows]
-        return Chunk(tuple(self.ids[index] for index in chosen), x, self.labels[rows], tuple(image_sha256(image) for image in x), targets)
+        maps = None if self.maps is None else self.maps(chosen)
+        if maps is not None and (maps.shape != (len(x), *x.shape[2:]) or maps.dtype != torch.int64):
+            raise BadInput(f"the label maps of {self.name} have shape {tuple(maps.shape)}, its images {tuple(x.shape)}; each image needs a class per pixel.")
+        hashes = (image_sha256(image, None if maps is None else maps[row]) for row, image in enumerate(x))
+        return Chunk(tuple(self.ids[index] for index in chosen), x, self.labels[rows], tuple(hashes), targets, maps)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All samples in order, at most ``size`` at a time."""
@@ -97,8 +121,9 @@ class Dataset:
             yield self.chunk(range(first, min(first + size, len(self))))
 
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """All images float32 (N, C, H, W) in [0, 1] and their labels int64 (N,)."""
-        return self.read(range(len(self))), self.labels.clone()
+        """All images float32 (N, C, H, W) in [0, 1] and their labels int64 (N,), or label maps (N, H, W)."""
+        everything = range(len(self))
+        return self.read(everything), self.labels.clone() if self.maps is None else self.maps(everything)
 
     def numbered_as(self, known: Sequence[str] | None) -> Dataset:
         """Where labels are places in alphabetical order: those of the classes of the same names in ``known``, if it has them all; else itself."""
@@ -117,13 +142,14 @@ class Dataset:
         """The same data set restricted to these positions; the images keep their ids."""
         chosen = [range(len(self))[index] for index in indices]
         rows = torch.tensor(chosen, dtype=torch.long)
-        outer = self.read
+        outer, classes = self.read, self.maps
         return replace(
             self,
             ids=tuple(self.ids[index] for index in chosen),
             labels=self.labels[rows],
             targets=None if self.targets is None else self.targets[rows],
             read=lambda wanted: outer([chosen[index] for index in wanted]),
+            maps=None if classes is None else lambda wanted: classes([chosen[index] for index in wanted]),
         )
 
 

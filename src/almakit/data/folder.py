@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, Unavailable
-from . import hub
+from . import hub, masks
 from .dataset import Dataset
 from .images import Reader
 
@@ -39,15 +39,21 @@ class _Listing:
     alphabetical: bool = False
 
 
-def folder(name: str, path: str, size: int | None, channels: int | None = None) -> Dataset:
+def folder(name: str, path: str, size: int | None, channels: int | None = None, split: str = "test") -> Dataset:
     """Images of a folder: a csv in it (or given itself) says which, else every sub-folder is a class, counted in alphabetical order.
+    Sub-folders ``images`` and ``masks`` (or as VOC and ADE20K call them) are images with a class for every pixel; see ``masks.masked``.
 
     The csv has columns ``file`` and ``label``, perhaps ``target``; or ``ImageId``, ``TrueLabel``, ``TargetClass`` counted from 1 as in the
     NIPS 2017 competition. A file ``classes.txt`` (a class on each line, label 0 first) or ``classes.csv`` (columns ``class`` and ``label``) beside
     the images says which label a class has, whether sub-folders or the csv name it.
     From sub-folders the classes take turns, so that the first images are of all classes.
     """
+    path, _, option = path.partition("?")
     place = _existing(path)
+    if masks.sub_folders(place) is not None:
+        if option not in ("", "zero=ignored"):
+            raise BadInput(f"{name}: the one option of a folder with masks is ?zero=ignored, for label maps that number their classes from 1.")
+        return masks.masked(name, place, split, size, channels, SUFFIXES, bool(option))
     table = _table(place)
     home = table.parent if table else place
     listing = _from_csv(table) if table else _from_classes(place, _classes(place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from ..errors import BadInput
 from .arrays import channels_first, from_arrays, in_unit_range, integers
 from .dataset import Dataset
 from .folder import from_files, from_table
-from .images import pixels
+from .images import map_of, pixels
+from .load import load
+from .user_file import call
 
 Data = str | Dataset | Tensor | np.ndarray[Any, Any] | TorchDataset[Any] | Iterable[Any]
 """Labelled images in any of the forms ``dataset_of`` knows; where labels are given beside them, images alone."""
@@ -36,8 +39,6 @@ def tensors_of(x: Data, labels: Any = None) -> tuple[Any, Any]:
     """Images (B, ...) and labels (B,) for an attack. Tensors stay as they are; data without ``labels`` beside them must bring their own."""
     if labels is None and not isinstance(x, (Tensor, np.ndarray)):
         if isinstance(x, str):
-            from .load import load
-
             return load(x).tensors()
         return dataset_of(x, ordered=False).tensors()
     if labels is None:
@@ -98,13 +99,13 @@ def _images(given: Any) -> Tensor:
 def _consumed(name: str, batches: Iterable[Any], last: int | None) -> Dataset:
     """A loader, or any iterable of batches or of samples, read once from its beginning."""
     images: list[Tensor] = []
-    labels: list[int] = []
+    labels: list[Any] = []
     for batch in batches:
         some, wanted = _parts(name, batch)
         wanted = torch.as_tensor(wanted)
-        if wanted.ndim == 0:
+        if wanted.ndim in (0, 2):  # of one image: a class, or one for each pixel
             images.append(_image(some))
-            labels.append(int(wanted))
+            labels.append(wanted.tolist())
         else:
             images += list(_images(some))
             labels += wanted.tolist()
@@ -125,19 +126,27 @@ def _indexed(name: str, data: Any, last: int | None, size: int | None) -> Datase
         images = [_image(_parts(name, data[int(index)])[0], size) for index in indices]
         return in_unit_range(name, torch.stack(_alike(name, images)).float()) if images else torch.empty(0)
 
-    return Dataset(name, tuple(map(str, range(count))), integers(name, "labels", list(_labels(name, data, count))), read, None, _class_names(data))
+    ids, labels = tuple(map(str, range(count))), _labels(name, data, count)
+    first = next(labels)
+    if _picture(first) or np.ndim(first) == 2:
+
+        def maps(indices: Sequence[int]) -> Tensor:
+            return torch.stack([map_of(_parts(name, data[int(index)])[1], size) for index in indices])
+
+        return Dataset(name, ids, torch.zeros(count, dtype=torch.int64), read, maps=maps)
+    return Dataset(name, ids, integers(name, "labels", [int(first), *map(int, labels)]), read, None, _class_names(data))
 
 
-def _labels(name: str, data: Any, count: int) -> Iterator[int]:
-    """The labels without the images where the data set keeps them apart, as those of torchvision and Hugging Face do."""
+def _labels(name: str, data: Any, count: int) -> Iterator[Any]:
+    """The labels, or label maps, without the images where the data set keeps them apart, as those of torchvision and Hugging Face do."""
     features = getattr(data, "features", None)
     if isinstance(features, Mapping) and getattr(data, "format", {}).get("type") != "custom":
         column = _key(name, features, LABEL, "label")
-        return (int(value) for value in data[column][:count])
+        return iter(data[column][:count])
     kept = getattr(data, "targets", None)
     if isinstance(kept, (list, Tensor)) and len(kept) == len(data) and getattr(data, "target_transform", None) is None:
-        return (int(value) for value in kept[:count])
-    return (int(_parts(name, data[index])[1]) for index in range(count))
+        return iter(kept[:count])
+    return (_parts(name, data[index])[1] for index in range(count))
 
 
 def _class_names(data: Any) -> tuple[str, ...] | None:
@@ -151,7 +160,7 @@ def _class_names(data: Any) -> tuple[str, ...] | None:
 
 def _sample(one: object) -> bool:
     """Whether something is an image with its label, and not an image alone."""
-    return isinstance(one, Mapping) or (isinstance(one, tuple) and len(one) >= 2 and np.ndim(one[1]) == 0)
+    return isinstance(one, Mapping) or (isinstance(one, tuple) and len(one) >= 2 and (_picture(one[1]) or np.ndim(one[1]) == 0))
 
 
 def _parts(name: str, sample: Any) -> tuple[Any, Any]:
@@ -173,7 +182,7 @@ def _key(name: str, entries: Mapping[str, Any], known: Sequence[str], what: str)
 
 def _image(one: Any, size: int | None = None) -> Tensor:
     """One image as a float tensor (C, H, W), or whatever shape a tensor has: bytes and PIL images in [0, 1], channels first."""
-    if hasattr(one, "convert") and hasattr(one, "mode"):
+    if _picture(one):
         return pixels(one, size)
     tensor = torch.as_tensor(one)
     if size is not None and tuple(tensor.shape[-2:]) != (size, size):
@@ -183,9 +192,26 @@ def _image(one: Any, size: int | None = None) -> Tensor:
     return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor
 
 
+def _picture(one: object) -> bool:
+    """Whether something is a PIL image."""
+    return hasattr(one, "convert") and hasattr(one, "mode")
+
+
 def _alike(name: str, images: list[Tensor]) -> list[Tensor]:
     shapes = sorted({tuple(image.shape) for image in images})
     if len(shapes) > 1:
         shown = ", ".join(map(str, shapes[:3]))
         raise BadInput(f"the images of {name.removeprefix('python:')} have different shapes, such as {shown}; bring them to one, e.g. with size=224.")
     return images
+
+
+def user_function(uri: str, size: int | None) -> Dataset:
+    """What ``file.py:function`` returns: images, labels and perhaps targets, or any data that ``dataset_of`` knows."""
+    made = call(uri)
+    if isinstance(made, Dataset):
+        return made
+    if not isinstance(made, (tuple, list)) and hasattr(made, "__len__") and hasattr(made, "__iter__") | hasattr(made, "__getitem__"):
+        return replace(dataset_of(made, size=size), name=uri)
+    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3):
+        raise BadInput(f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or a data set.")
+    return from_arrays(uri, made[0], made[1], targets=made[2] if len(made) == 3 else None, size=size)

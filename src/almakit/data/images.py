@@ -75,7 +75,7 @@ class Reader:
             else:
                 picture = self._plain(path, image, grey)
             picture = picture.transpose(turn) if self.upright and (turn := _turn(pillow, image)) is not None else picture
-            values = np.array(self._resized(pillow, path, picture))
+            values = np.array(resized(pillow, path, picture, self.size, pillow.Resampling.BILINEAR))
         tensor = torch.from_numpy(values.reshape(*values.shape[:2], -1)).permute(2, 0, 1)
         tensor = tensor.to(torch.float32).div_(255) if tensor.dtype == torch.uint8 else tensor.clamp(0, 1)
         return tensor.expand(1 if grey else 3, -1, -1).contiguous()
@@ -94,17 +94,36 @@ class Reader:
             raise BadInput(f"{path} is in colour while {self.first} is grey; say how to read them all: channels=3, or channels=1 for grey.")
         return picture.convert("L")
 
-    def _resized(self, pillow: Any, path: Path | str, image: Any) -> Any:
-        size = self.size
-        if size is None or image.size == (size, size):
-            return image
-        shorter = round(size * 256 / 224)
-        scale = shorter / min(image.size)
-        wide, high = max(size, round(image.width * scale)), max(size, round(image.height * scale))
-        if wide * high > MOST_PIXELS:
-            raise BadInput(f"{path} is {image.width} x {image.height} pixels; with its shorter side brought to {shorter} it would be too large: crop it.")
-        left, top = (wide - size) // 2, (high - size) // 2
-        return image.resize((wide, high), pillow.Resampling.BILINEAR).crop((left, top, left + size, top + size))
+
+def resized(pillow: Any, path: Path | str, image: Any, size: int | None, how: Any) -> Any:
+    """The picture with its shorter side resized to 256 ``size`` / 224 and the centre cut out."""
+    if size is None or image.size == (size, size):
+        return image
+    shorter = round(size * 256 / 224)
+    scale = shorter / min(image.size)
+    wide, high = max(size, round(image.width * scale)), max(size, round(image.height * scale))
+    if wide * high > MOST_PIXELS:
+        raise BadInput(f"{path} is {image.width} x {image.height} pixels; with its shorter side brought to {shorter} it would be too large: crop it.")
+    left, top = (wide - size) // 2, (high - size) // 2
+    return image.resize((wide, high), how).crop((left, top, left + size, top + size))
+
+
+def class_map(path: Path, size: int | None) -> Tensor:
+    """The classes (H, W), int64, that a grey or palette picture holds; cut as its image would be, and no class mixed with another."""
+    pillow = _pillow()
+    with _opened(path) as image, _explained(path):
+        if image.mode not in ("L", "P", "I", "I;16", "I;16L", "I;16B"):
+            raise BadInput(f"{path} stores colours ({image.mode}); a label map holds one number for each pixel: save it in grey or with a palette.")
+        picture = image.convert("I") if image.mode.startswith("I;") else image
+        values = np.array(resized(pillow, path, picture, size, pillow.Resampling.NEAREST))
+    return torch.from_numpy(values.astype(np.int64))
+
+
+def map_of(given: Any, size: int | None = None) -> Tensor:
+    """The classes (H, W), int64, of a label map given as a PIL image or an array."""
+    if hasattr(given, "convert") and hasattr(given, "mode"):
+        given = np.array(resized(_pillow(), "a label map", given, size, _pillow().Resampling.NEAREST))
+    return torch.as_tensor(given).to(torch.int64)
 
 
 def pixels(image: Any, size: int | None) -> Tensor:

@@ -12,7 +12,7 @@ from .user_file import is_user_file
 if TYPE_CHECKING:
     from .dataset import Dataset
 
-NAMES = ("mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet")
+NAMES = ("mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet", "scenes")
 LARGEST_SIDE = 8192
 FORMS = ("imagenet:<folder>", "folder:<folder or csv>", "npz:<file>", "hf-dataset:<name>", "file.py:function")
 
@@ -52,27 +52,27 @@ def load(
 
 def _whole(uri: str, split: str, size: int | None, channels: int | None, last: int | None) -> Dataset:
     # torch comes in here and not with the module: `almakit fetch` and `almakit ls` do without it.
-    from . import arrays, folder
+    from . import arrays, folder, given, hugging, scenes
 
     kind, _, rest = uri.partition(":")
     if is_user_file(uri):
-        return arrays.user_function(uri, size)
+        return given.user_function(uri, size)
     if uri in ("mnist", "fashion-mnist"):
         return arrays.digits(uri, split, size)
     if uri == "mnist-demo":
         return arrays.demo(size)
+    if uri == "scenes":
+        return scenes.scenes(split, size)
     if uri == "cifar10":
         return arrays.cifar10(split, size, last)
     if kind == "imagenet":
         return folder.imagenet(rest or None, split, size)
     if kind == "folder" and rest:
-        return folder.folder(uri, rest, size, channels)
+        return folder.folder(uri, rest, size, channels, split)
     if kind == "npz" and rest:
         return arrays.npz(rest, size)
     if kind == "hf-dataset" and rest:
-        from .hugging import hf_dataset
-
-        return hf_dataset(rest, split, size, last)
+        return hugging.hf_dataset(rest, split, size, last)
     if Path(uri).expanduser().exists():
         form = f"{uri}:<function>" if uri.endswith(".py") else f"npz:{uri}" if uri.endswith(".npz") else f"folder:{uri}"
         raise UnknownName(f"there is no data set called {uri!r}, but there is something of that name here; write {form} for it.")

@@ -13,8 +13,10 @@ from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor
 
+from ..data import hub
 from ..errors import BadInput
 from .alexnet import LAYERS, Convolutions
 from .base import Bound, Distance
@@ -27,11 +29,7 @@ _TINY = 1e-24
 @lru_cache(maxsize=8)
 def _weights(name: str, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
     """The tensors of a weights file, read once per process, dtype and device; frozen."""
-    from safetensors.torch import load_file
-
     # Imported here and not above: distances know torch only, and only these two ever need a file.
-    from ..data import hub
-
     return {key: value.to(device, dtype).requires_grad_(False) for key, value in load_file(hub.path(name)).items()}
 
 

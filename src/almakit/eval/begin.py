@@ -12,6 +12,7 @@ from ..core import Attack
 from ..core.layout import CONTIGUOUS, faster_layout
 from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError, BadInput
+from ..models.preflight import preflight
 from . import chunkfiles, folder
 from .attacktext import text_of
 from .failures import Refused, SpecChanged
@@ -121,12 +122,10 @@ def check(bench: Bench, wanted: bool, show: Silent) -> list[tuple[str, str, str,
     """Preflight's findings, shown; a refusal that is not allowed ends the run before it begins."""
     if not wanted:
         return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
-    from ..models.preflight import preflight
-
     sample = looked_at(bench.dataset)
     size = at_a_time(sample)
     x = sample.x.to(bench.subject.device)
-    report = preflight(bench.subject.model, x, sample.labels, allow=bench.spec.allow, batch_size=size, measure=False,
+    report = preflight(bench.subject.model, x, sample.truth, allow=bench.spec.allow, batch_size=size, measure=False,
                        class_names=bench.dataset.class_names, alphabetical=bench.dataset.alphabetical)  # fmt: skip
     for finding in report.findings:
         allowed = " (allowed)" if finding.name in bench.spec.allow else ""

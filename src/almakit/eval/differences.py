@@ -12,7 +12,7 @@ from .. import registry
 from ..attacks.expression import parse
 from ..errors import AlmakitError
 from .folder import Run
-from .records import ALREADY_WRONG, INVALID, MEASURED, SUCCESS, AttackInfo, ImageInfo, Record, Top
+from .records import ALREADY_WRONG, INVALID, MEASURED, SUCCESS, AttackInfo, ImageInfo, Record, Tally, Top, wrong_pixels
 from .store import ATTACK, CLEAN
 from .subject import data_sha256
 from .targets import round_target, rule_target
@@ -107,7 +107,7 @@ def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clea
         found.note("the best distances so far", where, course, "none above the one before")
     if not math.isfinite(record.seconds) or record.seconds < 0:
         found.note("the seconds", where, record.seconds, "a time")
-    if spec.dtype in ("float32", "float64") and record.attacked and record.status != INVALID and bool(clean.isfinite().all()):
+    if spec.dtype in ("float32", "float64") and image.pixels is None and record.attacked and record.status != INVALID and bool(clean.isfinite().all()):
         goal = image.label if record.target is None else record.target
         if not 0 <= goal < classes:
             return
@@ -115,6 +115,17 @@ def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clea
         lead = float(clean[goal]) - others if record.target is not None else others - float(clean[goal])
         if lead > near:
             found.note("the status", where, record.status, ALREADY_WRONG)
+
+
+def of_tally(found: Differences, where: str, stored: Tally | None, now: Tally | None, near: float) -> None:
+    """Compares the counts of an image's pixels; some lie between two classes, and rounding decides them."""
+    if stored is None or now is None:
+        if stored is not now:
+            found.note("the counts of its pixels", where, stored, now)
+        return
+    labelled = [{(row[0], row[1]) for row in tally if row[1]} for tally in (stored, now)]
+    if labelled[0] != labelled[1] or abs(wrong_pixels(stored) - wrong_pixels(now)) > near:
+        found.note("the share of wrong pixels", where, wrong_pixels(stored), wrong_pixels(now))
 
 
 # Clean images and facts of the folder.

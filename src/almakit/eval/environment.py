@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ..version import VERSION
+
 PACKAGES = ("torch", "numpy", "safetensors", "torchvision", "timm", "onnx", "robustbench", "transformers")
 MATTERS = ("almakit", "python", "torch", "numpy", "machine", "processor", "device", "threads")
 """What can change the last bits of a result: a resume that differs in one of these says so."""
@@ -19,10 +21,8 @@ def environment(device: str = "cpu") -> dict[str, Any]:
     """The facts, ready for JSON."""
     import torch
 
-    from .. import __version__
-
     facts: dict[str, Any] = {
-        "almakit": __version__,
+        "almakit": VERSION,
         "commit": commit(),
         "python": platform.python_version(),
         "system": platform.system(),

@@ -14,7 +14,9 @@ from functools import cache
 from typing import Any, get_type_hints
 
 Top = tuple[tuple[int, float], ...]
-"""Classes with their softmax probabilities, the largest first."""
+"""Classes with their softmax probabilities, the largest first; of a segmentation the shares of the pixels they get."""
+Tally = tuple[tuple[int, int, int, int], ...]
+"""For each class that occurs among an image's labelled pixels: (class, pixels labelled so, pixels predicted so, pixels that are both)."""
 Cell = Any
 """What SQLite holds: an integer, a real number, a text or nothing."""
 
@@ -71,6 +73,17 @@ def _top_of(text: str) -> Top:
     return tuple((int(label), float(probability)) for label, probability in json.loads(text))
 
 
+def _tally_text(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _tally_of(text: str | None) -> Tally | None:
+    rows = None if text is None else [tuple(map(int, row)) for row in json.loads(text)]
+    if rows is not None and any(len(row) != 4 or min(row) < 0 or row[3] > min(row[1:3]) for row in rows):
+        raise ValueError("counts of pixels that cannot be")
+    return None if rows is None else tuple((row[0], row[1], row[2], row[3]) for row in rows)
+
+
 KINDS: list[tuple[Any, str, bool, Callable[[Any], Cell], Callable[[Cell], Any]]] = [
     (int, "INTEGER", True, _same, _same),
     (int | None, "INTEGER", False, _same, _same),
@@ -80,6 +93,7 @@ KINDS: list[tuple[Any, str, bool, Callable[[Any], Cell], Callable[[Cell], Any]]]
     (float, "REAL", False, finite, lambda value: math.inf if value is None else value),
     (float | None, "REAL", False, finite, _same),
     (Top, "TEXT", True, _text_of, _top_of),
+    (Tally | None, "TEXT", False, _tally_text, _tally_of),
     (dict[str, Any], "TEXT", True, _settings_text, json.loads),
     (dict[str, float | None], "REAL", False, finite, _same),
 ]

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import fields
 from .fields import finite
-from .folder import Run
 from .records import FAILED, ROBUST, STATUSES, AttackInfo, ImageInfo, Record, outcome, reach_of
+
+if TYPE_CHECKING:
+    from .folder import Run
 
 INTEGER, NUMBER, TEXT, TRUTH = "integer", "number", "string", "boolean"
 """What a column holds, in the words of JSON Schema."""

@@ -18,6 +18,7 @@ from ..errors import BadInput, Unavailable
 from . import certificates, chunkfiles
 from .chunkfiles import Array
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
+from .flat import flat_rows
 from .radii import Radii, texts_of
 from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import RunSpec
@@ -70,7 +71,7 @@ class Run:
         self._keep = keep  # a temporary folder lives as long as the object
         with self._store() as store:
             store.check_facts()
-            self.meta = store.all_meta()
+            self.meta: dict[str, Any] = store.all_meta()
             self.attacks: list[AttackInfo] = store.attacks()
             self.spec = spec_of(self.folder, store)
         self.epsilons = texts_of(epsilons) or self.spec.epsilon
@@ -191,8 +192,6 @@ class Run:
             import pandas
         except ImportError as error:
             raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
-        from .flat import flat_rows
-
         rows = [row | {"distance": record.distance, "verified": record.verified} for row, record in zip(flat_rows(self), self.records, strict=True)]
         return pandas.DataFrame(rows)
 
@@ -261,6 +260,26 @@ class Run:
             out.append(chunkfiles.unpack(loaded[file][record.slot]))
         return np.stack(out)
 
+    @property
+    def segmentation(self) -> bool:
+        """Whether every pixel has a class, and not every image."""
+        return any(info.pixels is not None for info in self.images)
+
+    def maps(self, images: list[int], what: str = "maps") -> Array:
+        """Of a segmentation the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images."""
+        first = {info.chunk: info.index for info in reversed(self.images)}
+        chunks = {image: self.image[image].chunk for image in images}
+        loaded = {chunk: self._tensors(ChunkKey(CLEAN, -1, chunk)).get(what) for chunk in set(chunks.values())}
+        return np.stack([_row(self.folder, loaded[chunks[image]], image - first[chunks[image]]) for image in images])
+
+    def adversarial_maps(self, records: Sequence[Record]) -> Array:
+        """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
+        hashes = {row.file: row.sha256 for row in self.chunks if row.key.kind == ATTACK}
+        files = {str(record.file) for record in records if record.slot is not None}
+        loaded = {file: chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file])).get("predictions") for file in files}
+        return np.stack([self.maps([record.image], "predictions")[0] if record.slot is None else _row(self.folder, loaded[str(record.file)], record.slot)
+                         for record in records])  # fmt: skip
+
     def stored_in(self, row: ChunkRow) -> int:
         """How many images a chunk's file holds."""
         return len(chunkfiles.read(chunkfiles.inside(self.folder, str(row.file)), str(row.sha256))["images"])
@@ -287,6 +306,13 @@ class Run:
         head = "".join(f"<th>{name}</th>" for name in ("attack", "distance", "images", "success", "median", "forwards"))
         what = f"{self.meta.get('model')} on {self.meta.get('data')}, {escape(str(self.folder))}"
         return f"<p>{escape(what)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _row(folder: Path, maps: Array | None, place: int) -> Array:
+    if maps is None or maps.ndim != 3 or not 0 <= place < len(maps):
+        raise Corrupt(f"{folder} lacks a map of an image's pixels that its database counts; resume the run with the same command.")
+    row: Array = maps[place]
+    return row
 
 
 def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:

@@ -146,7 +146,7 @@ class Loop:
                 if key.kind == CLEAN
                 else folder.adversarial_file(bench.infos[key.attack], key)
             )
-            sha256 = chunkfiles.write(self.out / file, {"images": chunkfiles.pack(outcome.stored)})
+            sha256 = chunkfiles.write(self.out / file, {"images": chunkfiles.pack(outcome.stored), **outcome.beside})
         bench.known.update({info.index: info for info in outcome.infos})
         row = ChunkRow(key, file, sha256, outcome.images, outcome.batch, outcome.seconds)
         self.store.finish(row, self.session, outcome.infos, outcome.records, outcome.traces)

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from .fields import Stored
+from .fields import Tally as Tally
 from .fields import Top as Top
+
+PIXELS = "JSON [[class, pixels labelled so, predicted so, both], ...]"
 
 ALREADY_WRONG, SUCCESS, FAILED, INVALID = "already-wrong", "success", "failed", "invalid"
 STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
@@ -59,10 +62,12 @@ class ImageInfo:
     chunk: Annotated[int, Stored("place in the chunk grid; its row in originals/<chunk> is image - first image of the chunk")]
     prediction: Annotated[int, Stored("the model's class for it; -1: logits not finite")]
     top: Annotated[Top, Stored("JSON [[class, probability], ...], the largest first")]
+    pixels: Annotated[Tally | None, Stored(f"segmentation: {PIXELS}, label is then 0; NULL: one class per image", later=True)] = None
 
     @property
     def correct(self) -> bool:
-        return self.prediction == self.label
+        """Whether the model is right about the image; of a segmentation about most of its pixels."""
+        return self.prediction == self.label if self.pixels is None else wrong_pixels(self.pixels) < 0.5
 
 
 def _not_kept() -> dict[str, float | None]:
@@ -91,7 +96,11 @@ class Record:
     measured_8bit: Annotated[float | None, Stored("verdict: attacks.distance after rounding, from the clean image as it is")] = None
     slot: Annotated[int | None, Stored("row in the chunk's file; NULL: no image stored")] = None
     round: Annotated[int, Stored("chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to")] = 0
+<<<<<<< HEAD
     course: Annotated[dict[str, float | None], Stored("best distances so far", columns=COURSE, later=True)] = field(default_factory=_not_kept)
+=======
+    pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image", later=True)] = None
+>>>>>>> main
     # Of its chunk, and stored there.
     file: str | None = None  # the file of adversarial images, relative to the run folder
     seconds: float = 0.0  # wall time of the chunk divided by the images in it
@@ -134,6 +143,22 @@ class Trace:
     image: int
     target: int | None
     values: dict[str, list[Any]]
+
+
+def wrong_pixels(*tallies: Tally) -> float:
+    """The share of labelled pixels with another class than theirs, over one image (APSR) or several."""
+    labelled = sum(row[1] for tally in tallies for row in tally)
+    return 1 - sum(row[3] for tally in tallies for row in tally) / labelled if labelled else math.nan
+
+
+def mean_iou(tallies: Iterable[Tally]) -> float:
+    """mIoU: the mean over the classes that are labelled anywhere of both / (labelled + predicted - both), each summed over all images."""
+    sums: dict[int, list[int]] = {}
+    for tally in tallies:
+        for one, *counts in tally:
+            sums[one] = [a + b for a, b in zip(sums.get(one, [0, 0, 0]), counts, strict=True)]
+    shares = [both / (labelled + predicted - both) for labelled, predicted, both in sums.values() if labelled]
+    return sum(shares) / len(shares) if shares else math.nan
 
 
 def outcome(record: Record, info: AttackInfo) -> str:

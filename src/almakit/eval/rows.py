@@ -12,10 +12,15 @@ from .records import STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .rowsums import Place
 
 ATTACK_COLUMNS = ", ".join(fields.names(AttackInfo))
-IMAGE_COLUMNS = ", ".join(fields.names(ImageInfo))
 _CHUNK, _ROUND = fields.names(ImageInfo).index("chunk"), fields.names(Record).index("round")
 OF_CHUNK = ("c.file", "c.seconds / c.images", "i.chunk")
 """What a result's row is read with beside its own columns."""
+
+
+def images_query(has: Callable[[str], bool]) -> str:
+    """The clean images; columns that a database of an earlier almakit lacks are empty."""
+    own = [column.name if not column.later or has(column.name) else "NULL" for column in fields.columns(ImageInfo)]
+    return f"SELECT {', '.join(own)} FROM images"
 
 
 def records_query(has: Callable[[str], bool]) -> str:
@@ -54,10 +59,10 @@ def summed(cells: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def images_by_chunk(found: Iterable[Sequence[Any]]) -> dict[Place, list[Sequence[Any]]]:
-    """Rows of ``IMAGE_COLUMNS`` as they are summed, by the chunk they belong to."""
+    """Rows of ``images_query`` as they are summed, by the chunk they belong to."""
     grouped: dict[Place, list[Sequence[Any]]] = {}
     for row in found:
-        grouped.setdefault((-1, row[_CHUNK], 0), []).append(row)
+        grouped.setdefault((-1, row[_CHUNK], 0), []).append(fields.summed(ImageInfo, row))
     return grouped
 
 

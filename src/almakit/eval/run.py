@@ -28,6 +28,7 @@ from .folder import Run, finish
 from .interrupt import Stop
 from .lock import only_writer
 from .loop import Engine, Loop
+from .pixels import share_of
 from .progress import Silent, shown
 from .radii import Radii, for_distances, texts_of
 from .same_model import same_answers
@@ -155,8 +156,14 @@ def execute(
         dataset = without_class(dataset, spec.target_class, show)
     chosen = given_targets(spec.targets if targets is None else targets, dataset)
     hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
+    if dataset.maps is not None:
+        if spec.targets is not None or certify is not None or engine != "local":
+            raise BadInput(f"{dataset.name} gives every pixel a class: leave out targets, certify and other engines than the local one.")
+        subject = replace(subject, maps=True)
+    elif spec.goal is not None:
+        raise BadInput(f"goal={spec.goal!r} is for data with label maps, and {dataset.name} has one class for each image; leave it out.")
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(built)]
-    bench = Bench(spec, subject, dataset, hashes, chosen, built, infos, 0, 0)
+    bench = Bench(spec, subject, dataset, hashes, chosen, built, infos, 0, 0, share=share_of(spec.goal) if dataset.maps else 1.0)
     facts = {
         "weights_sha256": subject.weights_sha256,
         "code_sha256": subject.code_sha256,

@@ -69,7 +69,9 @@ CREATE TABLE failures (        -- pieces of work that were given up; the next st
   PRIMARY KEY (kind, attack, chunk, round)
 ) WITHOUT ROWID;
 """
-LATER = [("chunks", "rows_sha256", "TEXT"), *(("results", column.name, column.kind) for column in columns(Record) if column.later)]
+LATER = [("chunks", "rows_sha256", "TEXT"), *(
+    (name, column.name, column.kind) for name, of in (("images", ImageInfo), ("results", Record)) for column in columns(of) if column.later
+)]  # fmt: skip
 """Columns that databases begun by an earlier almakit lack: table, name, kind."""
 
 RULES = (

@@ -72,10 +72,21 @@ class RunSpec:
         "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as"
         " 3, or a csv with id and target",
     )  # fmt: skip
+<<<<<<< HEAD
     budget: int | str | None = _knob(
         rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")), None,
         "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an image whose distance fell by less"
         " than 1 % over the last quarter of them is done",
+=======
+    goal: str | None = _knob(
+        rules.optional(rules.text), None,
+        'what counts as a success on data with label maps: "pixels(share=0.99)", that share of the labelled pixels '
+        "wrong",
+    )  # fmt: skip
+    budget: int | None = _knob(
+        rules.optional(rules.whole(1)), None,
+        "at most this many forward and this many backward passes per image",
+>>>>>>> main
     )  # fmt: skip
     dtype: str = _knob(
         rules.one_of(*DTYPES), "float32",
@@ -193,7 +204,7 @@ class RunSpec:
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
         # Settings that came later and change nothing as they are leave the hash of older runs alone.
-        for name, plain in (("layout", (AUTO, DEFAULT, "contiguous")), ("accelerate", ("none",))):
+        for name, plain in (("layout", (AUTO, DEFAULT, "contiguous")), ("accelerate", ("none",)), ("goal", (None,))):
             if values[name] in plain:
                 del values[name]
         return {"format": FORMAT, **values}
@@ -211,7 +222,7 @@ class RunSpec:
     def fill(self, recorded: RunSpec) -> RunSpec:
         """This spec with what it leaves open taken from a recorded one, and its radii where none are given."""
         free = [f.name for f in fields(self) if f.metadata["free"] and getattr(self, f.name) in (AUTO, DEFAULT)]
-        return replace(self, epsilon=self.epsilon or recorded.epsilon, **{name: getattr(recorded, name) for name in free})
+        return replace(self, epsilon=self.epsilon or recorded.epsilon, goal=self.goal or recorded.goal, **{name: getattr(recorded, name) for name in free})
 
     def differences(self, recorded: RunSpec) -> list[tuple[str, Any, Any]]:
         """(field, here, recorded) for every relevant setting that differs."""

@@ -142,7 +142,7 @@ class Store(Database):
         key = row.key
         pictured, found = list(map(fields.row, images)), [fields.row(replace(record, round=key.round)) for record in records]
         own = (*_key(key), row.file, row.sha256, row.images, row.batch, float(row.seconds))
-        total = rowsums.chunk_sum(pictured if key.kind == CLEAN else map(rows.summed, found), own)
+        total = rowsums.chunk_sum([fields.summed(ImageInfo, row) for row in pictured] if key.kind == CLEAN else map(rows.summed, found), own)
         with self.transaction():
             self._insert("images", pictured, fields.names(ImageInfo))
             self._insert("results", found, fields.names(Record))
@@ -180,7 +180,7 @@ class Store(Database):
 
     def images(self, check: bool = False) -> list[ImageInfo]:
         """The clean images; ``check`` refuses rows that are not the ones that were written."""
-        found = self.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images ORDER BY image")
+        found = self.rows(f"{self.images_query()} ORDER BY image")
         if check:
             self._believe(CLEAN, found)
         with understood(self.path):
@@ -195,13 +195,16 @@ class Store(Database):
         with understood(self.path):
             return [rows.record(row) for row in found]
 
+    def images_query(self) -> str:
+        return rows.images_query(lambda column: self.has("images", column))
+
     def records_query(self) -> str:
         """What reads the results of this database, whichever almakit began it."""
         return rows.records_query(lambda column: self.has("results", column))
 
     def damaged(self) -> list[ChunkKey]:
         """Finished work whose rows are not the ones that were written."""
-        images, results = self.rows(f"SELECT {rows.IMAGE_COLUMNS} FROM images"), self.rows(self.records_query())
+        images, results = self.rows(self.images_query()), self.rows(self.records_query())
         places = [*self._differing(CLEAN, images), *self._differing(ATTACK, results)]
         return [ChunkKey(CLEAN if place[0] == -1 else ATTACK, *place) for place in places]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,16 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from ..core.oracle import Model, logits_of, precision_and_device
+from ..data import load as load_data
 from ..data.dataset import Dataset
 from ..data.given import Data, dataset_of
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
+from ..models import load as load_model
 from ..models.classifier import Classifier, state_sha256
 from .attacktext import fingerprint
 from .spec import AUTO, RunSpec
 from .steady import steady
 from .transfer import to_device
 
+TINY = 1e-12
 PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -42,33 +46,60 @@ class Subject:
     imports_sha256: str | None = None  # of the files that a .py file imports from its own folder
     classes: list[int] = field(default_factory=list)  # how many it has, once it has answered
     by_name: bool = False  # loaded by its name or from a file, as any other process can load it
+    maps: bool = False  # the data give every pixel a class, and so must the model
+
+    def logits(self, x: Tensor, size: int) -> Tensor:
+        """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision; of a segmentation the logarithms of
+        the shares of the pixels that the classes get."""
+        return self.answers(x, size)[0]
 
     @torch.no_grad()
-    def logits(self, x: Tensor, size: int) -> Tensor:
-        """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision."""
-        parts = []
+    def answers(self, x: Tensor, size: int) -> tuple[Tensor, Tensor | None]:
+        """``logits`` (B, K), and the class of each pixel (B, H, W) where the model returns logits (B, K, H, W): -1 all over an image with one not finite."""
+        rows, maps = [], []
         for part in x.split(size):
             answer = logits_of(self.model(self.place(part).clone()))  # some models normalise in place
-            if not isinstance(answer, Tensor) or answer.ndim != 2 or len(answer) != len(part):
+            wanted = "(batch, classes, height, width)" if self.maps else "(batch, classes)"
+            if not isinstance(answer, Tensor) or answer.ndim != (4 if self.maps else 2) or len(answer) != len(part):
                 got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
+                raise BadModel(f"the model must return logits of shape {wanted}; for {len(part)} images it returned {got}.")
+            if self.maps and answer.shape[2:] != part.shape[2:]:
                 raise BadModel(
-                    f"the model must return logits of shape (batch, classes); for {len(part)} images it returned {got}."
+                    f"the model's logits are maps of {answer.shape[2]} x {answer.shape[3]}, the images of {part.shape[2]} x {part.shape[3]}: load it with "
+                    "?output=fit behind its name, or resize them inside the model."
                 )
             self.classes[:] = self.classes or [answer.shape[1]]
             if answer.shape[1] != self.classes[0]:
                 raise BadModel(f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before; it must always have the same classes.")
-            parts.append(answer.cpu().double())
-        return torch.cat(parts)
+            if self.maps:
+                maps.append(classes_of(answer))
+                rows.append(shares(maps[-1], answer.shape[1]).clamp_min(TINY).log())
+            else:
+                rows.append(answer.cpu().double())
+        return torch.cat(rows), torch.cat(maps) if maps else None
 
     @property
     def near(self) -> float:
-        """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and precisions differ."""
-        exact = self.device.type == "cpu" and self.native in (None, torch.float32, torch.float64)
+        """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and precisions differ, or where
+        it is a share of pixels, some of them between two classes."""
+        exact = not self.maps and self.device.type == "cpu" and self.native in (None, torch.float32, torch.float64)
         return 1e-4 if exact else 1e-2
 
     def place(self, x: Tensor) -> Tensor:
         """``x`` (B, ...) as the model takes it: on its device, in its precision."""
         return to_device(x, self.device, self.native or self.working)
+
+
+def classes_of(logits: Tensor) -> Tensor:
+    """(B, H, W) the class of each pixel in ``logits`` (B, K, H, W), on the CPU; -1 all over an image with a logit that is not finite."""
+    finite = torch.isfinite(logits).flatten(1).all(1)
+    return torch.where(finite[:, None, None], torch.nan_to_num(logits).argmax(1), -1).cpu()
+
+
+def shares(maps: Tensor, classes: int) -> Tensor:
+    """(B, K) the share of the pixels of ``maps`` (B, H, W) in each class, float64; NaN where a map has none."""
+    counts = torch.nn.functional.one_hot(maps.flatten(1).clamp_min(0), classes).sum(1).double()
+    return torch.where((maps.flatten(1) >= 0).all(1, keepdim=True), counts / maps[0].numel(), math.nan)
 
 
 def pick_device(wanted: str) -> str:
@@ -97,12 +128,10 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
     """The model of a URI, or the one given, in the run's precision; the given one is not changed."""
     device = pick_device(spec.device)
     if isinstance(model, str):
-        from ..models import load
-
         if model.startswith("python:"):
             raise BadInput(f"the model {model} was given from Python; go on with almakit.evaluate(...), which has it.")
         normalisation = (spec.mean, spec.std) if spec.mean else None
-        loaded: Model = load(model, trust=spec.trust, device=device, normalisation=normalisation)
+        loaded: Model = load_model(model, trust=spec.trust, device=device, normalisation=normalisation)
     elif callable(model):
         if spec.mean:
             raise BadInput(
@@ -173,11 +202,9 @@ def open_data(data: Data, spec: RunSpec, side: int | None = None) -> Dataset:
     """The images of a URI or of whatever brings images and labels; the run's part of them. ``side``: their size where the run has none."""
     size = side if spec.size is None else spec.size
     if isinstance(data, str):
-        from ..data import load
-
         if data.startswith("python:"):
             raise BadInput(f"the data {data} were given from Python; go on with almakit.evaluate(...), which has them.")
-        return load(data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels)
+        return load_data(data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels)
     if spec.channels is not None:
         raise BadInput("channels is for image files that are loaded by name; convert the images you give.")
     whole = dataset_of(data, None if spec.limit is None else spec.offset + spec.limit, size)

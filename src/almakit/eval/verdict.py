@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..distances import get
 from ..errors import AlmakitError
-from .records import MEASURED, Top
+from .records import MEASURED, Tally, Top, wrong_pixels
 from .subject import Subject
 
 TOP = 5
@@ -26,6 +27,8 @@ class Judgement:
     measures: dict[str, float | None]
     fooled_8bit: bool
     measured_8bit: float | None
+    pixels: Tally | None = None  # segmentation: how its labelled pixels are classified,
+    classes: Tensor | None = None  # and the class of every pixel (H, W)
 
 
 Measure = Callable[[Tensor, Tensor], Tensor]
@@ -45,13 +48,15 @@ def judge(
     subject: Subject,
     x: Tensor,
     stored: Tensor,
-    labels: list[int],
+    labels: list[int] | Tensor,
     targets: list[int] | None,
     distance: str,
     measure: Measure | None,
     batch: int,
+    share: float = 1.0,
 ) -> list[Judgement]:
-    """Judges the images ``stored`` (B, ...) made of the clean ``x`` (B, ...): with ``labels`` (B) left, or ``targets`` (B) reached.
+    """Judges the images ``stored`` (B, ...) made of the clean ``x`` (B, ...): with ``labels`` (B) left, or ``targets`` (B) reached; with label maps
+    (B, H, W) left by a ``share`` of their labelled pixels.
 
     ``distance`` names what the attack minimised and ``measure`` computes it where it is none of MEASURED; ``batch`` is the attack's
     batch size, which is avoided. The images and their 8-bit versions go through the model in full precision, in one stream.
@@ -59,7 +64,8 @@ def judge(
     if not len(stored):
         return []
     rounded = to_8_bits(stored)
-    logits = subject.logits(torch.cat([stored, rounded]), other_batch_size(batch))
+    logits, maps = subject.answers(torch.cat([stored, rounded]), other_batch_size(batch))
+    counted = None if maps is None else tallies(maps, torch.cat([torch.as_tensor(labels)] * 2), logits.shape[1])
     predicted, leading = predictions(logits), top_classes(logits[: len(stored)])
     if measure is not None:
         # Distances with a network of their own belong on the model's device.
@@ -68,17 +74,23 @@ def judge(
     exact, coarse = _distances(x, stored, distance, measure), _distances(x, rounded, distance, measure, only=distance)
     judgements = []
     for row in range(len(stored)):
-        goal = labels[row] if targets is None else targets[row]
+        goal = int(labels[row]) if targets is None and counted is None else 0 if targets is None else targets[row]
         now, then = predicted[row], predicted[len(stored) + row]
+        reached = [
+            _reached(found, goal, targets is not None) if counted is None else found >= 0 and wrong_pixels(counted[place]) >= share
+            for place, found in ((row, now), (len(stored) + row, then))
+        ]
         judgements.append(
             Judgement(
                 now,
                 leading[row],
-                _reached(now, goal, targets is not None),
+                reached[0],
                 exact[distance][row],
                 {name: exact[name][row] for name in MEASURED},
-                _reached(then, goal, targets is not None),
+                reached[1],
                 coarse[distance][row],
+                None if counted is None else counted[row],
+                None if maps is None else maps[row],
             )
         )
     return judgements
@@ -98,6 +110,18 @@ def top_classes(logits: Tensor) -> list[Top]:
         tuple((label, round(value, 6)) for label, value in zip(row, chances, strict=True)) if good else ()
         for row, chances, good in zip(classes.tolist(), values.tolist(), finite.tolist(), strict=True)
     ]
+
+
+def tallies(predicted: Tensor, maps: Tensor, classes: int) -> list[Tally]:
+    """How the labelled pixels of each image are classified: ``predicted`` and ``maps`` (B, H, W); labels that are none of the ``classes`` do not count."""
+    found = []
+    for guess, truth in zip(predicted.flatten(1), maps.flatten(1), strict=True):
+        counted = (truth >= 0) & (truth < classes)
+        guess, truth = guess[counted].clamp_min(0), truth[counted]
+        labelled, given = (torch.bincount(values, minlength=classes).tolist() for values in (truth, guess))
+        both = torch.bincount(truth[truth == guess], minlength=classes).tolist()
+        found.append(tuple((one, labelled[one], given[one], both[one]) for one in range(classes) if labelled[one] or given[one]))
+    return found
 
 
 def _reached(prediction: int, goal: int, targeted: bool) -> bool:
@@ -131,8 +155,6 @@ def _perceptual(name: str, x: Tensor, y: Tensor) -> list[float | None]:
     """SSIM and CIEDE2000 are for colour images here; where the distance itself says it is not defined, there is none."""
     if x.ndim != 4 or x.shape[1] != 3:
         return [None] * len(x)
-    from ..distances import get
-
     try:
         return _plain_floats(get(name), x, y)
     except AlmakitError:

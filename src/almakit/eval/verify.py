@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -15,12 +15,13 @@ from ..core.oracle import borrowed
 from ..data.dataset import Dataset, image_sha256
 from ..errors import AlmakitError
 from .chunkfiles import fault_of, inside
-from .differences import DISTANCE, Differences, of_folder, of_image, of_plan, of_record
+from .differences import DISTANCE, Differences, of_folder, of_image, of_plan, of_record, of_tally
 from .failures import understood
 from .folder import Run
+from .pixels import share_of
 from .records import AttackInfo
 from .subject import Subject
-from .verdict import Measure, judge, predictions, top_classes
+from .verdict import Measure, judge, predictions, tallies, top_classes
 
 
 @dataclass
@@ -87,6 +88,7 @@ def damaged_files(run: Run) -> list[str]:
 def verify_run(run: Run, subject: Subject, batch_size: int | None = None) -> RunVerification:
     """Judges every stored image of a run again and compares all that reports use; damaged files and originals that are not the recorded ones raise."""
     size = batch_size or int(run.spec.batch_size)
+    subject = replace(subject, maps=run.segmentation)
     with borrowed(subject.model), understood(run.folder):
         folder = Differences()
         clean = _verify_clean(run, subject, size, folder)
@@ -99,8 +101,11 @@ def _verify_clean(run: Run, subject: Subject, size: int, found: Differences) -> 
     clean: dict[int, Tensor] = {}
     for begin in range(0, len(run.images), 256):
         part = run.images[begin : begin + 256]
-        logits = subject.logits(_originals(run, [info.index for info in part]), size + 2)
-        for info, row, prediction, top in zip(part, logits, predictions(logits), top_classes(logits), strict=True):
+        images, truth = _originals(run, [info.index for info in part])
+        logits, maps = subject.answers(images, size + 2)
+        counted = [None] * len(part) if maps is None or truth is None else tallies(maps, truth, logits.shape[1])
+        for info, row, prediction, top, tally in zip(part, logits, predictions(logits), top_classes(logits), counted, strict=True):
+            of_tally(found, f"image {info.id}", info.pixels, tally, subject.near)
             of_image(found, info, run, prediction, top, row, subject.near)
             clean[info.index] = torch.softmax(row, 0)
     return clean
@@ -110,7 +115,7 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clea
     found = Verification(info.text)
     records = run.records_of(info.index)
     found.records = len(records)
-    measure = _measure(info)
+    measure, share = _measure(info), share_of(run.spec.goal)
     for record in records:
         of_plan(found.differences, record, run, run.image[record.image], clean[record.image], subject.near)
         if not record.claimed:
@@ -118,19 +123,21 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clea
     claimed = [record for record in records if record.claimed]
     for begin in range(0, len(claimed), 256):
         part = claimed[begin : begin + 256]
-        x = _originals(run, [record.image for record in part]).to(subject.working)
+        x, truth = _originals(run, [record.image for record in part])
+        x = x.to(subject.working)
         own = [row for row, record in enumerate(part) if record.slot is not None]
         stored = x.clone()
         if own:
             points = torch.from_numpy(np.array(run.adversarials([part[row] for row in own])))
             # The images are stored as they came, the points in the precision of the run, which may be the higher one.
             stored = x.to(points.dtype).index_copy(0, torch.tensor(own), points)
-        labels = [run.image[record.image].label for record in part]
+        labels = [run.image[record.image].label for record in part] if truth is None else truth
         targets = [int(record.target or 0) for record in part] if info.targeted else None
         # One image more than last time: another batch size than the attack's and than the first verdict's.
         for record, verdict in zip(
-            part, judge(subject, x, stored, labels, targets, info.distance, measure, size + 2), strict=True
+            part, judge(subject, x, stored, labels, targets, info.distance, measure, size + 2, share), strict=True
         ):
+            of_tally(found.differences, f"image {run.image[record.image].id}", record.pixels, verdict.pixels, subject.near)
             found.claimed += 1
             found.confirmed += verdict.fooled
             found.confirmed_8bit += verdict.fooled_8bit
@@ -141,12 +148,14 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clea
     return found
 
 
-def _originals(run: Run, indices: list[int]) -> Tensor:
+def _originals(run: Run, indices: list[int]) -> tuple[Tensor, Tensor | None]:
+    """The clean images (B, ...), and of a segmentation their label maps (B, H, W), which must have their recorded hashes."""
     images = torch.from_numpy(np.array(run.originals(indices)))
-    for index, image in zip(indices, images, strict=True):
-        if image_sha256(image) != run.image[index].sha256:
+    maps = torch.from_numpy(run.maps(indices).astype(np.int64)) if run.segmentation else None
+    for row, (index, image) in enumerate(zip(indices, images, strict=True)):
+        if image_sha256(image, None if maps is None else maps[row]) != run.image[index].sha256:
             raise AlmakitError(f"the stored original of image {run.image[index].id} is not the image that was attacked.")
-    return images
+    return images, maps
 
 
 def _measure(info: AttackInfo) -> Measure | None:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from typing import Any, TypeVar
 
@@ -15,11 +16,13 @@ from torch import Tensor
 from ..core import Attack, Box, Result
 from ..core.layout import CONTIGUOUS
 from ..core.oracle import Model
+from ..core.pixels import attack_pixels
 from ..data.dataset import Chunk, Dataset
 from ..errors import BadInput, BadModel
 from .chunkfiles import Array
 from .failures import SpecChanged
 from .memory import within_memory
+from .pixels import stored_maps
 from .progress import forwards_per_image
 from .records import PASSES, STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import AUTO, DEFAULT, RunSpec
@@ -28,7 +31,7 @@ from .store import ATTACK, CLEAN, ChunkKey
 from .subject import Subject
 from .targets import round_target, rounds, rule_target
 from .transfer import to_device, to_host
-from .verdict import Judgement, judge, predictions, top_classes
+from .verdict import Judgement, judge, predictions, tallies, top_classes
 
 T = TypeVar("T")
 TOLERANCE = 0.01
@@ -44,6 +47,7 @@ class Outcome:
     batch: int
     seconds: float
     stored: Array | None
+    beside: dict[str, Array] = field(default_factory=dict)  # maps (B, H, W) that go into the same file
     infos: list[ImageInfo] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
@@ -67,6 +71,7 @@ class Bench:
     known: dict[int, ImageInfo] = field(default_factory=dict)
     classes: int = 0
     called_off: Event | None = None  # set when nobody wants the work any more: the next pass of the model is then the last
+    share: float = 1.0  # of the labelled pixels, that must be wrong; of images with one class all one of them
     at_call: Callable[[float, int | None, int], None] | None = None  # told at each model call of an attack: forwards per image, of about, images of the chunk
 
     def positions(self, chunk: int) -> range:
@@ -115,7 +120,9 @@ class Bench:
     def _clean(self, key: ChunkKey) -> Outcome:
         begin = time.perf_counter()
         chunk = self.read(key.chunk)
-        logits, size = self._within_memory(lambda size: self.subject.logits(chunk.x, size), len(chunk))
+        (logits, maps), size = self._within_memory(lambda size: self.subject.answers(chunk.x, size), len(chunk))
+        counted = None if maps is None or chunk.maps is None else tallies(maps, chunk.maps, logits.shape[1])
+        beside = {} if maps is None or chunk.maps is None else {"maps": stored_maps(chunk.maps), "predictions": stored_maps(maps)}
         infos = []
         labels, spec = chunk.labels.tolist(), self.spec
         for row, (prediction, top) in enumerate(zip(predictions(logits), top_classes(logits), strict=True)):
@@ -126,9 +133,10 @@ class Bench:
             elif spec.targets is not None and spec.targets != "all":
                 target = rule_target(spec.targets, logits[row], labels[row], chunk.sha256[row], spec.seed)
             infos.append(
-                ImageInfo(position, chunk.ids[row], chunk.sha256[row], labels[row], target, key.chunk, prediction, top)
+                ImageInfo(position, chunk.ids[row], chunk.sha256[row], labels[row], target, key.chunk, prediction, top,
+                          None if counted is None else counted[row])
             )
-        return Outcome(key, len(chunk), size, time.perf_counter() - begin, chunk.x.numpy(), infos, classes=logits.shape[1])
+        return Outcome(key, len(chunk), size, time.perf_counter() - begin, chunk.x.numpy(), beside, infos, classes=logits.shape[1])
 
     def _attack(self, key: ChunkKey) -> Callable[[], Outcome]:
         begin = time.perf_counter()
@@ -139,11 +147,11 @@ class Bench:
 
         def attempt(size: int) -> tuple[Result, _Watch]:
             watch = _Watch(self._traced(key, infos, targets))
-            result = attack(
+            goal = (chunk.labels, None if targets is None else torch.tensor(targets)) if chunk.maps is None else (chunk.maps, None, None, self.share)
+            result = (attack if chunk.maps is None else partial(attack_pixels, attack))(
                 self._called(size, len(chunk), attack),
                 to_device(x, self.subject.device),
-                torch.tensor(labels),
-                None if targets is None else torch.tensor(targets),
+                *goal,
                 box=Box(bits=self.spec.bits),
                 batch_size=size,
                 seed=self.spec.seed,
@@ -159,9 +167,10 @@ class Bench:
 
         (result, watch), size = self._within_memory(attempt, len(chunk))
         points = to_host(result.adversarials.detach())
-        return lambda: self._judged(key, x, labels, infos, targets, result, points, watch, size, begin)
+        truth = labels if chunk.maps is None else chunk.maps
+        return lambda: self._judged(key, x, truth, infos, targets, result, points, watch, size, begin)
 
-    def _judged(self, key: ChunkKey, x: Tensor, labels: list[int], infos: list[ImageInfo], targets: list[int] | None, result: Result,
+    def _judged(self, key: ChunkKey, x: Tensor, truth: list[int] | Tensor, infos: list[ImageInfo], targets: list[int] | None, result: Result,
                 points: Tensor, watch: _Watch, size: int, begin: float) -> Outcome:  # fmt: skip
         """The verdict on the ``points`` (B, ...) found for ``x`` (B, ...), and all that is stored of them."""
         attack = self.attacks[key.attack]
@@ -169,15 +178,16 @@ class Bench:
         stored = [row for row in claimed if int(result.status[row]) == 1]
         # The verdict may meet the end of memory as well as the attack; what it learns is not kept, for it asks without gradients.
         judgements, _ = within_memory(
-            lambda share: judge(
+            lambda part: judge(
                 self.subject,
                 x[claimed],
                 points[claimed],
-                [labels[row] for row in claimed],
+                truth[claimed] if isinstance(truth, Tensor) else [truth[row] for row in claimed],
                 None if targets is None else [targets[row] for row in claimed],
                 self.infos[key.attack].distance,
                 attack.measure,
-                share,
+                part,
+                self.share,
             ),
             size,
         )
@@ -193,6 +203,7 @@ class Bench:
             size,
             time.perf_counter() - begin,
             points[stored].numpy() if stored else None,
+            {"predictions": stored_maps(torch.stack(maps))} if (maps := [found for row in stored if (found := judged[row].classes) is not None]) else {},
             records=records,
             traces=traces,
         )
@@ -296,6 +307,7 @@ def _records(
                 fooled_8bit=verdict.fooled_8bit,
                 measured_8bit=verdict.measured_8bit,
                 slot=slots.get(row),
+                pixels=verdict.pixels,
             )
         records.append(Record(**common))
     return records

@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from ..errors import BadModel
 
 
 class Classifier(nn.Module):
-    """Wraps a network: logits = network((x - mean) / std), for images ``x`` (B, C, H, W) in [0, 1]; the logits are (B, classes).
+    """Wraps a network: logits = network((x - mean) / std), for images ``x`` (B, C, H, W) in [0, 1]; the logits are (B, classes), or
+    (B, classes, H, W) where every pixel has a class; ``fit_output``: such logits on a coarser or finer grid are brought to the images' by bilinear steps.
 
     The network is put into evaluation mode and its parameters are frozen. Images are cast to the network's floating type; the logits of
     a half-precision network come back as float32, so that margins are not rounded a second time. ``dataset``, ``shape`` (C, H, W) ,
@@ -34,13 +36,14 @@ class Classifier(nn.Module):
         shape: tuple[int, int, int] | None = None,
         classes: int | None = None,
         class_names: Sequence[str] | None = None,
+        fit_output: bool = False,
     ):
         super().__init__()
         if not callable(network):
             raise BadModel(f"{name} is a {type(network).__name__}; a model is a torch module or a function from images to logits.")
         self.network = network if isinstance(network, nn.Module) else _Function(network)
         self.name, self.dataset, self.shape, self.classes = name, dataset, shape, classes
-        self.class_names = None if class_names is None else tuple(class_names)
+        self.class_names, self.fit_output = None if class_names is None else tuple(class_names), fit_output
         # Not part of the weights: two networks that differ in nothing but the normalisation have the same weights.
         self.register_buffer("mean", _per_channel(name, mean, "mean"), persistent=False)
         self.register_buffer("std", _per_channel(name, std, "standard deviation"), persistent=False)
@@ -59,6 +62,8 @@ class Classifier(nn.Module):
         logits = self.network(x)
         if not isinstance(logits, Tensor):
             logits = _only_tensor(self.name, logits)
+        if self.fit_output and logits.ndim == 4 and logits.shape[2:] != x.shape[2:]:
+            logits = interpolate(logits, size=x.shape[2:], mode="bilinear", align_corners=False)
         return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
     @property
@@ -122,10 +127,11 @@ def _per_channel(name: str, values: Sequence[float] | None, what: str) -> Tensor
 
 
 def wrapped_logits(output: Any) -> Any:
-    """What a network returned, or its ``logits`` where it returned a record with them, as those of transformers do."""
+    """What a network returned, or its ``logits`` where it returned a record with them, as those of transformers do, or ``out``, as torchvision's
+    segmentation models call them."""
     if isinstance(output, Tensor):
         return output
-    inner = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    inner = output.get("logits", output.get("out")) if isinstance(output, Mapping) else getattr(output, "logits", None)
     return inner if isinstance(inner, Tensor) else output
 
 

@@ -20,6 +20,7 @@ from .labels import name_findings, prediction_findings
 __all__ = ["WAYS_OUT", "Finding", "Preflight", "preflight"]
 
 _TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.05}
+_PIXELS = 20_000  # judged at most
 _ENOUGH = 10
 _GRAVEST_FIRST = {"refuse": 0, "warn": 1, "note": 2}
 
@@ -37,9 +38,9 @@ def preflight(
     unknown = sorted(set(allow) - set(WAYS_OUT))
     if unknown:
         raise UnknownName(f"there is no finding called {unknown[0]!r} to allow; known: {', '.join(WAYS_OUT)}.")
-    if x.ndim < 2 or labels.shape != x.shape[:1] or len(x) == 0 or labels.is_floating_point():
+    if x.ndim < 2 or labels.shape not in (x.shape[:1], (len(x), *x.shape[2:])) or len(x) == 0 or labels.is_floating_point():
         got = f"images {tuple(x.shape)} and labels {tuple(labels.shape)} of type {labels.dtype}"
-        raise BadInput(f"{got} do not belong together; give one integer label per image.")
+        raise BadInput(f"{got} do not belong together; give one integer label per image, or per pixel.")
     if not x.is_floating_point():
         raise BadInput(f"the images are {x.dtype}; give floats in [0, 1], e.g. x.float() / 255.")
     look = _Look(model, batch_size, class_names, alphabetical)
@@ -98,6 +99,7 @@ class _Look:
         self.seconds: float | None = None
         self.bytes_per_image: int | None = None
         self.differentiable = False
+        self.things = "images"
         self.weights = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
         self.floats = [tensor for tensor in self.weights if tensor.is_floating_point()]
 
@@ -152,24 +154,37 @@ class _Look:
             return
         given = len(x[: self.batch_size])
         first = parts[0]
-        if not isinstance(first, Tensor) or first.ndim != 2 or len(first) != given or first.shape[1] < 2 or not first.is_floating_point():
+        if (not isinstance(first, Tensor) or first.ndim != labels.ndim + 1 or (len(first), *first.shape[2:]) != (given, *labels.shape[1:])
+                or first.shape[1] < 2 or not first.is_floating_point()):  # fmt: skip
             what = f"a tensor of shape {tuple(first.shape)} and type {first.dtype}" if isinstance(first, Tensor) else f"a {type(first).__name__}"
             self.found("bad-output", "refuse", f"The model returned {what} for {given} images.")
             return
         logits = torch.cat(parts).float()
         labels = labels.to(logits.device)
         classes = self.classes = logits.shape[1]
+        images = len(x)
+        if labels.ndim > 1:
+            # Each labelled pixel is judged as an image of its own, or some thousands of them, evenly spread; other labels count for nothing.
+            logits, labels = logits.movedim(1, -1).flatten(0, -2), labels.flatten()
+            counted = ((labels >= 0) & (labels < classes)).nonzero().flatten()
+            counted = counted[:: len(counted) // _PIXELS + 1]
+            logits, labels, images, self.things = logits[counted], labels[counted], len(counted), "labelled pixels"
         broken = ~logits.isfinite().all(1)
+        if not images:
+            self.found("labels-outside", "refuse", f"None of the pixels has a label that is one of the model's {classes} classes.")
+            return
         if bool(broken.any()):
-            self.found("nan-logits", "refuse", f"The model returned NaN or infinite logits for {int(broken.sum())} of {len(x)} images.")
+            self.found("nan-logits", "refuse", f"The model returned NaN or infinite logits for {int(broken.sum())} of {images} {self.things}.")
         if bool(((labels < 0) | (labels >= classes)).any()):
             span = f"from {int(labels.min())} to {int(labels.max())}"
             self.found("labels-outside", "refuse", f"There are labels {span}, but the model has {classes} classes.")
         right = int((logits.argmax(1) == labels).sum())
-        self.accuracy = right / len(x)
-        self._judge_accuracy(right, len(x), classes)
+        self.accuracy = right / images
+        self._judge_accuracy(right, images, classes)
         said = name_findings(self.class_names, classes) if self.alphabetical and self.class_names is not None else []
         guessing = any(finding.name == "wrong-labels-or-range" for finding in self.findings)
+        if self.things != "images":
+            return  # pixels beside each other are alike: what counts would show of classes in another order, one object shows as well
         for name, severity, sentence in [*said, *prediction_findings(logits[~broken], labels[~broken], self.class_names, guessing)]:
             self.found(name, severity, sentence)
         rows = logits[~broken].double()
@@ -177,7 +192,7 @@ class _Look:
             self.found("probabilities", "warn", "The outputs are probabilities (between 0 and 1, summing to 1): gradients vanish where it is sure.")
 
     def _judge_accuracy(self, right: int, images: int, classes: int) -> None:
-        said = f"{right} of {images} clean images are classified as labelled ({100 * right / images:.1f} %)"
+        said = f"{right} of {images} clean {self.things} are classified as labelled ({100 * right / images:.1f} %)"
         if images < _ENOUGH:
             self.found("few-images", "note", f"{said}; {images} images are too few to judge clean accuracy.")
         elif _by_luck(right, images, classes) > 0.01:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..data.convert import state_dict_of
@@ -29,9 +31,6 @@ def read(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
     if not path.is_file():
         raise Unavailable(f"there is no weights file {path}.")
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         try:
             return load_file(path)
         except SafetensorError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..eval.begin import as_written_now
 from ..eval.folder import Run
+from ..eval.merge import merge
 from ..eval.spec import RunSpec
 from ..eval.store import database_name
 from . import layout
@@ -57,8 +58,6 @@ def collect(out: Path, dataset: str, first: Sequence[str] = (), joined: set[Path
 def join_shards(folder: Path, joined: set[Path]) -> None:
     """Takes over what shards have done in this folder, once; ``joined`` remembers it."""
     if folder not in joined and any(folder.glob("records-*-of-*.sqlite")):
-        from ..eval.merge import merge
-
         merge([folder])
     joined.add(folder)
 

@@ -11,16 +11,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..attacks import get
+from ..data import load as load_data
 from ..errors import BadInput, Unavailable
 from ..eval import chunkfiles
+from ..eval.begin import at_a_time, looked_at
+from ..eval.engines.workers import Workers
 from ..eval.failures import SpecChanged
 from ..eval.folder import SUMMARY
-from ..eval.progress import Silent
+from ..eval.progress import Silent, expected_forwards
+from ..eval.run import execute
 from ..eval.spec import RunSpec
+from ..models import load
+from ..models.preflight import preflight
 from ..models.zoo import ZOO
+from ..report.write import write_report
 from . import layout
 from .collect import Collected, collect, join_shards
 from .entries import to_json
+from .figures import PUBLISHED, draw
 from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
 from .page import page, remarks
 from .sample import images_of
@@ -126,8 +135,6 @@ def _too_few_chunks(tasks: list[Task], shards: int) -> list[str]:
 
 def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
     """The networks that can be loaded: the paper's, or those the user names."""
-    from ..models import load
-
     paper = networks(settings.dataset)
     given = [network_of(settings.dataset, uri) for uri in dict.fromkeys(settings.models)]
     skipped += [f"--model {network.name} was given more than once and counts once." for network in given if settings.models.count(network.name) > 1]
@@ -155,6 +162,7 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
 
 def estimate(made: Plan) -> float:
     """Seconds the cells that have no summary yet will take at least: their model calls, timed once for each network; distances come on top."""
+<<<<<<< HEAD
     from ..attacks import get
     from ..core.course import expected_forwards
     from ..data import load as load_data
@@ -162,6 +170,8 @@ def estimate(made: Plan) -> float:
     from ..models import load
     from ..models.preflight import preflight
 
+=======
+>>>>>>> main
     seconds = 0.0
     open_tasks = [task for task in made.tasks if not (task.folder / SUMMARY).is_file()]
     for name in dict.fromkeys(task.network.name for task in open_tasks):
@@ -180,16 +190,12 @@ def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto")
 
     ``workers`` processes share each cell's chunks, the same for all cells; "auto": as many as there are cores, where it is worth it.
     """
-    from ..eval.engines.workers import Workers
-
     show = progress or Silent()
     with Workers(workers, show) as engine:
         _cells(made, show, engine)
 
 
 def _cells(made: Plan, show: Silent, engine: Engine) -> None:
-    from ..eval.run import execute
-
     seen: set[str] = set()
     for number, task in enumerate(list(made.tasks), 1):
         show.note(f"[{number}/{len(made.tasks)}] {task.network.label}: {layout.name_of(task.cell.distance)}, {task.cell.title}, {task.spec.limit} images")
@@ -219,8 +225,6 @@ def gather(made: Plan) -> Collected:
 
 def report(made: Plan, found: Collected, figures: bool = True, say: Callable[[str], None] = lambda _: None) -> list[Path]:
     """Writes ``report/`` in the output folder: the page of all runs, the paper's tables with our numbers, its figures; the table page first."""
-    from ..report.write import write_report
-
     out, entries = made.settings.out / "report", found.entries
     written: list[Path] = []
     most = max(found.folders.values())
@@ -232,8 +236,6 @@ def report(made: Plan, found: Collected, figures: bool = True, say: Callable[[st
     pictures: list[Path] = []
     sentence = ""
     if figures:
-        from .figures import PUBLISHED, draw
-
         pictures, finals, name = draw(out)
         pairs = "; ".join(f"{title} {value:.3g} (paper's image: {PUBLISHED[title]})" for title, value in finals.items())
         sentence = f"Final l2 distance of ALMA, 1000 steps, alpha 0.9, on {name}: {pairs}. The paper does not name its image."

@@ -8,6 +8,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+from ..data import hub, load
 from ..errors import Unavailable
 from .grid import SAMPLES
 
@@ -28,8 +29,6 @@ def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str 
 
     For ImageNet's validation set a csv that names the listed files is written into ``out``, so that a run's specification says all.
     """
-    from ..data import load
-
     uri = data or dataset
     if dataset != "imagenet":
         found = min(SAMPLES[dataset], len(load(uri, limit=SAMPLES[dataset])))
@@ -57,8 +56,6 @@ def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str 
 
 def _root(uri: str) -> Path:
     """The folder the ids of an ImageNet folder are relative to."""
-    from ..data import hub
-
     given = uri.partition(":")[2]
     if given:
         place = Path(given).expanduser()

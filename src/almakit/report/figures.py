@@ -36,7 +36,7 @@ def plotting() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise Unavailable("figures need matplotlib; install it with `pip install almakit[report]`.") from error
+        raise Unavailable("figures need matplotlib; install it with `pip install 'almakit[report]'`.") from error
     matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot
 

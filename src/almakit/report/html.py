@@ -142,7 +142,7 @@ def template(name: str) -> Any:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
-        raise Unavailable("a report needs Jinja2; install it with `pip install almakit[report]`.") from error
+        raise Unavailable("a report needs Jinja2; install it with `pip install 'almakit[report]'`.") from error
     environment = Environment(
         loader=PackageLoader("almakit.report"),
         autoescape=True,

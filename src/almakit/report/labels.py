@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..eval.records import AttackInfo
 from ..eval.threat import Threat, appended
 from .palette import dash
+from .tex import escape
 
 BUDGET = ("steps", "searches")
 """The settings that say how much an attack may spend; attacks that differ in nothing else are one method."""
@@ -40,8 +41,6 @@ DISTANCES = {
 
 def distance_name(key: str) -> DistanceName:
     """The name of a distance; one nobody has named is called as it is stored."""
-    from .tex import escape
-
     return DISTANCES.get(key, DistanceName(key, key, escape(key)))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import registry
+from ..data import user_file
 from ..errors import BadInput
 
 __all__ = ["Track", "get", "names"]
@@ -29,8 +30,6 @@ def get(tracker: str | Track) -> Track:
         return tracker
     if not isinstance(tracker, str):
         raise BadInput(f"a tracker is a text such as tensorboard:runs/tb or a function that takes an event, not a {type(tracker).__name__}.")
-    from ..data import user_file
-
     if user_file.is_user_file(tracker):
         return user_file.function(tracker)
     name, _, where = tracker.partition(":")

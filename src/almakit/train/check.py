@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..data.dataset import IGNORED
 from ..errors import BadInput
 from ..models.classifier import Classifier
 from ..models.zoo import Entry
@@ -78,11 +79,18 @@ def with_radius(recipe: Recipe, entry: Entry, norm: str | None) -> Recipe:
     return replace(recipe, options={"radius": radius, **recipe.options})
 
 
+def kept_in_place(recipe: Recipe, labels: Tensor) -> None:
+    """Refuses to move images whose pixels have a class each, ``labels`` (N, H, W)."""
+    if labels.ndim == 3 and (recipe.shift or recipe.flip):
+        raise BadInput("shift and flip move images and not their label maps: leave flip out and give --shift 0.")
+
+
 def images(entry: Entry, name: str, x: Tensor, labels: Tensor) -> None:
-    """Refuses images ``x`` (N, C, H, W) with ``labels`` (N,) that the network cannot take."""
+    """Refuses images ``x`` (N, C, H, W) with ``labels`` (N,), or label maps (N, H, W), that the network cannot take."""
     if tuple(x.shape[1:]) != entry.shape:
         here, wanted = (" x ".join(map(str, shape)) for shape in (x.shape[1:], entry.shape))
         raise BadInput(f"the images of {name} are {here}, and {entry.name} takes {wanted}; give images of that shape (--data).")
+    labels = labels[labels != IGNORED] if labels.ndim == 3 else labels
     if int(labels.min()) < 0 or int(labels.max()) >= entry.classes:
         raise BadInput(f"{name} has labels {int(labels.min())} to {int(labels.max())}, and {entry.name} has {entry.classes} classes, from 0.")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +25,17 @@ def identity(recipe: Recipe, limit: int | None) -> str:
     return json.dumps({"recipe": asdict(recipe), "limit": limit}, sort_keys=True)
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """The file with this content, or the old one: never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:
+        out.write(content)
+    os.chmod(out.name, 0o644)
+    os.replace(out.name, path)
+
+
 def write(path: Path, recipe: Recipe, limit: int | None, state: dict[str, Any]) -> None:
     """Writes ``state``, whole or not at all."""
-    from .loop import write_whole
-
     content = io.BytesIO()
     torch.save({"format": FORMAT, "of": identity(recipe, limit), **state}, content)
     write_whole(path, content.getvalue())

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..attacks.pgd import PGD
 from ..core.steps import cosine_decay, per_image, unit
 from ..models.classifier import Classifier
 
@@ -79,7 +80,5 @@ def ddn(model: nn.Module, x: Tensor, labels: Tensor, radius: float, steps: int, 
 
 def robust_accuracy(model: Classifier, x: Tensor, labels: Tensor, distance: str, radius: float, steps: int = 40) -> float:
     """The share of the images ``x`` (N, C, H, W) with ``labels`` (N,) that are right and stay so under PGD in the ball of ``radius``."""
-    from ..attacks.pgd import PGD
-
     result = PGD(distance=distance, epsilon=radius, steps=steps)(model, x, labels, batch_size=100)
     return 1 - float(result.success.double().mean())

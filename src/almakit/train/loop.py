@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -15,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save as as_bytes
 from torch import Tensor, nn
 
-from ..data.dataset import Dataset
+from ..data.dataset import IGNORED, Dataset
 from ..data.user_file import is_user_file
 from ..errors import BadInput
 from ..models.classifier import Classifier, state_sha256
@@ -25,6 +24,7 @@ from ..models.zoo import Entry, build
 from . import check, own
 from .checkpoint import read as read_checkpoint
 from .checkpoint import write as write_checkpoint
+from .checkpoint import write_whole
 
 Objective = Callable[[nn.Module, Tensor, Tensor, torch.Generator, float], Tensor]
 """loss = objective(model, x, labels, generator, progress): the model takes images in [0, 1] (B, C, H, W), ``progress`` runs from 0 to 1."""
@@ -114,7 +114,8 @@ def train(
     training, test = own.data_of(recipe, entry, limit, test_limit, test)
     (x, labels), (seen, wanted) = training.tensors(), test.tensors()
     with torch.random.fork_rng(devices=[]):
-        entry = own.facts_of(entry, x)
+        entry = own.facts_of(entry, x, labels)
+    check.kept_in_place(recipe, labels)
     check.images(entry, training.name, x, labels)
     check.images(entry, test.name, seen, wanted)
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
@@ -171,6 +172,7 @@ def train(
         "training_images": len(training),
         "test_images": len(test),
         "clean_accuracy": round(100 * accuracy(model, seen, wanted), 3),
+        **({"mean_iou": round(100 * mean_iou(model, seen, wanted), 3)} if wanted.ndim == 3 else {}),
         **_robustness(recipe, model, seen[:MEASURED], wanted[:MEASURED]),
         "weights_sha256": state_sha256(model.network.state_dict()),
         "torch": torch.__version__,
@@ -190,16 +192,27 @@ def _robustness(recipe: Recipe, model: Classifier, x: Tensor, labels: Tensor) ->
 
 
 def accuracy(model: nn.Module, x: Tensor, labels: Tensor, batch_size: int = 500) -> float:
-    """The share of the images ``x`` (N, C, H, W) whose largest logit is that of their label (N,)."""
-    with torch.no_grad():
-        right = [(model(part).argmax(1) == wanted).sum() for part, wanted in zip(x.split(batch_size), labels.split(batch_size), strict=True)]
-    return int(torch.stack(right).sum()) / len(x)
+    """The share of the images ``x`` (N, C, H, W) whose largest logit is that of their label (N,); with label maps (N, H, W) of the labelled pixels."""
+    predicted = _predicted(model, x, batch_size)
+    counted = torch.ones_like(labels, dtype=torch.bool) if labels.ndim == 1 else labels != IGNORED
+    return float((predicted == labels)[counted].double().mean())
+
+
+def mean_iou(model: nn.Module, x: Tensor, maps: Tensor, batch_size: int = 500) -> float:
+    """The mean over the classes in ``maps`` (N, H, W) of (labelled and predicted so) / (labelled or predicted so), over all labelled pixels."""
+    counted = maps != IGNORED
+    predicted, wanted = _predicted(model, x, batch_size)[counted], maps[counted]
+    both = [((predicted == one) & (wanted == one), (predicted == one) | (wanted == one)) for one in wanted.unique()]
+    return sum(int(meet.sum()) / int(join.sum()) for meet, join in both) / len(both)
+
+
+@torch.no_grad()
+def _predicted(model: nn.Module, x: Tensor, batch_size: int) -> Tensor:
+    return torch.cat([model(part).argmax(1) for part in x.split(batch_size)])
 
 
 def save(trained: Trained, folder: Path) -> Path:
     """Writes the weights (safetensors) and beside them the log (JSON), each whole or not at all; returns the weights' path."""
-    from safetensors.torch import save as as_bytes
-
     folder.mkdir(parents=True, exist_ok=True)
     stem = own.stem_of(trained.log["recipe"]["model"])
     state = {key: value.contiguous() for key, value in trained.model.network.state_dict().items() if not key.endswith("num_batches_tracked")}
@@ -253,12 +266,3 @@ def _mirrored(x: Tensor, wanted: bool, generator: torch.Generator) -> Tensor:
         return x
     chosen = torch.rand(len(x), generator=generator) < 0.5
     return torch.where(chosen[:, None, None, None], x.flip(3), x)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The file with this content, or the old one: never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:
-        out.write(content)
-    os.chmod(out.name, 0o644)
-    os.replace(out.name, path)

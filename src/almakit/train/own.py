@@ -18,7 +18,7 @@ from ..models.zoo import ZOO, Entry
 if TYPE_CHECKING:
     from .loop import Recipe
 
-SPLIT = ("mnist", "fashion-mnist", "cifar10", "imagenet", "hf-dataset")  # data with a training and a test split
+SPLIT = ("mnist", "fashion-mnist", "cifar10", "imagenet", "hf-dataset", "scenes")  # data with a training and a test split
 HELD_OUT = 10  # of data without a test split every tenth image is kept for the test
 
 
@@ -64,8 +64,8 @@ def network_of(entry: Entry) -> nn.Module:
     return made.requires_grad_(True)
 
 
-def facts_of(entry: Entry, x: torch.Tensor) -> Entry:
-    """The entry with the shape of its training images ``x`` (N, C, H, W) and the network's number of classes."""
+def facts_of(entry: Entry, x: torch.Tensor, labels: torch.Tensor) -> Entry:
+    """The entry with the shape of its training images ``x`` (N, C, H, W) and the network's number of classes; ``labels`` (N,) or maps (N, H, W)."""
     if not is_user_file(entry.name):
         return entry
     network = network_of(entry).eval()
@@ -75,6 +75,8 @@ def facts_of(entry: Entry, x: torch.Tensor) -> Entry:
     except Exception as error:  # whatever a layer meets first
         shape = " x ".join(map(str, x.shape[1:]))
         raise BadInput(f"{entry.name} failed on an image of {shape} with {type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
-    if not isinstance(logits, torch.Tensor) or logits.ndim != 2:
-        raise BadInput(f"{entry.name} must return logits of shape (batch, classes) to be trained.")
+    wanted = (1, *labels.shape[1:])
+    if not isinstance(logits, torch.Tensor) or logits.ndim < 2 or (len(logits), *logits.shape[2:]) != wanted:
+        shape = "(batch, classes)" if labels.ndim == 1 else f"(batch, classes, {labels.shape[1]}, {labels.shape[2]})"
+        raise BadInput(f"{entry.name} must return logits of shape {shape} to be trained on {entry.dataset}.")
     return replace(entry, shape=(x.shape[1], x.shape[2], x.shape[3]), classes=logits.shape[1])

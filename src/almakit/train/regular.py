@@ -6,10 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..data.dataset import IGNORED
 from .loop import Objective, Recipe
 
-RECIPES = {"mnist/smallcnn-tiny": Recipe("mnist/smallcnn-tiny")}
-"""How the network inside the package was made."""
+RECIPES = {
+    "mnist/smallcnn-tiny": Recipe("mnist/smallcnn-tiny"),
+}
+"""How the networks inside the package were made."""
 
 
 def objective() -> Objective:
@@ -18,5 +21,5 @@ def objective() -> Objective:
 
 
 def _cross_entropy(model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator, progress: float) -> Tensor:
-    """The loss of images ``x`` (B, C, H, W) with ``labels`` (B,)."""
-    return F.cross_entropy(model(x), labels)
+    """The loss of images ``x`` (B, C, H, W) with ``labels`` (B,), or of all labelled pixels with label maps (B, H, W)."""
+    return F.cross_entropy(model(x), labels) if labels.ndim == 1 else F.cross_entropy(model(x), labels, ignore_index=IGNORED)

@@ -10,6 +10,7 @@ from ..loop import Engine
 from ..progress import Silent
 from ..work import Bench
 from . import local
+from .ray import RayEngine
 from .workers import AUTO, Workers
 
 NAMES = ("local", "ray")
@@ -31,8 +32,6 @@ def opened(engine: str | Engine, bench: Bench, address: str = "local", workers: 
             with Workers(workers, show) as shared, shared.serving(bench):
                 yield shared
     elif engine == "ray":
-        from .ray import RayEngine
-
         if isinstance(workers, str) and workers != AUTO:
             raise BadInput(f"workers={workers!r}: give a whole number, at least 1, or auto.")
         with RayEngine(address, None if isinstance(workers, str) else workers, show) as made:

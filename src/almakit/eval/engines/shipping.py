@@ -6,6 +6,7 @@ import copy
 import os
 import pickle
 import site
+import socket
 import sys
 import sysconfig
 import traceback
@@ -137,8 +138,6 @@ def left_behind(*_: Any) -> Any:
 
 
 def _node() -> str:
-    import socket
-
     import ray
 
     return f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()[:6]}"
