@@ -12,6 +12,7 @@ from torch import Tensor
 from .attacks import get
 from .core import Attack, Result
 from .core.attack import DistanceLike
+from .core.course import expected_forwards
 from .core.oracle import Model
 from .data.given import Data, tensors_of
 from .eval.attacktext import text_of
@@ -58,7 +59,7 @@ def counted(model: Model, attack: Attack, x: Tensor, show: Silent) -> Iterator[M
         return
     show.begin(text_of(attack), 0, len(x))
     try:
-        yield watched(model, forwards_per_image(show.inside, attack, len(x)))
+        yield watched(model, forwards_per_image(show.inside, expected_forwards(attack), len(x)))
         show.advance(len(x))
     finally:
         show.end()

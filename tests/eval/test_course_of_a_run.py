@@ -18,7 +18,7 @@ from almakit.eval.records import PASSES
 from almakit.eval.subject import open_model
 from almakit.eval.verify import verify_run
 from almakit.report import subjects
-from almakit.report.courses import draw_courses
+from almakit.report.course_figure import draw_courses
 
 TEXT = "alma(distance=l2, steps=120)"
 NAMES = [f"best_{count}" for count in PASSES]

@@ -78,7 +78,7 @@ class PixelGoal(Goal):
 def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targets: Tensor | None, mask: Tensor | None, share: float, *,
                   box: Box | None = None, confidence: float = 0.0, batch_size: int | None = None, seed: int = 0, budget: int | None = None,
                   autocast: torch.dtype | None = None, check: bool = True, trace: Any = None, layout: str = layouts.CONTIGUOUS,
-                  accelerate: str = acceleration.NONE) -> Result:
+                  accelerate: str = acceleration.NONE, tolerance: float | None = None) -> Result:
     """Runs ``attack`` on a segmentation model: ``x`` (B, C, H, W), ``labels``, ``targets`` and ``mask`` (B, H, W); labels that are no class
     of the model (such as 255 for unlabelled pixels) do not count."""
     box = box or Box()
@@ -88,7 +88,7 @@ def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targe
     mask = torch.ones_like(labels, dtype=torch.bool) if mask is None else torch.as_tensor(mask)
     if mask.shape != labels.shape or mask.dtype != torch.bool:
         raise BadInput(f"the pixel mask must be boolean of shape {tuple(labels.shape)}, not {mask.dtype} of shape {tuple(mask.shape)}.")
-    validate.call(model, confidence, batch_size, budget)
+    validate.call(model, confidence, batch_size, budget, tolerance)
     layouts.check(layout)
     acceleration.check(accelerate)
     attack.measure.check(x)
@@ -119,7 +119,7 @@ def attack_pixels(attack: Attack, model: Model, x: Tensor, labels: Tensor, targe
         labels = torch.where(labelled, labels, torch.zeros_like(labels))
         targets = None if targets is None else torch.where(labelled, targets, torch.zeros_like(targets))
         goal = PixelGoal(labels, targets, confidence, mask=labelled, share=share)
-        result = solve(attack, oracle, x, goal, box, size=size, seed=seed, budget=budget, trace=trace, check=check, probes=1)
+        result = solve(attack, oracle, x, goal, box, size=size, seed=seed, budget=budget, trace=trace, check=check, probes=1, tolerance=tolerance)
     return replace(result, originals=x, labels=labels, distance=repr(attack.measure))
 
 

@@ -182,11 +182,9 @@ def _forwards(forwards: float, of: int | None) -> str:
     return f"forward {forwards:.0f}{f' of about {of}' if of and forwards <= of else ''}"
 
 
-def forwards_per_image(tell: Callable[[float, int | None, int], None], attack: Any, images: int) -> Callable[[int], None]:
-    """For a watched model: tells how many forwards each of the images has had, from the sizes of the batches it is asked about."""
-    from ..core.course import expected_forwards
-
-    asked, of = 0, expected_forwards(attack)
+def forwards_per_image(tell: Callable[[float, int | None, int], None], of: int | None, images: int) -> Callable[[int], None]:
+    """For a watched model: tells how many forwards each of the images has had, ``of`` about so many, from the sizes of the batches it is asked about."""
+    asked = 0
 
     def look(batch: int) -> None:
         nonlocal asked

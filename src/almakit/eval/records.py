@@ -96,11 +96,8 @@ class Record:
     measured_8bit: Annotated[float | None, Stored("verdict: attacks.distance after rounding, from the clean image as it is")] = None
     slot: Annotated[int | None, Stored("row in the chunk's file; NULL: no image stored")] = None
     round: Annotated[int, Stored("chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to")] = 0
-<<<<<<< HEAD
     course: Annotated[dict[str, float | None], Stored("best distances so far", columns=COURSE, later=True)] = field(default_factory=_not_kept)
-=======
     pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image", later=True)] = None
->>>>>>> main
     # Of its chunk, and stored there.
     file: str | None = None  # the file of adversarial images, relative to the run folder
     seconds: float = 0.0  # wall time of the chunk divided by the images in it

@@ -72,21 +72,15 @@ class RunSpec:
         "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as"
         " 3, or a csv with id and target",
     )  # fmt: skip
-<<<<<<< HEAD
-    budget: int | str | None = _knob(
-        rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")), None,
-        "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an image whose distance fell by less"
-        " than 1 % over the last quarter of them is done",
-=======
     goal: str | None = _knob(
         rules.optional(rules.text), None,
         'what counts as a success on data with label maps: "pixels(share=0.99)", that share of the labelled pixels '
         "wrong",
     )  # fmt: skip
-    budget: int | None = _knob(
-        rules.optional(rules.whole(1)), None,
-        "at most this many forward and this many backward passes per image",
->>>>>>> main
+    budget: int | str | None = _knob(
+        rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")), None,
+        "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an image whose distance fell by less"
+        " than 1 % over the last quarter of them is done",
     )  # fmt: skip
     dtype: str = _knob(
         rules.one_of(*DTYPES), "float32",

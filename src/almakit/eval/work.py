@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
+from ..core.course import expected_forwards
 from ..core.layout import CONTIGUOUS
 from ..core.oracle import Model
 from ..core.pixels import attack_pixels
@@ -214,7 +215,7 @@ class Bench:
         model = self.subject.model if shrunk and size < LEAST else self.subject.steady
         looks = [] if self.called_off is None else [stop_when(self.called_off)]
         if (tell := self.at_call) is not None:
-            looks.append(forwards_per_image(tell, attack, images))
+            looks.append(forwards_per_image(tell, expected_forwards(attack), images))
         return watched(model, *looks) if looks else model
 
     def _within_memory(self, work: Callable[[int], T], images: int) -> tuple[T, int]:

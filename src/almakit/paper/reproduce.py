@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..attacks import get
+from ..core.course import expected_forwards
 from ..data import load as load_data
 from ..errors import BadInput, Unavailable
 from ..eval import chunkfiles
@@ -19,7 +20,7 @@ from ..eval.begin import at_a_time, looked_at
 from ..eval.engines.workers import Workers
 from ..eval.failures import SpecChanged
 from ..eval.folder import SUMMARY
-from ..eval.progress import Silent, expected_forwards
+from ..eval.progress import Silent
 from ..eval.run import execute
 from ..eval.spec import RunSpec
 from ..models import load
@@ -162,16 +163,6 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
 
 def estimate(made: Plan) -> float:
     """Seconds the cells that have no summary yet will take at least: their model calls, timed once for each network; distances come on top."""
-<<<<<<< HEAD
-    from ..attacks import get
-    from ..core.course import expected_forwards
-    from ..data import load as load_data
-    from ..eval.begin import at_a_time, looked_at
-    from ..models import load
-    from ..models.preflight import preflight
-
-=======
->>>>>>> main
     seconds = 0.0
     open_tasks = [task for task in made.tasks if not (task.folder / SUMMARY).is_file()]
     for name in dict.fromkeys(task.network.name for task in open_tasks):

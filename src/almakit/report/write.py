@@ -13,7 +13,7 @@ from ..eval.radii import Radii
 from ..eval.threat import goal_name
 from . import figures, formats, html, subjects
 from .blocks import blocks
-from .courses import draw_courses
+from .course_figure import draw_courses
 from .payload import USUAL, Limits
 from .subjects import Subject, groups_of, labelled
 from .summary import FORMAT, geometric_means
