@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export ALMAKIT_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test lint clean docs dist newcomer
+.PHONY: setup demo test lint clean docs site-test dist newcomer
 
 setup: $(VENV)/.setup-done
 
@@ -38,6 +38,10 @@ newcomer: setup
 docs: setup build/npm/node_modules/katex
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The built site in a browser, every page at two widths.
+site-test: docs
+	$(BIN)/pytest -n 0 -m slow tests/docs/test_site.py
 
 build/npm/node_modules/katex:
 	npm install --silent --no-save --no-package-lock --prefix build/npm katex@0.16.22

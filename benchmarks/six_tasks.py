@@ -24,7 +24,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from six_tasks_snippets import NOT_OFFERED, PRELUDE, SNIPPETS, TASKS
+from six_tasks_snippets import NOT_OFFERED, PEERS, PRELUDE, SNIPPETS, TASKS
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "results" / "six_tasks.json"
@@ -36,7 +36,7 @@ def run(code: str) -> str:
     """What a snippet prints, run as a script of its own in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "task.py"
-        script.write_text(f"{PRELUDE}\n{code}")
+        script.write_text(f"{PEERS}\n{PRELUDE}\n{code}")
         env = os.environ | {
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "src")]),

@@ -12,12 +12,16 @@ TASKS = {
 }
 
 # adv-lib imports torchvision, whose compiled operators may be absent beside a CPU torch; peers.library declares them.
-PRELUDE = """
-import almakit, peers, torch
+PEERS = """
+import peers
 try:
     peers.library("adv_lib.attacks")
 except ImportError:
     pass
+"""
+PRELUDE = """
+import almakit
+import torch
 model = almakit.models.load("mnist/smallcnn-tiny")
 x, labels = almakit.data.load("mnist-demo", limit=16).tensors()
 images = (x * 255).round().byte().permute(0, 2, 3, 1).numpy()       # (B, H, W, C) bytes, as image libraries give them

@@ -11,7 +11,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .hints import meant
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from .eval.folder import Run
     from .eval.run import evaluate
     from .front import attack
+    from .goals import check_goal
     from .standard import StandardEvaluation, standard_evaluation
 
 # Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing. A test holds it to the registry.
@@ -85,10 +85,11 @@ _HOME = {
     "attack": "almakit.front",
     "best_of": "almakit.core.result",
     "check_distance": "almakit.distances",
+    "check_goal": "almakit.goals",
     "evaluate": "almakit.eval.run",
     "standard_evaluation": "almakit.standard",
 }
-_ROOMS = ("attacks", "certify", "data", "distances", "models", "trackers")
+_ROOMS = ("attacks", "certify", "data", "distances", "goals", "models", "trackers")
 
 __all__ = [
     "ALM",
@@ -128,9 +129,11 @@ __all__ = [
     "best_of",
     "certify",
     "check_distance",
+    "check_goal",
     "data",
     "distances",
     "evaluate",
+    "goals",
     "models",
     "standard_evaluation",
     "trackers",
@@ -144,15 +147,21 @@ def open(folder: str | Path) -> Run:
     return Run(folder)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    if name in _ROOMS:
-        return import_module(f"almakit.{name}")
-    if name.startswith("_"):  # what Python and its tools ask every module for
-        raise AttributeError(f"module 'almakit' has no attribute {name!r}")
-    hint = meant(name, [], [*_HOME, *_ROOMS, "open"])
-    raise AttributeError(f"there is no almakit.{name}; {hint if hint.startswith('did') else 'dir(almakit) lists what there is.'}")
+if not TYPE_CHECKING:  # a type checker knows the names from above, and should miss the others
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOME:
+            return getattr(import_module(_HOME[name]), name)
+        if name in _ROOMS:
+            return import_module(f"almakit.{name}")
+        if name.startswith("_"):  # what Python and its tools ask every module for
+            raise AttributeError(f"module 'almakit' has no attribute {name!r}")
+        from .hints import meant
+
+        hint = meant(name, [], [*_HOME, *_ROOMS, "open"])
+        raise AttributeError(
+            f"there is no almakit.{name}; {hint if hint.startswith('did') else 'dir(almakit) lists what there is.'}"
+        )
 
 
 def __dir__() -> list[str]:

@@ -150,7 +150,7 @@ def test_fractions_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_path_that_looks_like_a_fraction_is_a_word() -> None:
-    from almakit.attacks.expression import parse
+    from almakit.compose.expression import parse
     from almakit.eval.attacktext import _value
 
     assert parse("a(file=1/2/x.txt)").arguments == {"file": "1/2/x.txt"} and _value("1/2") == '"1/2"'
@@ -193,21 +193,33 @@ import almakit
 
 almakit.DDN(stepz=3)
 almakit.attack(3, 4, steps="many")
+almakit.DNN
+almakit.open("runs/a").robust_accuracy([0.1])
 '''
 
 
 def test_a_users_script_is_clean_under_strict_mypy(tmp_path: Path) -> None:
-    def checked(text: str) -> str:
-        (tmp_path / "script.py").write_text(text)
-        command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "script.py"]
-        return subprocess.run(command, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(SOURCE)}, capture_output=True, text=True).stdout
+    (tmp_path / "script.py").write_text(USER)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(SOURCE.parent / ".mypy_cache" / "user")]
+    env = {**os.environ, "MYPYPATH": str(SOURCE)}
+    said = subprocess.run([*command, "script.py", "wrong.py"], cwd=tmp_path, env=env, capture_output=True, text=True).stdout
+    errors = {int(line.split(":")[1]): line for line in said.splitlines() if line.startswith("wrong.py")}
+    assert errors.keys() == {4, 5, 6, 7} and "in 1 file (checked 2 source files)" in said, said
+    assert 'Unexpected keyword argument "stepz"' in errors[4] and 'has no attribute "DNN"' in errors[6], said
 
-    assert checked(USER).startswith("Success"), checked(USER)
-    wrong = checked(WRONG)
-    assert 'Unexpected keyword argument "stepz"' in wrong and 'Argument "steps" to "attack"' in wrong, wrong
+
+def loaded(code: str) -> set[str]:
+    """The modules that a line of Python loads, beyond those Python begins with; a warning is an error."""
+    script = f"import sys; before = set(sys.modules); {code}; print('loaded', *sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, capture_output=True, text=True)
+    return set(done.stdout.rpartition("loaded")[2].split())
 
 
 def test_importing_is_light_and_silent() -> None:
-    script = "import sys; import almakit; almakit.open; dir(almakit); print(len(sys.modules), 'torch' in sys.modules, 'importlib.metadata' in sys.modules)"
-    found = subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, capture_output=True, text=True).stdout.split()
-    assert found[1:] == ["False", "False"]
+    """Counted, not timed: torch loads some 1100 modules. benchmarks/speed.py has the processor time (row imports)."""
+    light, helped = loaded("import almakit; almakit.open; dir(almakit)"), loaded("from almakit.cli.main import main; main(['--help'])")
+    own = {name for name in light if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert own == {"almakit", "almakit.version"} and len(light) <= 40
+    own = {name for name in helped if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert all(name.startswith("almakit") for name in own) and len(own) <= 10 and len(helped) <= 70

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
+import re
 from pathlib import Path
 
 import pytest
 from eval.small_runs import ATTACKS, small_run
 
 from almakit.eval.export import export_csv
+from almakit.eval.folder import Run
+from almakit.report.board_page import write_board
 from almakit.report.write import write_report
-
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "recompute.py"
 
 
 @pytest.fixture(scope="module")
 def recompute():
-    spec = importlib.util.spec_from_file_location("recompute", FILE)
-    module = sys.modules["recompute"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """The modules of benchmarks/recompute.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")
+        import recompute
+
+        yield recompute
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +34,17 @@ def report(tmp_path_factory):
     for run in runs:
         export_csv(run, run.folder / "records.csv")
     write_report([run.folder for run in runs], root / "report", with_figures=False)
+    write_board([run.folder for run in runs], root / "report" / "site")
     return root / "report", [run.folder for run in runs]
 
 
 def differences(recompute, place, folders):
     check = recompute.Check()
     recompute.check_report(check, place, [recompute.read(folder) for folder in folders])
-    assert sum(check.compared.values()) > 400 and set(check.compared) == {"summary.json", "tables.csv", "tables.md", "tables.tex", "page"}
+    recompute.check_board(check, place / "site", {folder.name: recompute.read(folder) for folder in folders})
+    for run in map(Run, folders):
+        recompute.check_terminal(check, run.table(), recompute.read(run.folder), [part["name"] for part in run.summary["attacks"]])
+    assert sum(check.compared.values()) > 600 and set(check.compared) == {"summary.json", "tables.csv", "tables.md", "tables.tex", "page", "board", "table"}
     return check.differences
 
 
@@ -49,15 +54,19 @@ def test_every_number_is_what_the_records_say(recompute, report):
 
 def test_a_wrong_number_is_noticed(recompute, report):
     place, folders = report
-    kept = {name: (place / name).read_text() for name in ("summary.json", "tables.csv", "index.html")}
+    kept = {name: (place / name).read_text() for name in ("summary.json", "tables.csv", "index.html", "site/board.json", "site/index.html")}
     summary = json.loads(kept["summary.json"])
     summary["worst_case"][0]["robust_accuracy"][0]["value"] += 0.025
     (place / "summary.json").write_text(json.dumps(summary))
     assert differences(recompute, place, folders)
     (place / "summary.json").write_text(kept["summary.json"])
     rate = str(summary["runs"][0]["attacks"][0]["median_all"]["value"])
-    for name in ("tables.csv", "index.html"):
+    for name in ("tables.csv", "index.html", "site/board.json"):
         assert rate in kept[name]
         (place / name).write_text(kept[name].replace(rate, rate[:4] + "5" + rate[5:] if rate[4] != "5" else rate[:4] + "6" + rate[5:]))
         assert differences(recompute, place, folders), name
         (place / name).write_text(kept[name])
+    shown = re.search(r'<td data-v="([^"]+)">', kept["site/index.html"])[1]
+    for old, new in ((f'<td data-v="{shown}">', '<td data-v="0.987">'), ('"curve":"', '"curve":"AAAAAAAAAAAAAAAA')):
+        (place / "site/index.html").write_text(kept["site/index.html"].replace(old, new, 1))
+        assert differences(recompute, place, folders), old

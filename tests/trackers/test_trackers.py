@@ -42,6 +42,39 @@ def test_tensorboard_files_hold_what_was_told(tmp_path: Path) -> None:
             assert numbers[f"{run.attacks[trace.attack].text}/{name}/distance", step] == pytest.approx(distance, rel=1e-6)
 
 
+def test_tensorboard_gets_pictures(tmp_path: Path) -> None:
+    """Issue 19, item 7: the curves and a few adversarial images, as TensorBoard reads them."""
+    small_run(limit=16, track=f"tensorboard:{tmp_path / 'tb'}")
+    found = {value.tag: value.image for event in read(tmp_path / "tb") for value in event.summary.value if value.HasField("image")}
+    assert set(found) == {"robust accuracy", "adversarial images"}
+    for image in found.values():
+        assert image.encoded_image_string.startswith(b"\x89PNG") and image.width > 300 and image.height > 100 and image.colorspace == 3
+
+
+def test_hosted_trackers_get_pictures_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins that write down how W&B and MLflow are called; neither is installed where tests run."""
+    (tmp_path / "wandb.py").write_text(
+        "logged = []\nclass config:\n    update = staticmethod(lambda values: None)\nclass Image:\n    def __init__(self, file):\n"
+        "        self.content = open(file, 'rb').read()\n\ndef init(project):\n    import wandb\n    return wandb\n\n"
+        "log = logged.append\n\ndef finish():\n    pass\n"
+    )
+    (tmp_path / "mlflow.py").write_text(
+        "files = []\nset_experiment = start_run = end_run = log_params = log_metrics = lambda *_, **__: None\n\n"
+        "def log_artifact(file, place):\n    files.append((place, open(file, 'rb').read(4)))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    run = small_run(limit=16, track=["wandb:mine", "mlflow:mine"])
+    pictures = {name: value for row in sys.modules["wandb"].logged for name, value in row.items() if hasattr(value, "content")}
+    assert set(pictures) == {"robust accuracy", "adversarial images"} and all(value.content.startswith(b"\x89PNG") for value in pictures.values())
+    logged = {name: value for row in sys.modules["wandb"].logged for name, value in row.items()}
+    worst = run.summary["worst_case"][0]
+    at = worst["robust_accuracy"][0]
+    assert logged[f"all attacks/summary/robust accuracy at {worst['distance']} {at['epsilon']:g}"] == at["value"]
+    assert sys.modules["mlflow"].files == [("pictures", b"\x89PNG")] * 2
+    for name in ("wandb", "mlflow"):
+        del sys.modules[name]
+
+
 def test_a_plain_function_is_told_everything_in_order() -> None:
     events: list[dict] = []
     run = small_run(limit=16, track=events.append)

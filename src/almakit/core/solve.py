@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from . import validate
 from .counts import Exhausted
 from .course import MARKS, expected_forwards
 from .domain import Box
-from .goals import Goal
+from .function_goal import first_margin
+from .goals import ClassGoal, Goal
 from .oracle import Oracle, check_deterministic, check_outputs
 from .problem import Problem
 from .result import Result, Status
@@ -31,22 +31,21 @@ SLACK = 1e-4
 
 
 def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, *, size: int, seed: int, budget: int | None, trace: Trace | None,
-          check: bool, probes: int = 0, tolerance: float | None = None) -> Result:
+          check: bool, tolerance: float | None = None) -> Result:
     """What ``attack`` finds for the images ``x`` (B, ...), ``size`` at a time.
 
     ``check``: the first image is asked about once more before, which shows whether the model is deterministic, and every success once more afterwards.
-    These passes belong to no image's budget; the result counts them as probes, with the ``probes`` the caller has made. ``tolerance``: an image whose
-    best distance falls by less than that share over a quarter of its budget, or of what the attack plans, makes no further passes.
+    These passes belong to no image's budget; the result counts them as probes. ``tolerance``: an image whose best distance falls by less than that
+    share over a quarter of its budget, or of what the attack plans, makes no further passes.
     """
     parts, plan = [], None if tolerance is None else planned(attack, budget)
     for begin in range(0, len(x), size):
         rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
-        parts.append(solve_batch(attack, oracle, x[rows], goal.take(rows), box.take(rows, x.shape[1:]), seed, budget, trace, rows, check and begin == 0,
-                                 plan, tolerance or 0.0))
+        within = box.take(rows, x.shape[1:])
+        part, fitted = solve_batch(attack, oracle, x[rows], goal.take(rows), within, seed, budget, trace, rows, check and begin == 0, plan,
+                                   tolerance or 0.0)
+        parts.append(checked(part, attack, oracle, x[rows], fitted, within) if check else part)
     result = Result.concatenate(parts)
-    result = replace(result, probes=result.probes + probes)
-    if check:
-        result = checked(result, attack, oracle, x, goal, box, size)
     uncounted = oracle.asked - int(result.forwards.sum()) - result.probes
     if uncounted:
         raise BadInput(
@@ -56,19 +55,18 @@ def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, *, si
 
 
 def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
-                rows: Tensor, check: bool, plan: int | None = None, share: float = 0.0) -> Result:
-    """One batch: the clean pass that settles what needs no attack, the attack on the rest, and the assembled result."""
+                rows: Tensor, check: bool, plan: int | None = None, share: float = 0.0) -> tuple[Result, Goal]:
+    """One batch: the clean pass that settles what needs no attack, the attack on the rest, the assembled result and the goal fitted to the clean pass."""
     leaf = x.detach().requires_grad_(True)
     logits = oracle(leaf)
     values = logits.detach()
-    validate.class_range(goal.labels, "labels", values.shape[1])
-    if goal.targets is not None:
-        validate.class_range(goal.targets, "targets", values.shape[1])
+    goal = fitted = goal.fit(values, rows)
     if check:
-        check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
+        if isinstance(goal, ClassGoal):
+            check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
         check_deterministic(oracle, x, values)
     finite = torch.isfinite(values).flatten(1).all(1)
-    margin = goal.margin(torch.where(per_image(finite, values), values, torch.zeros_like(values)))
+    margin = first_margin(goal, torch.where(per_image(finite, values), values, torch.zeros_like(values)), finite, rows, check)
     wrong = finite & (margin < 0)
     status = torch.full((len(x),), int(Status.FAILED), device=x.device)
     status[wrong] = int(Status.ALREADY_WRONG)
@@ -81,10 +79,11 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
         reasons[row] = "the model's logits are not finite on the clean image"
     todo = (finite & ~wrong).nonzero().flatten()
     if len(todo):
-        goal, images = replace(goal.take(todo), reference=margin[todo].abs()), x[todo]
+        goal, images = goal.take(todo).scaled_by(values[todo]), x[todo]
+        seeds = torch.zeros_like(todo) if goal.classes is None else goal.classes
         low = oracle.autocast is not None
         problem = Problem(oracle, images, goal, (attack.ranking or attack.measure).bind(images), box.take(todo, x.shape[1:]),
-                          ImageRandom(seed, images, goal.classes), budget, trace, rows[todo].cpu(), reserve=low, plan=plan, share=share)
+                          ImageRandom(seed, images, seeds), budget, trace, rows[todo].cpu(), reserve=low, plan=plan, share=share)
         problem.begin(leaf, logits, todo)
         del leaf, logits
         with suppress(Exhausted):
@@ -103,11 +102,12 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
             reasons[row] = problem.why(index)
             if bool(broken[index]):
                 status[row] = int(Status.INVALID)
-    return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check), course=course if attack.ranking is None else None)
+    kept = course if attack.ranking is None else None
+    return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check), course=kept), fitted
 
 
 def planned(attack: Attack, budget: int | None) -> int:
-    """The forwards that a share of is a quarter: the budget's, or what the settings say."""
+    """The forwards that a quarter is taken of: the budget's, or what the settings say."""
     plan = budget if budget is not None else expected_forwards(attack)
     if plan is None:
         raise BadInput(f"tolerance is about a quarter of the budget, and {type(attack).__name__}'s settings do not say how much it spends: give budget=.")
@@ -115,7 +115,7 @@ def planned(attack: Attack, budget: int | None) -> int:
 
 
 @torch.no_grad()
-def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, size: int) -> Result:
+def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
     """``result`` with every success asked about once more: by the model as it came, in another batch, against the caller's own images ``x`` (B, ...).
 
     One that does not hold becomes a failure with a reason.
@@ -124,7 +124,7 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
     if not len(rows):
         return result
     points, clean = result.adversarials[rows], x[rows]
-    logits = torch.cat([oracle.exact(part) for part in points.split((min(size, len(rows)) + 1) // 2)])
+    logits = torch.cat([oracle.exact(part) for part in points.split((len(rows) + 1) // 2)])
     finite = torch.isfinite(logits).flatten(1).all(1)
     margin = goal.take(rows).margin(torch.where(per_image(finite, logits), logits, torch.zeros_like(logits)))
     measured, claimed = attack.measure(clean, points), result.distances[rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def plotting() -> Any:
         import matplotlib
     except ImportError as error:
         raise Unavailable("figures need matplotlib; install it with `pip install 'almakit[report]'`.") from error
-    matplotlib.use("Agg")
+    if "matplotlib.pyplot" not in sys.modules:  # a notebook keeps the backend it has
+        matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot
 
     return pyplot

@@ -24,7 +24,7 @@ from .payload import USUAL, Limits
 from .subjects import Subject, group_name, groups_of
 from .trust import checks, count, facts
 
-SCRIPTS = ("core", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail", "watch")
+SCRIPTS = ("core", "svg", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail", "watch")
 STYLES = ("base", "parts", "board", "print")
 
 

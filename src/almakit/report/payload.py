@@ -13,7 +13,7 @@ import numpy as np
 from ..eval.records import MEASURED, AttackInfo, Record, outcome
 from . import pictures
 from .brackets import sorted_radii
-from .labels import AttackLabel, distance_name, distance_order
+from .labels import AttackLabel, distance_name, distance_order, radius
 from .numbers import Array, worst_distances
 from .palette import slot
 from .pictures import Album
@@ -108,6 +108,7 @@ def _attack(
     distances, part = column.distances, column.numbers
     done = distances[~np.isnan(distances)]
     curve = thinned(done) if len(sample) < len(subject.images) else None
+    fixed = None if math.isinf(column.reach) else {"text": radius(column.reach, column.info.distance), **part["robust_accuracy"][0], "epsilon": column.reach}
     return {
         "model": number,
         "label": label.label,
@@ -118,7 +119,7 @@ def _attack(
         "dash": label.dash,
         "cells": packed(distances[sample]),
         "curve": None if curve is None else packed(curve),
-        "fixed": None if math.isinf(column.reach) else {"epsilon": column.reach, **part["robust_accuracy"][0]},
+        "fixed": fixed,
         "done": len(done),
         "success": part["success_rate"]["value"],
         "median": part["median_all"]["value"],

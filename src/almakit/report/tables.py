@@ -129,7 +129,8 @@ def _notes(summary: dict[str, Any]) -> list[str]:
     for part in summary["attacks"]:
         status = part["status"]
         if not part["minimal"]:
-            lines.append(f"{part['name']}: {status['robust']} of {part['records']} {part['over']} are robust at {part['distance']} {part['epsilon']:g}, "
+            at = f"{part['distance']} <= {radius(part['epsilon'], part['distance'])}"
+            lines.append(f"{part['name']}: {status['robust']} of {part['records']} {part['over']} are robust at {at}, "
                          "the one radius it looks at; success is the share it breaks there, and it has no median.")  # fmt: skip
         failed = status.get("failed", 0) + status["invalid"]
         if failed:

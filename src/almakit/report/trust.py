@@ -12,6 +12,7 @@ from .subjects import Subject, labelled
 
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
 UNROUNDED = " Distances are those of the unrounded images; to count only what image files can hold, run with bits = 8."
+MIXED = " Only the attacks marked 8-bit are held to what image files can hold; the distances of the others are those of the unrounded images."
 _SEVERITY = {"refuse": BAD, "warn": WARN, "note": NOTE}
 
 
@@ -93,7 +94,7 @@ def checks(subject: Subject) -> list[Check]:
     if confirmed:
         share = counts.survivors / confirmed
         bits = {run.spec.bits for run in subject.runs}
-        hint = "" if bits == {8} or share > 0.99 else UNROUNDED
+        hint = "" if bits == {8} or share > 0.99 else MIXED if 8 in bits else UNROUNDED
         sentence = f"{100 * share:.1f} % of the confirmed successes survive rounding to 8 bits.{hint}"
         found.append(Check(GOOD if share > 0.99 else NOTE, "8 bits", sentence))
     if counts.failed:

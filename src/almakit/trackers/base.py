@@ -15,13 +15,21 @@ An attack called from Python hands its trace over as it is, without ``event``: `
 from __future__ import annotations
 
 import math
+import tempfile
+import warnings
+from pathlib import Path
 from typing import Any
+
+from ..errors import Unavailable
+from ..report import figures, subjects
 
 Numbers = dict[str, float]
 
 
 class Tracker:
-    """Turns events into ``settings`` and ``numbers``; a subclass writes them down."""
+    """Turns events into ``settings``, ``numbers`` and, at the end, pictures; a subclass writes them down."""
+
+    folder: str | None = None  # of the run that is told of
 
     def settings(self, values: dict[str, Any]) -> None:
         """What a run was begun with."""
@@ -29,6 +37,9 @@ class Tracker:
     def numbers(self, values: Numbers, step: int) -> None:
         """Finite numbers by name, e.g. ``alma(distance=l2, steps=100)/fooled``."""
         raise NotImplementedError
+
+    def picture(self, name: str, file: Path) -> None:
+        """A picture (PNG) of the finished run: ``robust accuracy``, ``adversarial images``."""
 
     def close(self) -> None:
         """Everything is written."""
@@ -38,6 +49,7 @@ class Tracker:
         if kind is None:
             self._write({name: _mean(value) for name, value in event.items() if name not in ("step", "image")}, int(event["step"]))
         elif kind == "begin":
+            self.folder = event.get("folder")
             self.settings(event["settings"])
         elif kind == "trace":
             self._write({f"{event['attack']}/{event['image']}/{name}": value for name, value in event["values"].items()}, event["step"])
@@ -53,7 +65,23 @@ class Tracker:
                 found = {"success rate": part["success_rate"]["value"], "median": part["median_all"]["value"], "forwards": part["forwards"]["mean"],
                          "backwards": part["backwards"]["mean"]}  # fmt: skip
                 self._write({f"{part['name']}/summary/{what}": value for what, value in found.items()}, 0)
+            if summary.get("attacks") and self.folder is not None and type(self).picture is not Tracker.picture:
+                self._draw(self.folder)
             self.close()
+
+    def _draw(self, folder: str) -> None:
+        """The report's figures of the run; numbers do not wait for them where matplotlib is missing."""
+        with tempfile.TemporaryDirectory() as place:
+            found = subjects.load([folder])
+            try:
+                (curves,) = figures.draw_curves(found, Path(place), ("png",))
+                gallery = figures.draw_gallery(found, Path(place))
+            except Unavailable as error:
+                warnings.warn(f"the tracker gets no pictures: {error}", stacklevel=2)
+                return
+            self.picture("robust accuracy", curves)
+            if gallery is not None:
+                self.picture("adversarial images", gallery)
 
     def _write(self, values: dict[str, Any], step: int) -> None:
         finite = {name: float(value) for name, value in values.items() if isinstance(value, (bool, int, float)) and math.isfinite(value)}

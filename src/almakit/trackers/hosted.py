@@ -42,6 +42,12 @@ class TensorBoard(Tracker):
             self.writer.add_scalar(name, value, step)
         self.writer.flush()
 
+    def picture(self, name: str, file: Path) -> None:
+        from matplotlib.image import imread
+
+        self.writer.add_image(name, imread(file)[..., :3], 0, dataformats="HWC")
+        self.writer.flush()
+
     def close(self) -> None:
         self.writer.close()
 
@@ -63,6 +69,9 @@ class MLflow(Tracker):
         # MLflow allows letters, digits and _-./ and blanks in names.
         self.mlflow.log_metrics({re.sub(r"[^\w\-./ ]+", "_", name): value for name, value in values.items()}, step=step)
 
+    def picture(self, name: str, file: Path) -> None:
+        self.mlflow.log_artifact(str(file), "pictures")
+
     def close(self) -> None:
         self.mlflow.end_run()
 
@@ -71,7 +80,8 @@ class WandB(Tracker):
     """``wandb:<project>``: config and history of a Weights & Biases run; WANDB_MODE=offline keeps it on this machine."""
 
     def __init__(self, project: str):
-        self.run = _library("wandb").init(project=project or "almakit")
+        self.wandb = _library("wandb")
+        self.run = self.wandb.init(project=project or "almakit")
 
     def settings(self, values: dict[str, Any]) -> None:
         self.run.config.update(values)
@@ -79,6 +89,9 @@ class WandB(Tracker):
     def numbers(self, values: Numbers, step: int) -> None:
         # Steps of W&B only grow, and ours start again with each attack: the step is a number like the others.
         self.run.log({**values, "step": step})
+
+    def picture(self, name: str, file: Path) -> None:
+        self.run.log({name: self.wandb.Image(str(file))})
 
     def close(self) -> None:
         self.run.finish()

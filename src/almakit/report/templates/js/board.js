@@ -1,6 +1,6 @@
 // The leaderboard: every block shows one measure of models x attacks, at the epsilon chosen; sorted, filtered, and all of it in the address.
 (function () {
-  const percent = (value) => (100 * value).toFixed(1), dash = "\u2013", SLACK = 1e-5;
+  const percent = (value) => ak.fixed(100 * value, 1), dash = "\u2013", SLACK = 1e-5;
   const measures = {
     robust: { best: "down", text: percent }, median: { best: "up", text: (value) => ak.number(value) },
     passes: { best: "up", text: (value) => ak.count(value) }, seconds: { best: "up", text: (value) => ak.number(value, 3) },

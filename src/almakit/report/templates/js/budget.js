@@ -17,6 +17,7 @@
     const wide = (values, by) => [Math.min(...values) / by, Math.max(...values) * by];
     host.append(ak.el("figure", {}, ak.el("figcaption", {}, `${name}, ${label}`), plotHost));
     const options = {
+      key: () => shown.map(({ attack }) => [attack.label, ak.methodColour(attack.method), [], ak.marks[ak.data.methods[attack.method].marker] || ak.marks[1]]),
       height: 300,
       scales: { x: { time: false, distr: 3, range: () => wide(xs, 1.5) }, y: { distr: 3, range: () => wide(ys, 1.12) } },
       axes: [ak.logAxis("forwards + backwards per attacked image"), ak.logAxis(`median ${label}`, { size: 60 })],

@@ -47,25 +47,37 @@
       if (host.clientWidth && width() !== chart.width) chart.setSize({ width: width(), height: chart.height });
     });
     observer.observe(host);
-    host.append(ak.el("p", { class: "save" }, "Save ", save("PNG", chart, label), " ", save("CSV", chart, label)));
+    const title = label.split(/[.:] /)[0], kinds = { PNG: savePng, SVG: saveSvg, CSV: saveCsv };
+    host.append(ak.el("p", { class: "save" }, "Save ", ...Object.entries(kinds).flatMap(([kind, save]) => [ak.el("button", {
+      type: "button", class: "link", "aria-label": `Save as ${kind}: ${title}`,
+      onclick: () => save(chart, { ...full, width: chart.width }, title, `${title.toLowerCase().replaceAll("\u2113", "l").replaceAll("\u221e", "inf").replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 80)}.${kind.toLowerCase()}`),
+    }, kind), " "])));
     chart.hooks.destroy = [...(chart.hooks.destroy || []), () => { all.delete(chart); observer.disconnect(); }];
     return chart;
   };
 
-  // A chart as a file: the canvas on the colour of the page, or the numbers behind it.
-  function save(kind, chart, label) {
-    const button = ak.el("button", { type: "button", class: "link", "aria-label": `Save as ${kind}: ${label.split(/[.:]/)[0]}` }, kind);
-    button.addEventListener("click", () => {
-      const name = label.split(/[.:,]/)[0].toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) + "." + kind.toLowerCase();
-      if (kind === "CSV") return offer(name, new Blob([sheet(chart)], { type: "text/csv" }));
-      const source = chart.ctx.canvas, canvas = ak.el("canvas", { width: source.width, height: source.height }), context = canvas.getContext("2d");
-      context.fillStyle = ak.css("card");
-      context.fillRect(0, 0, canvas.width, canvas.height);
-      context.drawImage(source, 0, 0);
-      canvas.toBlob((blob) => offer(name, blob));
-    });
-    return button;
+  // A chart as a file, drawn anew with a title and a key, or the numbers behind it. `options.key` lists what the lines are.
+  function drawn(chart, options, title, done) {
+    const lines = () => chart.series.slice(1).filter((series) => series.show && series.label).map((series) => [series.label, series.stroke(chart, 1), series.dash]);
+    ak.asSvg(options, chart.data, title, (options.key || lines)(), done);
   }
+
+  function saveSvg(chart, options, title, name) {
+    drawn(chart, options, title, (text) => offer(name, new Blob([text], { type: "image/svg+xml" })));
+  }
+
+  function savePng(chart, options, title, name) {
+    drawn(chart, options, title, (text, width, height) => {
+      const picture = ak.el("img", { src: "data:image/svg+xml;charset=utf-8," + encodeURIComponent(text) });
+      picture.decode().then(() => {
+        const canvas = ak.el("canvas", { width: 2 * width, height: 2 * height });
+        canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
+        canvas.toBlob((blob) => offer(name, blob));
+      });
+    });
+  }
+
+  function saveCsv(chart, options, title, name) { offer(name, new Blob([sheet(chart)], { type: "text/csv" })); }
 
   // Cells that a spreadsheet would work out are text.
   const cell = (value) => (typeof value === "number" ? String(value) : value === null || value === undefined ? "" : `"${(/^[=+\-@\t\r]/.test(value) ? "'" : "") + value.replaceAll('"', '""')}"`);

@@ -36,6 +36,14 @@ const ak = {};
     return values;
   };
 
+  // As the tables round: what lies exactly in the middle goes to the even digit (toFixed goes up).
+  ak.fixed = function (value, places) {
+    const [shown, exact] = [value.toFixed(places), value.toFixed(places + 40)];
+    if (!/50*$/.test(exact) || !/^50+$/.test(exact.slice(exact.length - 40))) return shown;
+    const below = exact.slice(0, exact.length - 40).replace(/\.$/, "");
+    return Number(below[below.length - 1]) % 2 ? shown : below;
+  };
+
   const superscripts = { "-": "\u207b", 0: "\u2070", 1: "\u00b9", 2: "\u00b2", 3: "\u00b3", 4: "\u2074", 5: "\u2075", 6: "\u2076", 7: "\u2077", 8: "\u2078", 9: "\u2079" };
   ak.number = function (value, digits) {
     if (value === null || value === undefined || Number.isNaN(value)) return "\u2013";
@@ -47,9 +55,9 @@ const ak = {};
       return mantissa.replace("-", "\u2212") + "\u00b710" + [...exponent.replace("+", "")].map((c) => superscripts[c]).join("");
     }
     const whole = Math.floor(Math.log10(size)) + 1;
-    return value.toFixed(Math.max(0, wanted - Math.max(whole, 1) + (whole < 1 ? -whole : 0))).replace("-", "\u2212");
+    return ak.fixed(value, Math.max(0, wanted - Math.max(whole, 1) + (whole < 1 ? -whole : 0))).replace("-", "\u2212");
   };
-  ak.percent = (fraction, places) => (fraction === null || Number.isNaN(fraction) ? "\u2013" : (100 * fraction).toFixed(places === undefined ? 1 : places) + "\u2009%");
+  ak.percent = (fraction, places) => (fraction === null || Number.isNaN(fraction) ? "\u2013" : ak.fixed(100 * fraction, places === undefined ? 1 : places) + "\u2009%");
   ak.count = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009");
 
   // Colours come from the style sheet, so the theme decides them in one place.

@@ -123,7 +123,7 @@
         for (const model of this.models) {
           const attack = same.find((candidate) => candidate.model === model), cell = ak.el("td");
           row.append(cell);
-          if (attack && attack.fixed) cell.textContent = `${ak.percent(attack.fixed.value)} at \u03b5 = ${ak.tick(attack.fixed.epsilon)}`;
+          if (attack && attack.fixed) cell.textContent = `${ak.percent(attack.fixed.value)} at \u03b5 = ${attack.fixed.text}`;
           else if (attack) this.cells.push([cell, ak.curve(attack.index)]);
         }
         body.append(row);
@@ -158,7 +158,7 @@
     // What holds at this radius, plainly. An attack at a fixed radius is part of it from its radius on.
     sentence() {
       const at = `${this.name} \u2264 ${ak.tick(this.epsilon)}`, done = this.models.filter((model) => this.strongest(model).length);
-      if (!this.minimal.length) return `The attacks here look at ${[...new Set(this.fixed.map((attack) => `\u03b5 = ${ak.tick(attack.fixed.epsilon)}`))].join(", ")} only; nothing is known at other radii.`;
+      if (!this.minimal.length) return `The attacks here look at ${[...new Set(this.fixed.map((attack) => `\u03b5 = ${attack.fixed.text}`))].join(", ")} only; nothing is known at other radii.`;
       if (!done.length) return "No image has been attacked yet.";
       const many = this.attacks.filter((attack) => attack.model === done[0]).length > 1;
       const resist = this.group.goal ? (many ? "reach their target by no attack here" : "do not reach their target") : many ? "resist every attack here" : "resist the attack";
@@ -209,7 +209,11 @@
       if (this.envelope) series.push({ label: "all attacks", scale: "y", width: 6, stroke: () => ak.css("muted") + "44", points: { show: false } });
       // Between the certified radii and what the strongest attack found lies what nobody knows.
       if (this.certified) series.push({ label: "certified", scale: "y", width: 1.5, stroke: () => ak.css("muted"), points: { show: false } });
+      const colour = ({ method }) => ak.methodColour(method), mark = ({ method }) => ak.marks[ak.data.methods[method].marker] || ak.marks[1];
+      const shown = (attacks) => attacks.filter((attack) => !block.hidden.has(attack.index));
       const options = {
+        key: () => [...shown(this.attacks).map((attack) => [attack.label, colour(attack), ak.dashes[attack.dash]]), ...shown(this.fixed).map((attack) => [attack.label, colour(attack), [], mark(attack)]),
+          ...series.slice(this.attacks.length).map((line) => [line.label, line.stroke(), []])],
         height: HEIGHT,
         bands: this.certified && series.length > 1 ? [{ series: [series.length - 1, series.length], fill: () => ak.css("muted") + "2e" }] : [],
         scales: { x: { time: false, distr: block.log ? 3 : 1, range: () => block.limits() }, y: { range: [0, 100] } },

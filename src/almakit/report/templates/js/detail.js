@@ -48,7 +48,7 @@
   function verdict(result) {
     if (!result) return "This attack has not come to this image yet.";
     if (result.status === "refuted") return "The attack claimed success, but the verdict's own forward pass does not confirm it; it counts as not found.";
-    if (result.status === "robust") return `Not broken within \u03b5 = ${ak.tick(ak.data.attacks[result.attack].fixed.epsilon)}, the one radius this attack looks at: robust there as far as it can tell.`;
+    if (result.status === "robust") return `Not broken within \u03b5 = ${ak.data.attacks[result.attack].fixed.text}, the one radius this attack looks at: robust there as far as it can tell.`;
     if (result.status === "failed" || result.status === "invalid") return result.reason || "Nothing was found within the budget.";
     if (result.status === "already-wrong") return "The model is wrong on the clean image; there was nothing to do, and the distance is 0.";
     const eight = result.eight;

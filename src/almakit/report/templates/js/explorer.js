@@ -87,7 +87,7 @@
         ak.el("span", { class: "arrow", "aria-hidden": "true" }, "\u2192"), ak.el("span", { class: "unseen" }, " becomes "),
         ak.el("span", { class: "to" }, after && result.status !== "already-wrong" ? after + sure(result.top) : "\u2013")),
       ak.el("span", { class: "badges" }, result ? ak.badges(result) : ak.el("span", { class: "badge" }, "not attacked yet"),
-        ak.el("span", { class: "distance" }, result ? `${ak.distanceName(ak.data.attacks[attack].distance)} ${result.distance === null ? (ak.data.attacks[attack].fixed ? `> ${ak.tick(ak.data.attacks[attack].fixed.epsilon)}` : "\u221e") : ak.number(result.distance)}` : "")));
+        ak.el("span", { class: "distance" }, result ? `${ak.distanceName(ak.data.attacks[attack].distance)} ${result.distance === null ? (ak.data.attacks[attack].fixed ? `> ${ak.data.attacks[attack].fixed.text}` : "\u221e") : ak.number(result.distance)}` : "")));
     button.addEventListener("click", () => ak.openImage(list, list.indexOf(item), attack));
     return ak.el("li", {}, button);
   }

@@ -58,6 +58,7 @@
     // What was not found lies at the far edge of its axis.
     const points = [...both.map(([x, y, i]) => [x, y, i, false]), ...edge.map(([x, y, i]) => [Math.min(x, high), Math.min(y, high), i, true])].sort((p, q) => p[0] - q[0]);
     const side = Math.min(560, Math.max(280, host.clientWidth)), distr = log ? 3 : 1, axis = log ? ak.logAxis : ak.axis, options = {
+      key: () => [],
       height: side, width: side,
       scales: { x: { time: false, distr, range: () => [low, high] }, y: { distr, range: () => [low, high] } },
       axes: [axis(`${a.label}: ${block.label}`), axis(`${b.label}: ${block.label}`, { size: 56 })],

@@ -47,7 +47,7 @@
         height: 190,
         scales: { x: { time: false }, y: log ? { distr: 3, range: () => [Math.min(...positive) / 1.2, Math.max(...positive) * 1.2] } : {} },
         axes: [ak.axis("step"), (log ? ak.logAxis : ak.axis)(null, { size: 58 })],
-        series: [{}, ...traces.slice(0, data.length - 1).map((_, i) => ({ scale: "y", width: 1.8, dash: i ? [5, 4] : [], stroke: () => ak.css("series-" + i), points: { show: false }, spanGaps: false }))],
+        series: [{}, ...traces.slice(0, data.length - 1).map((trace, i) => ({ label: name(trace), scale: "y", width: 1.8, dash: i ? [5, 4] : [], stroke: () => ak.css("series-" + i), points: { show: false }, spanGaps: false }))],
         cursor: { y: false, sync: { key: "trace" }, drag: { x: true, y: false } },
         hooks: {
           drawClear: [(u) => shade(u, one)],
