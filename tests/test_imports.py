@@ -129,14 +129,19 @@ PARTS: dict[str, tuple[str, ...]] = {}
 
 def test_attacks_know_the_core_and_no_other_attack() -> None:
     # Distances are named in settings, so their base is at hand too; an attack's parts are declared here.
-    assert not beyond("attacks", {"core", "distances.base"})
+    assert not beyond("attacks", {"core", "distances.base"}, {"attacks": {"compose.expression"}})
     for path in FILES:
         module = module_of(path)
-        if not inside(module, "attacks") or path.name == "__init__.py" or module == "attacks.expression":
+        if not inside(module, "attacks") or path.name == "__init__.py":
             continue
         family = {module, *PARTS.get(module, ())}
         others = {name for name in imports_of(path)[0] if inside(name, "attacks") and not any(inside(name, own) for own in family)}
         assert not others, f"{module} knows {others}"
+
+
+def test_goals_know_the_core_alone() -> None:
+    # Their text form is the attacks' own, and a user's goal is a file, read as models and data of his own are.
+    assert not beyond("goals", {"core"}, {"goals.text": {"compose.expression", "data", "data.user_file"}})
 
 
 def test_bridges_know_attacks_and_the_core() -> None:
@@ -253,7 +258,7 @@ def test_other_libraries_inside_functions_are_optional_or_costly() -> None:
 def test_names_of_the_registry_lead_into_their_rooms() -> None:
     """A name fetched by text is an import too: each leads into the room its registry is named for, or one declared here."""
     rooms = {"attacks": {"attacks", "compose"}, "distances": {"distances"}, "penalties": {"core"}, "bridges": {"bridges", "standard", "compose"},
-             "trackers": {"trackers"}}
+             "trackers": {"trackers"}, "goals": {"goals", "core"}}
     for kind, entries in registry.BUILT_IN.items():
         for name, place in entries.items():
             module = place.partition(":")[0].removeprefix("almakit.")

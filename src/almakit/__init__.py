@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .eval.folder import Run
     from .eval.run import evaluate
     from .front import attack
+    from .goals import check_goal
     from .standard import StandardEvaluation, standard_evaluation
 
 # Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing. A test holds it to the registry.
@@ -84,10 +85,11 @@ _HOME = {
     "attack": "almakit.front",
     "best_of": "almakit.core.result",
     "check_distance": "almakit.distances",
+    "check_goal": "almakit.goals",
     "evaluate": "almakit.eval.run",
     "standard_evaluation": "almakit.standard",
 }
-_ROOMS = ("attacks", "certify", "data", "distances", "models", "trackers")
+_ROOMS = ("attacks", "certify", "data", "distances", "goals", "models", "trackers")
 
 __all__ = [
     "ALM",
@@ -127,9 +129,11 @@ __all__ = [
     "best_of",
     "certify",
     "check_distance",
+    "check_goal",
     "data",
     "distances",
     "evaluate",
+    "goals",
     "models",
     "standard_evaluation",
     "trackers",

@@ -9,9 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
+from . import goals
 from .attacks import get
 from .core import Attack, Result
 from .core.attack import DistanceLike
+from .core.function_goal import GoalLike
 from .core.oracle import Model
 from .data.given import Data, tensors_of
 from .eval.attacktext import text_of
@@ -20,18 +22,21 @@ from .eval.steady import watched
 from .hints import SYNONYMS, wrong_setting
 from .models.load import opened
 
-CALL = tuple(name for name in inspect.signature(Attack.__call__).parameters if name not in ("self", "model", "x", "labels", "targets"))
+CALL = tuple(name for name in inspect.signature(Attack.__call__).parameters if name not in ("self", "model", "x", "labels", "targets", "goal"))
 """The options of every attack's call; what else is given is a setting of the attack."""
 FOR_THE_CALL = ("labels", "targets", *CALL)
 
 
 def attack(model: str | Model, x: Data, labels: Tensor | Sequence[int] | None = None, targets: Tensor | Sequence[int] | int | None = None, *,
+           goal: str | GoalLike | None = None,
            attack: str | Attack = "soft-walk", distance: DistanceLike | None = None, steps: int | None = None, progress: bool | Silent = False,
            **options: Any) -> Result:  # fmt: skip
     """The smallest change of the images ``x`` (B, ...) that makes ``model`` leave ``labels`` (B,), or reach ``targets`` (B,), or one class for all.
 
     ``model`` maps images in [0, 1] to logits, or is a model's URI. ``x`` is a tensor, a numpy array, a list of images, or data that bring their labels: a
     pair (images, labels), a ``DataLoader``, a data set of torch, torchvision or Hugging Face, a pandas frame of paths, a URI.
+    ``goal`` is anything else to reach: one of ``almakit.goals``, its text, or a function of the model's outputs that returns a margin for each image,
+    negative when it is reached; labels are then needed only where the goal says so.
     ``attack`` is a name, a text or an attack object, by default the soft walk in l2 with 100 steps. ``distance`` is a name or norm or any function
     ``f(x, y) -> (B,)``; ``steps`` is the budget of forwards and backwards per image. Further options are the attack's settings (``epsilon=8/255`` of
     ``attack="pgd"``), ``progress=True``, which shows how it goes, and those of every attack's call: ``box``, ``confidence``,
@@ -43,11 +48,13 @@ def attack(model: str | Model, x: Data, labels: Tensor | Sequence[int] | None = 
         if SYNONYMS.get(name) in FOR_THE_CALL:
             raise wrong_setting("almakit.attack", name, FOR_THE_CALL)
     built = get(attack, **settings)
-    images, wanted = tensors_of(x, labels)
+    aim = None if goal is None else goals.get(goal)
+    alone = aim is not None and labels is None and isinstance(x, Tensor)
+    images, wanted = (x, None) if alone and isinstance(x, Tensor) else tensors_of(x, labels)
     if isinstance(targets, int):
         targets = [targets] * len(images)
     with counted(opened(model), built, images, shown(progress)) as asked:
-        return built(asked, images, wanted, targets, **call)
+        return built(asked, images, wanted, targets, aim, **call)
 
 
 @contextmanager

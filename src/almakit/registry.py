@@ -1,7 +1,7 @@
 """Names for everything a user can choose: ``kind`` and ``name`` -> an object, imported only when asked for.
 
-Third-party packages add names through entry points in the groups ``almakit.attacks``, ``almakit.distances``, ``almakit.bridges``
-and ``almakit.trackers``; a name given there wins over nothing: built-in names cannot be replaced.
+Third-party packages add names through entry points in the groups ``almakit.attacks``, ``almakit.distances``, ``almakit.goals``,
+``almakit.bridges`` and ``almakit.trackers``; a name given there wins over nothing: built-in names cannot be replaced.
 """
 
 from __future__ import annotations
@@ -52,6 +52,20 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "lpips": "almakit.distances.lpips:LPIPS",
         "lpips-learned": "almakit.distances.lpips:LPIPSLearned",
     },
+    "goals": {
+        "untargeted": "almakit.core.goals:ClassGoal",
+        "targeted": "almakit.goals.classes:Targeted",
+        "top-k": "almakit.goals.classes:TopK",
+        "multilabel": "almakit.goals.scores:Multilabel",
+        "threshold": "almakit.goals.scores:Threshold",
+        "regression": "almakit.goals.scores:Regression",
+        "reject": "almakit.goals.classes:Reject",
+        "embedding": "almakit.goals.embedding:Embedding",
+        "pixels": "almakit.core.pixels:PixelGoal",
+        "detection": "almakit.goals.scores:Detection",
+        "any-of": "almakit.goals.several:AnyOf",
+        "all-of": "almakit.goals.several:AllOf",
+    },
     "penalties": {
         "phr": "almakit.core.penalties:PHR",
         "p1": "almakit.core.penalties:P1",
@@ -77,7 +91,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
 # Names of before that still work; what they are called now is what is listed.
 ALIASES: dict[str, dict[str, str]] = {"attacks": {"alma-plus": "soft-walk"}}
 
-SINGULAR = {"attacks": "attack", "distances": "distance", "penalties": "penalty", "bridges": "library of attacks", "trackers": "tracker"}
+SINGULAR = {"attacks": "attack", "distances": "distance", "goals": "goal", "penalties": "penalty", "bridges": "library of attacks", "trackers": "tracker"}
 
 
 @cache

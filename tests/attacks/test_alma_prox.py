@@ -8,7 +8,7 @@ from attacks.small_problem import LABELS, MODEL, SECOND, X, fools
 from closed_form.linear import random_problem, smallest
 from torch import Tensor
 
-from almakit import ALMA, attacks
+from almakit import attacks
 from almakit.attacks.alma_prox import ALMAProx
 from almakit.core import Box, Status
 from almakit.errors import AlmakitError
@@ -111,8 +111,6 @@ def test_targets_presets_and_refusals() -> None:
         ALMAProx()(pixels, x, labels[:, :2])
     with pytest.raises(AlmakitError, match="target map of image 0 equals its labels"):
         ALMAProx()(pixels, x, labels, labels)
-    with pytest.raises(AlmakitError, match="one per pixel, are for alma-prox alone"):
-        ALMA()(pixels, x, labels)
     assert len(ALMAProx()(pixels, x[:0], labels[:0])) == 0
     for settings, words in [({"share": 0.0}, r"must be in \(0, 1\]"), ({"gamma": 1.0}, "gamma=1.0 above 1"), ({"growth": 0.5}, "growth=0.5 at least 1"),
                             ({"check_steps": 0}, "check_steps=0 at least 1"), ({"mu": -1.0}, "must be positive"),

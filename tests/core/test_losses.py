@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from almakit.core.goals import Goal
-from almakit.core.losses import ascent_loss, check_loss, likeliest_rivals
+from almakit.core.goals import ClassGoal
+from almakit.core.losses import ascent_loss, check_loss
 from almakit.errors import BadInput
 
 LOGITS = torch.tensor([[3.0, 1.0, 2.5, -1.0, 0.0], [0.0, 4.0, 1.0, 3.0, 2.0]], dtype=torch.float64)
 LABELS = torch.tensor([0, 1])
-GOAL = Goal(LABELS, reference=torch.tensor([2.0, 4.0], dtype=torch.float64))
+GOAL = ClassGoal(LABELS, reference=torch.tensor([2.0, 4.0], dtype=torch.float64))
 
 
 def test_the_formulas() -> None:
@@ -25,7 +25,7 @@ def test_the_formulas() -> None:
 
 def test_with_targets_every_loss_grows_towards_the_target() -> None:
     targets = torch.tensor([2, 3])
-    goal = Goal(LABELS, targets, reference=torch.ones(2, dtype=torch.float64))
+    goal = ClassGoal(LABELS, targets, reference=torch.ones(2, dtype=torch.float64))
     closer = LOGITS.scatter_add(1, targets[:, None], torch.full((2, 1), 0.3, dtype=torch.float64))
     for name in ("ce", "dlr", "margin", "targeted-dlr"):
         assert bool((ascent_loss(name, goal, closer) > ascent_loss(name, goal, LOGITS)).all()), name
@@ -39,8 +39,8 @@ def test_few_classes_fall_back_to_the_clean_margin(classes: int) -> None:
 
 
 def test_rivals_are_ranked_without_the_label() -> None:
-    assert likeliest_rivals(GOAL, LOGITS, 2).tolist() == [[2, 1], [3, 4]]
-    assert likeliest_rivals(GOAL, LOGITS, 9).shape == (2, 4)
+    ways = GOAL.rivals(LOGITS)
+    assert ways is not None and ways.tolist() == [[2, 1, 4, 3], [3, 4, 2, 0]]
 
 
 def test_an_unknown_loss_is_answered_with_the_known_ones() -> None:

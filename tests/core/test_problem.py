@@ -10,7 +10,7 @@ import torch
 from laws.models import Counted, RowWise
 from torch import Tensor
 
-from almakit.core import Box, Exhausted, Goal, Problem
+from almakit.core import Box, ClassGoal, Exhausted, Problem
 from almakit.core.counts import occurrence
 from almakit.core.oracle import Oracle
 from almakit.core.steps import ImageRandom
@@ -29,7 +29,7 @@ def make(batch: int = 4, budget: int | None = None, model: Callable[[Tensor], Te
     leaf = x.clone().requires_grad_(True)
     logits = oracle(leaf)
     labels = logits.detach().argmax(1) if labels is None else labels
-    goal = Goal(labels, reference=torch.ones(batch))
+    goal = ClassGoal(labels, reference=torch.ones(batch))
     problem = Problem(oracle, x, goal, resolve("l2").bind(x), box or Box(), ImageRandom(0, x, labels), budget, trace, rows)
     problem.begin(leaf, logits, torch.arange(batch))
     return problem

@@ -150,7 +150,7 @@ def test_fractions_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_path_that_looks_like_a_fraction_is_a_word() -> None:
-    from almakit.attacks.expression import parse
+    from almakit.compose.expression import parse
     from almakit.eval.attacktext import _value
 
     assert parse("a(file=1/2/x.txt)").arguments == {"file": "1/2/x.txt"} and _value("1/2") == '"1/2"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,11 +41,12 @@ class Counted:
     def _before(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.forwards += len(inputs[0])
 
-    def _after(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def _after(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
         self.calls += 1
-        if output.requires_grad:
+        parts = list(output.values()) if isinstance(output, dict) else output if isinstance(output, tuple) else [output]
+        if parts[0].requires_grad:
             first = self.calls == 1
-            output.register_hook(lambda gradient: self._backward(gradient, first))
+            parts[0].register_hook(lambda gradient: self._backward(gradient, first))
 
     def _backward(self, gradient: Tensor, first: bool) -> None:
         self.backwards += len(gradient)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from .. import registry
+from ..compose.expression import Call, Value, parse
 from ..core import Attack
 from ..errors import BadInput
 from ..hints import wrong_setting
-from .expression import Call, Value, parse
 
 __all__ = ["get", "names"]
 

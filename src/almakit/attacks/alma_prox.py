@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem, Result
+from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.oracle import Model
 from ..core.penalties import P2
-from ..core.pixels import PixelGoal, attack_pixels, check_share
+from ..core.pixels import check_share
 from ..core.projections import proximal, room
 from ..core.steps import per_image
 from ..errors import BadInput
@@ -75,19 +74,15 @@ class ALMAProx(Attack):
         if not (0 < self.smallest_scale <= 1 and 0 <= self.scale_rate < 1):
             raise BadInput(f"smallest_scale={self.smallest_scale} must be in (0, 1], scale_rate={self.scale_rate} in [0, 1).")
 
-    def __call__(self, model: Model, x: Tensor, labels: Any, targets: Any = None, *, mask: Tensor | None = None, **settings: Any) -> Result:
-        """Attacks a segmentation model where ``labels`` are (B, H, W), else as every attack; ``settings`` are the same in both."""
-        if getattr(labels, "ndim", 1) == 1:
-            if mask is not None:
-                raise BadInput("a pixel mask goes with labels of shape (B, H, W); for a classifier restrict the pixels that may change by box=Box(mask=...).")
-            return super().__call__(model, x, labels, targets, **settings)
-        return attack_pixels(self, model, x, labels, targets, mask, self.share, **settings)
+    @property
+    def pixel_share(self) -> float:
+        return self.share
 
     def run(self, problem: Problem) -> None:
         x, goal, penalty = problem.x, problem.goal, P2()
         size, half = len(x), self.steps // 2
         low, high = room(problem.box, x)
-        counted = goal.mask.flatten(1) if isinstance(goal, PixelGoal) and goal.mask is not None else torch.ones(size, 1, dtype=torch.bool, device=x.device)
+        counted = goal.parts(size, x.device)
         delta, squares = torch.zeros_like(x), torch.zeros_like(x)
         mu, rho = x.new_full(counted.shape, self.mu), x.new_full(counted.shape, self.rho)
         scale, first_success = x.new_ones(size), x.new_full((size,), float(half))
@@ -99,7 +94,7 @@ class ALMAProx(Attack):
             query = problem.query(x + delta, grad=not final) if step else problem.start()
             if final:
                 break
-            each = goal.constraint(query.logits, query.tolerance).reshape(size, -1)
+            each = goal.constraints(query.logits, query.tolerance)
             values = torch.where(query.valid.unsqueeze(1), each.detach(), torch.ones_like(each))
             was_wrong |= values < 0
             first_success = torch.where(query.success & (first_success > step), torch.full_like(scale, step), first_success)

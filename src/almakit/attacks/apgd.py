@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core import Problem
 from ..core.attack import DistanceLike
 from ..core.fixed import FixedEpsilon, random_start, reached, safe_radius
-from ..core.losses import ascent_loss, check_loss, likeliest_rivals
+from ..core.losses import ascent_loss, check_loss
 from ..core.projections import onto_ball, room
 from ..core.steps import per_image
 from ..errors import BadInput
@@ -64,12 +64,16 @@ class APGD(FixedEpsilon):
         if not 0 <= self.rho <= 1:
             raise BadInput(f"rho={self.rho}: the part of the steps that must increase the loss must be in [0, 1].")
 
+    def needs_classes(self) -> bool:
+        return self.loss != "margin"
+
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         wide = self.widen if self.widen is not None else self.measure.norm == 1
         classes: list[Tensor | None] = [None]
-        if self.loss == "targeted-dlr" and not problem.goal.targeted:
+        if self.loss == "targeted-dlr":
             assert problem.clean_logits is not None
-            classes = list(likeliest_rivals(problem.goal, problem.clean_logits, self.rivals).unbind(1))
+            ways = problem.goal.rivals(problem.clean_logits)
+            classes = [None] if ways is None else list(ways[:, : self.rivals].unbind(1))
         for rival in classes:
             for _ in range(self.restarts):
                 start: Tensor | None = None

@@ -67,7 +67,7 @@ class DDN(Attack):
             query = problem.query(x + delta, grad=not final) if step else problem.start()
             if final:
                 break
-            slope = problem.escape(query.gradient(problem.goal.soft_margin(query.logits, self._temperature(query, step))), ~query.success)
+            slope = problem.escape(query.gradient(problem.goal.soft_margin(query.logits, self._temperature(problem, query, step))), ~query.success)
             steep = length(slope, 2).clamp_min(TINY)
             margin = torch.where(query.valid, query.margin, torch.zeros_like(query.margin))
             if step == 0 and self.adaptive and self.initial_norm is None:
@@ -87,10 +87,10 @@ class DDN(Attack):
             if self.levels is not None:
                 delta = self._rounded(problem, x + delta) - x
 
-    def _temperature(self, query: Query, step: int) -> Tensor:
+    def _temperature(self, problem: Problem, query: Query, step: int) -> Tensor:
         if not self.adaptive:
             return torch.ones_like(query.margin)
-        spread = torch.nan_to_num(query.logits.detach().std(1), nan=1.0, posinf=1.0)
+        spread = torch.nan_to_num(problem.goal.spread(query.logits), nan=1.0, posinf=1.0)
         size: Tensor = (spread * 0.2 * 0.1 ** (step / self.steps)).clamp_min(TINY)
         return size
 

@@ -56,6 +56,9 @@ class Ensemble(Attack):
     def can_target(self) -> bool:  # type: ignore[override]
         return all(member.can_target for member in self.attacks)
 
+    def needs_classes(self) -> bool:
+        return any(member.needs_classes() for member in self.attacks)
+
     def run(self, problem: Problem) -> None:
         for member in self.attacks:
             with problem.round(), problem.afresh():

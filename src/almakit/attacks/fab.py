@@ -36,7 +36,8 @@ class FAB(Attack):
     label: all of them on 10 classes, while the original takes all 999 on ImageNet. Each takes one backward for the difference of two
     logits: 9 a step on 10 classes, where the table of the ALMA paper says 10 (one per logit). After 10 steps without a success a plane that
     misses the box comes after all that meet it; the original may run against it for ever. Towards a target the user gives (not in the
-    paper) there is one boundary, that of the margin. The original makes one forward on the clean image and another for its first step: here
+    paper), and for goals without rival classes, there is one boundary, that of the margin
+    (a goal that asks for several things at once may not be found). The original makes one forward on the clean image and another for its first step: here
     they are the same. The last step is given up for a final search of ``search`` forwards by the secant on the segment from the best
     point to the clean image, so that all in all no more than 2 N + 1 forwards are made (``search=0``: N steps, no search). ``restarts`` - 1
     further runs begin at random points at most half the best distance away.
@@ -78,8 +79,8 @@ class FAB(Attack):
     def run(self, problem: Problem) -> None:
         assert problem.clean_logits is not None
         rivals: list[Tensor | None] = [None]
-        if self.targeted_classes is not None and not problem.goal.targeted:
-            rivals = list(_ranked(problem.clean_logits, problem.goal.labels, self.targeted_classes).unbind(1))
+        if self.targeted_classes is not None and (ways := problem.goal.rivals(problem.clean_logits)) is not None:
+            rivals = list(ways[:, : self.targeted_classes].unbind(1))
         # Each step given up pays for two forwards, and one is at hand because the clean pass serves the first step.
         given = min(self.search // 2, self.steps - 1)
         lead = torch.full_like(problem.best_distance, float("inf"))
@@ -132,18 +133,15 @@ class FAB(Attack):
         A plane beyond the box is never reached on a linear model; on a network it is often only the linearisation that places it there.
         """
         goal, norm = problem.goal, _norm(problem)
-        if goal.targeted:
+        ways = goal.rivals(query.values)
+        if ways is None:
             return leading_plane(query, goal.margin(query.logits))
-        values = query.logits.detach()
-        finite = torch.where(per_image(query.valid, values), values, torch.zeros_like(values))
-        rivals = _ranked(finite, goal.labels, self.candidates - 1) if rival is None else rival.unsqueeze(1)
-        own = query.logits.gather(1, goal.labels.unsqueeze(1)).squeeze(1)
+        rivals = ways[:, : self.candidates - 1] if rival is None else rival.unsqueeze(1)
         low, high = room(problem.box, query.point)
         normal, need, nearest = torch.zeros_like(query.point), torch.zeros_like(query.margin), torch.zeros_like(query.margin)
         missed = torch.ones_like(query.success)
         for index, other in enumerate(rivals.unbind(1)):
-            lead = query.logits.gather(1, other.unsqueeze(1)).squeeze(1)
-            slope, wanted = leading_plane(query, own - lead + goal.confidence)
+            slope, wanted = leading_plane(query, goal.rival_margin(query.logits, other))
             away = _distance(slope, wanted, norm)
             misses = lost & (torch.where(slope > 0, slope * high, slope * low).flatten(1).sum(1) < wanted)
             closer = (missed & ~misses) | ((missed == misses) & (away < nearest)) if index else torch.ones_like(missed)
@@ -157,12 +155,6 @@ def _norm(problem: Problem) -> float:
     norm = problem.bound.distance.norm
     assert norm is not None
     return norm
-
-
-def _ranked(logits: Tensor, labels: Tensor, count: int) -> Tensor:
-    """The up to ``count`` classes (B, C) with the largest ``logits`` (B, K) beside the ``labels`` (B,), ties in the order of the classes."""
-    others = logits.scatter(1, labels.unsqueeze(1), float("-inf"))
-    return others.argsort(dim=1, descending=True, stable=True)[:, : min(count, logits.shape[1] - 1)]
 
 
 def _distance(normal: Tensor, need: Tensor, norm: float) -> Tensor:

@@ -84,7 +84,7 @@ class FMN(Attack):
     def _loss(self, problem: Problem, query: Query, step: int) -> Tensor:
         if not self.adaptive:
             return problem.goal.margin(query.logits)
-        spread = torch.nan_to_num(query.logits.detach().std(1), nan=1.0, posinf=1.0)
+        spread = torch.nan_to_num(problem.goal.spread(query.logits), nan=1.0, posinf=1.0)
         return problem.goal.soft_margin(query.logits, (spread * 0.2 * 0.1 ** (step / self.steps)).clamp_min(TINY))
 
     def _original_radius(self, problem: Problem, query: Query, slope: Tensor, margin: Tensor, delta: Tensor, radius: Tensor, step: int,

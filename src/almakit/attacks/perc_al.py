@@ -58,6 +58,9 @@ class PerCAL(Attack):
         if self.levels is not None and self.levels < 2:
             raise BadInput(f"levels={self.levels}: an image needs at least 2 levels; 256 for 8 bits, None for no rounding.")
 
+    def needs_classes(self) -> bool:
+        return True
+
     def run(self, problem: Problem) -> None:
         x, box = problem.x, problem.box
         query = problem.start(distance_grad=True)

@@ -51,6 +51,9 @@ class PGD(FixedEpsilon):
         if self.restarts < 1 or not 0 < self.share <= 1:
             raise BadInput(f"restarts={self.restarts} must be at least 1, share={self.share} in (0, 1].")
 
+    def needs_classes(self) -> bool:
+        return self.loss != "margin"
+
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         x, norm = problem.x, self.measure.norm
         assert norm is not None

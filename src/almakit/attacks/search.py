@@ -65,6 +65,9 @@ class Search(Attack):
     def can_target(self) -> bool:  # type: ignore[override]
         return self.attack is not None and self.attack.can_target
 
+    def needs_classes(self) -> bool:
+        return self.attack is not None and self.attack.needs_classes()
+
     def run(self, problem: Problem) -> None:
         assert isinstance(self.attack, FixedEpsilon)
         x, box = problem.x, problem.box

@@ -97,14 +97,12 @@ def look(problem: Problem, total: int, norm: float | None, walks: int) -> tuple[
     warm = query.margin.new_full((len(x),), SETTINGS.warm[norm not in SOLVERS])
     if norm not in SOLVERS:
         return x + to_halfspace(-_slope(problem, query, warm), SETTINGS.overshoot * (query.margin + 2 * query.tolerance), *limits, 2), 1
-    rivals = 0 if norm not in EXACT or total < 2 else max(1, min(SETTINGS.rivals, total // SETTINGS.per_rival, query.logits.shape[1] - 1))
-    rivals = min(rivals, 1) if goal.targeted else rivals
+    ways = goal.rivals(query.values)
+    most = 1 if ways is None else ways.shape[1]
+    rivals = 0 if norm not in EXACT or total < 2 else max(1, min(SETTINGS.rivals, total // SETTINGS.per_rival, most))
     nearest, shortest = x, x.new_full((len(x),), float("inf"))
-    own = query.logits.gather(1, goal.classes.unsqueeze(1)).squeeze(1)
-    order = query.values.scatter(1, goal.classes.unsqueeze(1), float("-inf")).argsort(dim=1, descending=True, stable=True)
     for rank in range(rivals):
-        rival = query.logits.gather(1, order[:, rank : rank + 1]).squeeze(1)
-        margin = (rival - own if goal.targeted else own - rival) + goal.confidence
+        margin = goal.margin(query.logits) if ways is None else goal.rival_margin(query.logits, ways[:, rank])
         need = margin.detach() + 3 * query.tolerance
         step = to_halfspace(-problem.escape(query.gradient(margin, keep=True)), need, *limits, norm)
         reach = length(step, norm)
@@ -197,7 +195,7 @@ def thin_out(problem: Problem, queries: int) -> None:
 def _slope(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
     """The gradient (B, ...) of the margin with its maximum softened over ``temperature`` (B,) standard deviations of the logits, which are not differentiated:
     on saturated logits a differentiated scale hides the margin's own gradient."""
-    spread = query.values.std(1).clamp_min(1e-12)
+    spread = problem.goal.spread(query.values).clamp_min(1e-12)
     return problem.escape(query.gradient(problem.goal.soft_margin(query.logits, temperature * spread)), ~query.success)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..attacks import get
 from ..core import Attack, Box, Result, Status, validate
 from ..core.fixed import FixedEpsilon
-from ..core.goals import Goal
+from ..core.goals import ClassGoal
 from ..core.steps import per_image
 from ..distances.base import Distance
 from ..errors import BadInput
@@ -112,12 +112,12 @@ class FoolboxAttack(Base):
         start = None if starting_points is None else _starting_points(getattr(starting_points, "raw", starting_points), x.raw, box)
         result = self.attack(model, x.raw, labels, targets, box=box, **self.options)
         if start is not None:
-            result = self._or_start(result, model, x.raw, start, Goal(labels, targets, self.options.get("confidence", 0.0)))
+            result = self._or_start(result, model, x.raw, start, ClassGoal(labels, targets, self.options.get("confidence", 0.0)))
         self.result = result
         return restore(eager.astensor(result.adversarials.to(x.raw)))
 
 
-    def _or_start(self, result: Result, model: Any, x: Tensor, start: Tensor, goal: Goal) -> Result:
+    def _or_start(self, result: Result, model: Any, x: Tensor, start: Tensor, goal: ClassGoal) -> Result:
         """The nearer of what was found and the points ``start`` (B, ...) where those reach the goal."""
         with torch.no_grad():
             logits, distance = model(start.clone()), self.attack.measure(x, start).to(result.distances)

@@ -161,6 +161,10 @@ class Foreign(Attack):
         settings = {name: value for name, value in self.values.items() if value is None or isinstance(value, (bool, int, float, str, tuple))}
         return {**settings, "distance": repr(self.measure), "epsilon": self.radius(), "at_once": self.at_once, "version": self.version()}
 
+    def needs_classes(self) -> bool:
+        """Other libraries' attacks are given logits and labels."""
+        return True
+
     def run(self, problem: Problem) -> None:
         size, radius = self.at_once or len(problem), self.radius()
         limit = problem.x.new_full((len(problem),), float("inf") if radius is None else radius * (1 + SLACK))
@@ -170,6 +174,7 @@ class Foreign(Attack):
 
     def _run_on(self, problem: Problem, rows: Tensor) -> None:
         gate, goal = Gate(problem, rows), problem.goal.take(rows)
+        assert goal.labels is not None
         returned = None
         try:
             with _own_randomness(problem, rows), redirect_stdout(sys.stderr), torch.enable_grad():

@@ -104,7 +104,9 @@ class Gate(nn.Module):
 
     def _refusal(self, images: Tensor) -> Tensor:
         """(R, K) logits that say the true label, on the scale of the clean image's."""
-        clean, labels = self._clean(images), self.problem.goal.labels[images].unsqueeze(1)
+        goal = self.problem.goal
+        assert goal.labels is not None
+        clean, labels = self._clean(images), goal.labels[images].unsqueeze(1)
         own = torch.maximum(clean.gather(1, labels), clean.scatter(1, labels, float("-inf")).amax(1, keepdim=True) + 1)
         right = clean.argmax(1, keepdim=True) == labels
         return torch.where(right, clean, clean.scatter(1, labels, own))
@@ -114,6 +116,7 @@ class Gate(nn.Module):
         if not goal.confidence:
             return logits
         sign = -1.0 if goal.targeted else 1.0
+        assert goal.classes is not None
         classes = goal.classes[images].unsqueeze(1)
         return logits.scatter_add(1, classes, torch.full_like(logits[:, :1], sign * goal.confidence))
 

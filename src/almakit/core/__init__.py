@@ -3,9 +3,9 @@
 from .attack import Attack
 from .counts import Exhausted
 from .domain import Box
-from .goals import Goal
+from .goals import ClassGoal, Goal
 from .problem import Problem
 from .query import Query
 from .result import ImageResult, Result, Status, best_of
 
-__all__ = ["Attack", "Box", "Exhausted", "Goal", "ImageResult", "Problem", "Query", "Result", "Status", "best_of"]
+__all__ = ["Attack", "Box", "ClassGoal", "Exhausted", "Goal", "ImageResult", "Problem", "Query", "Result", "Status", "best_of"]

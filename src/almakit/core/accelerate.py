@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, BadModel, Unavailable
-from .oracle import Model, logits_of
+from .oracle import Model
+from .outputs import first_rows, logits_of
 
 NONE, COMPILE, GRAPH = "none", "compile", "graph"
 ACCELERATIONS = (NONE, COMPILE, GRAPH)
@@ -52,14 +53,13 @@ class FixedBatch(nn.Module):
         self.training = False
 
     def forward(self, x: Tensor) -> Any:
-        """Logits (B, K) of ``x`` (B, ...)."""
+        """What the model returns for ``x`` (B, ...)."""
         missing = self.size - len(x)
         if missing < 0 or 2 * len(x) < self.size:
-            return logits_of(self.model(x))
+            return self.model(x)
         if not missing:
-            return logits_of(self._fast[0](x))
-        logits = logits_of(self._fast[0](torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])])))
-        return logits[: len(x)]
+            return self._fast[0](x)
+        return first_rows(self._fast[0](torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])])), len(x))
 
 
 class Graphed:

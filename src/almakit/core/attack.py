@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,12 +20,14 @@ from . import accelerate as acceleration
 from . import layout as layouts
 from . import validate
 from .domain import Box
+from .function_goal import GoalLike
 from .goals import Goal
 from .oracle import Model, Oracle, borrowed, guarded
 from .problem import Problem
 from .result import Result
 from .sealed import Trace
 from .solve import solve
+from .wanted import goal_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -86,13 +89,24 @@ class Attack:
                     f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: alma, soft-walk, cw."
                 )
 
-    @sentences
-    def __call__(self, model: Model, x: Tensor, labels: Tensor | Sequence[int], targets: Tensor | Sequence[int] | None = None, *,
-                 box: Box | None = None, confidence: float = 0.0, batch_size: int | None = None, seed: int = 0, budget: int | None = None,
-                 autocast: torch.dtype | None = None, check: bool = True, trace: Trace | None = None,
-                 layout: str = layouts.CONTIGUOUS, accelerate: str = acceleration.NONE) -> Result:
-        """Attacks the images ``x`` (B, ...) in the box, with ``labels`` (B,), towards ``targets`` (B,) where given.
+    def needs_classes(self) -> bool:
+        """Whether it needs logits of classes and a label or target, so that it serves no other goals than untargeted and targeted ones."""
+        return False
 
+    @property
+    def pixel_share(self) -> float:
+        """The part of the pixels that must be wrong where labels are maps."""
+        return 0.99
+
+    @sentences
+    def __call__(self, model: Model, x: Tensor, labels: Tensor | Sequence[int] | None = None, targets: Tensor | Sequence[int] | None = None,
+                 goal: GoalLike | None = None, *, mask: Tensor | None = None, box: Box | None = None, confidence: float = 0.0,
+                 batch_size: int | None = None, seed: int = 0, budget: int | None = None, autocast: torch.dtype | None = None, check: bool = True,
+                 trace: Trace | None = None, layout: str = layouts.CONTIGUOUS, accelerate: str = acceleration.NONE) -> Result:
+        """Attacks the images ``x`` (B, ...) in the box: away from ``labels`` (B,), towards ``targets`` (B,) where given, or to any ``goal``.
+
+        With ``labels`` (B, H, W) nearly all pixels of a segmentation model's map must leave theirs, those in ``mask`` (B, H, W). A goal is one of
+        ``almakit.goals`` or a function of the model's outputs; it takes the labels and targets where it has none of its own.
         ``batch_size`` images go through the model at a time. ``budget`` caps the forwards and the backwards of each image. ``autocast``
         runs the model in that precision, the final decision in full precision. ``trace`` receives a dict of tensors per step.
         ``layout="channels_last"`` lays the model's convolution weights out that way for the time of the call, ``"auto"`` where a few uncounted
@@ -101,30 +115,35 @@ class Attack:
         """
         box = box or Box()
         x = validate.images(x, box)
-        labels = validate.classes(labels, "labels", len(x))
-        if targets is not None:
-            if not self.can_target:
-                raise BadInput(f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one.")
-            targets = validate.classes(targets, "targets", len(x))
-            validate.targets_differ(labels, targets)
         validate.call(model, confidence, batch_size, budget)
+        wanted = self._goal(len(x), labels, targets, goal, confidence, mask)
         layouts.check(layout)
         acceleration.check(accelerate)
         self.measure.check(x)
         if not len(x):
             return Result.empty(x)
-        oracle = Oracle(model, x.dtype, autocast)
-        x, labels, box = oracle.place(x), oracle.place(labels), box.to(oracle.device or x.device)
-        targets = None if targets is None else oracle.place(targets)
+        oracle = Oracle(model, x.dtype, autocast, wanted.read)
+        x, wanted, box = oracle.place(x), wanted.to(oracle.device or x.device), box.to(oracle.device or x.device)
         size = batch_size or default_batch_size(x)
         if layout == layouts.AUTO:
             layout = layouts.faster_layout(model, x[:size].to(oracle.native or x.dtype))
         oracle.model = acceleration.accelerated(model, accelerate, min(size, len(x)), x.device)
-        goal = Goal(labels, targets, confidence)
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
         with guarded(model, oracle), borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
-            result = solve(self, oracle, x, goal, box, size=size, seed=seed, budget=budget, trace=trace, check=check)
-        return replace(result, originals=x, labels=labels, distance=repr(self.measure))
+            result = solve(self, oracle, x, wanted, box, size=size, seed=seed, budget=budget, trace=trace, check=check)
+        return replace(result, originals=x, labels=wanted.labels, distance=repr(self.measure))
+
+    def _goal(self, count: int, labels: object, targets: object, goal: object, confidence: float, mask: Tensor | None) -> Goal:
+        """What ``count`` images are to reach; a sentence where this attack cannot serve it."""
+        wanted = goal_of(count, labels, targets, goal, confidence, mask, self.pixel_share)
+        if wanted.targeted and not self.can_target:
+            raise BadInput(f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one.")
+        if self.needs_classes() and not wanted.by_class:
+            raise BadInput(
+                f"{type(self).__name__} as it is set needs the logits of classes and serves the goals untargeted and targeted; for {wanted.title} take "
+                f"{', '.join(serving_any_goal())}, or loss=margin where the attack has a loss."
+            )
+        return wanted
 
     def describe(self) -> dict[str, Any]:
         """The settings by name, distances as their names."""
@@ -137,3 +156,13 @@ def default_batch_size(x: Tensor) -> int:
     On a CPU few large ones: where a layer's output passes 32 MB, fetching fresh memory for it in every pass doubles the cost of the pass.
     """
     return max(1, min(128, (1_250_000 if x.device.type == "cpu" else 2_400_000) // x[0].numel()))
+
+
+def serving_any_goal() -> list[str]:
+    """The names of attacks that need nothing but a margin, as they are by default."""
+    found = []
+    for name in registry.names("attacks"):
+        with suppress(BadInput):
+            if not registry.get("attacks", name)().needs_classes():
+                found.append(name)
+    return found

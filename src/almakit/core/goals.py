@@ -1,15 +1,25 @@
-"""What an attack wants of the logits: margins whose sign is the argmax decision, and the scale-free constraints of the paper.
+"""What an attack wants of the outputs: one margin per image, negative exactly when the goal is reached, and what can be said about it beside.
 
-A margin is negative exactly when the goal is reached. A small tolerance, relative to the logits and their precision, is demanded on
-top in both kinds of goal, so that a success is still one when the model rounds differently in another batch.
+A small tolerance, relative to the outputs and their precision, is demanded on top of the sign, so that a success is still one when the model rounds
+differently in another batch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
+
+from ..errors import BadInput, BadModel
+from . import validate
+from .outputs import described, picked
+from .steps import deviation, largest_entry
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Relative safety of a decision by the precision the model computes in: far above its rounding, far below any margin that matters.
 SAFETY = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -18,82 +28,232 @@ TINY = 1e-12
 TIE = 1e-4
 
 
+# Marks a field of a goal that is the same for all images; tensors in other fields have a row for each.
+SHARED = {"shared": True}
+
+
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """Leave the class ``labels`` (B,), or with ``targets`` (B,) be classified as those; ``confidence`` is the logit lead demanded.
+    """A frozen value with ``margin(outputs) -> (B,)``; a subclass defines it, and what else it knows better than the defaults here.
 
-    ``reference`` (B,) is the margin's size on the clean images: the scale of the constraint where a model has too few classes for the
-    paper's (DLR+ needs three logits, tDLR+ four).
+    Tensors in its fields have a row for each image, unless its metadata are ``SHARED``. ``labels`` and ``targets`` (B, ...) are the caller's, where the goal
+    has none of its own. ``output`` says which part of the model's answer is meant (a key, an attribute or a place); ``reference`` (B,) is the size of the
+    margin on the clean images, the scale of everything where nothing better is known.
     """
 
-    labels: Tensor
+    title: ClassVar[str] = ""
+    about: ClassVar[str] = ""
+    needs_labels: ClassVar[bool] = False
+    by_class: ClassVar[bool] = False  # whether it is about which logit of (B, K) is the largest
+    finite: ClassVar[bool] = True  # whether finite outputs always have a finite margin
+
+    labels: Tensor | None = None
     targets: Tensor | None = None
     confidence: float = 0.0
     reference: Tensor | None = None
+    output: str | int | None = field(default=None, kw_only=True, metadata=SHARED)
+
+    # What a goal must say.
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        """(B,) of ``outputs`` (B, ...), differentiable: negative exactly when the goal is reached."""
+        raise NotImplementedError
+
+    # What it may say better.
+
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        """(B,) the margin with its maxima and minima softened over ``temperature`` (B,) > 0, in units of ``spread``."""
+        return self.margin(outputs)
+
+    def spread(self, outputs: Tensor) -> Tensor:
+        """(B,) how much the numbers of ``outputs`` (B, ...) that the margin compares differ: the unit of temperatures."""
+        return self._reference()
+
+    def tolerance(self, outputs: Tensor, precision: torch.dtype) -> Tensor:
+        """(B,) how far below zero a margin must be to count, for a model that computes in ``precision``."""
+        return SAFETY.get(precision, 1e-5) * largest_entry(outputs.detach())
+
+    def scale(self, outputs: Tensor) -> Tensor:
+        """(B,) what the margin is divided by to become a constraint of order one, positive."""
+        # Twice the clean margin: the constraint starts at 1/2, where linear models come out best at 100 and at 1000 steps.
+        return _safe(2 * self._reference(), outputs, largest_entry(outputs.detach()))
+
+    def rivals(self, outputs: Tensor) -> Tensor | None:
+        """(B, C) the ways to the goal, each with a boundary of its own, likeliest first; None where there is one way only."""
+        return None
+
+    def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
+        """(B,) the margin towards one of the ways ``rivals`` (B,): negative only where the goal is reached."""
+        return self.margin(outputs)
+
+    # What follows.
 
     @property
     def targeted(self) -> bool:
         return self.targets is not None
 
     @property
-    def classes(self) -> Tensor:
-        """(B,) the class whose logit decides: the target where there is one, the label otherwise."""
+    def classes(self) -> Tensor | None:
+        """(B, ...) the class whose logit decides: the target where there is one, the label otherwise."""
         return self.labels if self.targets is None else self.targets
 
-    def take(self, rows: Tensor) -> Goal:
+    def constraint(self, outputs: Tensor, tolerance: Tensor | float = 0.0) -> Tensor:
+        """(B,) (margin + tolerance) / scale."""
+        return (self.margin(outputs) + tolerance) / self.scale(outputs)
+
+    def constraints(self, outputs: Tensor, tolerance: Tensor) -> Tensor:
+        """(B, P) the same for each of the P parts of a goal that is made of many, such as the pixels of a map."""
+        return self.constraint(outputs, tolerance).unsqueeze(1)
+
+    def parts(self, size: int, device: torch.device) -> Tensor:
+        """(B, P) which of them count, for ``size`` images."""
+        return torch.ones(size, 1, dtype=torch.bool, device=device)
+
+    def constraint_and_slope(self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """``constraint`` (B,) of the detached ``outputs`` (B, ...) whose ``margin`` (B,) is known, and its gradient in them."""
+        with torch.enable_grad():
+            leaf = outputs.detach().clone().requires_grad_(True)
+            value = self.constraint(leaf, tolerance)
+            (slope,) = torch.autograd.grad(value.sum(), leaf)
+        return value.detach(), torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def take(self, rows: Tensor) -> Self:
         """The goal of the images ``rows`` (R,)."""
-        return replace(
-            self,
-            labels=self.labels[rows],
-            targets=None if self.targets is None else self.targets[rows],
-            reference=None if self.reference is None else self.reference[rows],
-        )
+        return self._with(lambda values: values[rows], everything=False)
+
+    def to(self, device: torch.device) -> Self:
+        return self._with(lambda values: values.to(device), everything=True)
+
+    def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Self:
+        """The goal with the caller's ``labels`` and ``targets`` (B, ...) where it has none of its own."""
+        return replace(self, labels=labels if self.labels is None else self.labels, targets=targets if self.targets is None else self.targets)
+
+    def read(self, answer: Any, images: int) -> Tensor:
+        """The outputs (B, ...) that the margin needs, as one tensor, of whatever the model returned for so many ``images``."""
+        outputs = picked(answer, self.output)
+        if not isinstance(outputs, Tensor) or not outputs.is_floating_point() or not outputs.ndim or len(outputs) != images:
+            raise BadModel(
+                f"the goal needs a floating-point tensor with a row for each of the {images} images, and the model returned {described(outputs)}; "
+                "give goal(output=...) the key or the place of the right part."
+            )
+        return outputs if outputs.ndim > 1 else outputs.unsqueeze(1)
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Self:
+        """The goal for clean ``outputs`` (B, ...) of the images ``rows`` (B,) of the caller's batch; a sentence where it does not suit them."""
+        return self
+
+    def scaled_by(self, outputs: Tensor) -> Self:
+        """The goal with the size of its margin on the clean ``outputs`` (B, ...) as its reference."""
+        return replace(self, reference=self.margin(outputs).detach().abs())
+
+    def check_size(self, count: int) -> None:
+        """Raises where a tensor of the goal does not have a row for each of ``count`` images."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, Tensor) and not each.metadata.get("shared") and (not value.ndim or len(value) != count):
+                raise BadInput(f"{each.name} of the goal {self.title} has shape {tuple(value.shape)}; for {count} images it needs a row for each.")
+
+    def _reference(self) -> Tensor:
+        assert self.reference is not None, "the goal is bound to the clean images before its constraint is used"
+        return self.reference
+
+    def _with(self, change: Callable[[Tensor], Tensor], everything: bool) -> Self:
+        """The goal with its tensors changed: those with a row per image, or ``everything``."""
+        found: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, Tensor) and (everything or not each.metadata.get("shared")):
+                found[each.name] = change(value)
+            elif isinstance(value, tuple) and value and all(isinstance(part, Goal) for part in value):
+                found[each.name] = tuple(part._with(change, everything) for part in value)
+        return replace(self, **found)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassGoal(Goal):
+    """Leave the class ``labels`` (B,), or with ``targets`` (B,) be classified as those; ``confidence`` is the logit lead demanded.
+
+    DLR+ needs three logits, tDLR+ four: with fewer the constraint is the margin over twice its size on the clean image.
+    """
+
+    title = "untargeted"
+    about = "leave the label, or with targets reach them"
+    needs_labels = True
+    by_class = True
+    shape: ClassVar[tuple[int, str]] = (2, "(batch, classes)")
+
+    def read(self, answer: Any, images: int) -> Tensor:
+        """Logits (B, K)."""
+        logits = picked(answer, self.output)
+        if not isinstance(logits, Tensor) or logits.ndim != self.shape[0] or len(logits) != images:
+            got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            raise BadModel(
+                f"the model must return logits of shape {self.shape[1]}; for {images} images it returned {got}. "
+                "Wrap it in a function that returns the logits alone."
+            )
+        if logits.shape[1] < 2:
+            raise BadModel("the model returns a single logit; stack (-z/2, z/2) to make a two-class classifier of it, or give goal=threshold(...).")
+        return logits
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Self:
+        for values, what in ((self.labels, "labels"), (self.targets, "targets")):
+            if values is not None:
+                validate.class_range(values, what, outputs.shape[1], rows)
+        return self
+
+    def _index(self) -> Tensor:
+        classes = self.classes
+        if classes is None:
+            raise BadInput("this goal needs labels: give labels (B,), or targets.")
+        return classes.unsqueeze(1)
 
     def _own_and_best_other(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        index = self.classes.unsqueeze(1)
+        index = self._index()
         own = logits.gather(1, index).squeeze(1)
         other = logits.scatter(1, index, float("-inf")).amax(1)
         return own, other
 
-    def margin(self, logits: Tensor) -> Tensor:
+    def margin(self, outputs: Tensor) -> Tensor:
         """(B,) z_y - max_{i != y} z_i, or for targets max_{i != t} z_i - z_t, plus the confidence: negative when the goal is reached."""
-        own, other = self._own_and_best_other(logits)
+        own, other = self._own_and_best_other(outputs)
         margin = other - own if self.targeted else own - other
         return margin + self.confidence if self.confidence else margin
 
-    def tolerance(self, logits: Tensor, precision: torch.dtype) -> Tensor:
+    def spread(self, outputs: Tensor) -> Tensor:
+        """(B,) the standard deviation of the logits (B, K)."""
+        return deviation(outputs.detach())
+
+    def tolerance(self, outputs: Tensor, precision: torch.dtype) -> Tensor:
         """(B,) how far below zero a margin must be to count, for a model that computes in ``precision``."""
-        values = logits.detach()
+        values = outputs.detach()
         safety = SAFETY.get(precision, 1e-5)
         most, least = values.amax(1), values.amin(1)
         return torch.add(safety * (most - least), torch.maximum(most, -least), alpha=0.1 * safety)
 
-    def scale(self, logits: Tensor) -> Tensor:
+    def scale(self, outputs: Tensor) -> Tensor:
         """(B,) the denominator of DLR+ or tDLR+, positive."""
         wanted = 4 if self.targeted else 3
-        if logits.shape[1] < wanted:
-            assert self.reference is not None, "the goal is bound to the clean images before its constraint is used"
-            # Twice the clean margin: the constraint starts at 1/2, where linear models come out best at 100 and at 1000 steps.
-            return _safe(2 * self.reference, logits)
-        top = logits.topk(wanted, dim=1).values
+        if outputs.shape[1] < wanted:
+            return super().scale(outputs)
+        top = outputs.topk(wanted, dim=1).values
         lowest = (top[:, 2] + top[:, 3]) / 2 if self.targeted else top[:, 2]
-        return _safe(top[:, 0] - lowest, logits)
+        return _safe(top[:, 0] - lowest, outputs)
 
-    def constraint(self, logits: Tensor, tolerance: Tensor | float = 0.0) -> Tensor:
+    def constraint(self, outputs: Tensor, tolerance: Tensor | float = 0.0) -> Tensor:
         """(B,) DLR+ = (z_y - max_{i != y} z_i)/(z_p1 - z_p3), or tDLR+ = (max_{i != t} z_i - z_t)/(z_p1 - (z_p3 + z_p4)/2); eq. 4 and 15.
 
-        ``tolerance`` (B,) is added to the numerator. With too few classes the margin is divided by twice its size on the clean image.
+        ``tolerance`` (B,) is added to the numerator.
         """
-        return (self.margin(logits) + tolerance) / self.scale(logits)
+        return (self.margin(outputs) + tolerance) / self.scale(outputs)
 
-    def constraint_and_slope(self, logits: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """``constraint`` (B,) of the detached ``logits`` (B, K) whose ``margin`` (B,) is known, and its gradient in them (B, K), in closed form.
+    def constraint_and_slope(self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """``constraint`` (B,) of the detached logits (B, K) whose ``margin`` (B,) is known, and its gradient in them (B, K), in closed form.
         ``largest`` (B,): their largest absolute entry, where it is known.
 
         With S the scale: (e_y - e_o)/S - d/S (e_p1 - e_p3), or (e_o - e_t)/S - d/S (e_p1 - (e_p3 + e_p4)/2), o the best other class. What autograd gives,
         at a fraction of its cost on a CPU; of tied classes the first counts.
         """
-        index, wanted = self.classes.unsqueeze(1), 4 if self.targeted else 3
+        logits, index, wanted = outputs, self._index(), 4 if self.targeted else 3
         rival = logits.scatter(1, index, float("-inf")).max(1, keepdim=True).indices
         one = -1.0 if self.targeted else 1.0
         slope = torch.zeros_like(logits).scatter_(1, rival, -one).scatter_(1, index, one)
@@ -110,23 +270,34 @@ class Goal:
         low = pull / 2 if self.targeted else pull
         return d, slope.scatter_add_(1, places[:, 2:], low.expand(-1, wanted - 2))
 
-    def soft_margin(self, logits: Tensor, temperature: Tensor) -> Tensor:
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         """(B,) the margin with the other classes' maximum softened: T logsumexp(z_i / T); ``temperature`` (B,) > 0."""
-        index = self.classes.unsqueeze(1)
-        own = logits.gather(1, index).squeeze(1)
-        others = logits.scatter(1, index, float("-inf"))
+        index = self._index()
+        own = outputs.gather(1, index).squeeze(1)
+        others = outputs.scatter(1, index, float("-inf"))
         best = others.detach().amax(1)
         soft = temperature * torch.logsumexp((others - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
         return (soft - own if self.targeted else own - soft) + self.confidence
 
+    def rivals(self, outputs: Tensor) -> Tensor | None:
+        """(B, K - 1) the other classes by their logits (B, K), ties in the order of the classes; None towards a target."""
+        if self.targeted:
+            return None
+        return outputs.detach().scatter(1, self._index(), float("-inf")).argsort(dim=1, descending=True, stable=True)[:, :-1]
 
-def _safe(scale: Tensor, logits: Tensor, largest: Tensor | None = None) -> Tensor:
-    """``scale`` (B,) kept above the rounding of ``logits`` (B, K), or of each pixel; 1 where all logits are zero.
+    def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
+        """(B,) z_y - z_r plus the confidence, for the classes r ``rivals`` (B,)."""
+        own = outputs.gather(1, self._index()).squeeze(1)
+        return own - outputs.gather(1, rivals.unsqueeze(1)).squeeze(1) + self.confidence
+
+
+def _safe(scale: Tensor, outputs: Tensor, largest: Tensor | None = None) -> Tensor:
+    """``scale`` (B,) kept above the rounding of ``outputs`` (B, K), or of each pixel; 1 where all are zero.
 
     Divided by less, a constraint is so steep at a tie that the first step, sized by its gradient, is lost in rounding.
     """
     if largest is None:
-        values = logits.detach()
+        values = outputs.detach()
         largest = torch.maximum(values.amax(1), -values.amin(1))
     scale = torch.maximum(scale, TIE * largest)
     return torch.where(scale > 0, scale, torch.ones_like(scale))

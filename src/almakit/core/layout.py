@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
-from .oracle import Model, borrowed, logits_of
+from .oracle import Model, borrowed
+from .outputs import logits_of
 
 AUTO, CONTIGUOUS, CHANNELS_LAST = "auto", "contiguous", "channels_last"
 LAYOUTS = (AUTO, CONTIGUOUS, CHANNELS_LAST)

@@ -44,14 +44,12 @@ def to_nearest_plane(problem: Problem, query: Query, images: Tensor, candidates:
     spread = torch.zeros_like(problem.x).index_copy(0, images, normal)
     stuck = torch.zeros_like(problem.found).index_fill(0, images, True)
     best = to_halfspace(problem.escape(spread, stuck)[images], need, low, high, norm)
-    rivals = _rivals(query, goal.labels, candidates)
-    if goal.targeted or not rivals:
+    ways = goal.rivals(query.values)
+    if ways is None or candidates < 3:
         return best
     shortest = _reach(best, normal, need, norm)
-    own = query.logits.gather(1, goal.labels.unsqueeze(1)).squeeze(1)
-    for rival in rivals:
-        lead = query.logits.gather(1, rival.unsqueeze(1)).squeeze(1)
-        normal, need = leading_plane(query, own - lead + goal.confidence)
+    for rival in ways[:, 1 : candidates - 1].unbind(1):
+        normal, need = leading_plane(query, goal.rival_margin(query.logits, rival))
         step = to_halfspace(normal, need, low, high, norm)
         reach = _reach(step, normal, need, norm)
         closer = reach < shortest
@@ -65,13 +63,6 @@ def stride(move: Tensor, gone: Tensor, norm: float, damping: float | Tensor, ove
     (one number or (R,)) of one that leads far beyond where its linearisation can be trusted; 1: all are trusted."""
     far = (length(move, norm) > NEAR * length(gone, norm)) & (damping < 1)
     return torch.where(far, damping, 1 + overshoot)
-
-
-def _rivals(query: Query, labels: Tensor, candidates: int) -> list[Tensor]:
-    """The classes (R,) ranked second, third, ... among those beside the ``labels`` (R,)."""
-    values = query.logits.detach()
-    values = torch.where(per_image(query.valid, values), values, torch.zeros_like(values)).scatter(1, labels.unsqueeze(1), float("-inf"))
-    return list(values.topk(max(min(candidates, values.shape[1]) - 1, 1), dim=1).indices.unbind(1)[1:])
 
 
 def _reach(step: Tensor, normal: Tensor, need: Tensor, norm: float) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,21 +25,17 @@ def ascent_loss(name: str, goal: Goal, logits: Tensor, classes: Tensor | None = 
     targets takes those instead.
     """
     if name == "ce":
+        assert goal.classes is not None, "cross-entropy is for goals of classes"
         sign = -1.0 if goal.targeted else 1.0
         return sign * F.cross_entropy(logits, goal.classes, reduction="none")
     if name == "margin":
         return -goal.margin(logits)
     if name == "dlr" or goal.targeted or classes is None:
         return -goal.constraint(logits)
+    assert goal.labels is not None
     lead = logits.gather(1, classes.unsqueeze(1)).squeeze(1) - logits.gather(1, goal.labels.unsqueeze(1)).squeeze(1)
     if logits.shape[1] < 4:
         assert goal.reference is not None, "the goal is bound to the clean images before its constraint is used"
         return lead / goal.reference.clamp_min(TINY)
     top = logits.topk(4, dim=1).values
     return lead / (top[:, 0] - (top[:, 2] + top[:, 3]) / 2).clamp_min(TINY)
-
-
-def likeliest_rivals(goal: Goal, clean_logits: Tensor, count: int) -> Tensor:
-    """(B, C) the C <= count classes other than the label with the largest clean logits ``clean_logits`` (B, K), likeliest first."""
-    others = clean_logits.scatter(1, goal.labels.unsqueeze(1), float("-inf"))
-    return torch.argsort(others, dim=1, descending=True, stable=True)[:, : min(count, clean_logits.shape[1] - 1)]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from threading import get_ident
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import BadModel
+from .outputs import logits_of
 
 Model = Callable[[Tensor], Any]
-"""From images (B, ...) to logits (B, K), or to a record with an entry ``logits``."""
+"""From images (B, ...) to logits (B, K), or to whatever a goal can read."""
+Read = Callable[[Any, int], Tensor]
+"""From a model's answer for so many images to the outputs (B, ...) that a goal needs."""
 
 
 @contextmanager
@@ -77,17 +80,15 @@ def _sums(model: nn.Module) -> Tensor:
 
 
 class Oracle:
-    """Calls the model on (R, ...) images in the working precision and returns logits (R, K) in the same precision."""
+    """Calls the model on (R, ...) images in the working precision and returns the outputs (R, ...) that ``read`` finds in its answer, in the same precision."""
 
-    rank: ClassVar[int] = 2
-    shape: ClassVar[str] = "(batch, classes)"
-
-    def __init__(self, model: Model, working: torch.dtype, autocast: torch.dtype | None = None):
+    def __init__(self, model: Model, working: torch.dtype, autocast: torch.dtype | None = None, read: Read | None = None):
         # ``plain`` is the model as it came where ``model`` is a faster way to call it.
         self.model, self.plain, self.working, self.autocast = model, model, working, autocast
         self.native, self.device = precision_and_device(model)
         self.precision = autocast or self.native or working
-        self.classes: int | None = None  # as the first answer had them
+        self.read: Read = read or (lambda answer, images: logits_of(answer))
+        self.shape: torch.Size | None = None  # of one image's outputs, as the first answer had them
         self.rows, self.inside = 0, False  # images that went through the model, whoever sent them, and whether some are there now
         self._exact: Oracle | None = None
 
@@ -97,7 +98,7 @@ class Oracle:
         if self.autocast is None and self.model is self.plain:
             return self
         if self._exact is None:
-            self._exact = type(self)(self.plain, self.working)
+            self._exact = Oracle(self.plain, self.working, read=self.read)
         return self._exact
 
     @property
@@ -115,7 +116,7 @@ class Oracle:
         return tensor if self.device is None else tensor.to(self.device)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Logits (R, K) of ``images`` (R, ...)."""
+        """Outputs (R, ...) of ``images`` (R, ...)."""
         self.rows += len(images)
         # A copy: a model that normalises in place must change neither the caller's images nor the leaf of the graph.
         inputs = images.to(self.native or images.dtype, copy=True)
@@ -124,35 +125,17 @@ class Oracle:
         self.inside = True
         try:
             with torch.autocast(images.device.type, dtype=self.autocast, cache_enabled=False) if low else nullcontext():
-                logits = logits_of(self.model(inputs))
+                outputs = self.read(self.model(inputs), len(images))
         finally:
             self.inside = False
-        if not isinstance(logits, Tensor) or logits.ndim != self.rank or len(logits) != len(images):
-            got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-            raise BadModel(
-                f"the model must return logits of shape {self.shape}; for {len(images)} images it returned {got}. "
-                "Wrap it in a function that returns the logits alone."
-            )
-        if logits.shape[1] < 2:
-            raise BadModel("the model returns a single logit; stack (-z/2, z/2) to make a two-class classifier of it.")
-        if logits.shape[1] != self.classes:
-            if self.classes is not None:
-                raise BadModel(f"the model returned {logits.shape[1]} logits for an image and {self.classes} before; it must always have the same classes.")
-            self.classes = logits.shape[1]
-        if not low and logits.dtype in (torch.float16, torch.bfloat16):
-            self.precision = logits.dtype
-        return logits.to(self.working)
-
-
-def logits_of(output: Any) -> Any:
-    """What a model returned, or its entry ``logits`` where it returned a record with one, as those of transformers do.
-
-    The room of models does not know this one and says the same in ``classifier.wrapped_logits``.
-    """
-    if isinstance(output, Tensor):
-        return output
-    inner = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    return inner if isinstance(inner, Tensor) else output
+        if outputs.shape[1:] != self.shape:
+            if self.shape is not None:
+                now, before = (str(shape[0]) if len(shape) == 1 else f"{tuple(shape)}" for shape in (outputs.shape[1:], self.shape))
+                raise BadModel(f"the model returned {now} logits for an image and {before} before; it must always have the same classes.")
+            self.shape = outputs.shape[1:]
+        if not low and outputs.dtype in (torch.float16, torch.bfloat16):
+            self.precision = outputs.dtype
+        return outputs.to(self.working)
 
 
 def precision_and_device(model: Model) -> tuple[torch.dtype | None, torch.device | None]:

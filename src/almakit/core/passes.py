@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import BadModel
+from ..errors import BadInput, BadModel
 from .steps import per_image
 
 
@@ -18,7 +18,7 @@ class Pass:
 
     ``leaf`` (S, ...) holds what the model saw (None: no gradient was asked for); one larger than that, the clean pass of a whole batch, holds the rows
     at ``places``. Where images run out of backward passes at different times the rows came in several ``calls`` (rows, leaf, outputs), of which
-    ``outputs`` (S, ...) are put together and cut off.
+    ``outputs`` (S, ...) are put together and cut off. ``attached``: whether the outputs have a gradient at all.
     """
 
     leaf: Tensor | None
@@ -27,6 +27,7 @@ class Pass:
     places: Tensor | None = None
     outputs: Tensor | None = None
     calls: tuple[tuple[Tensor, Tensor, Tensor], ...] = ()
+    attached: bool = False
 
     @property
     def owners(self) -> Tensor | None:
@@ -37,6 +38,8 @@ class Pass:
 
     def weigh(self, value: Tensor, slope: Tensor | None, allowed: Tensor | None) -> Tensor:
         """() the sum of ``value`` (R,), or of ``value`` (R, ...) times ``slope``, without the rows sent that are not ``allowed`` (S,)."""
+        if not value.requires_grad and self.attached:
+            raise BadInput("the goal's margin carries no gradient, and this attack needs one: leave out detach(), item() and conversions to numpy in it.")
         if not value.requires_grad:
             raise BadModel(
                 "the model's logits carry no gradient, and this attack needs one: leave out torch.no_grad(), detach() and conversions "

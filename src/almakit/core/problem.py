@@ -100,7 +100,7 @@ class Problem(Sealed):
 
     def begin(self, leaf: Tensor, logits: Tensor, rows: Tensor) -> None:
         """Takes over the clean pass of a whole batch: ``leaf`` (A, ...) and ``logits`` (A, K), of which ``rows`` (B,) are attacked here."""
-        self._start = self._answered(self._x, logits[rows], Pass(leaf, places=rows))
+        self._start = self._answered(self._x, logits[rows], Pass(leaf, places=rows, attached=logits.requires_grad))
         self._clean_logits = self._last_logits = self._start.logits.detach()
         self._counts.count_forward(None)
 
@@ -126,7 +126,7 @@ class Problem(Sealed):
                 made = Pass(leaf, images, send, outputs=answer, calls=calls)
             else:
                 answer = self._oracle(leaf.requires_grad_(grad)) if len(leaf) else None
-                made = Pass(leaf if grad else None, images, send)
+                made = Pass(leaf if grad else None, images, send, attached=answer is not None and answer.requires_grad)
             query = self._answered(point, answer if send is None and answer is not None else self._complete(answer, send, images), made)
         self._counts.count_forward(owners)
         bound = self._bound if images is None else self._taken(images)

@@ -22,7 +22,7 @@ class Query:
 
     ``values`` are the detached logits with zeros in rows that are not finite, ``all_valid`` is true where it is known that there are none;
     ``largest`` (R,) are the largest absolute logits.
-    ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K), or (R, K, H, W) with a goal on pixels, are attached to the
+    ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K), or whatever outputs (R, ...) the goal reads, are attached to the
     graph when the query was made with ``grad=True``; ``margin``, ``tolerance``, ``distance`` (R,), ``success`` and ``valid`` (R,) are detached.
     Rows that were not ``sent`` (indices; None: all were) hold what was last seen of their finished images and get zero gradients.
     """
@@ -40,6 +40,9 @@ class Query:
         self.values = values
         self.tolerance = goal.tolerance(values, precision)
         margin = goal.margin(values)
+        if not goal.finite:
+            self.valid = self.valid & torch.isfinite(margin)
+            self.all_valid = look and bool(self.valid.all())
         self.margin = margin if self.all_valid else torch.where(self.valid, margin, torch.full_like(margin, float("inf")))
         self.success = self.margin < -self.tolerance
         if sent is not None:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from . import validate
 from .counts import Exhausted
 from .domain import Box
-from .goals import Goal
+from .function_goal import first_margin
+from .goals import ClassGoal, Goal
 from .oracle import Oracle, check_deterministic, check_outputs
 from .problem import Problem
 from .result import Result, Status
@@ -30,20 +30,19 @@ SLACK = 1e-4
 
 
 def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, *, size: int, seed: int, budget: int | None, trace: Trace | None,
-          check: bool, probes: int = 0) -> Result:
+          check: bool) -> Result:
     """What ``attack`` finds for the images ``x`` (B, ...), ``size`` at a time.
 
     ``check``: the first image is asked about once more before, which shows whether the model is deterministic, and every success once more afterwards.
-    These passes belong to no image's budget; the result counts them as probes, with the ``probes`` the caller has made.
+    These passes belong to no image's budget; the result counts them as probes.
     """
     parts = []
     for begin in range(0, len(x), size):
         rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
-        parts.append(solve_batch(attack, oracle, x[rows], goal.take(rows), box.take(rows, x.shape[1:]), seed, budget, trace, rows, check and begin == 0))
+        within = box.take(rows, x.shape[1:])
+        part, fitted = solve_batch(attack, oracle, x[rows], goal.take(rows), within, seed, budget, trace, rows, check and begin == 0)
+        parts.append(checked(part, attack, oracle, x[rows], fitted, within) if check else part)
     result = Result.concatenate(parts)
-    result = replace(result, probes=result.probes + probes)
-    if check:
-        result = checked(result, attack, oracle, x, goal, box, size)
     uncounted = oracle.asked - int(result.forwards.sum()) - result.probes
     if uncounted:
         raise BadInput(
@@ -53,19 +52,18 @@ def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, *, si
 
 
 def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
-                rows: Tensor, check: bool) -> Result:
-    """One batch: the clean pass that settles what needs no attack, the attack on the rest, and the assembled result."""
+                rows: Tensor, check: bool) -> tuple[Result, Goal]:
+    """One batch: the clean pass that settles what needs no attack, the attack on the rest, the assembled result and the goal fitted to the clean pass."""
     leaf = x.detach().requires_grad_(True)
     logits = oracle(leaf)
     values = logits.detach()
-    validate.class_range(goal.labels, "labels", values.shape[1])
-    if goal.targets is not None:
-        validate.class_range(goal.targets, "targets", values.shape[1])
+    goal = fitted = goal.fit(values, rows)
     if check:
-        check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
+        if isinstance(goal, ClassGoal):
+            check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
         check_deterministic(oracle, x, values)
     finite = torch.isfinite(values).flatten(1).all(1)
-    margin = goal.margin(torch.where(per_image(finite, values), values, torch.zeros_like(values)))
+    margin = first_margin(goal, torch.where(per_image(finite, values), values, torch.zeros_like(values)), finite, rows, check)
     wrong = finite & (margin < 0)
     status = torch.full((len(x),), int(Status.FAILED), device=x.device)
     status[wrong] = int(Status.ALREADY_WRONG)
@@ -77,10 +75,11 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
         reasons[row] = "the model's logits are not finite on the clean image"
     todo = (finite & ~wrong).nonzero().flatten()
     if len(todo):
-        goal, images = replace(goal.take(todo), reference=margin[todo].abs()), x[todo]
+        goal, images = goal.take(todo).scaled_by(values[todo]), x[todo]
+        seeds = torch.zeros_like(todo) if goal.classes is None else goal.classes
         low = oracle.autocast is not None
         problem = Problem(oracle, images, goal, (attack.ranking or attack.measure).bind(images), box.take(todo, x.shape[1:]),
-                          ImageRandom(seed, images, goal.classes), budget, trace, rows[todo].cpu(), reserve=low)
+                          ImageRandom(seed, images, seeds), budget, trace, rows[todo].cpu(), reserve=low)
         problem.begin(leaf, logits, todo)
         del leaf, logits
         with suppress(Exhausted):
@@ -99,11 +98,11 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
             reasons[row] = problem.why(index)
             if bool(broken[index]):
                 status[row] = int(Status.INVALID)
-    return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check))
+    return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check)), fitted
 
 
 @torch.no_grad()
-def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, size: int) -> Result:
+def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
     """``result`` with every success asked about once more: by the model as it came, in another batch, against the caller's own images ``x`` (B, ...).
 
     One that does not hold becomes a failure with a reason.
@@ -112,7 +111,7 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
     if not len(rows):
         return result
     points, clean = result.adversarials[rows], x[rows]
-    logits = torch.cat([oracle.exact(part) for part in points.split((min(size, len(rows)) + 1) // 2)])
+    logits = torch.cat([oracle.exact(part) for part in points.split((len(rows) + 1) // 2)])
     finite = torch.isfinite(logits).flatten(1).all(1)
     margin = goal.take(rows).margin(torch.where(per_image(finite, logits), logits, torch.zeros_like(logits)))
     measured, claimed = attack.measure(clean, points), result.distances[rows]

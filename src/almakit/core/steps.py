@@ -21,6 +21,15 @@ def largest_entry(values: Tensor) -> Tensor:
     return torch.maximum(flat.amax(1), -flat.amin(1))
 
 
+def deviation(values: Tensor) -> Tensor:
+    """(B,) the standard deviation of each row of ``values`` (B, N)."""
+    if values.dtype == torch.float32:
+        return values.std(1)
+    # In double precision the last bit of std depends on the other rows.
+    centred = values - values.mean(1, keepdim=True)
+    return (centred.square().sum(1) / (values.shape[1] - 1)).sqrt()
+
+
 def choose(rows: Tensor, chosen: Tensor, others: Tensor, look: bool) -> Tensor:
     """``chosen`` (B, ...) in the marked ``rows`` (B,), ``others`` (B, ...) elsewhere; ``look`` allows reading which rows are marked.
 

@@ -62,20 +62,29 @@ def classes(values: object, what: str, batch: int) -> Tensor:
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise BadInput(f"{what} are {values.dtype}; they must be integer class indices (use .long(), or .argmax(1) for one-hot rows).")
     if values.shape != (batch,):
-        maps = " Maps of labels, one per pixel, are for alma-prox alone." if values.ndim == 3 else ""
-        raise BadInput(f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch},).{maps}")
+        raise BadInput(f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch},), or for maps ({batch}, height, width).")
     if bool((values < 0).any()):
         row = int((values < 0).nonzero()[0])
         raise BadInput(f"{what[:-1]} {int(values[row])} of image {row} is not a class; classes are counted from 0.")
     return values.detach().long()
 
 
-def class_range(values: Tensor, what: str, count: int) -> None:
-    """Raises where a class index in ``values`` (B,) is not below the model's number of classes."""
+def maps(values: object, what: str, batch: int) -> Tensor:
+    """Labels or targets of every pixel as int64 (B, H, W)."""
+    if not isinstance(values, Tensor) or values.is_floating_point() or values.dtype == torch.bool:
+        raise BadInput(f"{what} must be a tensor of integer classes, one per pixel.")
+    if values.ndim != 3 or len(values) != batch:
+        raise BadInput(f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch}, height, width).")
+    return values.detach().long()
+
+
+def class_range(values: Tensor, what: str, count: int, rows: Tensor | None = None) -> None:
+    """Raises where a class index in ``values`` (B,) is not below the model's number of classes; ``rows`` (B,) number the images."""
     wrong = (values < 0) | (values >= count)
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
-        raise BadInput(f"{what[:-1]} {int(values[row])} of image {row} is not a class of this model, which has {count} (0 to {count - 1}).")
+        image = row if rows is None else int(rows[row])
+        raise BadInput(f"{what[:-1]} {int(values[row])} of image {image} is not a class of this model, which has {count} (0 to {count - 1}).")
 
 
 def targets_differ(labels: Tensor, targets: Tensor) -> None:

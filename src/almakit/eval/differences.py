@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from .. import registry
-from ..attacks.expression import parse
+from ..compose.expression import parse
 from ..errors import AlmakitError
 from .folder import Run
 from .records import ALREADY_WRONG, INVALID, MEASURED, SUCCESS, AttackInfo, ImageInfo, Record, Tally, Top, wrong_pixels

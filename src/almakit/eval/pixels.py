@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from ..attacks.expression import parse
+from ..compose.expression import parse
 from ..core.pixels import check_share
 from ..errors import BadInput
 from .chunkfiles import Array

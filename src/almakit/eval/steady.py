@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model, logits_of
+from ..core.oracle import Model
+from ..core.outputs import first_rows
 from .failures import CalledOff
 
 LEAST = 4
@@ -28,12 +29,11 @@ def steady(model: Model, device: torch.device) -> Model:
 
 
 def filled(model: Model, x: Tensor) -> Any:
-    """Logits (B, K) of ``x`` (B, ...); the last image stands in for what is missing, and no gradient comes from it twice."""
+    """What the model returns for ``x`` (B, ...); the last image stands in for what is missing, and no gradient comes from it twice."""
     missing = LEAST - len(x)
     if missing <= 0 or not len(x):
         return model(x)
-    logits = logits_of(model(torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])])))
-    return logits[: len(x)] if isinstance(logits, Tensor) and logits.ndim else logits
+    return first_rows(model(torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])])), len(x))
 
 
 class _Filled(nn.Module):

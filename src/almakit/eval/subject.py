@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model, logits_of, precision_and_device
+from ..core.oracle import Model, precision_and_device
+from ..core.outputs import logits_of
 from ..data import load as load_data
 from ..data.dataset import Dataset
 from ..data.given import Data, dataset_of

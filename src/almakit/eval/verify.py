@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import distances
-from ..attacks.expression import parse
+from ..compose.expression import parse
 from ..core.oracle import borrowed
 from ..data.dataset import Dataset, image_sha256
 from ..errors import AlmakitError

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from threading import Event
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from ..core import Attack, Box, Result
 from ..core.layout import CONTIGUOUS
 from ..core.oracle import Model
-from ..core.pixels import attack_pixels
+from ..core.pixels import PixelGoal
 from ..data.dataset import Chunk, Dataset
 from ..errors import BadInput, BadModel
 from .chunkfiles import Array
@@ -145,11 +144,12 @@ class Bench:
 
         def attempt(size: int) -> tuple[Result, _Watch]:
             watch = _Watch(self._traced(key, infos, targets))
-            goal = (chunk.labels, None if targets is None else torch.tensor(targets)) if chunk.maps is None else (chunk.maps, None, None, self.share)
-            result = (attack if chunk.maps is None else partial(attack_pixels, attack))(
+            result = attack(
                 self._called(size, len(chunk), attack),
                 to_device(x, self.subject.device),
-                *goal,
+                chunk.labels if chunk.maps is None else chunk.maps,
+                None if targets is None else torch.tensor(targets),
+                goal=None if chunk.maps is None else PixelGoal(share=self.share),
                 box=Box(bits=self.spec.bits),
                 batch_size=size,
                 seed=self.spec.seed,

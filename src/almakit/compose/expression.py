@@ -1,4 +1,4 @@
-"""The small language of attack texts: ``name(setting=value, ...)`` with numbers, words, lists in brackets and nested calls."""
+"""The small language of attacks and goals as text: ``name(setting=value, ...)`` with numbers, words, lists in brackets and nested calls."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ DEEPEST = 20
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
-def parse(text: str) -> Call:
-    """The call a text stands for; a bare name is a call with no settings."""
-    parser = _Parser(text)
+def parse(text: str, what: str = "attack", example: str = "alma(distance=l2, steps=100)") -> Call:
+    """The call a text stands for; a bare name is a call with no settings. ``what`` it is and an ``example`` are for errors."""
+    parser = _Parser(text, what, example)
     value = parser.value()
     if parser.peek() is not None:
         parser.fail(f"nothing may follow, but {parser.peek()!r} does")
     if isinstance(value, str):
         return Call(value)
     if not isinstance(value, Call):
-        parser.fail("it must start with the name of an attack")
+        parser.fail(f"it must start with the name of {'an attack' if what == 'attack' else f'a {what}'}")
     return value
 
 
 class _Parser:
-    def __init__(self, text: str):
+    def __init__(self, text: str, what: str, example: str):
+        self.what, self.example = what, example
         self.source, self.tokens, self.at, self.depth = text, [], 0, 0  # type: str, list[tuple[str, str]], int, int
         position, stripped = 0, text.rstrip()
         while position < len(stripped):
@@ -53,7 +54,7 @@ class _Parser:
 
     def fail(self, why: str) -> NoReturn:
         shown = self.source if len(self.source) <= 200 else f"{self.source[:197]}..."
-        raise BadInput(f"cannot read the attack {shown!r}: {why}. Write it like alma(distance=l2, steps=100).")
+        raise BadInput(f"cannot read the {self.what} {shown!r}: {why}. Write it like {self.example}.")
 
     def peek(self) -> str | None:
         return self.tokens[self.at][1] if self.at < len(self.tokens) else None

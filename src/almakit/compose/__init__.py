@@ -1,0 +1,1 @@
+"""What combines attacks and goals: the text form, search over a radius, ensembles and the standard evaluation."""

@@ -1,0 +1,57 @@
+"""What a model returned, in the forms models have: a tensor, a record with ``logits``, a tuple, a dict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import BadModel
+
+
+def logits_of(answer: Any) -> Any:
+    """What a model returned, or its entry ``logits`` where it returned a record with one, as those of transformers do.
+
+    The room of models does not know this one and says the same in ``classifier.wrapped_logits``.
+    """
+    if isinstance(answer, Tensor):
+        return answer
+    inner = answer.get("logits") if isinstance(answer, Mapping) else getattr(answer, "logits", None)
+    return inner if isinstance(inner, Tensor) else answer
+
+
+def picked(answer: Any, output: str | int | None) -> Any:
+    """The part of an answer that ``output`` names: a key or an attribute, a place in a tuple; None: the tensor itself or its logits."""
+    if output is None:
+        return logits_of(answer)
+    if isinstance(output, int) and isinstance(answer, (tuple, list)) and -len(answer) <= output < len(answer):
+        return answer[output]
+    if isinstance(output, str) and isinstance(answer, Mapping) and output in answer:
+        return answer[output]
+    if isinstance(output, str) and hasattr(answer, output):
+        return getattr(answer, output)
+    raise BadModel(f"the model's answer has no output {output!r}: it is {described(answer)}.")
+
+
+def first_rows(answer: Any, count: int) -> Any:
+    """The answer for the first ``count`` images of a batch, whatever form it has."""
+    answer = logits_of(answer)
+    if isinstance(answer, Tensor):
+        return answer[:count] if answer.ndim else answer
+    if isinstance(answer, Mapping):
+        return {name: first_rows(value, count) for name, value in answer.items()}
+    return tuple(first_rows(value, count) for value in answer) if isinstance(answer, (tuple, list)) else answer
+
+
+def described(answer: Any) -> str:
+    """``a tuple of (4, 10) and (4, 1)``: what an answer looks like, for sentences."""
+    if isinstance(answer, Tensor):
+        return f"a tensor of shape {tuple(answer.shape)}"
+    if isinstance(answer, Mapping):
+        return "a dict with " + ", ".join(f"{name} {_shape(value)}" for name, value in answer.items())
+    return f"a tuple of {' and '.join(map(_shape, answer))}" if isinstance(answer, (tuple, list)) else f"a {type(answer).__name__}"
+
+
+def _shape(value: Any) -> str:
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else f"a {type(value).__name__}"

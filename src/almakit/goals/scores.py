@@ -1,0 +1,211 @@
+"""Goals about scores: labels of many, one score over or under a threshold, a number off by so much, all boxes of a detector under a threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..core.goals import SHARED, Goal
+from ..errors import BadInput
+from .soft import largest, number, smallest, spread_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+INF = float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class Multilabel(Goal):
+    """Labels that the model must drop or add, each decided by the sign of its own logit: ``any`` of them or ``all``.
+
+    ``present`` (B, K) are the true labels, each of which is to be decided wrongly (by default what the model says of the clean image); ``remove`` and
+    ``add``, class numbers for all images or masks (B, K), name some instead. With s = +1 for a label to drop, -1 for one to add: m_k = s (z_k - threshold), and
+    the margin is the smallest of them (any) or the largest (all).
+    """
+
+    title = "multilabel"
+    about = "labels of many dropped or added, any or all of them"
+
+    present: Tensor | None = field(default=None, kw_only=True)
+    remove: Tensor | tuple[int, ...] | None = field(default=None, kw_only=True)
+    add: Tensor | tuple[int, ...] | None = field(default=None, kw_only=True)
+    need: str = field(default="any", kw_only=True, metadata=SHARED)
+    threshold: float = field(default=0.0, kw_only=True, metadata=SHARED)
+
+    def __post_init__(self) -> None:
+        if self.need not in ("any", "all"):
+            raise BadInput(f"need={self.need!r}: choose any or all of the labels.")
+        for name in ("remove", "add"):
+            value = getattr(self, name)
+            if isinstance(value, (int, list)) and not isinstance(value, bool):
+                object.__setattr__(self, name, (value,) if isinstance(value, int) else tuple(value))
+
+    def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Self:
+        """Labels (B, K) are the true ones; other labels are no matter of this goal."""
+        named = self.present is not None or self.remove is not None or self.add is not None
+        return replace(self, present=labels.bool()) if labels is not None and labels.ndim == 2 and not named else self
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Self:
+        if outputs.ndim != 2:
+            raise BadInput(f"the goal multilabel needs outputs of shape (B, labels), not {tuple(outputs.shape)}.")
+        count = outputs.shape[1]
+        for name in ("present", "remove", "add"):
+            value = getattr(self, name)
+            if isinstance(value, Tensor) and value.shape != outputs.shape:
+                raise BadInput(f"{name} has shape {tuple(value.shape)}; for these outputs it must be {tuple(outputs.shape)}.")
+            if isinstance(value, tuple) and not all(0 <= label < count for label in value):
+                raise BadInput(f"{name}={list(value)}: the model has the labels 0 to {count - 1}.")
+        named = self.remove is not None or self.add is not None
+        fitted = self if self.present is not None or named else replace(self, present=outputs > self.threshold)
+        if bool((fitted._signs(outputs) == 0).all(1).any()):
+            raise BadInput("the goal multilabel names no label of some image; give remove or add.")
+        return fitted
+
+    def _signs(self, outputs: Tensor) -> Tensor:
+        """(B, K) +1 where a label is to go, -1 where it is to come, 0 where it is no matter."""
+        if self.remove is None and self.add is None:
+            assert self.present is not None
+            return torch.where(self.present.bool(), 1.0, -1.0).to(outputs)
+        signs = torch.zeros_like(outputs, requires_grad=False)
+        for labels, sign in ((self.remove, 1.0), (self.add, -1.0)):
+            if isinstance(labels, Tensor):
+                signs = torch.where(labels.bool(), sign, signs)
+            elif labels is not None:
+                signs[:, list(labels)] = sign
+        return signs
+
+    def _margins(self, outputs: Tensor) -> Tensor:
+        """(B, K) of each label, infinitely far where it is no matter."""
+        signs = self._signs(outputs)
+        return (signs * (outputs - self.threshold)).masked_fill(signs == 0, INF if self.need == "any" else -INF)
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        each = self._margins(outputs)
+        return (each.amin(1) if self.need == "any" else each.amax(1)) + self.confidence
+
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        each = self._margins(outputs)
+        return (smallest(each, temperature) if self.need == "any" else largest(each, temperature)) + self.confidence
+
+    def spread(self, outputs: Tensor) -> Tensor:
+        return spread_of(outputs, self._reference())
+
+    def rivals(self, outputs: Tensor) -> Tensor | None:
+        """(B, C) the labels by how little is missing, where any of them will do."""
+        if self.need == "all":
+            return None
+        each = self._margins(outputs.detach())
+        return each.argsort(dim=1, stable=True)[:, : max(1, int(torch.isfinite(each).sum(1).min()))]
+
+    def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
+        return self._margins(outputs).gather(1, rivals.unsqueeze(1)).squeeze(1) + self.confidence
+
+
+@dataclass(frozen=True, eq=False)
+class Threshold(Goal):
+    """The score at ``index`` of the outputs rises ``above`` a number, or falls ``below`` one: above - s < 0, or s - below < 0."""
+
+    title = "threshold"
+    about = "one score rises above a number, or falls below one"
+
+    above: float | None = field(default=None, kw_only=True, metadata=SHARED)
+    below: float | None = field(default=None, kw_only=True, metadata=SHARED)
+    index: int = field(default=0, kw_only=True, metadata=SHARED)
+
+    def __post_init__(self) -> None:
+        if (self.above is None) == (self.below is None):
+            raise BadInput("the goal threshold needs above=... or below=..., the score to pass.")
+        number("above" if self.below is None else "below", self.above if self.below is None else self.below)
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Self:
+        count = outputs.flatten(1).shape[1]
+        if not -count <= self.index < count:
+            raise BadInput(f"index={self.index}: the model has {count} scores, counted from 0.")
+        return self
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        score = outputs.flatten(1)[:, self.index]
+        return (self.above - score if self.above is not None else score - (self.below or 0.0)) + self.confidence
+
+
+@dataclass(frozen=True, eq=False)
+class Regression(Goal):
+    """A number of the outputs is off by more than ``by``: by - max |f - truth| < 0, ``up`` or ``down`` alone where ``side`` says so.
+
+    ``truth`` (B, ...) is shaped like the outputs; by default the caller's labels, or what the model says of the clean image.
+    """
+
+    title = "regression"
+    about = "a number is off by more than so much"
+
+    truth: Tensor | None = field(default=None, kw_only=True)
+    by: float = field(default=1.0, kw_only=True, metadata=SHARED)
+    side: str = field(default="either", kw_only=True, metadata=SHARED)
+
+    def __post_init__(self) -> None:
+        number("by", self.by)
+        if self.by <= 0:
+            raise BadInput(f"by={self.by!r}: how far off the number must be is positive.")
+        if self.side not in ("either", "up", "down"):
+            raise BadInput(f"side={self.side!r}: choose either, up or down.")
+
+    def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Self:
+        bound = super().for_labels(labels, targets)
+        return bound if bound.truth is not None or labels is None else replace(bound, truth=labels)
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Self:
+        truth = outputs if self.truth is None else self.truth.reshape(len(outputs), -1).to(outputs)
+        if truth.flatten(1).shape != outputs.flatten(1).shape:
+            raise BadInput(f"the truth has shape {tuple(truth.shape)}; for these outputs it must be {tuple(outputs.shape)}.")
+        return replace(self, truth=truth.detach().clone())
+
+    def _excess(self, outputs: Tensor) -> Tensor:
+        """(B, N) how far each number is off, in each direction that counts."""
+        assert self.truth is not None, "the goal is fitted to the model's outputs before it is used"
+        off = outputs.flatten(1) - self.truth.flatten(1)
+        return off if self.side == "up" else -off if self.side == "down" else torch.cat([off, -off], 1)
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        # max() and not amax(): where both directions tie, as on the clean image, the first has the gradient and they do not cancel.
+        return self.by - self._excess(outputs).max(1).values + self.confidence
+
+    def rivals(self, outputs: Tensor) -> Tensor | None:
+        return self._excess(outputs.detach()).argsort(dim=1, descending=True, stable=True)
+
+    def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
+        return self.by - self._excess(outputs).gather(1, rivals.unsqueeze(1)).squeeze(1) + self.confidence
+
+
+@dataclass(frozen=True, eq=False)
+class Detection(Goal):
+    """All scores of the class ``index`` fall below ``below``, over outputs (B, N) or (B, N, classes) of N boxes: max_n s_n - below < 0."""
+
+    title = "detection"
+    about = "all scores of a class, over the boxes of a detector, fall below a number"
+
+    below: float = field(default=0.5, kw_only=True, metadata=SHARED)
+    index: int | None = field(default=None, kw_only=True, metadata=SHARED)
+
+    def __post_init__(self) -> None:
+        number("below", self.below)
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Self:
+        if self.index is not None and (outputs.ndim < 3 or not -outputs.shape[-1] <= self.index < outputs.shape[-1]):
+            raise BadInput(f"index={self.index}: outputs of shape {tuple(outputs.shape)} have no such class in their last dimension.")
+        return self
+
+    def _scores(self, outputs: Tensor) -> Tensor:
+        return (outputs if self.index is None else outputs[..., self.index]).flatten(1)
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        return self._scores(outputs).amax(1) - self.below + self.confidence
+
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        return largest(self._scores(outputs), temperature) - self.below + self.confidence
+
+    def spread(self, outputs: Tensor) -> Tensor:
+        return spread_of(self._scores(outputs), self._reference())

@@ -1,0 +1,35 @@
+"""What goals share: maxima and minima over numbers of an image, softened, and checks of their settings."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..core.steps import deviation
+from ..errors import BadInput
+
+
+def largest(values: Tensor, temperature: Tensor) -> Tensor:
+    """(B,) T logsumexp(values / T) over ``values`` (B, N), at ``temperature`` (B,); entries of -inf do not count."""
+    best = values.detach().amax(1)
+    return temperature * torch.logsumexp((values - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
+
+
+def smallest(values: Tensor, temperature: Tensor) -> Tensor:
+    """(B,) the same for the minimum; entries of inf do not count."""
+    return -largest(-values, temperature)
+
+
+def spread_of(values: Tensor, otherwise: Tensor) -> Tensor:
+    """(B,) the standard deviation of ``values`` (B, N); ``otherwise`` (B,) where there is one only."""
+    return deviation(values.detach()) if values.shape[1] > 1 else otherwise
+
+
+def whole_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput(f"{name}={value!r}: give a whole number, at least 1.")
+
+
+def number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
+        raise BadInput(f"{name}={value!r}: give a finite number.")
