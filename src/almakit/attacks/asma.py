@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
+from ..core.pixelwise import Pixels
 from ..core.steps import per_image
 from ..errors import BadInput
-from .pixelwise import Pixels
 
 
 @dataclass(frozen=True)

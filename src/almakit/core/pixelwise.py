@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Goal
-from ..core.goals import ClassGoal
 from ..errors import BadInput
+from .goals import ClassGoal, Goal
 
 
 @dataclass(frozen=True, eq=False)
