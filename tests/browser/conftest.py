@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 from browser.at_hand import LEFT_OUT, chromium, missing
+from report.made_runs import make_run
+
+from almakit.report import html, subjects
+from almakit.report.payload import Limits
 
 ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -66,3 +70,20 @@ def visit(browser: Any) -> Iterator[Any]:
         assert page.asked == [file.resolve().as_uri()], page.asked
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """name -> (run folder, page), each made once."""
+    root = tmp_path_factory.mktemp("pages")
+    kept: dict[str, tuple[Path, Path]] = {}
+
+    def make(name: str, limits: Limits = Limits(), **settings: Any) -> tuple[Path, Path]:  # noqa: B008 (frozen)
+        if name not in kept:
+            run = make_run(root / name / "run", **settings)
+            page = root / name / "index.html"
+            page.write_text(html.render(subjects.load([run]), limits), encoding="utf-8")
+            kept[name] = run, page
+        return kept[name]
+
+    return make

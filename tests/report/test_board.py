@@ -75,10 +75,14 @@ def test_different_data_half_done_and_unreadable_folders_are_said(runs, tmp_path
     assert "none of these folders has results" in capsys.readouterr().err and not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("text", ["8/0", "1/255/2", "-1", "l2=-0.5", "linf=8/255"])
-def test_bad_radii_are_sentences(runs, tmp_path, capsys, text):
-    assert main(["board", str(runs["a"]), "--out", str(tmp_path / "site"), f"--epsilon={text}"]) == 1
-    assert "epsilon" in capsys.readouterr().err and not (tmp_path / "site").exists()
+@pytest.mark.parametrize(("text", "code", "words"), [
+    ("8/0", 2, "'8/0' is no radius; write a finite number"), ("1/255/2", 2, "'1/255/2' is no radius"), ("-1", 2, "'-1' is no radius"),
+    ("l2=-0.5", 2, "'-0.5' is no radius"), ("linf=8/255", 1, "no attack here is in that distance; the attacks have l2"),
+])  # fmt: skip
+@pytest.mark.parametrize("verb", ["board", "report"])
+def test_bad_radii_are_sentences(runs, tmp_path, capsys, verb, text, code, words):
+    assert main([verb, str(runs["a"]), "--out", str(tmp_path / "site"), f"--epsilon={text}"]) == code
+    assert words in capsys.readouterr().err and not (tmp_path / "site").exists()
 
 
 def test_a_radius_for_the_distance_of_one_table_only(tmp_path):

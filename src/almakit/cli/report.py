@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..errors import BadInput
 from ..eval.chunkfiles import inside
+from ..eval.radii import texts_of
 from ..report.payload import Limits
 from ..report.write import write_report
 from .main import DONE, Usage
@@ -35,9 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_epsilon(parser: argparse.ArgumentParser) -> None:
     """The radii of tables; shared with ``board``."""
     parser.add_argument(
-        "--epsilon", action="append", default=[], metavar="DISTANCE=E,...",
+        "--epsilon", action="append", type=radii, default=[], metavar="DISTANCE=E,...",
         help="radii for robust accuracy: linf=8/255,4/255 for a distance, a number for all (default: those of the runs); may be repeated",
     )  # fmt: skip
+
+
+def radii(text: str) -> str:
+    """A flag's radii, held to their form before anything is read."""
+    try:
+        texts_of(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def add_limits(parser: argparse.ArgumentParser, images: int = 60, megabytes: float = 12.0) -> None:

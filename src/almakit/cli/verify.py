@@ -43,7 +43,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from .. import goals
     from ..eval import differences, subject, verify
     run = Run(args.folder)
     if damaged := verify.damaged_files(run):
@@ -69,7 +68,7 @@ def _run(args: argparse.Namespace) -> int:
         print(
             f"The weights of {spec.model} are not those of the run (sha256 {opened.weights_sha256}, then {run.meta.get('weights_sha256')})."
         )
-    found = verify.verify_run(run, opened, args.batch_size, goals.get(goal) if goal else None)
+    found = verify.verify_run(run, opened, args.batch_size, goal)
     header = (
         "attack",
         "records",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ..core.goals import Goal
 from ..distances import get
 from ..errors import AlmakitError
 from .records import MEASURED, Tally, Top, wrong_pixels
@@ -35,6 +35,16 @@ class Judgement:
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
+class Aim(Protocol):
+    """What the verdict uses of a goal that is not another class: its definition is the one thing that it shares with the attack."""
+
+    def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Aim: ...
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Aim: ...
+
+    def margin(self, outputs: Tensor) -> Tensor: ...
+
+
 def other_batch_size(batch: int) -> int:
     """A batch size that is not the attack's."""
     return batch // 2 + 1 if batch > 2 else batch + 1
@@ -55,7 +65,7 @@ def judge(
     measure: Measure | None,
     batch: int,
     share: float = 1.0,
-    goal: Goal | None = None,
+    goal: Aim | None = None,
 ) -> list[Judgement]:
     """Judges the images ``stored`` (B, ...) made of the clean ``x`` (B, ...): with ``labels`` (B) left, or ``targets`` (B) reached; with label maps
     (B, H, W) left by a ``share`` of their labelled pixels; with a ``goal`` where its margin is negative, the one thing that is the attack's as well.
@@ -100,7 +110,7 @@ def judge(
     return judgements
 
 
-def _met(goal: Goal, clean: Tensor, logits: Tensor, labels: list[int] | Tensor, targets: list[int] | None) -> list[bool]:
+def _met(goal: Aim, clean: Tensor, logits: Tensor, labels: list[int] | Tensor, targets: list[int] | None) -> list[bool]:
     """Whether each row of ``logits`` (2 B, K), the stored images and their 8-bit versions, reaches the goal, fitted to the ``clean`` logits (B, K)."""
     bound = goal.for_labels(torch.as_tensor(labels), None if targets is None else torch.as_tensor(targets)).fit(clean, torch.arange(len(clean)))
     margin = torch.cat([bound.margin(torch.nan_to_num(part)) for part in logits.split(len(clean))])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import distances
+from .. import distances, goals
 from ..compose.expression import parse
 from ..core.goals import Goal
 from ..core.oracle import borrowed
@@ -86,18 +86,18 @@ def damaged_files(run: Run) -> list[str]:
     ]
 
 
-def verify_run(run: Run, subject: Subject, batch_size: int | None = None, goal: Goal | None = None) -> RunVerification:
+def verify_run(run: Run, subject: Subject, batch_size: int | None = None, goal: object = None) -> RunVerification:
     """Judges every stored image of a run again and compares all that reports use; damaged files and originals that are not the recorded ones raise.
 
     ``goal`` is the run's, where it has one of its own.
     """
-    size = batch_size or int(run.spec.batch_size)
+    size, aim = batch_size or int(run.spec.batch_size), None if goal is None else goals.get(goal)
     subject = replace(subject, maps=run.segmentation)
     with borrowed(subject.model), understood(run.folder):
         folder = Differences()
         clean = _verify_clean(run, subject, size, folder)
         of_folder(folder, run, subject.classes[0] if subject.classes else 0)
-        return RunVerification([_verify_attack(run, info, subject, size, clean, goal) for info in run.attacks], folder)
+        return RunVerification([_verify_attack(run, info, subject, size, clean, aim) for info in run.attacks], folder)
 
 
 def _verify_clean(run: Run, subject: Subject, size: int, found: Differences) -> dict[int, Tensor]:
