@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .spec import RunSpec
+from .spec import AUTO, RunSpec
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Threat:
 
     goal: str = ""  # how targets were chosen (the run's ``targets``), or another goal in brackets; empty: untargeted
     bits: int | None = None  # the grid the attacks worked on; None: any value in [0, 1]
-    budget: int | None = None  # forward and backward passes per image at most
+    budget: int | str | None = None  # forward and backward passes per image at most
     dtype: str = "float32"
     seed: int = 0
     layout: str = "contiguous"
@@ -49,7 +49,7 @@ def goal_name(goal: str) -> str:
 def sentence(threat: Threat) -> str:
     """All of it, for a heading."""
     grid = "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"
-    budget = "" if threat.budget is None else f", at most {threat.budget} passes each way"
+    budget = "" if threat.budget is None else ", until it no longer improves" if threat.budget == AUTO else f", at most {threat.budget} passes each way"
     return f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}" + (
         "" if threat.accelerate == "none" else f", {threat.accelerate}"
     )

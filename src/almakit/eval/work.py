@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
+from ..core.course import expected_forwards
 from ..core.goals import Goal
 from ..core.layout import CONTIGUOUS
 from ..core.oracle import Model
@@ -24,7 +25,7 @@ from .failures import SpecChanged
 from .memory import within_memory
 from .pixels import stored_maps
 from .progress import forwards_per_image
-from .records import STATUSES, AttackInfo, ImageInfo, Record, Trace
+from .records import PASSES, STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import AUTO, DEFAULT, RunSpec
 from .steady import LEAST, stop_when, watched
 from .store import ATTACK, CLEAN, ChunkKey
@@ -34,6 +35,8 @@ from .transfer import to_device, to_host
 from .verdict import Judgement, judge, predictions, tallies, top_classes
 
 T = TypeVar("T")
+TOLERANCE = 0.01
+"""With ``budget`` auto: an image that came nearer by less than this share in the last quarter of what its attack plans is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +158,8 @@ class Bench:
                 box=Box(bits=self.spec.bits),
                 batch_size=size,
                 seed=self.spec.seed,
-                budget=self.spec.budget,
+                budget=self.spec.most_passes,
+                tolerance=TOLERANCE if self.spec.budget == AUTO else None,
                 autocast=self.subject.autocast,
                 check=False,
                 trace=watch if watch.rows else None,
@@ -214,7 +218,7 @@ class Bench:
         model = self.subject.model if shrunk and size < LEAST else self.subject.steady
         looks = [] if self.called_off is None else [stop_when(self.called_off)]
         if (tell := self.at_call) is not None:
-            looks.append(forwards_per_image(tell, attack, images))
+            looks.append(forwards_per_image(tell, expected_forwards(attack), images))
         return watched(model, *looks) if looks else model
 
     def _within_memory(self, work: Callable[[int], T], images: int) -> tuple[T, int]:
@@ -282,6 +286,7 @@ def _records(
 ) -> list[Record]:
     distances, statuses = result.distances.double().cpu().tolist(), result.status.tolist()
     forwards, backwards = result.forwards.tolist(), result.backwards.tolist()
+    course = None if result.course is None else result.course.double().cpu().tolist()
     records = []
     for row, info in enumerate(infos):
         common = dict(
@@ -294,6 +299,8 @@ def _records(
             forwards=forwards[row],
             backwards=backwards[row],
         )
+        if course is not None:
+            common["course"] = {f"best_{count}": value for count, value in zip(PASSES, course[row], strict=True)}
         if (verdict := judged.get(row)) is not None:
             common |= dict(
                 prediction=verdict.prediction,
