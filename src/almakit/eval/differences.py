@@ -107,7 +107,8 @@ def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clea
         found.note("the best distances so far", where, course, "none above the one before")
     if not math.isfinite(record.seconds) or record.seconds < 0:
         found.note("the seconds", where, record.seconds, "a time")
-    if spec.dtype in ("float32", "float64") and image.pixels is None and record.attacked and record.status != INVALID and bool(clean.isfinite().all()):
+    by_class = image.pixels is None and spec.goal is None
+    if spec.dtype in ("float32", "float64") and by_class and record.attacked and record.status != INVALID and bool(clean.isfinite().all()):
         goal = image.label if record.target is None else record.target
         if not 0 <= goal < classes:
             return

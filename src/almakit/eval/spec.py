@@ -74,8 +74,8 @@ class RunSpec:
     )  # fmt: skip
     goal: str | None = _knob(
         rules.optional(rules.text), None,
-        'what counts as a success on data with label maps: "pixels(share=0.99)", that share of the labelled pixels '
-        "wrong",
+        'another goal than to leave the label: "top-k(k=5)", "reject(probability=0.9)", ... or my_goal.py:build; on data with label maps '
+        '"pixels(share=0.99)"',
     )  # fmt: skip
     budget: int | str | None = _knob(
         rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")), None,

@@ -12,7 +12,7 @@ from .spec import AUTO, RunSpec
 class Threat:
     """What decides what a number means beside attack, distance, model and images."""
 
-    goal: str = ""  # how targets were chosen (the run's ``targets``); empty: untargeted
+    goal: str = ""  # how targets were chosen (the run's ``targets``), or another goal in brackets; empty: untargeted
     bits: int | None = None  # the grid the attacks worked on; None: any value in [0, 1]
     budget: int | str | None = None  # forward and backward passes per image at most
     dtype: str = "float32"
@@ -22,13 +22,15 @@ class Threat:
 
 
 USUAL = Threat()
-PIXELS = "pixels("
 
 
 def threat_of(spec: RunSpec) -> Threat:
     """The threat model of all attacks of a run."""
     layout = spec.layout if spec.layout == "channels_last" else USUAL.layout  # older folders leave it open, and were contiguous
-    return Threat(spec.targets or spec.goal or "", spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate)
+    goal = spec.targets or ""
+    if spec.goal is not None:
+        goal = f"[{spec.goal}]{goal}"
+    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate)
 
 
 def named(text: str, spec: RunSpec) -> str:
@@ -37,9 +39,10 @@ def named(text: str, spec: RunSpec) -> str:
 
 
 def goal_name(goal: str) -> str:
-    """A goal as words: ``untargeted``, ``targeted (random)``; that of label maps is its own, ``pixels(share=0.99)``."""
-    if goal.startswith(PIXELS):
-        return goal
+    """A goal as words: ``untargeted``, ``targeted (random)``, ``top-k(k=5)``, ``top-k(k=5), targeted (random)``."""
+    if goal.startswith("["):
+        text, _, targets = goal[1:].rpartition("]")
+        return f"{text}, targeted ({targets})" if targets else text
     return f"targeted ({goal})" if goal else "untargeted"
 
 
@@ -61,8 +64,8 @@ def appended(threats: Sequence[Threat]) -> list[str]:
 
 def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
     parts = []
-    if threat.goal and (many_goals or not threat.goal.startswith(PIXELS)):
-        parts.append(goal_name(threat.goal) if many_goals else "targeted")
+    if threat.goal:
+        parts.append(goal_name(threat.goal) if many_goals or threat.goal.startswith("[") else "targeted")
     if threat.bits is not None:
         parts.append(f"{threat.bits}-bit")
     if threat.budget is not None:

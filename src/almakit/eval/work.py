@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..core import Attack, Box, Result
 from ..core.course import expected_forwards
+from ..core.goals import Goal
 from ..core.layout import CONTIGUOUS
 from ..core.oracle import Model
 from ..core.pixels import PixelGoal
@@ -71,6 +72,7 @@ class Bench:
     known: dict[int, ImageInfo] = field(default_factory=dict)
     classes: int = 0
     called_off: Event | None = None  # set when nobody wants the work any more: the next pass of the model is then the last
+    aim: Goal | None = None  # another goal than to leave the label or to reach the target
     share: float = 1.0  # of the labelled pixels, that must be wrong; of images with one class all one of them
     at_call: Callable[[float, int | None, int], None] | None = None  # told at each model call of an attack: forwards per image, of about, images of the chunk
 
@@ -152,7 +154,7 @@ class Bench:
                 to_device(x, self.subject.device),
                 chunk.labels if chunk.maps is None else chunk.maps,
                 None if targets is None else torch.tensor(targets),
-                goal=None if chunk.maps is None else PixelGoal(share=self.share),
+                goal=self.aim if chunk.maps is None else PixelGoal(share=self.share),
                 box=Box(bits=self.spec.bits),
                 batch_size=size,
                 seed=self.spec.seed,
@@ -189,6 +191,7 @@ class Bench:
                 attack.measure,
                 part,
                 self.share,
+                self.aim,
             ),
             size,
         )
