@@ -2,6 +2,7 @@
 
     python benchmarks/ablation.py                               every row in l1, l2 and linf at 100 queries on the pool's choosing half; 32 images each
     python benchmarks/ablation.py --rows "one walk,no momentum" --distances l2 --networks mnist-pgd --images 8 --out /tmp/a.json
+    python benchmarks/ablation.py --networks cifar10/cnn-a-adv --distances lpips,ssim,ciede2000
     python benchmarks/ablation.py --table --docs docs/figures/ablation.md
 
 A figure is the geometric mean over networks of the paired ratio to the whole attack, with its standard error: above 1, the piece is worth having. Nothing
@@ -21,7 +22,9 @@ from pathlib import Path
 import common
 import torch
 from pool import networks
+from torch import Tensor, nn
 
+from almakit import data, models
 from almakit.attacks import soft_walk
 from almakit.attacks.soft_walk import SETTINGS, SoftWalk
 
@@ -47,8 +50,9 @@ ROWS = {
     "memory of four": replace(SETTINGS, memory=4),
     "no smoothing": replace(SETTINGS, smoothing=0.0),
 }
-# What only distances that are no norms have, and what only norms have.
-OTHERS, NORMS = ("half the gradients", "memory of one", "memory of four", "no smoothing"), ("one rival",)
+# Rows that change nothing in norms, and those that change nothing in other distances within one walk from inside.
+OTHERS = ("half the gradients", "memory of one", "memory of four", "no smoothing")
+NORMS = ("one rival", "strides of equal length", "half as many strides", "no bisections")
 FIRST = {"mnist": 9000, "cifar10": 2000}
 
 
@@ -62,18 +66,26 @@ def settings(changed: soft_walk.Settings) -> Iterator[None]:
         soft_walk.SETTINGS = SETTINGS
 
 
+def subject(name: str, count: int) -> tuple[nn.Module, Tensor, Tensor]:
+    """A network of the pool's choosing half or of the zoo, and images for choosing."""
+    first = FIRST[name.replace("/", "-").split("-")[0]]
+    if "/" not in name:
+        return networks.load(name), *networks.images(name, range(first, first + count))
+    x, labels = data.load(name.split("/")[0], limit=first + count).tensors()
+    return models.load(name), x[first:], labels[first:]
+
+
 def run(results: common.Results, options: argparse.Namespace) -> None:
     for name in options.networks.split(",") if options.networks else networks.halves()["choosing"]:
-        first = FIRST[name.split("-")[0]]
-        x, labels = networks.images(name, range(first, first + options.images))
+        model, x, labels = subject(name, options.images)
         for distance in options.distances.split(","):
             for row in options.rows.split(",") if options.rows else ROWS:
                 key = f"{name}|{distance}|{row}|{options.steps}|{options.images}"
-                if key in results.cells:
+                if key in results.cells or row in (OTHERS if distance in ("l0", "l1", "l2", "linf") else NORMS):
                     continue
                 with settings(ROWS[row]):
                     attack = SoftWalk(distance=distance, steps=options.steps)
-                    results.keep(key, common.run_ours(attack, networks.load(name), x, labels, 64, options.steps))
+                    results.keep(key, common.run_ours(attack, model, x, labels, 64, options.steps))
                 print(key, results.cells[key]["median"], flush=True)
 
 
@@ -101,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="", help=f"comma-separated, of: {', '.join(ROWS)}")
     parser.add_argument("--distances", default="l1,l2,linf")
-    parser.add_argument("--networks", default="", help="comma-separated names of the pool's choosing half; default: all of it")
+    parser.add_argument("--networks", default="", help="comma-separated names of the pool's choosing half or of the zoo; default: that half")
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "ablation.json")

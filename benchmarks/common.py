@@ -102,6 +102,12 @@ def paired(ours: Cell, theirs: Cell) -> list[float]:
     return sorted(a / b for a, b in pairs if a and b)
 
 
+def first_images(one: Cell, other: Cell) -> tuple[Cell, Cell]:
+    """Both cells on the images both have: each begins at the first of its data set."""
+    count = min(len(one["distances"]), len(other["distances"]))
+    return {**one, "distances": one["distances"][:count]}, {**other, "distances": other["distances"][:count]}
+
+
 def geometric_mean(ratios: list[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 

@@ -120,41 +120,55 @@ def table(results: common.Results) -> str:
     return common.markdown(head, [row(results, key) for key in sorted(results.cells, key=order)])
 
 
-def standing(results: common.Results) -> str:
-    """Where the soft walk stands in every comparison: its median beside the smallest of all others on the same images at the same budget."""
-    groups: dict[tuple[str, str, int, int], dict[str, common.Cell]] = {}
+def largest(results: common.Results) -> dict[tuple[str, str, int], dict[str, common.Cell]]:
+    """The cell with most images of each attack, by network, distance and budget."""
+    groups: dict[tuple[str, str, int], dict[str, common.Cell]] = {}
     for key, cell in results.cells.items():
-        model, distance, attack, budget, count = key.split("|")
-        groups.setdefault((model, distance, int(budget), int(count)), {})[attack] = cell
+        model, distance, attack, budget, _ = key.split("|")
+        group = groups.setdefault((model, distance, int(budget)), {})
+        if attack not in group or len(cell["distances"]) > len(group[attack]["distances"]):
+            group[attack] = cell
+    return groups
+
+
+def standing(results: common.Results) -> str:
+    """Where the soft walk stands in every comparison: its median beside the smallest of all others at the same budget, on the first images all of them have."""
     rows = []
-    for (model, distance, budget, count), cells in sorted(groups.items()):
-        own, others = cells.get(OURS), {name: cell for name, cell in cells.items() if name != OURS and cell["median"] is not None}
-        larger = any(key[:3] == (model, distance, budget) and key[3] > count and OURS in groups[key] for key in groups)
-        if own is None or len(cells) < 2 or larger:
+    for (model, distance, budget), cells in sorted(largest(results).items()):
+        if OURS not in cells or len(cells) < 2:
             continue
-        best = min(others, key=lambda name: others[name]["median"])
-        ahead = sum(cell["median"] < own["median"] for cell in others.values())
-        rival = others[best]
-        rows.append([model, distance, str(budget), str(len(cells) - 1), f"{own['median']:.4g}", best, f"{rival['median']:.4g}",
-                     f"{100 * (rival['median'] / own['median'] - 1):+.1f} %", _pair_by_pair(rival, own),
-                     "**first**" if not ahead else f"{ahead + 1} of {len(cells)}", ", ".join(_ahead_pair_by_pair(others, own)) or "–", str(count)])
+        count = min(len(cell["distances"]) for cell in cells.values())
+        cells = {name: {**cell, "distances": cell["distances"][:count]} for name, cell in cells.items()}
+        own, others = cells.pop(OURS), cells
+        medians = {name: _median(cell) for name, cell in others.items()}
+        best, median = min(others, key=lambda name: medians[name]), _median(own)
+        ahead = sum(value < median for value in medians.values())
+        rows.append([model, distance, str(budget), str(len(others)), f"{median:.4g}", best, f"{medians[best]:.4g}",
+                     f"{100 * (medians[best] / median - 1):+.1f} %", _pair_by_pair(others[best], own),
+                     "**first**" if not ahead else f"{ahead + 1} of {len(cells) + 1}", ", ".join(_ahead_pair_by_pair(others, own)) or "–", str(count)])
     head = ["network ", "distance ", "budget", "others", "median", "best other ", "its median", "larger by", "pair by pair", "place",
             "ahead pair by pair ", "images"]  # fmt: skip
     return common.markdown(head, rows)
 
 
+def _median(cell: common.Cell) -> float:
+    return statistics.median(math.inf if value is None else value for value in cell["distances"])
+
+
 def before(results: common.Results) -> str:
     """The default attack over that of version 0.1, pair by pair, in every cell both have; geometric means over the networks last."""
     rows, means = [], {}
-    for key, cell in sorted(results.cells.items()):
-        model, distance, attack, budget, count = key.split("|")
-        old = results.cells.get("|".join([model, distance, BEFORE, budget, count]))
-        if attack != OURS or old is None or len(common.paired(cell, old)) < 2:
+    for (model, distance, budget), cells in sorted(largest(results).items()):
+        if OURS not in cells or BEFORE not in cells:
+            continue
+        cell, old = common.first_images(cells[OURS], cells[BEFORE])
+        if len(common.paired(cell, old)) < 2:
             continue
         mean, error = _paired_log(cell, old)
         missed = sum(value is None for value in cell["distances"]) - sum(value is None for value in old["distances"])
-        means.setdefault((distance, int(budget)), []).append(mean)
-        rows.append([model, distance, budget, f"{math.exp(mean):.3f} ± {math.exp(mean) * error:.3f}", f"{missed:+d}" if missed else "–", count])
+        means.setdefault((distance, budget), []).append(mean)
+        figure = f"{math.exp(mean):.3f} ± {math.exp(mean) * error:.3f}"
+        rows.append([model, distance, str(budget), figure, f"{missed:+d}" if missed else "–", str(len(cell["distances"]))])
     for (distance, budget), logs in sorted(means.items()):
         rows.append([f"**all {len(logs)}**", distance, str(budget), f"**{math.exp(statistics.fmean(logs)):.3f}**", "", ""])
     return common.markdown(["network ", "distance ", "budget", "over version 0.1's", "more failed", "images"], rows)

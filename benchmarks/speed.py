@@ -67,6 +67,18 @@ def _process(name: str, *arguments: Any, repeated: bool = False) -> Callable[[in
     return measure
 
 
+def _walk(norm: str, model: str) -> Callable[[int], Cell]:
+    return _rows("against_bare", f"soft-walk(distance={norm}, steps={{steps}})", model, 99)
+
+
+WALKS = {
+    f"walk-{model.split('/')[1]}-{norm}": (f"soft walk {sign}, {model.split('/')[1]}, 100 queries, against bare passes", f"≤ {most}", _walk(norm, model))
+    for model, most in (("mnist/smallcnn-tiny", 2.0), ("mnist/smallcnn", 1.3), ("cifar10/resnet20", 1.1))
+    for norm, sign in (("l1", "ℓ1"), ("l2", "ℓ2"), ("linf", "ℓ∞"))
+} | {
+    f"walk-{name}": (f"soft walk {name}, cnn-a, 100 queries, against ALMA with 1000 steps", f"≤ {most}", _rows("walk_against_alma", name))
+    for name, most in (("lpips", 0.35), ("ssim", 0.35), ("ciede2000", 0.35), ("l4", 0.6), ("weighted-l2", 0.6), ("dists-like", 0.6))
+}
 SMALL, LARGE = (64, 3, 32, 32), (8, 3, 224, 224)
 L2 = "alma(distance=l2, steps={steps})"
 ROWS = {
@@ -78,6 +90,7 @@ ROWS = {
     ),
     "bare-resnet20": Row("ALMA ℓ2, ResNet-20, against bare passes", "≤ 1.05", _rows("against_bare", L2, "cifar10/resnet20", 10)),
     "bare-lite0": Row("ALMA ℓ2, EfficientNet-Lite0 at 224 x 224, against bare passes", "≤ 1.05", _rows("against_bare", L2, "lite0", 8)),
+    **{name: Row(*facts, "ratio", (1,)) for name, facts in WALKS.items()},
     "ciede2000-32": Row("CIEDE2000, 64 of 32 x 32, against adv-lib's", "≤ 0.4", _rows("distance", "ciede2000-paper", SMALL)),
     "ciede2000-224": Row("CIEDE2000, 8 of 224 x 224, against adv-lib's", "≤ 0.4", _rows("distance", "ciede2000-paper", LARGE)),
     "ssim-32": Row("SSIM, 64 of 32 x 32, against adv-lib's", "≤ 0.5", _rows("distance", "ssim", SMALL)),

@@ -160,6 +160,16 @@ def against_bare(ours: str, model: str, steps: int, repeats: int) -> Cell:
     }  # fmt: skip
 
 
+def walk_against_alma(name: str, repeats: int) -> Cell:
+    """The default attack with 100 queries against ALMA with 1000 steps on cnn-a, in a distance that is no norm; 32 images in one batch."""
+    import subjects
+
+    net = network("cifar10/cnn-a-adv")
+    x, labels = pictures("cifar10/cnn-a-adv", 32)
+    walk, alma = (attacks.get(kind, distance=subjects.distance(name), steps=steps) for kind, steps in (("soft-walk", 100), ("alma", 1000)))
+    return in_turn(lambda: walk(net, x, labels, check=False), lambda: alma(net, x, labels, check=False), repeats) | {"images": 32}
+
+
 def distance(name: str, shape: tuple[int, ...], repeats: int) -> Cell:
     """Value and gradient of a distance against adv-lib's, the reference image bound once as in an attack."""
     import distances as distances_benchmark

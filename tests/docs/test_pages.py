@@ -246,3 +246,18 @@ def test_pages_say_nothing_of_this_machine() -> None:
     for path in [*DOCS.rglob("*.md"), *DOCS.glob("notebooks/*.ipynb")]:
         for word in ("/work/", "/tmp/", "/root/", "/opt/"):
             assert word not in path.read_text(), f"{path.name} names {word}"
+
+
+def test_the_goals_of_the_guide_can_be_built() -> None:
+    """The table's own calls, with what the page calls tags, t, a and b."""
+    import torch
+
+    from almakit import goals
+
+    section = (DOCS / "guide-own.md").read_text().partition("| `almakit.goals` |")[2].partition("\n\n")[0]
+    calls = re.findall(r"`(\w+\([^`]*\))`", section)
+    known = {name: getattr(goals, name) for name in goals.__all__}
+    known |= {"t": 3, "tags": torch.zeros(2, 4, dtype=torch.bool), "a": goals.targeted(1), "b": goals.targeted(2)}
+    assert len(calls) == 10
+    for call in calls:
+        assert isinstance(eval(call, known), goals.Goal), call

@@ -46,7 +46,7 @@ class Settings:
     per_rival: int = 20
     fewer: tuple[float, float] = (0.5, 0.05)
     gradients: int = 400
-    memory: int = 8
+    memory: int = 12
     smoothing: float = 0.95
 
 

@@ -39,13 +39,19 @@ class QuasiNewton:
         b = self.box.free(b)
         need = torch.maximum(c, -radius * _root(_dot(b, b)))
         level, moved = _dot(b, delta) + need, delta
+        down = torch.zeros_like(b)
         for number in range(self.gradients):
             slope = self.bound.value_and_grad(self.x + moved)[1] if number or slope is None else slope
             slope = self.box.free(torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0))
             guess = self._learn(moved, slope, fresh if number == 0 else torch.zeros_like(fresh))
-            home, down = self._precondition(torch.stack([slope, b], 1), guess).unbind(1)
+            if number == 0:
+                home, down = self._precondition(torch.stack([slope, b], 1), guess).unbind(1)
+                steep = _dot(b, down).clamp_min(TINY)
+            else:
+                # What the boundary takes up of the slope, by the metric of the first step, is taken out before: b need not be preconditioned again.
+                home = self._precondition((slope - per_image(_dot(down, slope) / steep, b) * b).unsqueeze(1), guess).squeeze(1)
             # Along the boundary only, and no further than the radius; what the box takes away is made up for along ``down``.
-            home = home - per_image(_dot(b, home) / _dot(b, down).clamp_min(TINY), b) * down
+            home = home - per_image(_dot(b, home) / steep, b) * down
             shorter = (radius / _root(_dot(home, home))).clamp_max(1)
             moved = self._onto(moved - per_image(shorter, b) * home, b, down, level, NEWTON * (1 + (number == self.gradients - 1)))
         return moved - delta

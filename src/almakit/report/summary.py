@@ -12,6 +12,7 @@ from ..eval.radii import for_distances
 from ..eval.records import ALREADY_WRONG, INVALID, MEASURED, ROBUST, STATUSES, SUCCESS, AttackInfo, ImageInfo, Record, outcome, reach_of
 from ..eval.threat import goal_name, named, sentence, threat_of
 from .brackets import bracket
+from .courses import course
 from .labels import label_attacks
 from .numbers import Array, Bootstrap, area_under_curve, geometric_mean, mean, median, optimality, plain, quantile, robust, share, value_of
 from .worst import EPSILONS, Together, chosen_radii, distances_of
@@ -161,6 +162,8 @@ def attack_summary(
             "total": plain(sum(record.seconds for record in records)),
         },
     }
+    if steps := course(info, records):
+        summary["course"] = steps
     summary |= _against_best(records, distances, best if info.minimal else None)
     summary |= bracket(info, records, distances, certified, _radii(info, distances, epsilons, reach))
     if len(seen) < len(records):
