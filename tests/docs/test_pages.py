@@ -79,11 +79,9 @@ def parse(command: str, mention: bool = False) -> list[str]:
     elif program == "python":
         assert rest[0] in ("-m", "-c", "-W") or (ROOT / rest[0]).is_file(), command
         if rest[0] == "-m":
-            places = (ROOT / "src", ROOT / "tests")
-            assert any((place / f"{rest[1].replace('.', '/')}.py").is_file() for place in places) or rest[1] in (
-                "venv",
-                "build",
-            ), command
+            inner = rest[1].replace(".", "/")
+            files = [place / name for place in (ROOT, ROOT / "src", ROOT / "tests") for name in (f"{inner}.py", f"{inner}/__main__.py")]
+            assert rest[1] in ("venv", "build") or any(file.is_file() for file in files), command
     else:
         assert program in ("cd", "git", "ray", "ssh", "rsync", "srun", "tensorboard", "sqlite3", "npm"), (
             f"who is {program}? {command}"

@@ -1,6 +1,6 @@
-"""The built site in a real browser: nothing is fetched, nothing fails, mathematics is set, no page is wider than its window.
+"""The built site in a real browser: nothing is fetched or fails, mathematics is set, no page is wider than its window.
 
-``make docs`` builds it; these tests look at what is in site/ (or in the folder of ALMAKIT_SITE) and are run by ``make site-test``.
+``make docs`` builds it; these tests look at site/ (or the folder of ALMAKIT_SITE) and are run by ``make site-test``.
 """
 
 from __future__ import annotations
