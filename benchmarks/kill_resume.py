@@ -2,6 +2,7 @@
 
     python benchmarks/kill_resume.py                      20 kills; 256 digits, two attacks, the shipped network
     python benchmarks/kill_resume.py --kills 5
+    python benchmarks/kill_resume.py --workers 2          the run that is killed has two processes
 
 Moments are spread over the whole run: while a process starts, between chunks, in the middle of one. At the end the databases must agree
 in every number, the images' files in every byte, and no kill may have cost more than the chunk it hit.
@@ -25,14 +26,15 @@ ATTACKS = ("alma(distance=l2, steps=60)", "alma(distance=l1, steps=60)")
 NUMBERS = ("images", "results", "traces", "attacks", "findings")
 
 
-def command(out: Path, images: int, batch: int) -> list[str]:
-    flags = ["--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", str(images), "--batch-size", str(batch), "--out", str(out)]
+def command(out: Path, images: int, batch: int, workers: int) -> list[str]:
+    flags = ["--workers", str(workers), "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo"]
+    flags += ["--limit", str(images), "--batch-size", str(batch), "--out", str(out)]
     return [sys.executable, "-m", "almakit", "run", *flags, *(part for attack in ATTACKS for part in ("--attack", attack))]
 
 
-def start(out: Path, images: int, batch: int) -> subprocess.Popen[str]:
+def start(out: Path, images: int, batch: int, workers: int = 1) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command(out, images, batch), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command(out, images, batch, workers), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def chunks(out: Path) -> set[tuple[object, ...]]:
@@ -59,6 +61,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=1, help="processes of the run that is killed; the other has one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="also write the figures as JSON")
     args = parser.parse_args()
@@ -76,7 +79,7 @@ def main() -> None:
         moments = sorted(chance.randint(0, int(0.85 * total)) for _ in range(args.kills))
         for moment in moments:
             before = chunks(hunted)
-            process = start(hunted, args.images, args.batch_size)
+            process = start(hunted, args.images, args.batch_size, args.workers)
             if len(before) >= moment:
                 time.sleep(chance.uniform(0, 0.3 * whole))
             while process.poll() is None and len(chunks(hunted)) < moment:
@@ -91,7 +94,7 @@ def main() -> None:
             killed += 1
             gains.append(len(after) - len(before))
             print(f"kill {killed:2d}: {len(after):3d} of {total} chunks stored (+{gains[-1]})", flush=True)
-        process = start(hunted, args.images, args.batch_size)
+        process = start(hunted, args.images, args.batch_size, args.workers)
         said = process.communicate()[1]
         assert process.returncode == 0, said
         same = numbers(calm) == numbers(hunted)

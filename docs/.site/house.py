@@ -46,6 +46,24 @@ def edges() -> tuple[Edges, Edges]:
     return top, {room: known - top[room] for room, known in late.items()}
 
 
+def without_circles(top: Edges, late: Edges) -> None:
+    """Where rooms know each other in a circle, the line that closes it, seen from the command line, is drawn as one inside a function."""
+    done: set[str] = set()
+
+    def walk(room: str, above: tuple[str, ...]) -> None:
+        for other in sorted(top[room]):
+            if other in (*above, room):
+                top[room].discard(other)
+                late[room].add(other)
+            elif other not in done:
+                walk(other, (*above, room))
+        done.add(room)
+
+    for room in sorted(top, key=lambda name: (name != "cli", name)):
+        if room not in done:
+            walk(room, ())
+
+
 def floors(top: Edges, late: Edges) -> dict[str, int]:
     """How far below the roof a room stands: below all that know it, where that can be."""
 
@@ -59,7 +77,8 @@ def floors(top: Edges, late: Edges) -> dict[str, int]:
                 depth[other] = max(depth[other], depth[room] + 1)
     # What nobody knows stands just above the highest room it knows.
     known = set().union(*top.values(), *late.values())
-    return {room: level if room in known or room == "cli" else min(depth[other] for other in top[room]) - 1 for room, level in depth.items()}
+    alone = [room for room in top if room not in known and room != "cli" and top[room]]
+    return depth | {room: max(min(depth[other] for other in top[room]) - 1, 0) for room in alone}
 
 
 def needed(top: Edges) -> Edges:
@@ -82,6 +101,7 @@ def told(room: str) -> str:
 
 def drawing() -> str:
     top, late = edges()
+    without_circles(top, late)
     depth = floors(top, late)
     rows = [sorted(room for room in top if depth[room] == level) for level in range(max(depth.values()) + 1)]
     across = max(map(len, rows)) * (WIDTH + GAP) + GAP

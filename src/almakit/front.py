@@ -13,6 +13,7 @@ from . import goals
 from .attacks import get
 from .core import Attack, Result
 from .core.attack import DistanceLike
+from .core.course import expected_forwards
 from .core.function_goal import GoalLike
 from .core.oracle import Model
 from .data.given import Data, tensors_of
@@ -65,7 +66,7 @@ def counted(model: Model, attack: Attack, x: Tensor, show: Silent) -> Iterator[M
         return
     show.begin(text_of(attack), 0, len(x))
     try:
-        yield watched(model, forwards_per_image(show.inside, attack, len(x)))
+        yield watched(model, forwards_per_image(show.inside, expected_forwards(attack), len(x)))
         show.advance(len(x))
     finally:
         show.end()

@@ -79,11 +79,9 @@ def parse(command: str, mention: bool = False) -> list[str]:
     elif program == "python":
         assert rest[0] in ("-m", "-c", "-W") or (ROOT / rest[0]).is_file(), command
         if rest[0] == "-m":
-            places = (ROOT / "src", ROOT / "tests")
-            assert any((place / f"{rest[1].replace('.', '/')}.py").is_file() for place in places) or rest[1] in (
-                "venv",
-                "build",
-            ), command
+            inner = rest[1].replace(".", "/")
+            files = [place / name for place in (ROOT, ROOT / "src", ROOT / "tests") for name in (f"{inner}.py", f"{inner}/__main__.py")]
+            assert rest[1] in ("venv", "build") or any(file.is_file() for file in files), command
     else:
         assert program in ("cd", "git", "ray", "ssh", "rsync", "srun", "tensorboard", "sqlite3", "npm"), (
             f"who is {program}? {command}"
@@ -246,3 +244,18 @@ def test_pages_say_nothing_of_this_machine() -> None:
     for path in [*DOCS.rglob("*.md"), *DOCS.glob("notebooks/*.ipynb")]:
         for word in ("/work/", "/tmp/", "/root/", "/opt/"):
             assert word not in path.read_text(), f"{path.name} names {word}"
+
+
+def test_the_goals_of_the_guide_can_be_built() -> None:
+    """The table's own calls, with what the page calls tags, t, a and b."""
+    import torch
+
+    from almakit import goals
+
+    section = (DOCS / "guide-own.md").read_text().partition("| `almakit.goals` |")[2].partition("\n\n")[0]
+    calls = re.findall(r"`(\w+\([^`]*\))`", section)
+    known = {name: getattr(goals, name) for name in goals.__all__}
+    known |= {"t": 3, "tags": torch.zeros(2, 4, dtype=torch.bool), "a": goals.targeted(1), "b": goals.targeted(2)}
+    assert len(calls) == 10
+    for call in calls:
+        assert isinstance(eval(call, known), goals.Goal), call

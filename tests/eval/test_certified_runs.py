@@ -4,13 +4,17 @@ below one."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from almakit.cli.main import ERROR, USAGE, main
+from almakit.errors import BadInput
 from almakit.eval.certificates import Certificate, Contradiction, check, read
+from almakit.eval.certify import certify_run
 from almakit.eval.folder import Run
+from almakit.eval.subject import open_model
 
 RUN = ["run", "--model", "mnist/smallcnn-tiny-ibp", "--data", "mnist", "--limit", "6", "--batch-size", "3", "--quiet"]
 LINF = ["--attack", "fmn(distance=linf, steps=30)"]
@@ -106,6 +110,13 @@ def test_what_cannot_be_certified_is_refused_before_anything_is_attacked(
     assert not out.exists()
     assert main(["certify", str(tmp_path)]) == USAGE
     assert "is no run folder" in capsys.readouterr().err
+
+
+def test_a_goal_that_is_no_difference_of_logits_is_refused(folder: Path) -> None:
+    run = Run(folder)
+    run.spec = replace(run.spec, goal="pixels(share=0.99)")
+    with pytest.raises(BadInput, match=r"the goal of this run is pixels\(share=0.99\), which is no difference of two logits"):
+        certify_run(run, open_model("mnist/smallcnn-tiny-ibp", run.spec), "ibp")
 
 
 def test_a_run_in_a_distance_without_bounds_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

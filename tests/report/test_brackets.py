@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,8 @@ from almakit.eval.certificates import Certificate
 from almakit.eval.folder import Run
 from almakit.report import formats, payload, subjects
 from almakit.report.blocks import blocks
+from almakit.report.summary import FORMAT
+from almakit.report.write import summary
 
 
 def certify(folder: Path, share: float, leave_out: int = 0) -> dict[int, float]:
@@ -61,6 +65,15 @@ def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
     assert r"Certified $\geq$ & Gap" in tex and f"{float(best['certified_median']):.4g} & {gap.replace('%', chr(92) + '%')}" in tex
     widths = {row.count(" & ") for row in tex.splitlines() if row.endswith(r" \\")}
     assert widths == {tex.split("{tabular}{")[1].partition("}")[0].count("l") + tex.split("{tabular}{")[1].partition("}")[0].count("r") - 1}
+
+
+def test_the_summary_of_a_certified_run_keeps_to_its_schema(folder: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    certify(folder, 0.5)
+    (part,) = summary(subjects.load([folder]))["runs"]
+    assert all("certified" in attack for attack in part["attacks"])
+    schema = json.loads(files("almakit.report").joinpath("schemas", f"summary-{FORMAT}.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(json.loads(json.dumps(part)))
 
 
 def test_a_bound_below_a_tenth_is_called_not_certified(folder: Path) -> None:

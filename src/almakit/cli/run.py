@@ -50,7 +50,7 @@ def add_spec_arguments(parser: argparse.ArgumentParser, leave_out: tuple[str, ..
             parser.add_argument(flag, dest=field.name, action="store_const", const=True, help=text)
         elif field.name in CHOICES:
             parser.add_argument(flag, dest=field.name, choices=CHOICES[field.name], help=text)
-        elif field.name == "batch_size":
+        elif field.name in ("batch_size", "budget"):
             parser.add_argument(flag, dest=field.name, type=_size, metavar="N|auto", help=text)
         elif "int" in str(field.type):
             parser.add_argument(flag, dest=field.name, type=int, metavar="N", help=text)

@@ -22,6 +22,7 @@ from .main import DONE, ERROR, FAILED_IMAGES, Usage
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="a run folder, or a folder of images")
     parser.add_argument("--model", metavar="MODEL", help="the model (default: the run's own)")
+    parser.add_argument("--goal", metavar="GOAL", help="the goal, where the run's is Python code (default: the run's own)")
     parser.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda, ...")
     parser.add_argument(
         "--batch-size", type=int, metavar="N", help="images at a time (default: another number than the run's)"
@@ -58,13 +59,16 @@ def _run(args: argparse.Namespace) -> int:
             f"the run's model is Python code ({spec.model}), and verify runs no code because a folder names it; if you know that file, name it "
             f"yourself: --model {spec.model}"
         )
+    goal = args.goal or (None if run.segmentation else spec.goal)
+    if goal and not args.goal and ":" in goal:
+        raise Usage(f"the run's goal is Python code ({goal}), and verify runs no code because a folder names it; name it yourself: --goal {goal}")
     opened = subject.open_model(args.model or spec.model, spec)
     other_weights = not args.model and opened.weights_sha256 != run.meta.get("weights_sha256")
     if other_weights:
         print(
             f"The weights of {spec.model} are not those of the run (sha256 {opened.weights_sha256}, then {run.meta.get('weights_sha256')})."
         )
-    found = verify.verify_run(run, opened, args.batch_size)
+    found = verify.verify_run(run, opened, args.batch_size, goal)
     header = (
         "attack",
         "records",

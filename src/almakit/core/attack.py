@@ -102,7 +102,8 @@ class Attack:
     def __call__(self, model: Model, x: Tensor, labels: Tensor | Sequence[int] | None = None, targets: Tensor | Sequence[int] | None = None,
                  goal: GoalLike | None = None, *, mask: Tensor | None = None, box: Box | None = None, confidence: float = 0.0,
                  batch_size: int | None = None, seed: int = 0, budget: int | None = None, autocast: torch.dtype | None = None, check: bool = True,
-                 trace: Trace | None = None, layout: str = layouts.CONTIGUOUS, accelerate: str = acceleration.NONE) -> Result:
+                 trace: Trace | None = None, layout: str = layouts.CONTIGUOUS, accelerate: str = acceleration.NONE,
+                 tolerance: float | None = None) -> Result:
         """Attacks the images ``x`` (B, ...) in the box: away from ``labels`` (B,), towards ``targets`` (B,) where given, or to any ``goal``.
 
         With ``labels`` (B, H, W) nearly all pixels of a segmentation model's map must leave theirs, those in ``mask`` (B, H, W). A goal is one of
@@ -112,10 +113,12 @@ class Attack:
         ``layout="channels_last"`` lays the model's convolution weights out that way for the time of the call, ``"auto"`` where a few uncounted
         passes show it to be faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA graphs.
         ``check`` asks about the first image twice, whether the model is deterministic, and about every success once more at the end.
+        ``tolerance``: an image whose best distance falls by less than this share over a quarter of its budget (of the attack's own plan, where there is
+        none) stops there.
         """
         box = box or Box()
         x = validate.images(x, box)
-        validate.call(model, confidence, batch_size, budget)
+        validate.call(model, confidence, batch_size, budget, tolerance)
         wanted = self._goal(len(x), labels, targets, goal, confidence, mask)
         layouts.check(layout)
         acceleration.check(accelerate)
@@ -130,7 +133,7 @@ class Attack:
         oracle.model = acceleration.accelerated(model, accelerate, min(size, len(x)), x.device)
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
         with guarded(model, oracle), borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
-            result = solve(self, oracle, x, wanted, box, size=size, seed=seed, budget=budget, trace=trace, check=check)
+            result = solve(self, oracle, x, wanted, box, size=size, seed=seed, budget=budget, trace=trace, check=check, tolerance=tolerance)
         return replace(result, originals=x, labels=wanted.labels, distance=repr(self.measure))
 
     def _goal(self, count: int, labels: object, targets: object, goal: object, confidence: float, mask: Tensor | None) -> Goal:

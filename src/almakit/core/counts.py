@@ -22,12 +22,19 @@ class Counts:
         self.backwards = torch.zeros(size, dtype=torch.long, device=device)
         self.budget = budget
         self.spent, self._any_spent = torch.zeros(size, dtype=torch.bool, device=device), False
+        self.stopped: Tensor | None = None  # (B,) who was stopped before the budget was spent
         # Upper bounds of the counts of any image, so that no tensor is read back in the loop until a budget may be reached.
         self._forwards_at_most = self._backwards_at_most = 0
 
     def begin_anew(self) -> None:
-        """Forgets who asked for too much; the counts stay."""
-        self.spent, self._any_spent = torch.zeros_like(self.spent), False
+        """Forgets who asked for too much; the counts stay, and so does who was stopped."""
+        self.spent = torch.zeros_like(self.spent) if self.stopped is None else self.stopped.clone()
+        self._any_spent = self.stopped is not None
+
+    def stop(self, images: Tensor) -> None:
+        """Lets the ``images`` (B,) make no further pass, as if their budget were spent."""
+        self.stopped = images if self.stopped is None else self.stopped | images
+        self.spent, self._any_spent = self.spent | images, True
 
     def may_forward(self, owners: Tensor | None) -> Tensor | None:
         """(R,) which rows may go forward once more; None when all may. Raises ``Exhausted`` when every image is spent."""
@@ -60,16 +67,19 @@ class Counts:
         return None if count == 1 else [(group == each).nonzero().flatten() for each in range(count)]
 
     def _within(self, counts: Tensor, at_most: int, owners: Tensor | None) -> Tensor | None:
-        if self.budget is None or (at_most <= self.budget and not self._any_spent):
+        if not self._any_spent and (self.budget is None or at_most <= self.budget):
             return None
-        over = counts >= self.budget
-        self.spent = self.spent | (over if owners is None else over & torch.zeros_like(over).index_fill(0, owners, True))
+        if self.budget is not None:
+            over = counts >= self.budget
+            self.spent = self.spent | (over if owners is None else over & torch.zeros_like(over).index_fill(0, owners, True))
         self._any_spent = bool(self.spent.any())
         if bool(self.spent.all()):
             raise Exhausted
         if owners is None:
             return ~self.spent if self._any_spent else None
-        allowed = ~self.spent[owners] & (counts[owners] + occurrence(owners) < self.budget)
+        allowed = ~self.spent[owners]
+        if self.budget is not None:
+            allowed = allowed & (counts[owners] + occurrence(owners) < self.budget)
         return None if bool(allowed.all()) else allowed
 
 

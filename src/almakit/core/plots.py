@@ -35,9 +35,10 @@ def draw_curve(result: Result, ax: Any = None) -> Any:
     figure = Picture(figsize=(4.6, 3.0), layout="constrained") if ax is None else ax.figure
     ax = figure.add_subplot() if ax is None else ax
     points = result.curve()
-    furthest = points[-1][0] or 1.0
-    ax.step([eps for eps, _ in points] + [1.05 * furthest], [100 * share for _, share in points] + [100 * points[-1][1]], where="post")
-    ax.set(xlabel=f"{result.distance or 'distance'} radius", ylabel="robust accuracy (%)", xlim=(0, 1.05 * furthest), ylim=(0, 101))
+    end = 1.05 * (points[-1][0] or 1.0)
+    widest = max(end, ax.get_xlim()[1]) if ax.lines else end  # beside other curves: all of each
+    ax.step([eps for eps, _ in points] + [end], [100 * share for _, share in points] + [100 * points[-1][1]], where="post")
+    ax.set(xlabel=f"{result.distance or 'distance'} radius", ylabel="robust accuracy (%)", xlim=(0, widest), ylim=(0, 101))
     ax.grid(alpha=0.3)
     return figure
 

@@ -57,11 +57,13 @@ class Problem(Sealed):
     @contextmanager
     def afresh(self) -> Iterator[None]:
         """An attack of its own inside: it finds nothing known and the random numbers it would have alone; afterwards the better of both is kept."""
-        best, random, noise = self._best, self._random, self._noise
+        best, random, noise, floor = self._best, self._random, self._noise, self._course.floor
+        self._course.floor = best.distance if floor is None else torch.minimum(best.distance, floor)
         self._best, self._random, self._noise = Best.nothing(self._x, self._looks), random.again(), None
         try:
             yield
         finally:
+            self._course.floor = floor
             self._best = self._best.nearer(best)
             self._random, self._noise = random, noise
 
@@ -78,6 +80,7 @@ class Problem(Sealed):
         """Judges points found under autocast again without it, within the whole budget; one that fails is moved ``outwards``, else given up."""
         oracle, self._oracle = self._oracle, self._oracle.exact
         self._counts.budget = self._budget
+        self._counts.stopped = None  # who stopped is asked about once more as well
         delta = self._best.point - self._x
         self.recall(self.found)
         self._best = Best.nothing(self._x, self._looks)
@@ -103,6 +106,7 @@ class Problem(Sealed):
         self._start = self._answered(self._x, logits[rows], Pass(leaf, places=rows, attached=logits.requires_grad))
         self._clean_logits = self._last_logits = self._start.logits.detach()
         self._counts.count_forward(None)
+        self._course.passed(True, self._counts.forwards, self._best.distance)
 
     def query(self, candidate: Tensor, *, grad: bool = True, distance_grad: bool = False, images: Tensor | None = None, gradients: int = 1,
               aside: bool = False) -> Query:
@@ -139,8 +143,11 @@ class Problem(Sealed):
             self._last_logits = query.logits.detach()
         if not query.all_valid:
             self._broken = self._broken | ~query.valid if images is None else self._broken.index_fill(0, images[~query.valid], True)
+        stops = self._course.passed(owners is None, self._counts.forwards, self._best.distance)
         if not aside:
             self._best = self._best.with_query(query, images)
+        if stops is not None:
+            self._counts.stop(stops)
         return query
 
     def midway(self, candidate: Tensor) -> Tensor:

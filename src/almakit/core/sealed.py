@@ -11,6 +11,7 @@ from torch import Tensor
 from ..distances.base import Bound
 from .best import Best
 from .counts import Counts
+from .course import Course
 from .domain import Box
 from .goals import Goal
 from .oracle import Oracle
@@ -24,16 +25,17 @@ class Sealed:
     """The state of a problem behind properties without setters; slots keep methods from being replaced as well.
 
     ``x`` (B, ...) are the clean images; the ones that reached the goal unattacked were taken out by the caller's clean pass. ``reserve`` keeps one
-    forward of the ``budget`` for ``confirm``; ``rows`` (B,) are the images' places in the caller's batch, which ``trace`` is told.
+    forward of the ``budget`` for ``confirm``; ``rows`` (B,) are the images' places in the caller's batch, which ``trace`` is told. An image that
+    improves by less than ``share`` over a quarter of ``plan`` forwards stops.
     """
 
     __slots__ = (
-        "_active", "_all_active", "_best", "_bound", "_box", "_broken", "_budget", "_clean_logits", "_counts", "_goal", "_had_slope", "_last_logits",
+        "_active", "_all_active", "_best", "_bound", "_box", "_broken", "_budget", "_clean_logits", "_counts", "_course", "_goal", "_had_slope", "_last_logits",
         "_looks", "_noise", "_oracle", "_random", "_rows", "_start", "_steepest", "_sub_bound", "_trace", "_x",
     )  # fmt: skip
 
     def __init__(self, oracle: Oracle, x: Tensor, goal: Goal, bound: Bound, box: Box, random: ImageRandom, budget: int | None = None,
-                 trace: Trace | None = None, rows: Tensor | None = None, reserve: bool = False):
+                 trace: Trace | None = None, rows: Tensor | None = None, reserve: bool = False, plan: int | None = None, share: float = 0.0):
         self._oracle, self._x, self._goal, self._bound, self._box, self._random = oracle, x, goal, bound, box, random
         self._trace, self._rows = trace, torch.arange(len(x)) if rows is None else rows
         # On the CPU a look at (B,) values costs nothing and saves passes over whole images. On another device it would wait for all that is
@@ -42,6 +44,7 @@ class Sealed:
         self._budget = budget
         self._counts = Counts(len(x), x.device, max(budget - 1, 1) if budget is not None and reserve else budget)
         self._best = Best.nothing(x, self._looks)
+        self._course = Course(len(x), x, plan, share)
         self._broken = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         self._had_slope = torch.zeros_like(self._broken)
         self._active, self._all_active = torch.ones_like(self._broken), True
@@ -122,6 +125,11 @@ class Sealed:
     def backwards(self) -> Tensor:
         """(B,) the same backward."""
         return self._counts.backwards.clone()
+
+    @property
+    def course(self) -> Tensor:
+        """(B, 5) the best distance when each image had had 10, 30, 100, 300 and 1000 forwards, or the best so far where it has had fewer."""
+        return self._course.at_marks(self._best.distance)
 
     @property
     def broken(self) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .counts import Exhausted
+from .course import MARKS, expected_forwards
 from .domain import Box
 from .function_goal import first_margin
 from .goals import ClassGoal, Goal
@@ -30,17 +31,19 @@ SLACK = 1e-4
 
 
 def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, *, size: int, seed: int, budget: int | None, trace: Trace | None,
-          check: bool) -> Result:
+          check: bool, tolerance: float | None = None) -> Result:
     """What ``attack`` finds for the images ``x`` (B, ...), ``size`` at a time.
 
     ``check``: the first image is asked about once more before, which shows whether the model is deterministic, and every success once more afterwards.
-    These passes belong to no image's budget; the result counts them as probes.
+    These passes belong to no image's budget; the result counts them as probes. ``tolerance``: an image whose best distance falls by less than that
+    share over a quarter of its budget, or of what the attack plans, makes no further passes.
     """
-    parts = []
+    parts, plan = [], None if tolerance is None else planned(attack, budget)
     for begin in range(0, len(x), size):
         rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
         within = box.take(rows, x.shape[1:])
-        part, fitted = solve_batch(attack, oracle, x[rows], goal.take(rows), within, seed, budget, trace, rows, check and begin == 0)
+        part, fitted = solve_batch(attack, oracle, x[rows], goal.take(rows), within, seed, budget, trace, rows, check and begin == 0, plan,
+                                   tolerance or 0.0)
         parts.append(checked(part, attack, oracle, x[rows], fitted, within) if check else part)
     result = Result.concatenate(parts)
     uncounted = oracle.asked - int(result.forwards.sum()) - result.probes
@@ -52,7 +55,7 @@ def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, *, si
 
 
 def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
-                rows: Tensor, check: bool) -> tuple[Result, Goal]:
+                rows: Tensor, check: bool, plan: int | None = None, share: float = 0.0) -> tuple[Result, Goal]:
     """One batch: the clean pass that settles what needs no attack, the attack on the rest, the assembled result and the goal fitted to the clean pass."""
     leaf = x.detach().requires_grad_(True)
     logits = oracle(leaf)
@@ -71,6 +74,7 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
     adversarials, distances = x.clone(), torch.where(wrong, 0.0, float("inf")).to(x.dtype)
     forwards, backwards = torch.ones_like(status), torch.zeros_like(status)
     reasons: list[str | None] = [None] * len(x)
+    course = distances.unsqueeze(1).repeat(1, len(MARKS))
     for row in (~finite).nonzero().flatten().tolist():
         reasons[row] = "the model's logits are not finite on the clean image"
     todo = (finite & ~wrong).nonzero().flatten()
@@ -79,7 +83,7 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
         seeds = torch.zeros_like(todo) if goal.classes is None else goal.classes
         low = oracle.autocast is not None
         problem = Problem(oracle, images, goal, (attack.ranking or attack.measure).bind(images), box.take(todo, x.shape[1:]),
-                          ImageRandom(seed, images, seeds), budget, trace, rows[todo].cpu(), reserve=low)
+                          ImageRandom(seed, images, seeds), budget, trace, rows[todo].cpu(), reserve=low, plan=plan, share=share)
         problem.begin(leaf, logits, todo)
         del leaf, logits
         with suppress(Exhausted):
@@ -91,14 +95,23 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
         status[todo[found]] = int(Status.SUCCESS)
         adversarials[todo] = problem.best_point
         distances[todo] = distance if attack.ranking is None else torch.where(found, attack.measure(x[todo], adversarials[todo]), distance)
-        forwards[todo], backwards[todo] = problem.forwards, problem.backwards
+        forwards[todo], backwards[todo], course[todo] = problem.forwards, problem.backwards, problem.course
         broken = problem.broken
         for index in (~found).nonzero().flatten().tolist():
             row = int(todo[index])
             reasons[row] = problem.why(index)
             if bool(broken[index]):
                 status[row] = int(Status.INVALID)
-    return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check)), fitted
+    kept = course if attack.ranking is None else None
+    return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check), course=kept), fitted
+
+
+def planned(attack: Attack, budget: int | None) -> int:
+    """The forwards that a quarter is taken of: the budget's, or what the settings say."""
+    plan = budget if budget is not None else expected_forwards(attack)
+    if plan is None:
+        raise BadInput(f"tolerance is about a quarter of the budget, and {type(attack).__name__}'s settings do not say how much it spends: give budget=.")
+    return plan
 
 
 @torch.no_grad()
@@ -124,5 +137,7 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
     for holds, reason in findings:
         for row in rows[~holds].tolist():
             adversarials[row], distances[row], status[row] = x[row], float("inf"), int(Status.FAILED)
+            if result.course is not None:
+                result.course[row] = float("inf")
             reasons[row] = reasons[row] or reason
     return replace(result, reasons=reasons, probes=result.probes + len(rows))

@@ -101,7 +101,7 @@ def steps(count: object) -> None:
         raise BadInput(f"steps={count!r}: an attack needs a whole number of steps, at least 1.")
 
 
-def call(model: object, confidence: float, batch_size: int | None, budget: int | None) -> None:
+def call(model: object, confidence: float, batch_size: int | None, budget: int | None, tolerance: float | None = None) -> None:
     """Raises where the model or an option of an attack's call cannot be used."""
     if not callable(model):
         raise BadModel(f"the model is a {type(model).__name__}; give a torch module or a function from images to logits.")
@@ -110,6 +110,8 @@ def call(model: object, confidence: float, batch_size: int | None, budget: int |
     for name, value in (("batch_size", batch_size), ("budget", budget)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise BadInput(f"{name}={value!r}: give a whole number, at least 1, or None.")
+    if tolerance is not None and (isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < 1):
+        raise BadInput(f"tolerance={tolerance!r}: give a share of the distance, from 0 to below 1, or None to go on to the end.")
 
 
 PLAIN: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "str": str, "None": type(None)}

@@ -36,6 +36,10 @@ def certify_run(
         raise BadInput(
             "this run is targeted; certified radii are distances to any other class, so certify an untargeted run of the same images."
         )
+    if run.spec.goal is not None:
+        raise BadInput(
+            f"the goal of this run is {run.spec.goal}, which is no difference of two logits of an image; certified radii are about an image's one class."
+        )
     if not isinstance(subject.model, torch.nn.Module) and not callable(subject.model):
         raise BadModel(f"{subject.name} is no torch model; bounds read a model's layers.")
     wanted = norms or tuple(dict.fromkeys(info.distance for info in run.attacks if info.distance in NORMS))

@@ -99,12 +99,16 @@ def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clea
             found.note("the target", where, record.target, target)
     elif record.target != image.target:
         found.note("the target", where, record.target, image.target)
-    most = math.inf if spec.budget is None else spec.budget
+    most = math.inf if spec.most_passes is None else spec.most_passes
     if not (1 <= record.forwards <= most and 0 <= record.backwards <= most):
         found.note("forwards or backwards", where, f"{record.forwards} and {record.backwards}", f"at least one forward, at most {most}")
+    course = [math.inf if value is None else value for value in record.course.values()]
+    if min(course, default=math.inf) < math.inf and course != sorted(course, reverse=True):
+        found.note("the best distances so far", where, course, "none above the one before")
     if not math.isfinite(record.seconds) or record.seconds < 0:
         found.note("the seconds", where, record.seconds, "a time")
-    if spec.dtype in ("float32", "float64") and image.pixels is None and record.attacked and record.status != INVALID and bool(clean.isfinite().all()):
+    by_class = image.pixels is None and spec.goal is None
+    if spec.dtype in ("float32", "float64") and by_class and record.attacked and record.status != INVALID and bool(clean.isfinite().all()):
         goal = image.label if record.target is None else record.target
         if not 0 <= goal < classes:
             return

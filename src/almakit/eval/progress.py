@@ -182,9 +182,9 @@ def _forwards(forwards: float, of: int | None) -> str:
     return f"forward {forwards:.0f}{f' of about {of}' if of and forwards <= of else ''}"
 
 
-def forwards_per_image(tell: Callable[[float, int | None, int], None], attack: Any, images: int) -> Callable[[int], None]:
-    """For a watched model: tells how many forwards each of the images has had, from the sizes of the batches it is asked about."""
-    asked, of = 0, expected_forwards(attack)
+def forwards_per_image(tell: Callable[[float, int | None, int], None], of: int | None, images: int) -> Callable[[int], None]:
+    """For a watched model: tells how many forwards each of the images has had, ``of`` about so many, from the sizes of the batches it is asked about."""
+    asked = 0
 
     def look(batch: int) -> None:
         nonlocal asked
@@ -192,21 +192,6 @@ def forwards_per_image(tell: Callable[[float, int | None, int], None], attack: A
         tell(asked / images, of, images)
 
     return look
-
-
-def expected_forwards(attack: Any) -> int | None:
-    """About how many forwards an attack makes for an image, from its settings; None where they do not say."""
-    parts, inner = getattr(attack, "attacks", None), getattr(attack, "attack", None)
-    if parts:
-        counts = [expected_forwards(part) for part in parts]
-        return None if None in counts else sum(count for count in counts if count is not None)
-    if inner is not None:
-        each = expected_forwards(inner)
-        return None if each is None else each * int(getattr(attack, "halvings", 1))
-    if isinstance(outer := getattr(attack, "outer", None), int):
-        return outer * int(attack.inner)
-    steps = getattr(attack, "steps", None)
-    return steps * int(getattr(attack, "searches", 1)) * int(getattr(attack, "restarts", 1)) if isinstance(steps, int) else None
 
 
 def duration(seconds: float) -> str:

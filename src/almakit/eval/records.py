@@ -27,6 +27,10 @@ MEASURES = (
 MEASURED = tuple(text.partition(":")[0] for text in MEASURES)
 """The distances every stored image is measured in, where they are defined for it."""
 
+PASSES = (10, 30, 100, 300, 1000)
+"""Forwards after which a record keeps the best distance so far."""
+COURSE = tuple(f"best_{count}: attacks.distance of the nearest point after {count} forwards; NULL: nothing found by then, or not kept" for count in PASSES)
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a text begins that a spreadsheet would work out."""
 
@@ -66,6 +70,10 @@ class ImageInfo:
         return self.prediction == self.label if self.pixels is None else wrong_pixels(self.pixels) < 0.5
 
 
+def _not_kept() -> dict[str, float | None]:
+    return {f"best_{count}": None for count in PASSES}
+
+
 @dataclass(frozen=True)
 class Record:
     """What one attack did to one image, and what the verdict said of the image it left."""
@@ -88,6 +96,7 @@ class Record:
     measured_8bit: Annotated[float | None, Stored("verdict: attacks.distance after rounding, from the clean image as it is")] = None
     slot: Annotated[int | None, Stored("row in the chunk's file; NULL: no image stored")] = None
     round: Annotated[int, Stored("chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to")] = 0
+    course: Annotated[dict[str, float | None], Stored("best distances so far", columns=COURSE, later=True)] = field(default_factory=_not_kept)
     pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image", later=True)] = None
     # Of its chunk, and stored there.
     file: str | None = None  # the file of adversarial images, relative to the run folder

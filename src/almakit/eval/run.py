@@ -12,8 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core import Attack
+from .. import goals
+from ..core import Attack, Goal
 from ..core.oracle import Model, borrowed
+from ..core.pixels import PixelGoal
 from ..data.given import Data, name_of
 from ..errors import BadInput
 from ..hints import wrong_setting
@@ -65,6 +67,7 @@ def evaluate(
     ``DataLoader``, a data set of torch, torchvision or Hugging Face, or a pandas frame of paths and labels; ``attacks`` are texts or attack objects,
     by default the soft walk in l2 and in linf. ``add=True`` adds them to those of the run in ``out``.
     ``out`` is the run folder (a temporary one by default, gone with the returned ``Run``).
+    ``goal``, a text, one of ``almakit.goals`` without tensors of its own or a function of the logits (and labels), is what to reach instead of another class.
     ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
     an interrupted run; of a finished one it only makes sure that the model is still the same. ``progress=True`` shows how it goes.
     ``epsilons`` are radii that tables and summary give robust accuracy at: ``{"linf": [4/255, "8/255"], "l2": 0.5}``, or numbers for
@@ -85,6 +88,9 @@ def evaluate(
     rule = targets if targets is None or isinstance(targets, str) else "python:targets"
     texts = [text_of(attack) for attack in built or ()]
     asked = {"epsilon": texts_of(epsilons)} if epsilons else {}
+    aim = settings.get("goal")
+    if aim is not None and not isinstance(aim, str):
+        aim, settings["goal"] = goals.get(aim), goals.text_of(aim)
     spec = RunSpec.from_dict({"model": name, "data": source, "attacks": texts, "targets": rule, **asked, **settings})
     keep = None
     if out is None:
@@ -99,6 +105,7 @@ def evaluate(
         attacks=built,
         add=add,
         targets=given,
+        goal=None if isinstance(aim, str) else aim,
         shard=shard,
         preflight=preflight,
         progress=shown(progress),
@@ -123,6 +130,7 @@ def execute(
     attacks: list[Attack] | None = None,
     add: bool = False,
     targets: Tensor | Sequence[int] | str | None = None,
+    goal: Goal | None = None,
     shard: tuple[int, int] | None = None,
     preflight: bool = True,
     progress: Silent | None = None,
@@ -156,14 +164,24 @@ def execute(
         dataset = without_class(dataset, spec.target_class, show)
     chosen = given_targets(spec.targets if targets is None else targets, dataset)
     hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
+    aim: Goal | None = None
     if dataset.maps is not None:
         if spec.targets is not None or certify is not None or engine != "local":
             raise BadInput(f"{dataset.name} gives every pixel a class: leave out targets, certify and other engines than the local one.")
         subject = replace(subject, maps=True)
+        spec = replace(spec, goal=f"pixels(share={share_of(spec.goal):g})")
     elif spec.goal is not None:
-        raise BadInput(f"goal={spec.goal!r} is for data with label maps, and {dataset.name} has one class for each image; leave it out.")
+        aim = goals.get(spec.goal) if goal is None else goal
+        if isinstance(aim, PixelGoal):
+            raise BadInput(f"goal={spec.goal!r} is for data with label maps, and {dataset.name} has one class for each image; leave it out.")
+        if certify is not None:
+            raise BadInput("certificates are about any other class than the label; leave certify out, or the goal.")
+        if ":" in spec.goal:
+            if engine != "local" or isinstance(workers, int):
+                raise BadInput(f"goal={spec.goal!r} is code of your own, which other processes do not have: leave engine and workers out.")
+            workers = None
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(built)]
-    bench = Bench(spec, subject, dataset, hashes, chosen, built, infos, 0, 0, share=share_of(spec.goal) if dataset.maps else 1.0)
+    bench = Bench(spec, subject, dataset, hashes, chosen, built, infos, 0, 0, aim=aim, share=share_of(spec.goal) if dataset.maps is not None else 1.0)
     facts = {
         "weights_sha256": subject.weights_sha256,
         "code_sha256": subject.code_sha256,

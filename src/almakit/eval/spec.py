@@ -74,12 +74,13 @@ class RunSpec:
     )  # fmt: skip
     goal: str | None = _knob(
         rules.optional(rules.text), None,
-        'what counts as a success on data with label maps: "pixels(share=0.99)", that share of the labelled pixels '
-        "wrong",
+        'another goal than to leave the label: "top-k(k=5)", "reject(probability=0.9)", ... or my_goal.py:build; on data with label maps '
+        '"pixels(share=0.99)"',
     )  # fmt: skip
-    budget: int | None = _knob(
-        rules.optional(rules.whole(1)), None,
-        "at most this many forward and this many backward passes per image",
+    budget: int | str | None = _knob(
+        rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")), None,
+        "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an image whose distance fell by less"
+        " than 1 % over the last quarter of them is done",
     )  # fmt: skip
     dtype: str = _knob(
         rules.one_of(*DTYPES), "float32",
@@ -201,6 +202,11 @@ class RunSpec:
             if values[name] in plain:
                 del values[name]
         return {"format": FORMAT, **values}
+
+    @property
+    def most_passes(self) -> int | None:
+        """The cap on forwards and on backwards of an image; None: the attack's own."""
+        return self.budget if isinstance(self.budget, int) else None
 
     @property
     def sha256(self) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .spec import RunSpec
+from .spec import AUTO, RunSpec
 
 
 @dataclass(frozen=True)
 class Threat:
     """What decides what a number means beside attack, distance, model and images."""
 
-    goal: str = ""  # how targets were chosen (the run's ``targets``); empty: untargeted
+    goal: str = ""  # how targets were chosen (the run's ``targets``), or another goal in brackets; empty: untargeted
     bits: int | None = None  # the grid the attacks worked on; None: any value in [0, 1]
-    budget: int | None = None  # forward and backward passes per image at most
+    budget: int | str | None = None  # forward and backward passes per image at most
     dtype: str = "float32"
     seed: int = 0
     layout: str = "contiguous"
@@ -27,7 +27,10 @@ USUAL = Threat()
 def threat_of(spec: RunSpec) -> Threat:
     """The threat model of all attacks of a run."""
     layout = spec.layout if spec.layout == "channels_last" else USUAL.layout  # older folders leave it open, and were contiguous
-    return Threat(spec.targets or "", spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate)
+    goal = spec.targets or ""
+    if spec.goal is not None:
+        goal = f"[{spec.goal}]{goal}"
+    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate)
 
 
 def named(text: str, spec: RunSpec) -> str:
@@ -36,14 +39,17 @@ def named(text: str, spec: RunSpec) -> str:
 
 
 def goal_name(goal: str) -> str:
-    """A goal as words: ``untargeted``, ``targeted (random)``."""
+    """A goal as words: ``untargeted``, ``targeted (random)``, ``top-k(k=5)``, ``top-k(k=5), targeted (random)``."""
+    if goal.startswith("["):
+        text, _, targets = goal[1:].rpartition("]")
+        return f"{text}, targeted ({targets})" if targets else text
     return f"targeted ({goal})" if goal else "untargeted"
 
 
 def sentence(threat: Threat) -> str:
     """All of it, for a heading."""
     grid = "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"
-    budget = "" if threat.budget is None else f", at most {threat.budget} passes each way"
+    budget = "" if threat.budget is None else ", until it no longer improves" if threat.budget == AUTO else f", at most {threat.budget} passes each way"
     return f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}" + (
         "" if threat.accelerate == "none" else f", {threat.accelerate}"
     )
@@ -59,7 +65,7 @@ def appended(threats: Sequence[Threat]) -> list[str]:
 def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
     parts = []
     if threat.goal:
-        parts.append(goal_name(threat.goal) if many_goals else "targeted")
+        parts.append(goal_name(threat.goal) if many_goals or threat.goal.startswith("[") else "targeted")
     if threat.bits is not None:
         parts.append(f"{threat.bits}-bit")
     if threat.budget is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -34,6 +35,16 @@ class Judgement:
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
+class Aim(Protocol):
+    """What the verdict uses of a goal that is not another class: its definition is the one thing that it shares with the attack."""
+
+    def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Aim: ...
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Aim: ...
+
+    def margin(self, outputs: Tensor) -> Tensor: ...
+
+
 def other_batch_size(batch: int) -> int:
     """A batch size that is not the attack's."""
     return batch // 2 + 1 if batch > 2 else batch + 1
@@ -54,9 +65,10 @@ def judge(
     measure: Measure | None,
     batch: int,
     share: float = 1.0,
+    goal: Aim | None = None,
 ) -> list[Judgement]:
     """Judges the images ``stored`` (B, ...) made of the clean ``x`` (B, ...): with ``labels`` (B) left, or ``targets`` (B) reached; with label maps
-    (B, H, W) left by a ``share`` of their labelled pixels.
+    (B, H, W) left by a ``share`` of their labelled pixels; with a ``goal`` where its margin is negative, the one thing that is the attack's as well.
 
     ``distance`` names what the attack minimised and ``measure`` computes it where it is none of MEASURED; ``batch`` is the attack's
     batch size, which is avoided. The images and their 8-bit versions go through the model in full precision, in one stream.
@@ -72,12 +84,14 @@ def judge(
         own, device = measure, subject.device
         measure = lambda a, b: own(a.to(device), b.to(device))  # noqa: E731
     exact, coarse = _distances(x, stored, distance, measure), _distances(x, rounded, distance, measure, only=distance)
+    met = None if goal is None else _met(goal, subject.answers(x, other_batch_size(batch))[0], logits, labels, targets)
     judgements = []
     for row in range(len(stored)):
-        goal = int(labels[row]) if targets is None and counted is None else 0 if targets is None else targets[row]
+        wanted = int(labels[row]) if targets is None and counted is None else 0 if targets is None else targets[row]
         now, then = predicted[row], predicted[len(stored) + row]
         reached = [
-            _reached(found, goal, targets is not None) if counted is None else found >= 0 and wrong_pixels(counted[place]) >= share
+            met[place] if met is not None else _reached(found, wanted, targets is not None) if counted is None
+            else found >= 0 and wrong_pixels(counted[place]) >= share
             for place, found in ((row, now), (len(stored) + row, then))
         ]
         judgements.append(
@@ -94,6 +108,13 @@ def judge(
             )
         )
     return judgements
+
+
+def _met(goal: Aim, clean: Tensor, logits: Tensor, labels: list[int] | Tensor, targets: list[int] | None) -> list[bool]:
+    """Whether each row of ``logits`` (2 B, K), the stored images and their 8-bit versions, reaches the goal, fitted to the ``clean`` logits (B, K)."""
+    bound = goal.for_labels(torch.as_tensor(labels), None if targets is None else torch.as_tensor(targets)).fit(clean, torch.arange(len(clean)))
+    margin = torch.cat([bound.margin(torch.nan_to_num(part)) for part in logits.split(len(clean))])
+    return (torch.isfinite(logits).all(1) & (margin < 0)).tolist()
 
 
 def predictions(logits: Tensor) -> list[int]:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import distances
+from .. import distances, goals
 from ..compose.expression import parse
+from ..core.goals import Goal
 from ..core.oracle import borrowed
 from ..data.dataset import Dataset, image_sha256
 from ..errors import AlmakitError
@@ -85,15 +86,18 @@ def damaged_files(run: Run) -> list[str]:
     ]
 
 
-def verify_run(run: Run, subject: Subject, batch_size: int | None = None) -> RunVerification:
-    """Judges every stored image of a run again and compares all that reports use; damaged files and originals that are not the recorded ones raise."""
-    size = batch_size or int(run.spec.batch_size)
+def verify_run(run: Run, subject: Subject, batch_size: int | None = None, goal: object = None) -> RunVerification:
+    """Judges every stored image of a run again and compares all that reports use; damaged files and originals that are not the recorded ones raise.
+
+    ``goal`` is the run's, where it has one of its own.
+    """
+    size, aim = batch_size or int(run.spec.batch_size), None if goal is None else goals.get(goal)
     subject = replace(subject, maps=run.segmentation)
     with borrowed(subject.model), understood(run.folder):
         folder = Differences()
         clean = _verify_clean(run, subject, size, folder)
         of_folder(folder, run, subject.classes[0] if subject.classes else 0)
-        return RunVerification([_verify_attack(run, info, subject, size, clean) for info in run.attacks], folder)
+        return RunVerification([_verify_attack(run, info, subject, size, clean, aim) for info in run.attacks], folder)
 
 
 def _verify_clean(run: Run, subject: Subject, size: int, found: Differences) -> dict[int, Tensor]:
@@ -111,11 +115,11 @@ def _verify_clean(run: Run, subject: Subject, size: int, found: Differences) -> 
     return clean
 
 
-def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor]) -> Verification:
+def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor], goal: Goal | None) -> Verification:
     found = Verification(info.text)
     records = run.records_of(info.index)
     found.records = len(records)
-    measure, share = _measure(info), share_of(run.spec.goal)
+    measure, share = _measure(info), share_of(run.spec.goal) if run.segmentation else 1.0
     for record in records:
         of_plan(found.differences, record, run, run.image[record.image], clean[record.image], subject.near)
         if not record.claimed:
@@ -135,7 +139,7 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clea
         targets = [int(record.target or 0) for record in part] if info.targeted else None
         # One image more than last time: another batch size than the attack's and than the first verdict's.
         for record, verdict in zip(
-            part, judge(subject, x, stored, labels, targets, info.distance, measure, size + 2, share), strict=True
+            part, judge(subject, x, stored, labels, targets, info.distance, measure, size + 2, share, goal), strict=True
         ):
             of_tally(found.differences, f"image {run.image[record.image].id}", record.pixels, verdict.pixels, subject.near)
             found.claimed += 1

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
+from ..core.course import expected_forwards
+from ..core.goals import Goal
 from ..core.layout import CONTIGUOUS
 from ..core.oracle import Model
 from ..core.pixels import PixelGoal
@@ -23,7 +25,7 @@ from .failures import SpecChanged
 from .memory import within_memory
 from .pixels import stored_maps
 from .progress import forwards_per_image
-from .records import STATUSES, AttackInfo, ImageInfo, Record, Trace
+from .records import PASSES, STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import AUTO, DEFAULT, RunSpec
 from .steady import LEAST, stop_when, watched
 from .store import ATTACK, CLEAN, ChunkKey
@@ -33,6 +35,8 @@ from .transfer import to_device, to_host
 from .verdict import Judgement, judge, predictions, tallies, top_classes
 
 T = TypeVar("T")
+TOLERANCE = 0.01
+"""With ``budget`` auto: an image that came nearer by less than this share in the last quarter of what its attack plans is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,7 @@ class Bench:
     known: dict[int, ImageInfo] = field(default_factory=dict)
     classes: int = 0
     called_off: Event | None = None  # set when nobody wants the work any more: the next pass of the model is then the last
+    aim: Goal | None = None  # another goal than to leave the label or to reach the target
     share: float = 1.0  # of the labelled pixels, that must be wrong; of images with one class all one of them
     at_call: Callable[[float, int | None, int], None] | None = None  # told at each model call of an attack: forwards per image, of about, images of the chunk
 
@@ -149,11 +154,12 @@ class Bench:
                 to_device(x, self.subject.device),
                 chunk.labels if chunk.maps is None else chunk.maps,
                 None if targets is None else torch.tensor(targets),
-                goal=None if chunk.maps is None else PixelGoal(share=self.share),
+                goal=self.aim if chunk.maps is None else PixelGoal(share=self.share),
                 box=Box(bits=self.spec.bits),
                 batch_size=size,
                 seed=self.spec.seed,
-                budget=self.spec.budget,
+                budget=self.spec.most_passes,
+                tolerance=TOLERANCE if self.spec.budget == AUTO else None,
                 autocast=self.subject.autocast,
                 check=False,
                 trace=watch if watch.rows else None,
@@ -185,6 +191,7 @@ class Bench:
                 attack.measure,
                 part,
                 self.share,
+                self.aim,
             ),
             size,
         )
@@ -211,7 +218,7 @@ class Bench:
         model = self.subject.model if shrunk and size < LEAST else self.subject.steady
         looks = [] if self.called_off is None else [stop_when(self.called_off)]
         if (tell := self.at_call) is not None:
-            looks.append(forwards_per_image(tell, attack, images))
+            looks.append(forwards_per_image(tell, expected_forwards(attack), images))
         return watched(model, *looks) if looks else model
 
     def _within_memory(self, work: Callable[[int], T], images: int) -> tuple[T, int]:
@@ -279,6 +286,7 @@ def _records(
 ) -> list[Record]:
     distances, statuses = result.distances.double().cpu().tolist(), result.status.tolist()
     forwards, backwards = result.forwards.tolist(), result.backwards.tolist()
+    course = None if result.course is None else result.course.double().cpu().tolist()
     records = []
     for row, info in enumerate(infos):
         common = dict(
@@ -291,6 +299,8 @@ def _records(
             forwards=forwards[row],
             backwards=backwards[row],
         )
+        if course is not None:
+            common["course"] = {f"best_{count}": value for count, value in zip(PASSES, course[row], strict=True)}
         if (verdict := judged.get(row)) is not None:
             common |= dict(
                 prediction=verdict.prediction,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..attacks import get
+from ..core.course import expected_forwards
 from ..data import load as load_data
 from ..errors import BadInput, Unavailable
 from ..eval import chunkfiles
@@ -19,7 +20,7 @@ from ..eval.begin import at_a_time, looked_at
 from ..eval.engines.workers import Workers
 from ..eval.failures import SpecChanged
 from ..eval.folder import SUMMARY
-from ..eval.progress import Silent, expected_forwards
+from ..eval.progress import Silent
 from ..eval.run import execute
 from ..eval.spec import RunSpec
 from ..models import load

@@ -100,7 +100,7 @@ def side(subject: Subject) -> Side:
     versions = f"almakit {environment.get('almakit', '?')}, torch {environment.get('torch', '?')}"
     data, weights = str(run.meta.get("data") or run.spec.data), run.meta.get("weights_sha256")
     return Side(str(run.folder), str(run.meta.get("model") or run.spec.model), weights, data, len(subject.images),
-                goal_name(run.spec.targets or ""), sentence(threat_of(run.spec)), versions)  # fmt: skip
+                goal_name(threat_of(run.spec).goal), sentence(threat_of(run.spec)), versions)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def literal(text: str) -> str:
     return text.replace("\\", "").replace("$", r"\$")
 
 
-def _mathematical(distance: str) -> str:
+def mathematical(distance: str) -> str:
     """A known distance as mathematics, any other as it is called."""
     return distance_name(distance).tex if distance in DISTANCES else literal(distance)
 
@@ -110,7 +110,7 @@ def _panel(panel: Any, subject: Subject, group: tuple[str, str], labels: dict[in
         handles.setdefault("between certified and found", band)
     panel.set_xlim(0, edge)
     panel.set_ylim(0, 100)
-    panel.set_xlabel(f"{_mathematical(distance)} perturbation $\\epsilon$" if distance else "")
+    panel.set_xlabel(f"{mathematical(distance)} perturbation $\\epsilon$" if distance else "")
     if first:
         panel.set_ylabel(f"targets not reached (%)\n{literal(goal)}" if goal else "robust accuracy (%)")
     if top:

@@ -13,6 +13,7 @@ from ..eval.radii import Radii
 from ..eval.threat import goal_name
 from . import figures, formats, html, subjects
 from .blocks import blocks
+from .course_figure import draw_courses
 from .payload import USUAL, Limits
 from .subjects import Subject, groups_of, labelled
 from .summary import FORMAT, geometric_means
@@ -39,6 +40,7 @@ def write_report(
     written = [place / name for name in texts]
     if with_figures:
         written += figures.draw_curves(found, place)
+        written += draw_courses(found, place)
         gallery = figures.draw_gallery(found, place)
         written += [gallery] if gallery else []
     return written

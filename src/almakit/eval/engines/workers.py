@@ -319,6 +319,8 @@ def _alone(bench: Bench) -> str:
         return f"its model is on {bench.subject.device}"
     if not bench.subject.by_name:
         return "its model was given in Python; worker processes load theirs by name or from a file"
+    if bench.dataset.maps is not None:
+        return "its images have label maps, which are not sent to other processes"
     try:
         same = build_all(bench.spec.attacks) == bench.attacks
     except Exception:  # its text names a function or a class that only this process has

@@ -1,0 +1,158 @@
+"""The course of an attack: best distances after 10, 30, 100, ... forwards as an onlooker counts them, and images that stop when they no longer improve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from almakit import ALMA, FMN, Ensemble, SoftWalk
+from almakit.core import Attack, Problem
+from almakit.core.course import MARKS, Course
+from almakit.errors import BadInput
+
+INFINITE = float("inf")
+
+
+class Halfspace(nn.Module):
+    """Class 1 where the mean is above a half."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.flatten(1).mean(1)
+        return torch.stack([0.5 - mean, mean - 0.5], 1)
+
+
+@dataclass(frozen=True)
+class Onlooker(Attack):
+    """Draws a point outside at a time of some images, nearer and nearer, and notes for itself what is known after how many forwards."""
+
+    seen: list[tuple[list[int], list[float]]] = field(default_factory=list)
+    rows: bool = False
+    inside: bool = False
+
+    def run(self, problem: Problem) -> None:
+        self.seen.append((problem.forwards.tolist(), problem.best_distance.tolist()))
+        for step in range(140):
+            reach = (0.45 + 0.3 * 0.97**step) * torch.ones_like(problem.x)
+            if self.rows:
+                who = torch.arange(len(problem))[torch.arange(len(problem)) % 3 <= step % 3].repeat(1 + step % 2)
+                problem.query((problem.x + reach)[who], images=who, grad=False)
+            else:
+                problem.query(problem.x + reach, grad=False)
+            if step == 60 and self.inside:
+                problem.release(torch.arange(len(problem)) % 2 == 0)
+            self.seen.append((problem.forwards.tolist(), problem.best_distance.tolist()))
+
+
+def images(count: int = 6) -> tuple[Tensor, Tensor]:
+    x = 0.1 * torch.rand(count, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    return x, torch.zeros(count, dtype=torch.long)
+
+
+@pytest.mark.parametrize("kind", ["everyone", "rows", "released"])
+def test_the_course_is_what_an_onlooker_counts(kind: str) -> None:
+    attack = Onlooker(rows=kind == "rows", inside=kind == "released")
+    result = attack(Halfspace(), *images())
+    for image in range(6):
+        for place, mark in enumerate(MARKS):
+            known = [best[image] for forwards, best in attack.seen if forwards[image] <= mark]
+            assert float(result.course[image, place]) == pytest.approx(known[-1]), (image, mark)
+    assert bool((result.course[:, -1] == result.distances).all())
+    assert bool((result.course[:, 1:] <= result.course[:, :-1]).all()) and bool((result.course[:, 2] < result.course[:, 0]).all())
+
+
+def test_images_that_need_nothing_and_images_for_which_nothing_is_found() -> None:
+    x, labels = images()
+    labels[0] = 1
+    result = FMN(distance="l2", steps=1)(Halfspace(), x, labels)
+    assert result.course[0].tolist() == [0.0] * 5
+    assert all(value == INFINITE for value in result.course[1:].flatten().tolist())
+
+
+def test_an_ensemble_never_forgets_what_an_earlier_attack_found() -> None:
+    members = (FMN(distance="l2", steps=40), ALMA(distance="l2", steps=80))
+    x, labels = images()
+    result, first = Ensemble(members)(Halfspace(), x, labels), members[0](Halfspace(), x, labels)
+    assert torch.equal(result.course[:, :2], first.course[:, :2])
+    assert bool((result.course[:, 2] <= first.distances).all()) and bool((result.course[:, 1:] <= result.course[:, :-1]).all())
+
+
+def test_the_course_follows_rows_files_and_sums(tmp_path) -> None:
+    from almakit import best_of
+    from almakit.core import Result
+
+    result = FMN(distance="l2", steps=40)(Halfspace(), *images())
+    assert torch.equal(result[2:4].course, result.course[2:4])
+    assert torch.equal(Result.load(result.save(tmp_path / "result.safetensors")).course, result.course)
+    assert best_of([result, result]).course is None
+
+
+@dataclass(frozen=True)
+class Stalling(Attack):
+    """Halves the way to the boundary for ``improving`` forwards of each image and repeats itself afterwards; odd images improve to the end."""
+
+    steps: int = 100
+    improving: int = 20
+
+    def run(self, problem: Problem) -> None:
+        for step in range(self.steps):
+            odd = torch.arange(len(problem)) % 2 == 1
+            rate = torch.where(odd, 0.99**step, torch.tensor(0.95 ** min(step, self.improving)))
+            problem.query(problem.x + (0.5 + 0.4 * rate)[:, None, None, None], grad=False)
+
+
+def test_an_image_that_no_longer_improves_stops_and_others_go_on() -> None:
+    x, labels = images(6)
+    x[:] = x[:1]
+    whole = Stalling()(Halfspace(), x, labels)
+    result = Stalling()(Halfspace(), x, labels, tolerance=0.01)
+    assert whole.forwards.tolist() == [101] * 6
+    # Nothing since the first quarter: seen when the second has passed.
+    assert result.forwards.tolist() == [51, 101] * 3
+    assert torch.equal(result.distances, whole.distances)
+    alone = Stalling()(Halfspace(), x[:1], labels[:1], tolerance=0.01)
+    assert alone.forwards.tolist() == [51]
+
+
+def test_a_stop_is_kept_when_images_are_called_again_and_saves_what_it_says() -> None:
+    from almakit import models
+    from almakit.data import load
+
+    model = models.load("mnist/smallcnn-tiny")
+    x, labels = load("mnist-demo", limit=12).tensors()
+    calls = 0
+
+    def counted(images: Tensor) -> Tensor:
+        nonlocal calls
+        calls += len(images)
+        return model(images)
+
+    for attack in (SoftWalk(distance="l2", steps=200), ALMA(distance="l2", steps=200)):
+        whole = attack(model, x, labels)
+        calls = 0
+        result = attack(counted, x, labels, tolerance=0.05, check=False)
+        assert calls == int(result.forwards.sum()) < int(whole.forwards.sum())
+        assert bool((result.forwards <= whole.forwards).all()) and bool((result.forwards[result.forwards > 1] >= 100).all())
+        assert bool((result.distances >= whole.distances).all()) and bool((result.distances <= 1.3 * whole.distances).all())
+
+
+def test_tolerances_that_make_no_sense_are_refused() -> None:
+    x, labels = images(2)
+    for wrong in (-0.1, 1.0, True, "1 %", float("nan")):
+        with pytest.raises(BadInput, match="give a share of the distance, from 0 to below 1"):
+            FMN(distance="l2", steps=4)(Halfspace(), x, labels, tolerance=wrong)
+    with pytest.raises(BadInput, match="settings do not say how much it spends: give budget="):
+        Onlooker()(Halfspace(), x, labels, tolerance=0.01)
+    assert len(Onlooker()(Halfspace(), x, labels, tolerance=0.01, budget=40)) == 2
+
+
+def test_between_two_marks_nothing_is_computed_while_all_images_go_along() -> None:
+    course, forwards = Course(3, torch.zeros(3)), torch.zeros(3, dtype=torch.long)
+    values = course.values
+    for count in range(1, 11):
+        course.passed(True, forwards + count, torch.full((3,), 1.0 / count))
+        assert course.values is values
+    course.passed(True, forwards + 11, torch.full((3,), 0.1))
+    assert course.values[:, 0].tolist() == pytest.approx([0.1] * 3) and bool(course.values[:, 1:].isnan().all())
