@@ -124,7 +124,7 @@ def test_the_core_knows_distances_base_alone() -> None:
 
 
 # attack -> what it is made of beside the core
-PARTS: dict[str, tuple[str, ...]] = {}
+PARTS: dict[str, tuple[str, ...]] = {"attacks.sea": ("attacks.apgd",)}
 
 
 def test_attacks_know_the_core_and_no_other_attack() -> None:

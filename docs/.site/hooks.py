@@ -15,7 +15,7 @@ SECTIONS: dict[str, list[str]] = {
     "Begin": ["index.md", "quickstart.md", "gallery.md"],
     "Guides": ["guide-defence.md", "guide-compare.md", "guide-own.md", "guide-large.md", "report.md"],
     "Notebooks": ["notebooks/first-evaluation.ipynb", "notebooks/own-distance.ipynb", "notebooks/compare-libraries.ipynb"],
-    "Reference": ["choose.md", "goals.md", "add-distance.md", "add-attack.md", "add-model.md", "add-data.md", "engine.md", "standard.md", "scale.md", "bridges.md", "trackers.md",
+    "Reference": ["choose.md", "goals.md", "segmentation.md", "add-distance.md", "add-attack.md", "add-model.md", "add-data.md", "engine.md", "standard.md", "scale.md", "bridges.md", "trackers.md",
                   "security.md", "reproduce.md", "cli.md", "api.md", "architecture.md", "decisions.md"],
     "Background": ["alma-plus.md", "brackets.md", "parity.md", "results.md", "reliability.md", "speed.md", "libraries.md"],
     "Figures": [],

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from .attacks.alma import ALMA
     from .attacks.alma_prox import ALMAProx
     from .attacks.apgd import APGD
+    from .attacks.asma import ASMA
     from .attacks.bb import BB
     from .attacks.cw import CW
+    from .attacks.dag import DAG
     from .attacks.ddn import DDN
     from .attacks.deepfool import DeepFool
     from .attacks.ead import EAD
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from .attacks.pdgd import PDGD, PDPGD
     from .attacks.perc_al import PerCAL
     from .attacks.pgd import PGD
+    from .attacks.sea import SEA
     from .attacks.search import Search
     from .attacks.sigma_zero import SigmaZero
     from .attacks.soft_walk import ALMAPlus, SoftWalk
@@ -56,6 +59,9 @@ _HOME = {
     "ALMAPlus": "almakit.attacks.soft_walk",
     "ALMAProx": "almakit.attacks.alma_prox",
     "APGD": "almakit.attacks.apgd",
+    "ASMA": "almakit.attacks.asma",
+    "DAG": "almakit.attacks.dag",
+    "SEA": "almakit.attacks.sea",
     "AlmakitError": "almakit.errors",
     "Attack": "almakit.core.attack",
     "BB": "almakit.attacks.bb",
@@ -95,8 +101,10 @@ __all__ = [
     "ALM",
     "ALMA",
     "APGD",
+    "ASMA",
     "BB",
     "CW",
+    "DAG",
     "DDN",
     "EAD",
     "FAB",
@@ -105,6 +113,7 @@ __all__ = [
     "PDGD",
     "PDPGD",
     "PGD",
+    "SEA",
     "ALMAPlus",
     "ALMAProx",
     "AlmakitError",

@@ -18,6 +18,8 @@ TEXTS = {
     "search": "search(attack=apgd(distance={distance}, steps=30), halvings=10)",
     "alm": "alm(distance={distance}, outer=5, inner=20)",
     "alma-prox": "alma-prox(distance={distance}, steps=300)",
+    "dag": "dag(distance={distance}, steps=300, rate=0.005)",
+    "asma": "asma(distance={distance}, steps=300, tau=0.005, beta=0.005)",
 }
 
 # name -> distance -> (worst, median) over the 24 images of test_ratios.py.
@@ -31,6 +33,8 @@ RATIOS: dict[str, dict[str, tuple[float, float]]] = {
     "strattack": {"l2": (1.42, 1.033)},
     "alm": {"l1": (9.277, 1.6224), "l2": (3.06, 1.1517), "linf": (7.08, 1.2202)},
     "alma-prox": {"linf": (1.202, 1.0038)},
+    "dag": {"linf": (6.53, 2.046)},  # these two take the first point they find
+    "asma": {"l2": (8.48, 1.729)},
     "deepfool": {"l2": (1.004, 1.0009), "linf": (1.004, 1.0009)},
     "superdeepfool": {"l2": (1.004, 1.0005)},
     "fab": {"l1": (1.004, 1.0005), "l2": (1.004, 1.0007), "linf": (1.004, 1.0007)},

@@ -14,11 +14,12 @@ from torch import Tensor
 from almakit import attacks, registry
 from almakit.core import Result
 
-# What misses 10 % in the median, with what it reaches instead: the plain augmented Lagrangian, as the ALMA paper says.
+# What misses 10 % in the median, with what it reaches instead: the plain augmented Lagrangian, as the ALMA paper says, and DAG.
 WIDER: dict[tuple[str, str], float] = {
     ("alm", "l1"): 1.70,
     ("alm", "l2"): 1.16,
     ("alm", "linf"): 1.33,
+    ("dag", "linf"): 1.57,  # takes the first point it finds
 }
 NETWORKS, IMAGES = (0, 1), 10
 

@@ -27,6 +27,9 @@ TEXTS: dict[str, list[str]] = {
     "strattack": ["strattack(steps=20, searches=3, refine=10)"],
     "alm": ["alm(distance=l2, outer=3, inner=15)", "alm(distance=l1, outer=3, inner=15)"],
     "alma-prox": ["alma-prox(steps=40, rate=0.01)"],
+    "dag": ["dag(steps=40, rate=0.02)"],
+    "asma": ["asma(steps=40, tau=0.01, beta=0.01)"],
+    "sea": ["sea(distance=linf, epsilon=0.3, steps=10)", "sea(distance=l2, epsilon=1.5, steps=10, losses=[js, balanced-ce])"],
     "ensemble": ["ensemble(attacks=[alma(distance=l2, steps=15), pgd(distance=l2, epsilon=1, steps=5), bb(distance=l2, steps=4)])"],
 }
 # Distances that are defined on colour images of a certain size only.

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core import Problem
+from ..core import Problem, Query
 from ..core.attack import DistanceLike
 from ..core.fixed import FixedEpsilon, random_start, reached, safe_radius
 from ..core.losses import ascent_loss, check_loss
@@ -42,7 +42,7 @@ class APGD(FixedEpsilon):
     """
 
     title = "APGD"
-    does = ("l1", "l2", "linf")
+    does: ClassVar[tuple[str, ...] | None] = ("l1", "l2", "linf")
     cost = "steps + 1 forwards, steps backwards per run (l1: steps + 3 forwards), and the clean pass; targeted-dlr makes up to 9 runs"
     paper = "Croce and Hein, ICML 2020; ICML 2021 (l1)"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "l2", "steps": 100, "loss": "targeted-dlr", "rivals": 9}}
@@ -58,11 +58,14 @@ class APGD(FixedEpsilon):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_loss(self.loss)
+        self.check_loss()
         if self.restarts < 1 or self.rivals < 1:
             raise BadInput(f"restarts={self.restarts} and rivals={self.rivals}: at least one of each is needed.")
         if not 0 <= self.rho <= 1:
             raise BadInput(f"rho={self.rho}: the part of the steps that must increase the loss must be in [0, 1].")
+
+    def check_loss(self) -> None:
+        check_loss(self.loss)
 
     def needs_classes(self) -> bool:
         return self.loss != "margin"
@@ -96,6 +99,11 @@ class APGD(FixedEpsilon):
             return x + problem.box.width * math.sqrt(x[0].numel()) * random_start(problem, 2)
         return x + per_image(radius, x) * random_start(problem, norm)
 
+    def value(self, problem: Problem, query: Query, rival: Tensor | None, progress: float) -> tuple[Tensor, Tensor]:
+        """What is climbed (B,), and what tells how far it is (B,); ``progress`` runs from 0 to 1."""
+        value = ascent_loss(self.loss, problem.goal, query.logits, rival)
+        return value, value.detach()
+
     def _climb(self, problem: Problem, epsilon: Tensor, widening: float, rival: Tensor | None, steps: int, start: Tensor | None) -> Tensor:
         """One run from ``start`` (B, ...) or a random point, in balls of ``widening`` times ``epsilon`` (B,); the point of largest loss (B, ...)."""
         x, norm = problem.x, self.measure.norm
@@ -118,8 +126,8 @@ class APGD(FixedEpsilon):
             query = problem.query(point, grad=not final)
             if self.stop:
                 problem.release(reached(problem, epsilon))
-            value = ascent_loss(self.loss, problem.goal, query.logits, rival)
-            loss = torch.where(query.valid, value.detach(), torch.full_like(best_loss, float("-inf")))
+            value, measured = self.value(problem, query, rival, step / steps)
+            loss = torch.where(query.valid, measured, torch.full_like(best_loss, float("-inf")))
             better = loss > best_loss
             slope = x if final else problem.escape(query.gradient(value))
             best_point, best_slope = _where(better, point, best_point), _where(better, slope, best_slope)

@@ -47,6 +47,16 @@ OWN: dict[str, dict[str, str]] = {
         "smallest_scale": "the smallest common scale of the constraints",
         "scale_rate": "how fast that scale changes in a step",
     },
+    "dag": {"rate": "the largest change of a value in a step, in parts of the box"},
+    "asma": {"tau": "the smallest factor of a step", "beta": "how much that factor grows with the pixels won"},
+    "sea": {
+        "loss": "one loss alone, where losses has it",
+        "losses": "what is climbed, one run after the other: mask-ce, balanced-ce, js, mask-sphere",
+        "rivals": "not used here",
+        "rho": "the part of the steps that must pay for the step size to stay",
+        "widen": "not used here: the first steps always use 2 and 1.5 epsilon",
+        "stop": "whether an image leaves as soon as a point is found",
+    },
     "alm": {
         "outer": "updates of the multiplier",
         "inner": "iterations between two of them",

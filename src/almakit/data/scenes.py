@@ -1,4 +1,4 @@
-"""Scenes for segmentation: MNIST digits on textured canvases with a class for every pixel, drawn by a seeded generator, image by image.
+"""Scenes for segmentation: MNIST digits on canvases of two textures, with a class for every pixel, drawn by a seeded generator, image by image.
 
 Test scenes are made of the 256 test digits inside the package, so no file is needed; training scenes of MNIST's training digits. Every number
 is drawn by Python's own generator, whose stream is the same everywhere, and every value is rounded to 8 bits.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -21,51 +21,56 @@ from .dataset import IGNORED, Dataset
 
 SIDE = 32
 COUNTS = {"test": 1024, "train": 12_000}
-CLASSES = ("background", *DIGITS)
+TEXTURES = ("smooth", "stripes", "checks")
+CLASSES = (*TEXTURES, *DIGITS)
 SMALLEST, LARGEST = 14, 20
 """Sides of a digit in a scene, in pixels."""
 INSIDE, OUTSIDE = 0.5, 0.2
 """A pixel belongs to a digit where more than ``INSIDE`` of it is covered; between the two it is a border, which counts for neither side."""
-DARK, LIGHT, CONTRAST = (0.0, 0.55), (0.45, 1.0), 0.35
-"""The colours of canvases and of digits lie in these ranges, a digit's so much above both colours of its canvas in the mean over the channels."""
+DARK, LIGHT, CONTRAST = (0.1, 0.5), (0.5, 1.0), 0.35
+"""The colours of canvases and of digits lie in these ranges, a digit's so much above its canvas's mean in the mean over the channels."""
+STRENGTH = (0.08, 0.16)
+"""How far the waves of a texture go up and down."""
 
 Colour = tuple[float, float, float]
 
 
 def scenes(split: str, size: int | None) -> Dataset:
-    """1 024 test or 12 000 training scenes, 3 x 32 x 32, with maps of the classes background and 0 to 9 (numbered 0 to 10), 255 at borders."""
+    """1 024 test or 12 000 training scenes, 3 x 32 x 32, with maps of 13 classes: three textures and the digits; 255 at the digits' borders."""
     if size not in (None, SIDE):
         raise BadInput(f"size={size}: scenes are drawn with a side of {SIDE}; leave size out.")
 
     def read(indices: Sequence[int]) -> Tensor:
-        return torch.stack([scene(split, index)[0] for index in indices]) if len(indices) else torch.empty(0)
+        return torch.stack([scene(split, index)[0] for index in indices]).to(torch.float32) / 255 if len(indices) else torch.empty(0)
 
     def maps(indices: Sequence[int]) -> Tensor:
-        return torch.stack([scene(split, index)[1] for index in indices]) if len(indices) else torch.empty(0, dtype=torch.int64)
+        return torch.stack([scene(split, index)[1] for index in indices]).to(torch.int64) if len(indices) else torch.empty(0, dtype=torch.int64)
 
     count = COUNTS[split]
     return Dataset("scenes", tuple(map(str, range(count))), torch.zeros(count, dtype=torch.int64), read, None, CLASSES, maps=maps)
 
 
+@lru_cache(maxsize=COUNTS["train"])
 def scene(split: str, index: int) -> tuple[Tensor, Tensor]:
-    """One scene: the image (3, 32, 32) in [0, 1] and its classes (32, 32)."""
+    """One scene, as bytes: the image (3, 32, 32) and its classes (32, 32)."""
     images, labels = _stamps(split)
     draw = random.Random(f"almakit scenes {split} {index}")
-    first, second = _colour(draw, DARK), _colour(draw, DARK)
-    image = _canvas(draw, first, second)
-    classes = torch.zeros(SIDE, SIDE, dtype=torch.int64)
+    image, classes = _canvas(draw)
+    brightest = float(image.mean((1, 2)).sum())
+    touched = torch.zeros(SIDE, SIDE, dtype=torch.bool)
     for _ in range(draw.randint(2, 4)):
         chosen, side = draw.randrange(len(labels)), draw.randint(SMALLEST, LARGEST)
-        colour = torch.tensor(_apart(draw, first, second)).reshape(3, 1, 1)
+        colour = torch.tensor(_lighter(draw, brightest)).reshape(3, 1, 1)
         cover = interpolate(images[chosen][None, None], size=(side, side), mode="bilinear", antialias=True)[0, 0].clamp(0, 1)
-        here = _place(draw, cover > OUTSIDE, classes)
+        here = _place(draw, cover > OUTSIDE, touched)
         if here is not None:
             image[:, here[0], here[1]] += cover * (colour - image[:, here[0], here[1]])
-            classes[here] = torch.where(cover > INSIDE, labels[chosen] + 1, torch.where(cover > OUTSIDE, IGNORED, classes[here]))
+            classes[here] = torch.where(cover > INSIDE, labels[chosen] + len(TEXTURES), torch.where(cover > OUTSIDE, IGNORED, classes[here]))
+            touched[here] |= cover > OUTSIDE
     grain = draw.uniform(0.01, 0.05)
     noise = torch.frombuffer(bytearray(draw.randbytes(image.numel())), dtype=torch.uint8).reshape(image.shape)
     image += grain * (noise.to(torch.float32) / 127.5 - 1)
-    return (image.clamp(0, 1) * 255).round() / 255, classes
+    return (image.clamp(0, 1) * 255).round().to(torch.uint8), classes.to(torch.uint8)
 
 
 @cache
@@ -75,13 +80,13 @@ def _stamps(split: str) -> tuple[Tensor, Tensor]:
     return images[:, 0], labels
 
 
-def _place(draw: random.Random, covered: Tensor, classes: Tensor) -> tuple[slice, slice] | None:
-    """Where a digit that covers pixels (S, S) touches no other: the first such of 20 places drawn; None: it is left out."""
+def _place(draw: random.Random, covered: Tensor, touched: Tensor) -> tuple[slice, slice] | None:
+    """Where a digit that covers pixels (S, S) meets none that others have ``touched`` (32, 32): the first such of 20 places drawn; None: it is left out."""
     side = len(covered)
     for _ in range(20):
         top, left = draw.randint(0, SIDE - side), draw.randint(0, SIDE - side)
         here = (slice(top, top + side), slice(left, left + side))
-        if not bool((classes[here] * covered).any()):
+        if not bool((touched[here] & covered).any()):
             return here
     return None
 
@@ -90,23 +95,42 @@ def _colour(draw: random.Random, within: tuple[float, float]) -> Colour:
     return draw.uniform(*within), draw.uniform(*within), draw.uniform(*within)
 
 
-def _apart(draw: random.Random, *others: Colour) -> Colour:
-    """A light colour that can be told from the others, as far as a hundred draws find one."""
+def _lighter(draw: random.Random, than: float) -> Colour:
+    """A light colour whose channels sum to more than the canvas's mean by three times the contrast, as far as a hundred draws find one."""
     for _ in range(100):
         found = _colour(draw, LIGHT)
-        if all(sum(found) - sum(other) >= 3 * CONTRAST for other in others):
+        if sum(found) - than >= 3 * CONTRAST:
             break
     return found
 
 
-def _canvas(draw: random.Random, first: Colour, second: Colour) -> Tensor:
-    """A canvas (3, 32, 32) that goes from one colour to the other and back along the sum of three waves."""
-    places = torch.arange(SIDE, dtype=torch.float64)
-    waves = torch.zeros(SIDE, SIDE, dtype=torch.float64)
-    for _ in range(3):
-        angle, length, phase = draw.uniform(0, math.pi), draw.uniform(5, 40), draw.uniform(0, 2 * math.pi)
-        along = math.cos(angle) * places[:, None] + math.sin(angle) * places[None, :]
-        waves += torch.sin(2 * math.pi * along / length + phase)
-    mix = (0.5 + waves / 6)[None]
-    a, b = (torch.tensor(colour, dtype=torch.float64).reshape(3, 1, 1) for colour in (first, second))
-    return (a + mix * (b - a)).to(torch.float32)
+def _canvas(draw: random.Random) -> tuple[Tensor, Tensor]:
+    """A canvas (3, 32, 32) that a straight line cuts into two parts of different textures and colours, and their classes (32, 32)."""
+    angle, offset = draw.uniform(0, 2 * math.pi), draw.uniform(-0.25, 0.25) * SIDE
+    beyond = _along(angle) > offset
+    image, classes = torch.zeros(3, SIDE, SIDE, dtype=torch.float64), torch.zeros(SIDE, SIDE, dtype=torch.int64)
+    for part, kind in ((beyond, (kinds := draw.sample(range(len(TEXTURES)), 2))[0]), (~beyond, kinds[1])):
+        colour, other = (torch.tensor(_colour(draw, DARK), dtype=torch.float64).reshape(3, 1, 1) for _ in range(2))
+        painted = colour + _texture(draw, kind) * (draw.uniform(*STRENGTH) + 0.1 * (other - colour))
+        image, classes = torch.where(part, painted, image), torch.where(part, kind, classes)
+    return image.to(torch.float32), classes
+
+
+def _texture(draw: random.Random, kind: int) -> Tensor:
+    """Waves (32, 32) from -1 to 1: one long one, one short one, or the product of two short ones across each other."""
+    angle = draw.uniform(0, math.pi)
+    if TEXTURES[kind] == "smooth":
+        return _wave(draw, angle, (24, 60))
+    if TEXTURES[kind] == "stripes":
+        return _wave(draw, angle, (4, 7))
+    return _wave(draw, angle, (5, 8)) * _wave(draw, angle + math.pi / 2, (5, 8))
+
+
+def _wave(draw: random.Random, angle: float, lengths: tuple[float, float]) -> Tensor:
+    return torch.sin(2 * math.pi * _along(angle) / draw.uniform(*lengths) + draw.uniform(0, 2 * math.pi))
+
+
+def _along(angle: float) -> Tensor:
+    """(32, 32) how far a pixel lies from the middle in the direction of the angle."""
+    places = torch.arange(SIDE, dtype=torch.float64) - (SIDE - 1) / 2
+    return math.cos(angle) * places[:, None] + math.sin(angle) * places[None, :]

@@ -169,6 +169,7 @@ def execute(
         if spec.targets is not None or certify is not None or engine != "local":
             raise BadInput(f"{dataset.name} gives every pixel a class: leave out targets, certify and other engines than the local one.")
         subject = replace(subject, maps=True)
+        spec = replace(spec, goal=f"pixels(share={share_of(spec.goal):g})")
     elif spec.goal is not None:
         aim = goals.get(spec.goal) if goal is None else goal
         if isinstance(aim, PixelGoal):

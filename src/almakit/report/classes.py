@@ -49,8 +49,11 @@ class Portrait:
 def portraits(subjects: Sequence[Subject]) -> list[list[Portrait]]:
     """For each subject one portrait per block with an attack that looks for the smallest change."""
     names = labelled(subjects)
-    found = []
+    found: list[list[Portrait]] = []
     for subject in subjects:
+        if any(info.pixels is not None for info in subject.images):
+            found.append([])  # every pixel has a class, and no image
+            continue
         groups = [group for group in groups_of([subject]) if any(column.info.minimal for column in subject.of_group(group))]
         found.append([_portrait(subject, group, {id(column): names[id(column)].label for column in subject.columns}) for group in groups])
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..eval.records import MEASURED, AttackInfo, Record, outcome
-from . import pictures
+from . import maps, pictures
 from .brackets import sorted_radii
 from .labels import AttackLabel, distance_name, distance_order, radius
 from .numbers import Array, worst_distances
@@ -179,6 +179,9 @@ def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album
         points = [
             pictures.adversarials(column, [subject.images[place].index for place in some]) for column in subject.columns
         ]
+        classes = int(subject.runs[0].meta.get("classes", 0))
+        classified = maps.of_images(subject, some)
+        changed = [maps.of_column(column, list(classified)) for column in subject.columns]
         for place in some:
             info = subject.images[place]
             if album.full:
@@ -186,6 +189,7 @@ def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album
             original = clean[info.index]
             results = [
                 _result(column.rows[info.index], column.info, first + offset, original, points[offset].get(info.index), album)
+                | {"maps": maps.after(column.rows[info.index], original, classified.get(info.index), changed[offset].get(info.index), classes, album)}
                 for offset, column in enumerate(subject.columns)
                 if info.index in column.rows
             ]
@@ -198,6 +202,7 @@ def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album
                     "prediction": info.prediction,
                     "top": _top(info.top),
                     "original": album.add(pictures.eight_bit(original)),
+                    "maps": maps.before(info, original, classified.get(info.index), classes, album),
                     "side": max(original.shape[1:]),
                     "grey": len(original) != 3,
                     "results": results,

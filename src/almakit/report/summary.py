@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..eval.radii import for_distances
-from ..eval.records import ALREADY_WRONG, INVALID, MEASURED, ROBUST, STATUSES, SUCCESS, AttackInfo, ImageInfo, Record, outcome, reach_of
+from ..eval.records import (
+    ALREADY_WRONG, INVALID, MEASURED, ROBUST, STATUSES, SUCCESS, AttackInfo, ImageInfo, Record, Tally, mean_iou, outcome, reach_of, wrong_pixels,
+)  # fmt: skip
 from ..eval.threat import goal_name, named, sentence, threat_of
 from .brackets import bracket
 from .courses import course
@@ -44,6 +46,7 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
     radii = {distance: chosen_radii(distance, asked, [mine]) for distance, mine in together.items()}
     parts = [
         attack_summary(info, run.records_of(info.index), images, best.get(info.distance), radii[info.distance], seed, run.certified.get(info.distance))
+        | ({"pixels": pixels_of([record.pixels for record in run.records_of(info.index)])} if run.segmentation else {})
         | {"label": label.label, "name": named(info.text, run.spec), "goal": goal_name(threat.goal)}
         for info, label in zip(attacks, labels, strict=True)
     ]
@@ -77,7 +80,8 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
             for row in run.failures
         ],
         "images": len(images),
-        "clean_accuracy": share(np.array([info.correct for info in images], dtype=np.float64), draw),
+        "clean_accuracy": share(np.array([accuracy_of(info) for info in images], dtype=np.float64), draw),
+        **({"pixels": pixels_of([info.pixels for info in images])} if run.segmentation else {}),
         "findings": run.findings,
         "radii": radii,
         "worst_case": [
@@ -87,6 +91,19 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
         ],
         "attacks": parts,
     }
+
+
+def accuracy_of(info: ImageInfo) -> float:
+    """1 where the model is right about an image, else 0; of a segmentation the share of its labelled pixels that are right."""
+    return float(info.correct) if info.pixels is None else 1 - wrong_pixels(info.pixels)
+
+
+def pixels_of(tallies: Sequence[Tally | None]) -> dict[str, Any]:
+    """Over the labelled pixels of all images that were judged: accuracy and mIoU, and the mean over the images of the share of wrong ones (APSR)."""
+    found = [tally for tally in tallies if tally is not None]
+    shares = [wrong_pixels(tally) for tally in found]
+    return {"images": len(found), "accuracy": plain(1 - wrong_pixels(*found)), "mean_iou": plain(mean_iou(found)),
+            "wrong": plain(float(np.mean(shares)) if shares else math.nan)}  # fmt: skip
 
 
 def best_known(

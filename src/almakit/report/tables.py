@@ -62,6 +62,8 @@ def run_table(summary: dict[str, Any]) -> str:
         f"({percent(clean['low'])} to {percent(clean['high'])})",
         f"Threat model: {run['threat_model']}.",
     ]
+    if "pixels" in summary:
+        head[0] = head[0].replace("clean accuracy", "clean accuracy over pixels") + f", mIoU {percent(summary['pixels']['mean_iou'])} %"
     header: tuple[str, ...] = (
         "attack", "success %", "median", "95 % interval", "attacked", "8-bit %", "8-bit median", "optimal %", "forwards", "backwards", "s/image",
     )  # fmt: skip
@@ -143,6 +145,10 @@ def _notes(summary: dict[str, Any]) -> list[str]:
             lines.append(
                 f"{part['name']}: the verdict refutes {part['refuted']} claimed successes; they count as not found."
             )
+        if part.get("pixels", {}).get("images"):
+            after = part["pixels"]
+            lines.append(f"{part['name']}: on the {after['images']} images it left, accuracy over pixels {percent(after['accuracy'])} %, "
+                         f"mIoU {percent(after['mean_iou'])} %, wrong pixels {percent(after['wrong'])} % in the mean.")  # fmt: skip
         if "best_target" in part:
             nearest = part["best_target"]
             lines.append(

@@ -174,7 +174,7 @@ def train(
         "clean_accuracy": round(100 * accuracy(model, seen, wanted), 3),
         **({"mean_iou": round(100 * mean_iou(model, seen, wanted), 3)} if wanted.ndim == 3 else {}),
         **_robustness(recipe, model, seen[:MEASURED], wanted[:MEASURED]),
-        "weights_sha256": state_sha256(model.network.state_dict()),
+        "weights_sha256": state_sha256(_weights(model)),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "epochs": epochs,
@@ -215,10 +215,14 @@ def save(trained: Trained, folder: Path) -> Path:
     """Writes the weights (safetensors) and beside them the log (JSON), each whole or not at all; returns the weights' path."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = own.stem_of(trained.log["recipe"]["model"])
-    state = {key: value.contiguous() for key, value in trained.model.network.state_dict().items() if not key.endswith("num_batches_tracked")}
-    write_whole(folder / f"{stem}.safetensors", as_bytes(state))
+    write_whole(folder / f"{stem}.safetensors", as_bytes(_weights(trained.model)))
     write_whole(folder / f"{stem}.json", (json.dumps(trained.log, indent=1) + "\n").encode())
     return folder / f"{stem}.safetensors"
+
+
+def _weights(model: Classifier) -> dict[str, Tensor]:
+    """What of the network is kept: all but the counters of batch norm, which no answer depends on."""
+    return {key: value.contiguous() for key, value in model.network.state_dict().items() if not key.endswith("num_batches_tracked")}
 
 
 def _kind(kind: str) -> Any:

@@ -11,6 +11,7 @@ from .loop import Objective, Recipe
 
 RECIPES = {
     "mnist/smallcnn-tiny": Recipe("mnist/smallcnn-tiny"),
+    "scenes/unet-small": Recipe("scenes/unet-small", epochs=5, batch_size=32, learning_rate=4e-3, shift=0, channels_last=True),
 }
 """How the networks inside the package were made."""
 

@@ -104,6 +104,18 @@ _TABLE = (
         sha256="3b81f0cda9e1beb0070c11a992e500f8c1d71ece5512ba9b32dd0a9ad26d01eb",
     ),
     Entry(
+        "scenes/unet-small",
+        "segment:SmallUNet",
+        "the segmentation network inside the package: three levels of a narrow U-Net, made by almakit.train.regular",
+        "scenes",
+        (3, 32, 32),
+        91.59,
+        "the pixels of the first 512 test scenes",
+        shipped="scenes-unet-small.safetensors",
+        sha256="e0ff0316afb5214aa7a2d178179cdde99ce236d8b883555ffca0758079019136",
+        classes=13,
+    ),
+    Entry(
         "mnist/smallcnn",
         "small:SmallCNN",
         "the paper's network, regular training",

@@ -12,7 +12,7 @@ class SmallUNet(nn.Module):
     ``channels`` are those of the three levels. Images (B, 3, H, W), H and W multiples of four -> logits (B, classes, H, W).
     """
 
-    def __init__(self, channels: tuple[int, int, int] = (16, 32, 64), classes: int = 11):
+    def __init__(self, channels: tuple[int, int, int] = (16, 32, 64), classes: int = 13):
         super().__init__()
         first, second, third = channels
         self.down1, self.down2, self.bottom = _pair(3, first), _pair(first, second), _pair(second, third)

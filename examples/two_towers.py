@@ -1,0 +1,30 @@
+"""Two towers, as in CLIP: an image is what the nearest prompt says. The prompts here are the mean embeddings of other digits of a class."""
+
+from __future__ import annotations
+
+import torch
+
+import almakit
+
+model = almakit.models.load("mnist/smallcnn-tiny")
+x, digits = almakit.data.load("mnist-demo").tensors()
+
+
+def image_tower(images: torch.Tensor) -> torch.Tensor:
+    """Embeddings (B, 64): what the network knows before its last layer."""
+    features = model.network.feature_extractor(images).flatten(1)
+    return model.network.classifier[:-1](features)
+
+
+with torch.no_grad():
+    embedded = torch.nn.functional.normalize(image_tower(x[32:]), dim=1)
+prompts = torch.stack([embedded[digits[32:] == digit].mean(0) for digit in range(10)])
+
+few, labels = x[:16], digits[:16]
+result = almakit.attack(image_tower, few, labels, goal=almakit.goals.embedding(prompts=prompts), distance="l2", steps=50)
+print(f"another prompt is nearer: clean accuracy {result.clean_accuracy:.0%}, {result.success_rate:.0%} reached, median l2 {result.median:.3f}")
+
+aim = prompts[(labels + 1) % 10]
+goal = almakit.goals.embedding(target=aim, above=0.8)
+result = almakit.attack(image_tower, few, goal=goal, distance="l2", steps=50)
+print(f"like the next digit by 0.8 or more: {result.success_rate:.0%} reached, median l2 {result.median:.3f}")
