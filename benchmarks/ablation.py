@@ -46,12 +46,12 @@ ROWS = {
     "no overshoot": replace(SETTINGS, overshoot=1.0),
     "one rival": replace(SETTINGS, rivals=1),
     "half the gradients": replace(SETTINGS, gradients=200),
-    "memory of one": replace(SETTINGS, memory=1),
+    "unlimited memory": replace(SETTINGS, memory=10**6),
     "memory of four": replace(SETTINGS, memory=4),
     "no smoothing": replace(SETTINGS, smoothing=0.0),
 }
 # Rows that change nothing in norms, and those that change nothing in other distances within one walk from inside.
-OTHERS = ("half the gradients", "memory of one", "memory of four", "no smoothing")
+OTHERS = ("half the gradients", "unlimited memory", "memory of four", "no smoothing")
 NORMS = ("one rival", "strides of equal length", "half as many strides", "no bisections")
 FIRST = {"mnist": 9000, "cifar10": 2000}
 

@@ -48,10 +48,11 @@ def build(name: str, distance: str, budget: int) -> Attack | None:
 
 
 def run(results: common.Results, options: argparse.Namespace) -> None:
-    ours = options.attacks.split(",") if options.attacks else [OURS, *[name for name in quality.candidates() if name != OURS], *SEARCHES]
+    wanted = options.attacks.split(",") if options.attacks else []
+    ours = wanted or [OURS, *[name for name in quality.candidates() if name != OURS], *SEARCHES]
     for distance in options.distances.split(","):
         for budget in [int(text) for text in options.budgets.split(",") if text] or BUDGETS[distance]:
-            for name in PEERS.get(distance, {}) if options.peers else ours:
+            for name in [name for name in PEERS.get(distance, {}) if not wanted or name in wanted] if options.peers else ours:
                 if not options.peers and build(name, distance, budget) is None:
                     continue
                 for network in networks.halves()["sealed"]:

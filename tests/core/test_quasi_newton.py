@@ -69,3 +69,11 @@ def test_a_slope_that_is_at_hand_is_not_computed_again() -> None:
     slope = bound(x).value_and_grad(x + delta)[1]
     asked.bound.value_and_grad = None  # type: ignore[method-assign, assignment]
     assert torch.equal(given.step(delta, B, level, radius, fresh), asked.step(delta, B, level, radius, fresh, slope))
+
+
+@pytest.mark.parametrize("memory", [1, 3])
+def test_it_remembers_no_more_than_it_was_told_to(memory: int) -> None:
+    x, level = torch.full((4, 1, 6, 6), 0.5, dtype=torch.float64), torch.full((4,), -0.05, dtype=torch.float64)
+    solver = QuasiNewton(bound(x), Box(), 2, memory, 0.95)
+    walked(solver, Box(), level, 5)
+    assert len(solver.pairs) == memory

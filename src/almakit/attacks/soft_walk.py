@@ -130,6 +130,7 @@ def walk(problem: Problem, queries: int, point: Tensor, norm: float | None, insi
     begun, widest, boundary = x.new_zeros(len(x)), x.new_zeros(len(x)), torch.zeros_like(x)
     for index in range(queries):
         query = problem.query(point, grad=index < queries - 1, distance_grad=free and index < queries - 1)
+        problem.record(index, margin=query.margin, distance=query.distance, success=query.success)
         if index == queries - 1:
             break
         if inside and index == queries - striding:
@@ -177,6 +178,7 @@ def thin_out(problem: Problem, queries: int) -> None:
     allowed = problem.best_distance.clamp(1, x[0].numel())
     for index in range(queries):
         query = problem.query(point, grad=index < queries - 1)
+        problem.record(index, margin=query.margin, distance=query.distance, success=query.success)
         if index == queries - 1:
             break
         phase = index / max(queries - 2, 1)

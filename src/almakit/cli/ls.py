@@ -20,6 +20,7 @@ from .main import DONE, Usage
 
 ABOUT = {
     "mnist-demo": "256 MNIST test digits inside the package",
+    "scenes": "digits on textured canvases with a class for every pixel, drawn by a seeded generator; no file needed",
     "mnist": "handwritten digits, 10 000 test and 60 000 training images of 1 x 28 x 28",
     "fashion-mnist": "clothes, 10 000 test and 60 000 training images of 1 x 28 x 28",
     "cifar10": "ten kinds of objects, 10 000 test and 50 000 training images of 3 x 32 x 32",

@@ -67,7 +67,7 @@ class QuasiNewton:
             s, y = moved - self.last[0], slope - self.last[1]
             along = _dot(s, y)
             kept = (along > 1e-6 * _root(_dot(s, s)) * _root(_dot(y, y))) & ~fresh
-            self.pairs = [*self.pairs[1 - self.memory :], (s, y, torch.where(kept, 1 / along.clamp_min(TINY), 0.0))]
+            self.pairs = [*self.pairs, (s, y, torch.where(kept, 1 / along.clamp_min(TINY), 0.0))][-self.memory :]
             self.scale = torch.where(kept, along / _dot(y * y, guess).clamp_min(TINY), torch.where(fresh, 1.0, self.scale))
         self.last = moved, slope
         return guess * per_image(self.scale, slope)
