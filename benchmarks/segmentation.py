@@ -46,8 +46,10 @@ def adv_lib(name: str, steps: int) -> Callable[[Any, Tensor, Tensor], Tensor]:
     attack = getattr(library("adv_lib.attacks.segmentation"), name)
 
     def run(model: Any, x: Tensor, maps: Tensor) -> Tensor:
-        points: Tensor = attack(model, x, torch.where(maps == IGNORED, 0, maps), masks=maps != IGNORED, adv_threshold=SHARE, **options)
-        return points.detach()
+        # One image at a time: images with different numbers of labelled pixels in one batch end its ALMA-prox in an IndexError (index -1 for some).
+        labels, masks = torch.where(maps == IGNORED, 0, maps), maps != IGNORED
+        rows = [slice(row, row + 1) for row in range(len(x))]
+        return torch.cat([attack(model, x[row], labels[row], masks=masks[row], adv_threshold=SHARE, **options).detach() for row in rows])
 
     return run
 
