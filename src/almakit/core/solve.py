@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from .class_goal import ClassGoal
 from .counts import Exhausted
 from .course import MARKS, expected_forwards
 from .domain import Box
 from .function_goal import first_margin
-from .goals import ClassGoal, Goal
+from .goals import Goal
 from .oracle import Oracle, check_deterministic, check_outputs
 from .problem import Problem
 from .result import Result, Status
