@@ -1,7 +1,7 @@
 """The law of the brackets: no attack of the registry, in any distance, succeeds below a certified radius of any network at hand.
 
     python benchmarks/brackets_law.py             every cell that is not in the results yet, then the totals
-    python benchmarks/brackets_law.py --again     everything anew, which takes about an hour on one core
+    python benchmarks/brackets_law.py --again     everything anew, which takes more than an hour on one core
 
 Every success counts once as an image x attack pair and is measured in linf, l2 and l1, whichever distance the attack
 worked in. A combination that an attack refuses is kept with its sentence. Results: results/brackets_law.json.

@@ -19,7 +19,7 @@ from almakit.core import Status
 from almakit.eval.work import TOLERANCE
 
 HERE = Path(__file__).resolve().parent
-IMAGES, STEPS = 32, (100, 300)
+IMAGES, STEPS = 16, (100, 300)
 NETWORKS = ("mnist/smallcnn-tiny-trades", "mnist/smallcnn-tiny-ibp", "cifar10/cnn-a-adv")
 ATTACKS = ("soft-walk(distance=l2", "soft-walk(distance=linf", "alma(distance=l2", "fmn(distance=linf", "ddn(distance=l2")
 

@@ -231,6 +231,7 @@ OPTIONAL = {"IPython", "PIL", "datasets", "highspy", "jinja2", "matplotlib", "on
 COSTLY = {
     ("bridges.library", "torch"): "an error's sentence names its version",
     ("data.convert", "torch"): TORCH,
+    ("data.sources", "urllib"): "asking for help loads nothing that knows the network",
     ("eval.environment", "torch"): TORCH,
     ("eval.folder", "torch"): TORCH,
     ("eval.memory", "resource"): "Windows has none",

@@ -10,8 +10,6 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,6 +121,9 @@ class Address(Source):
     single: bool = False
 
     def download(self, folder: Path, progress: Progress | None) -> Path:
+        import urllib.error
+        import urllib.request
+
         target = folder / (self.what.rstrip("/").rsplit("/", 1)[-1] or "download")
         request = urllib.request.Request(self.what, headers={"User-Agent": "almakit"})
         try:
