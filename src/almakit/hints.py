@@ -30,6 +30,7 @@ def meant(word: str, known: Iterable[str], unlisted: Iterable[str] = (), most: i
     words = list(known)
     spelt = {name.lower(): name for name in reversed([*words, *unlisted])}  # of names that differ in case alone the first
     near = [spelt[name] for name in difflib.get_close_matches(word.lower(), spelt, n=most, cutoff=0.5)]
+    near.sort(key=lambda name: sorted(name.lower()) != sorted(word.lower()))  # letters in another order are the likeliest slip
     other = SYNONYMS.get(word.lower())
     if other in words:
         near = [str(other)]

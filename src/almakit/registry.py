@@ -56,7 +56,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "lpips-learned": "almakit.distances.lpips:LPIPSLearned",
     },
     "goals": {
-        "untargeted": "almakit.core.goals:ClassGoal",
+        "untargeted": "almakit.core.class_goal:ClassGoal",
         "targeted": "almakit.goals.classes:Targeted",
         "top-k": "almakit.goals.classes:TopK",
         "multilabel": "almakit.goals.scores:Multilabel",

@@ -10,6 +10,7 @@ from report.made_runs import make_run
 from report.test_brackets import certify
 
 from almakit.report import html, subjects
+from almakit.report.board_page import write_board
 from almakit.report.payload import Limits
 
 # How many pixels of the canvas are neither of the page's card nor fully drawn: the band is the only large faint area.
@@ -43,3 +44,16 @@ def test_the_band_is_drawn_and_read(tmp_path: Path, visit: Any, scheme: str) -> 
         assert f"{share}\u2009% provably resist every attack" in page.locator("#curves .said").inner_text()
     page.locator("#curves .u-over").hover(position={"x": 120, "y": 60})
     assert "certified, at least" in page.locator("#curves .tip").inner_text()
+
+
+def test_the_board_says_what_is_certified(tmp_path: Path, visit: Any) -> None:
+    folder = make_run(tmp_path / "certified")
+    radii = certify(folder, 0.4)
+    write_board([folder], tmp_path / "site", {"l2": [0.3]})
+    page = visit(tmp_path / "site" / "index.html")
+    cell = page.locator(".matrix td.all button").first
+    assert f"certified ≥ {100 * sum(radius >= 0.3 for radius in radii.values()) / len(radii):.1f}" in cell.inner_text()
+    cell.click()
+    assert "median certified radius" in page.locator(".source").first.inner_text()
+    page.locator("#measure").select_option("median")
+    assert "certified ≥" in cell.inner_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from almakit.core.goals import ClassGoal
+from almakit.core.class_goal import ClassGoal
 from almakit.core.losses import ascent_loss, check_loss
 from almakit.errors import BadInput
 

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from report.made_runs import FOUR, MadeAttack, make_run
+from report.test_brackets import certify
 
 from almakit.cli.main import main
 from almakit.eval.folder import Run
@@ -129,3 +130,14 @@ def test_targeted_and_untargeted_stand_apart(tmp_path):
     (table,) = json.loads((tmp_path / "site" / "board.json").read_text())["tables"]
     assert [block["name"] for block in table["blocks"]] == ["ℓ2 norm", "ℓ2 norm, targeted (random)"]
     assert "Targets not reached" in (tmp_path / "site" / "index.html").read_text()
+
+
+def test_certified_radii_stand_beside_all_attacks(runs, tmp_path):
+    folder = tmp_path / "certified"
+    shutil.copytree(runs["a"], folder)
+    radii = np.array(list(certify(folder, 0.5).values()))
+    write_board([folder, runs["b"]], tmp_path / "site", {"l2": [0.5]})
+    (table,) = json.loads((tmp_path / "site" / "board.json").read_text())["tables"]
+    bound, none = (row["all"]["certified"] for row in table["blocks"][0]["rows"])
+    assert none is None and bound["images"] == len(radii) and bound["median"] == pytest.approx(float(np.median(radii)))
+    assert [(row["epsilon"], row["value"]) for row in bound["accuracy"]] == [(0.5, pytest.approx(float((radii >= 0.5).mean())))]

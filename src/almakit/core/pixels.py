@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .goals import SHARED, TINY, ClassGoal
+from .class_goal import ClassGoal
+from .goals import SHARED, TINY
 
 if TYPE_CHECKING:
     from typing_extensions import Self

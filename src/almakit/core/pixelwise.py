@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .goals import ClassGoal, Goal
+from .class_goal import ClassGoal
+from .goals import Goal
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from .class_goal import ClassGoal
 from .counts import Exhausted
 from .course import MARKS, expected_forwards
 from .domain import Box
 from .function_goal import first_margin
-from .goals import ClassGoal, Goal
+from .goals import Goal
 from .oracle import Oracle, check_deterministic, check_outputs
 from .problem import Problem
 from .result import Result, Status
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # How far along its perturbation a point found under autocast is moved until it holds in full precision.
 OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.25)
+# How far a success that only the rounding of its own batch made is moved until it holds in another.
+NUDGES = (1.0001, 1.001, 1.01)
 # How far a distance measured again may differ from the one remembered: the rounding of another batch.
 SLACK = 1e-4
 
@@ -118,26 +121,43 @@ def planned(attack: Attack, budget: int | None) -> int:
 def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
     """``result`` with every success asked about once more: by the model as it came, in another batch, against the caller's own images ``x`` (B, ...).
 
-    One that does not hold becomes a failure with a reason.
+    One that rounding alone had made is moved outwards by a hair, unless its radius is given; one that does not hold then becomes a failure with a reason.
     """
     rows = (result.status == Status.SUCCESS).nonzero().flatten()
     if not len(rows):
         return result
-    points, clean = result.adversarials[rows], x[rows]
-    logits = torch.cat([oracle.exact(part) for part in points.split((len(rows) + 1) // 2)])
-    finite = torch.isfinite(logits).flatten(1).all(1)
-    margin = goal.take(rows).margin(torch.where(per_image(finite, logits), logits, torch.zeros_like(logits)))
-    measured, claimed = attack.measure(clean, points), result.distances[rows]
+    points, clean, claimed = result.adversarials[rows], x[rows], result.distances[rows]
+    found, halves, probes = points, torch.arange(len(rows), device=x.device).split((len(rows) + 1) // 2), len(rows)
+    reached = torch.cat([_reaches(oracle, goal.take(rows[half]), points[half]) for half in halves])
+    for reach in NUDGES if attack.minimal and attack.ranking is None else ():
+        if bool(reached.all()):
+            break
+        moved = box.take(rows, x.shape[1:]).project(clean + reach * (found - clean), clean)
+        points = torch.where(per_image(reached, points), points, moved)
+        claimed = torch.where(reached, claimed, attack.measure(clean, points))
+        # All of them again: in a smaller batch a model that depends on its batch might be of another mind.
+        reached, probes = torch.cat([_reaches(oracle, goal.take(rows[half]), points[half]) for half in halves]), probes + len(rows)
+    adversarials, distances, status, reasons = result.adversarials, result.distances, result.status, list(result.reasons)
+    adversarials[rows], distances[rows] = points, claimed
+    if result.course is not None:
+        result.course[rows] = torch.maximum(result.course[rows], claimed.unsqueeze(1))
+    measured = attack.measure(clean, points)
     findings = (
-        (finite & (margin < 0), "a fresh pass of the point that was found does not reach the goal"),
+        (reached, "a fresh pass of the point that was found does not reach the goal"),
         (box.take(rows, x.shape[1:]).contains(points, clean), "the point that was found lies outside the box, its grid or its mask"),
         ((measured - claimed).abs() <= SLACK * claimed.abs(), "the point that was found has another distance than was claimed"),
     )
-    adversarials, distances, status, reasons = result.adversarials, result.distances, result.status, list(result.reasons)
     for holds, reason in findings:
         for row in rows[~holds].tolist():
             adversarials[row], distances[row], status[row] = x[row], float("inf"), int(Status.FAILED)
             if result.course is not None:
                 result.course[row] = float("inf")
             reasons[row] = reasons[row] or reason
-    return replace(result, reasons=reasons, probes=result.probes + len(rows))
+    return replace(result, reasons=reasons, probes=result.probes + probes)
+
+
+def _reaches(oracle: Oracle, goal: Goal, points: Tensor) -> Tensor:
+    """(R,) whether the model as it came says that the ``points`` (R, ...) reach the goal."""
+    outputs = oracle.exact(points)
+    finite = torch.isfinite(outputs).flatten(1).all(1)
+    return finite & (goal.margin(torch.where(per_image(finite, outputs), outputs, torch.zeros_like(outputs))) < 0)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ..errors import BadInput
 from . import validate
+from .class_goal import ClassGoal
 from .function_goal import as_goal
-from .goals import ClassGoal, Goal
+from .goals import Goal
 from .pixels import PixelGoal
 
 

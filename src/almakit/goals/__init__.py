@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ..core.class_goal import ClassGoal
 from ..core.function_goal import FunctionGoal, GoalLike
-from ..core.goals import ClassGoal, Goal
+from ..core.goals import Goal
 from ..core.pixels import PixelGoal as pixels
 from .check import check_goal
 from .classes import Reject as reject

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..core.goals import SHARED, ClassGoal
+from ..core.class_goal import ClassGoal
+from ..core.goals import SHARED
 from ..core.outputs import picked
 from ..errors import BadInput, BadModel
 from .soft import largest, whole_number

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.goals import SAFETY, SHARED, ClassGoal, Goal
+from ..core.class_goal import ClassGoal
+from ..core.goals import SAFETY, SHARED, Goal
 from ..errors import BadInput
 from .soft import number
 

@@ -17,6 +17,7 @@ from ..eval.failures import StoreError
 from ..eval.radii import Radii, for_distances, texts_of
 from ..eval.records import ImageInfo
 from ..eval.threat import sentence, threat_of
+from .brackets import bound_of
 from .labels import distance_name, radius
 from .numbers import Array, Bootstrap, median, plain, robust, share, value_of, worst_distances
 from .payload import CELLS, packed, thinned
@@ -183,13 +184,15 @@ def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | Non
 
 
 def _together(subject: Subject, group: tuple[str, str], columns: Sequence[Column], pack: Pack | None) -> dict[str, Any]:
-    """The worst case; its median is of the smallest change that any attack looking for one found, its costs are the sums."""
+    """The worst case; its median is of the smallest change that any attack looking for one found, its costs are the sums. Certified radii are the images',
+    whichever attack stands beside them."""
     together = subject.together(group)
     found = [values for values, reach in zip(together.found, together.reaches, strict=True) if math.isinf(reach)]
     smallest = _known(worst_distances(found, [math.inf] * len(found))) if found else np.full(0, np.nan)
     parts = [column.numbers for column in columns if column.numbers["forwards"]["mean"] is not None]
     return {
         "attacks": len(columns), "robust_accuracy": subject.worst_case(group),
+        "certified": None if group[1] else bound_of(subject, group[0], subject.radii[group[0]]),
         "median": value_of(median(smallest), Bootstrap(len(smallest)).of_median(smallest)),
         "passes": sum(part["forwards"]["mean"] + part["backwards"]["mean"] for part in parts) if parts else None,
         "seconds": sum(part["seconds"]["per_image"] for part in parts) if parts else None,

@@ -48,11 +48,22 @@ def bracket(
             "share": _plain(median(share)),
             "gap": _plain(median(distances[both] - radii[both])),
             "not_certified": int((share < TENTH).sum()),
-            "accuracy": [{"epsilon": epsilon, "value": _plain(float(np.mean(radii[known] >= epsilon)) if known.any() and epsilon > 0 else
-                                                              float(np.mean(radii[known] > 0)) if known.any() else math.nan)}
-                         for epsilon in epsilons],
+            "accuracy": _accuracy(radii[known], epsilons),
         }
-    }  # fmt: skip
+    }
+
+
+def bound_of(subject: Subject, distance: str, epsilons: Sequence[float]) -> dict[str, Any] | None:
+    """What is certified of a model's images, whichever attack stands beside it; None where nobody has looked."""
+    found = certified_of(subject, distance)
+    radii = np.array(list(found.values()), dtype=np.float64)
+    return {"images": len(radii), "median": _plain(median(radii)), "accuracy": _accuracy(radii, epsilons)} if found else None
+
+
+def _accuracy(radii: Array, epsilons: Sequence[float]) -> list[dict[str, float | None]]:
+    """The share of the known ``radii`` (N,) that reach each epsilon; at 0, of those above it."""
+    return [{"epsilon": epsilon, "value": _plain(float(np.mean(radii >= epsilon if epsilon > 0 else radii > 0))) if len(radii) else None}
+            for epsilon in epsilons]  # fmt: skip
 
 
 def words(certified: dict[str, Any] | None) -> tuple[str, str]:

@@ -72,6 +72,13 @@
       return [ak.robust(this.curves.get(cell), this.epsilon), null, ""];
     }
 
+    // What is certified of all images, in the measure shown: nothing below it will ever be found.
+    bound(certified) {
+      const near = certified.accuracy.find((row) => row.value !== null && Math.abs(row.epsilon - this.epsilon) <= 1e-12);
+      if (measure() === "robust") return near ? percent(near.value) : null;
+      return measure() === "median" && certified.median !== null ? ak.number(certified.median) : null;
+    }
+
     rows() {
       this.lines = this.block.rows.map((row, place) => ({ row, model: this.table.models[row.model], element: this.matrix.tBodies[0].rows[place], buttons: [] }));
       for (const line of this.lines) {
@@ -118,7 +125,9 @@
           if (!button) { place.textContent = dash; return; }
           const few = !index && line.row.all.attacks < this.block.attacks.length ? ak.el("small", {}, `${line.row.all.attacks} of ${this.block.attacks.length} attacks`) : null;
           const span = interval && measure() === "robust" ? ak.el("small", {}, `${percent(interval.low)}\u2013${percent(interval.high)}`) : null;
-          button.replaceChildren(...[value === null ? dash : kind.text(value), span, few].filter(Boolean));
+          const bound = !index && line.row.all.certified ? this.bound(line.row.all.certified) : null;
+          const certified = bound === null ? null : ak.el("small", {}, `certified \u2265 ${bound}`);
+          button.replaceChildren(...[value === null ? dash : kind.text(value), span, few, certified].filter(Boolean));
         });
       }
       for (const head of this.buttons) {
@@ -163,6 +172,10 @@
       const range = (row) => (row.low === null || row.high === null ? "" : ` (${percent(row.low)} to ${percent(row.high)})`);
       for (const row of cell.robust_accuracy) if (row.value !== null) lines.push([`${this.block.goal ? "targets not reached" : "robust"} at ${this.block.label} \u2264 ${this.radiusText(row.epsilon)}`, `${percent(row.value)} %${range(row)}`]);
       if (cell.curve) lines.push(["median", cell.median.value === null ? "\u221e" : ak.number(cell.median.value)]);
+      if (cell.certified) {
+        for (const row of cell.certified.accuracy) if (row.value !== null) lines.push([`certified at ${this.block.label} \u2264 ${this.radiusText(row.epsilon)}`, `${percent(row.value)} %`]);
+        lines.push(["median certified radius", `${ak.number(cell.certified.median)}, of ${cell.certified.images} images`]);
+      }
       if (cell.passes !== null) lines.push(["forwards + backwards per attacked image", ak.count(cell.passes)]);
       if (cell.seconds !== null) lines.push(["seconds per image", ak.number(cell.seconds, 3)]);
       for (const run of (together ? line.row.cells.filter(Boolean).map((one) => one.run) : [cell.run]).filter((run, place, all) => all.indexOf(run) === place).map((run) => this.table.runs[run])) {
