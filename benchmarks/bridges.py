@@ -33,7 +33,7 @@ from almakit import ALMA, data, models
 from almakit.attacks import get
 from almakit.cli.main import main as almakit
 from almakit.core import Box, Result, Status
-from almakit.eval.folder import Run
+from almakit.runs.folder import Run
 
 HERE = Path(__file__).resolve().parent
 MODEL = "mnist/smallcnn-trades"

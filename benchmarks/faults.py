@@ -6,7 +6,7 @@
 
 After each fault: every number that can be read is the undisturbed run's, no finished chunk is lost, the user is told in a sentence, and the same
 command ends with the undisturbed run's numbers bit for bit. After a killed merge its target is as it was, or all is in it, and the same command finishes
-it. The faults themselves are in tests/eval: injections.py, merge_injections.py and ray_injections.py.
+it. The faults themselves are in tests/runs: injections.py, merge_injections.py and ray_injections.py.
 """
 
 from __future__ import annotations

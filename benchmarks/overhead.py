@@ -21,9 +21,9 @@ import torch
 
 from almakit import data, models
 from almakit.attacks import get
-from almakit.eval.run import evaluate
-from almakit.eval.store import ATTACK, ChunkKey
-from almakit.eval.work import Bench, Outcome
+from almakit.runs.run import evaluate
+from almakit.runs.store import ATTACK, ChunkKey
+from almakit.runs.work import Bench, Outcome
 
 HELD = 0.05
 

@@ -25,7 +25,7 @@ SIZE = {"width": 1180, "height": 900}
 
 
 def make_runs(root: Path) -> dict[str, Path]:
-    from almakit.eval.run import evaluate
+    from almakit.runs.run import evaluate
 
     for name in NETWORKS:
         evaluate(f"mnist/{name}", "mnist", list(ATTACKS), out=root / name, limit=100, batch_size=100, epsilons=EPSILONS, progress=True)

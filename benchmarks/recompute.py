@@ -23,9 +23,9 @@ from recompute_report import check_report
 
 def make_runs(root: Path) -> dict[str, Path]:
     """Name -> run folder; through the public interface only."""
-    from almakit.eval.engines.local import outcomes
-    from almakit.eval.run import evaluate
-    from almakit.eval.store import FailureRow
+    from almakit.runs.engines.local import outcomes
+    from almakit.runs.run import evaluate
+    from almakit.runs.store import FailureRow
 
     def one_failed(bench: Any, keys: Any) -> Any:
         """The engine of one process, which gives one piece of work of the second attack up."""
@@ -57,8 +57,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts here")
     args = parser.parse_args()
-    from almakit.eval.export import export_csv
-    from almakit.eval.folder import Run
+    from almakit.runs.export import export_csv
+    from almakit.runs.folder import Run
     from almakit.report.board_page import write_board
     from almakit.report.write import write_report
 

@@ -17,8 +17,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from almakit.errors import AlmakitError
-from almakit.eval.begin import as_written_now
-from almakit.eval.folder import Run
+from almakit.runs.begin import as_written_now
+from almakit.runs.folder import Run
 from almakit.paper import layout
 from almakit.paper.entries import Entry, described, entry_of, from_json, to_json
 from almakit.paper.grid import DATASETS, Cell, Network, choose, networks

@@ -31,9 +31,9 @@ def store_rate(chunk: int, pixels: tuple[int, ...], chunks: int = 60) -> dict[st
     """Records per second through the store: the chunk's file, synced, and its rows in one transaction."""
     import numpy as np
 
-    from almakit.eval import chunkfiles
-    from almakit.eval.records import ImageInfo, Record
-    from almakit.eval.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store
+    from almakit.runs import chunkfiles
+    from almakit.runs.records import ImageInfo, Record
+    from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store
 
     images = np.random.default_rng(0).random((chunk, *pixels), dtype=np.float32)
     measures = {name: 0.123456 for name in ("l0", "l1", "l2", "linf", "ssim", "ciede2000")}
@@ -58,8 +58,8 @@ def driver_rate(images: int = 4000, chunk: int = 50) -> dict[str, float]:
     import torch
     from eval.small_runs import Net
 
-    from almakit.eval.engines.ray import RayEngine
-    from almakit.eval.run import evaluate
+    from almakit.runs.engines.ray import RayEngine
+    from almakit.runs.run import evaluate
 
     x = torch.rand(images, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     labels = Net()(x).argmax(1)
@@ -121,9 +121,9 @@ def resnet50() -> Any:
 
 def speedup(images: int = 1000, steps: int = 100) -> dict[str, Any]:
     """The same run with one Ray worker and with two, one thread each; from an empty folder to its summary, Ray's start included."""
-    from almakit.eval.folder import Run
-    from almakit.eval.progress import Silent
-    from almakit.eval.run import evaluate
+    from almakit.runs.folder import Run
+    from almakit.runs.progress import Silent
+    from almakit.runs.run import evaluate
 
     class Stages(Silent):
         def __init__(self) -> None:
@@ -191,7 +191,7 @@ def section(results: dict[str, Any]) -> str:
 
 def keep(results: dict[str, Any]) -> None:
     """Writes the figures with their date and machine."""
-    from almakit.eval.environment import environment
+    from almakit.runs.environment import environment
 
     facts = environment()
     results |= {"date": time.strftime("%Y-%m-%d"), "machine": f"{facts['cores']} cores of {facts['processor']}", "load": os.getloadavg()[0]}

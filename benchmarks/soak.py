@@ -51,12 +51,12 @@ def one_round(place: Path, chance: random.Random) -> tuple[int, int]:
 
     from eval.small_runs import Net, images, small_run
 
-    from almakit.eval.export import export_csv
-    from almakit.eval.folder import Run
-    from almakit.eval.merge import merge
-    from almakit.eval.spec import RunSpec
-    from almakit.eval.subject import open_model
-    from almakit.eval.verify import verify_run
+    from almakit.runs.export import export_csv
+    from almakit.runs.folder import Run
+    from almakit.runs.merge import merge
+    from almakit.runs.spec import RunSpec
+    from almakit.runs.subject import open_model
+    from almakit.runs.verify import verify_run
     from almakit.report import html, subjects
     from almakit.report.payload import Limits
 

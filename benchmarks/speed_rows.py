@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from almakit import attacks, data, models
 from almakit.core.layout import CHANNELS_LAST, CONTIGUOUS, faster_layout
 from almakit.data import hub
-from almakit.eval.memory import OUTSIDE
+from almakit.runs.memory import OUTSIDE
 
 Cell = dict[str, Any]
 Work = Callable[[], object]

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from almakit import attacks
 from almakit.core import Attack
 from almakit.errors import AlmakitError
-from almakit.eval.attacktext import describe
-from almakit.eval.folder import Run
-from almakit.eval.records import Record
-from almakit.eval.spec import RunSpec
+from almakit.runs.attacktext import describe
+from almakit.runs.folder import Run
+from almakit.runs.records import Record
+from almakit.runs.spec import RunSpec
 
 CHECKED = 4
 

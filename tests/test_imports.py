@@ -163,13 +163,13 @@ def test_bounds_know_errors_alone() -> None:
 
 def test_the_report_knows_records_and_never_torch() -> None:
     # The store is a folder: its database, its image files, and the errors of both.
-    assert not beyond("report", {"eval.records", "eval.store", "eval.folder", "eval.chunkfiles", "eval.failures", "eval.threat", "eval.radii"})
+    assert not beyond("report", {"runs.records", "runs.store", "runs.folder", "runs.chunkfiles", "runs.failures", "runs.threat", "runs.radii"})
     for path in FILES:
         if inside(module_of(path), "report"):
             assert "torch" not in imports_of(path)[1], path.name
 
 
-@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "certify", "report", "eval", "train", "paper", "bridges", "trackers"])
+@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "certify", "report", "runs", "train", "paper", "bridges", "trackers"])
 def test_no_room_knows_the_command_line(room: str) -> None:
     assert not any(inside(name, "cli") for names in rooms_known(room).values() for name in names)
 
@@ -194,7 +194,7 @@ def test_every_module_of_the_report_loads_without_torch() -> None:
 
 def test_attacking_needs_no_torchvision_and_no_report() -> None:
     loaded = loaded_by("import almakit; almakit.ALMA, almakit.Box, almakit.attacks.get('alma')")
-    assert "torch" in loaded and not {"torchvision", "almakit.report", "almakit.eval", "matplotlib"} & loaded
+    assert "torch" in loaded and not {"torchvision", "almakit.report", "almakit.runs", "matplotlib"} & loaded
 
 
 # Imports inside functions, each with its reason; whoever adds one says why, and there are at most 25.
@@ -219,11 +219,11 @@ LAZY = {
     ("core.result", "save"): (1, "what is saved is a result, and a result saves itself"),
     ("core.result", "load"): (1, "what is saved is a result, and a result saves itself"),
     ("data.load", "_whole"): (1, TORCH),
-    ("eval.folder", "summary"): (1, REPORT),
-    ("eval.folder", "table"): (1, REPORT),
-    ("eval.folder", "robust_accuracy"): (1, REPORT),
-    ("eval.folder", "report"): (1, REPORT),
-    ("eval.folder", "result"): (1, TORCH),
+    ("runs.folder", "summary"): (1, REPORT),
+    ("runs.folder", "table"): (1, REPORT),
+    ("runs.folder", "robust_accuracy"): (1, REPORT),
+    ("runs.folder", "report"): (1, REPORT),
+    ("runs.folder", "result"): (1, TORCH),
     ("models.load", "load"): (1, TORCH),
 }
 # Libraries that need not be there, or that cost more than the function that wants them; what installs them is an extra of pyproject.toml.
@@ -232,9 +232,9 @@ COSTLY = {
     ("bridges.library", "torch"): "an error's sentence names its version",
     ("data.convert", "torch"): TORCH,
     ("data.sources", "urllib"): "asking for help loads nothing that knows the network",
-    ("eval.environment", "torch"): TORCH,
-    ("eval.folder", "torch"): TORCH,
-    ("eval.memory", "resource"): "Windows has none",
+    ("runs.environment", "torch"): TORCH,
+    ("runs.folder", "torch"): TORCH,
+    ("runs.memory", "resource"): "Windows has none",
     ("models.foreign", "pickle"): "the one place that names its error",
 }
 

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from .core.result import ImageResult, Result, Status, best_of
     from .distances import check_distance
     from .errors import AlmakitError
-    from .eval.folder import Run
-    from .eval.run import evaluate
+    from .runs.folder import Run
+    from .runs.run import evaluate
     from .front import attack
     from .goals import check_goal
     from .standard import StandardEvaluation, standard_evaluation
@@ -80,7 +80,7 @@ _HOME = {
     "PGD": "almakit.attacks.pgd",
     "PerCAL": "almakit.attacks.perc_al",
     "Result": "almakit.core.result",
-    "Run": "almakit.eval.folder",
+    "Run": "almakit.runs.folder",
     "Search": "almakit.attacks.search",
     "SigmaZero": "almakit.attacks.sigma_zero",
     "SoftWalk": "almakit.attacks.soft_walk",
@@ -92,7 +92,7 @@ _HOME = {
     "best_of": "almakit.core.result",
     "check_distance": "almakit.distances",
     "check_goal": "almakit.goals",
-    "evaluate": "almakit.eval.run",
+    "evaluate": "almakit.runs.run",
     "standard_evaluation": "almakit.standard",
 }
 _ROOMS = ("attacks", "certify", "data", "distances", "goals", "models", "trackers")
@@ -151,7 +151,7 @@ __all__ = [
 
 def open(folder: str | Path) -> Run:
     """The run in a folder, finished or not, to be read: its records, numbers and images. Not in ``__all__``, for it would hide Python's own."""
-    from .eval.folder import Run
+    from .runs.folder import Run
 
     return Run(folder)
 

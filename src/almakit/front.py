@@ -17,9 +17,9 @@ from .core.course import expected_forwards
 from .core.function_goal import GoalLike
 from .core.oracle import Model
 from .data.given import Data, tensors_of
-from .eval.attacktext import text_of
-from .eval.progress import Silent, forwards_per_image, shown
-from .eval.steady import watched
+from .runs.attacktext import text_of
+from .runs.progress import Silent, forwards_per_image, shown
+from .runs.steady import watched
 from .hints import SYNONYMS, wrong_setting
 from .models.load import opened
 

@@ -15,7 +15,7 @@ from .core import Result
 from .core.oracle import Model
 from .data.given import Data, tensors_of
 from .errors import BadInput, UnknownName
-from .eval.progress import Silent, shown
+from .runs.progress import Silent, shown
 from .front import CALL, counted
 from .hints import wrong_setting
 from .models.load import opened

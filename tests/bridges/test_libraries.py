@@ -18,7 +18,7 @@ from almakit.bridges.foolbox import FoolboxAttack
 from almakit.bridges.library import library
 from almakit.core import Status
 from almakit.errors import AlmakitError, BadInput, Unavailable
-from almakit.eval.attacktext import describe, text_of
+from almakit.runs.attacktext import describe, text_of
 
 TEXTS = [
     "foolbox:DDNAttack(steps=15)", "foolbox:L2FMNAttack(steps=15)", "foolbox:LInfFMNAttack(steps=15)", "foolbox:L0FMNAttack(steps=15)",

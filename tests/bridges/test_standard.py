@@ -12,7 +12,7 @@ import almakit
 from almakit import standard
 from almakit.attacks import get
 from almakit.errors import AlmakitError
-from almakit.eval.attacktext import text_of
+from almakit.runs.attacktext import text_of
 
 PUBLISHED = {"almakit-standard-v1": "538e992f61585649"}
 

@@ -19,8 +19,8 @@ from almakit.bridges.user_file import FunctionAttack
 from almakit.cli.main import main
 from almakit.core import Box, Result, Status
 from almakit.errors import AlmakitError, BadInput
-from almakit.eval.attacktext import text_of
-from almakit.eval.folder import Run
+from almakit.runs.attacktext import text_of
+from almakit.runs.folder import Run
 
 FILE = Path(own_attacks.__file__)
 HABITS = ["whole", "only_the_right_ones", "one_by_one", "several_of_each", "never_asks", "outside"]

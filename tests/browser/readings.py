@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from almakit.eval.folder import Run
+from almakit.runs.folder import Run
 
 
 def verified(run: Path, attack: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from report.made_runs import MadeAttack, make_run
 
-from almakit.eval.folder import Run
+from almakit.runs.folder import Run
 from almakit.report.board_page import write_board
 
 METHODS = (("alma", "ALMA", 1.0), ("ddn", "DDN", 1.1), ("fmn", "FMN", 1.15), ("fab", "FAB", 1.3), ("cw", "C&W", 1.05), ("deepfool", "DeepFool", 1.6))

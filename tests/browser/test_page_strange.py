@@ -9,7 +9,7 @@ from typing import Any
 from browser.readings import readout, robust, verified
 from report.made_runs import FOUR, MadeAttack, make_run
 
-from almakit.eval.folder import Run
+from almakit.runs.folder import Run
 from almakit.report import html, subjects
 from almakit.report.payload import Limits
 

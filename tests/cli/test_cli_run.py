@@ -15,7 +15,7 @@ from eval.small_runs import ATTACKS, Net, contents, images, source_file
 
 import almakit
 from almakit.cli.main import VERBS, main
-from almakit.eval.folder import Run
+from almakit.runs.folder import Run
 
 ONE = ["--attack", ATTACKS[0]]
 

@@ -12,7 +12,7 @@ import pytest
 from eval.small_runs import ATTACKS, contents, source_file
 
 from almakit.cli.main import main
-from almakit.eval.progress import Lines, for_terminal
+from almakit.runs.progress import Lines, for_terminal
 from almakit.streams import Lasting
 
 FULL = Path("/dev/full")
@@ -98,7 +98,7 @@ def test_code_that_exits_with_0_does_not_end_a_run_with_0(whole, tmp_path):
 def test_a_broken_pipe_of_the_work_itself_is_an_error(whole, tmp_path, capsys, monkeypatch):
     """Only the output may lose its reader: a pipe that breaks anywhere else leaves the work undone."""
     source, _ = whole
-    from almakit.eval import loop
+    from almakit.runs import loop
 
     def broken(*_: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 import almakit
 from almakit.data.given import dataset_of
 from almakit.errors import AlmakitError, BadInput, BadModel
-from almakit.eval.run import evaluate
+from almakit.runs.run import evaluate
 
 NAMES = tuple(f"kind {number}" for number in range(10))
 

@@ -15,7 +15,7 @@ from almakit.attacks.meanings import GENERAL, OWN, meaning
 from almakit.cli.completion import actions
 from almakit.cli.main import VERBS, main
 from almakit.cli.reference import page
-from almakit.eval.spec import RunSpec
+from almakit.runs.spec import RunSpec
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

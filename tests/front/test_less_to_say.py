@@ -11,8 +11,8 @@ from laws.models import RowWise
 import almakit
 from almakit.cli.main import main
 from almakit.errors import AlmakitError, BadInput
-from almakit.eval import begin
-from almakit.eval.spec import DEFAULT_ATTACKS, RunSpec
+from almakit.runs import begin
+from almakit.runs.spec import DEFAULT_ATTACKS, RunSpec
 
 MODEL = RowWise((1, 4, 4)).eval()
 X = torch.rand(12, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -76,7 +76,7 @@ def test_a_stop_while_attacks_are_added_is_made_good(tmp_path: Path, monkeypatch
 
     for place in ("agree", "remaining"):
         with monkeypatch.context() as patch:
-            patch.setattr("almakit.eval.run." + place, killed)
+            patch.setattr("almakit.runs.run." + place, killed)
             with pytest.raises(KeyboardInterrupt):
                 almakit.evaluate(MODEL, (X, LABELS), "fmn(steps=3)", out=out, add=True)
         assert [text.partition("(")[0] for text in RunSpec.from_toml(out / "run.toml").attacks] == ["ddn", "fmn"]

@@ -18,8 +18,8 @@ from almakit import registry
 from almakit.attacks import get
 from almakit.cli.main import main
 from almakit.errors import AlmakitError, BadInput, UnknownName
-from almakit.eval.attacktext import text_of
-from almakit.eval.spec import RunSpec
+from almakit.runs.attacktext import text_of
+from almakit.runs.spec import RunSpec
 from almakit.hints import meant, number
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -151,7 +151,7 @@ def test_fractions_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_path_that_looks_like_a_fraction_is_a_word() -> None:
     from almakit.compose.expression import parse
-    from almakit.eval.attacktext import _value
+    from almakit.runs.attacktext import _value
 
     assert parse("a(file=1/2/x.txt)").arguments == {"file": "1/2/x.txt"} and _value("1/2") == '"1/2"'
     assert parse(f"a(file={_value('1/2')})").arguments == {"file": "1/2"}

@@ -15,7 +15,7 @@ import almakit
 from almakit.attacks import get
 from almakit.cli.main import main
 from almakit.core.course import expected_forwards
-from almakit.eval.progress import Bars, Lines, Notebook, Silent, for_terminal, shown
+from almakit.runs.progress import Bars, Lines, Notebook, Silent, for_terminal, shown
 
 MODEL = RowWise((1, 4, 4)).eval()
 X = torch.rand(12, 1, 4, 4, generator=torch.Generator().manual_seed(0))

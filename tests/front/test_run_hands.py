@@ -13,7 +13,7 @@ from laws.models import RowWise
 
 import almakit
 from almakit.errors import AlmakitError, BadInput
-from almakit.eval.folder import Run
+from almakit.runs.folder import Run
 
 ATTACKS = ["alma(distance=l2, steps=12)", "ddn(steps=12)", "alma(distance=linf, steps=12)"]
 

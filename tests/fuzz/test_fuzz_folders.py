@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from almakit.errors import AlmakitError
-from almakit.eval.flat import flat_rows
-from almakit.eval.folder import Run
-from almakit.eval.records import Record
-from almakit.eval.verify import damaged_files
+from almakit.runs.flat import flat_rows
+from almakit.runs.folder import Run
+from almakit.runs.records import Record
+from almakit.runs.verify import damaged_files
 from almakit.report import html, subjects
 from almakit.report.payload import Limits
 

@@ -10,10 +10,10 @@ from eval.forgery import NUMBERS, Colours, alter, colour_run
 from fuzz.amount import TIMES, outcome
 
 from almakit.errors import AlmakitError
-from almakit.eval.folder import Run
-from almakit.eval.spec import RunSpec
-from almakit.eval.subject import open_model
-from almakit.eval.verify import verify_run
+from almakit.runs.folder import Run
+from almakit.runs.spec import RunSpec
+from almakit.runs.subject import open_model
+from almakit.runs.verify import verify_run
 
 SUBJECT = open_model(Colours(), RunSpec(model="m", data="d"))
 RUNS = {"targets of its own": {}, "all targets": {"targets": "all", "limit": 6}, "random targets": {"targets": "random"}, "untargeted": {"targets": None}}

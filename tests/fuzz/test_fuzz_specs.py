@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from almakit.attacks import get, names
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
-from almakit.eval.attacktext import text_of
-from almakit.eval.spec import RunSpec, parse_shard
+from almakit.runs.attacktext import text_of
+from almakit.runs.spec import RunSpec, parse_shard
 
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.lists(st.integers() | st.text(max_size=5), max_size=3)
 anything = plain | st.dictionaries(st.text(max_size=4), plain, max_size=2)

@@ -9,7 +9,7 @@ import pytest
 
 from almakit.attacks import get
 from almakit.errors import BadInput
-from almakit.eval.attacktext import describe, text_of
+from almakit.runs.attacktext import describe, text_of
 from almakit.models.zoo import ZOO
 from almakit.paper.grid import DATASETS, SAMPLES, cells, choose, networks
 from almakit.report.published import published, tables

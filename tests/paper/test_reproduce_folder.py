@@ -9,8 +9,8 @@ import pytest
 
 from almakit.cli.main import main
 from almakit.data import hub
-from almakit.eval.spec import RunSpec
-from almakit.eval.store import ATTACK, ChunkKey, FailureRow, Store
+from almakit.runs.spec import RunSpec
+from almakit.runs.store import ATTACK, ChunkKey, FailureRow, Store
 from almakit.models.zoo import ZOO
 from almakit.paper.collect import collect
 from almakit.paper.entries import from_json

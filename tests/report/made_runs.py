@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from almakit.eval import chunkfiles
-from almakit.eval.folder import SPEC, adversarial_file, original_file
-from almakit.eval.records import ALREADY_WRONG, FAILED, SUCCESS, AttackInfo, ImageInfo, Record, Trace
-from almakit.eval.spec import RunSpec
-from almakit.eval.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name
+from almakit.runs import chunkfiles
+from almakit.runs.folder import SPEC, adversarial_file, original_file
+from almakit.runs.records import ALREADY_WRONG, FAILED, SUCCESS, AttackInfo, ImageInfo, Record, Trace
+from almakit.runs.spec import RunSpec
+from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name
 
 ENVIRONMENT = {
     "almakit": "0.0",

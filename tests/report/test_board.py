@@ -12,7 +12,7 @@ from report.made_runs import FOUR, MadeAttack, make_run
 from report.test_brackets import certify
 
 from almakit.cli.main import main
-from almakit.eval.folder import Run
+from almakit.runs.folder import Run
 from almakit.report.board_page import write_board
 
 THREE = (*FOUR[:1], FOUR[2], MadeAttack("apgd", "APGD", "l2", 20, settings={"epsilon": 0.9}, failing=0.4))

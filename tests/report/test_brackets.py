@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from report.made_runs import make_run
 
-from almakit.eval.certificates import Certificate
-from almakit.eval.folder import Run
+from almakit.runs.certificates import Certificate
+from almakit.runs.folder import Run
 from almakit.report import formats, payload, subjects
 from almakit.report.blocks import blocks
 from almakit.report.summary import FORMAT

@@ -13,7 +13,7 @@ from report.made_runs import FOUR, MadeAttack, make_run
 
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.eval.folder import Run
+from almakit.runs.folder import Run
 from almakit.report.compare import compare, ratio_of_medians
 
 

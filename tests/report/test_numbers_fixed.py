@@ -12,8 +12,8 @@ import pytest
 from eval.small_runs import small_run
 
 from almakit.cli.run import exit_code
-from almakit.eval.flat import flat_rows
-from almakit.eval.records import AttackInfo, reach_of
+from almakit.runs.flat import flat_rows
+from almakit.runs.records import AttackInfo, reach_of
 from almakit.report import blocks, figures, formats, html, payload, subjects
 from almakit.report.labels import radius
 from almakit.report.numbers import robust, worst_case

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from eval.small_runs import ATTACKS, small_run
 
-from almakit.eval.export import export_csv
-from almakit.eval.folder import Run
+from almakit.runs.export import export_csv
+from almakit.runs.folder import Run
 from almakit.report.board_page import write_board
 from almakit.report.write import write_report
 

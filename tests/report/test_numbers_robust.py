@@ -13,9 +13,9 @@ from eval.small_runs import ATTACKS, Net, images, small_run, source_file
 
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.eval.folder import Run
-from almakit.eval.radii import for_distances, number, texts_of
-from almakit.eval.spec import RunSpec
+from almakit.runs.folder import Run
+from almakit.runs.radii import for_distances, number, texts_of
+from almakit.runs.spec import RunSpec
 from almakit.report import blocks, formats, html, subjects, write
 
 RADII = {"l2": ["1/8", 0.25], "l1": 1}

@@ -11,7 +11,7 @@ import yaml
 from eval.small_runs import ATTACKS, small_run
 
 from almakit.cli.main import main
-from almakit.eval.flat import flat_rows, json_schema
+from almakit.runs.flat import flat_rows, json_schema
 from almakit.report import subjects
 from almakit.report.summary import FORMAT
 from almakit.report.write import summary as report_summary
@@ -45,7 +45,7 @@ def test_item_8_summaries_and_records_keep_to_the_schemas(runs):
 
 
 def test_item_8_the_shipped_schema_of_records_is_the_table_of_fields():
-    """After a new field of Record: json.dumps(almakit.eval.flat.json_schema(), indent=1) into report/schemas/record-1.json."""
+    """After a new field of Record: json.dumps(almakit.runs.flat.json_schema(), indent=1) into report/schemas/record-1.json."""
     assert json.loads(files("almakit.report").joinpath("schemas", "record-1.json").read_text()) == json_schema()
 
 

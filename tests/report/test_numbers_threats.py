@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from eval.small_runs import small_run
 
-from almakit.eval.spec import RunSpec
-from almakit.eval.threat import Threat, appended, named, sentence, threat_of
+from almakit.runs.spec import RunSpec
+from almakit.runs.threat import Threat, appended, named, sentence, threat_of
 from almakit.report import blocks, figures, formats, html, payload, subjects, write
 
 DDN = {"attacks": ["ddn(steps=30)"]}
@@ -62,7 +62,7 @@ def test_item_1_whatever_differs_is_appended(folders):
 
 
 def test_item_1_the_table_of_a_run_and_its_summary(folders):
-    from almakit.eval.folder import Run
+    from almakit.runs.folder import Run
 
     run = Run(folders["targeted"])
     assert "\nddn(steps=30), targeted " in run.table() and "Threat model: targeted (random)" in run.table()

@@ -12,7 +12,7 @@ from report.made_runs import FOUR, MadeAttack, make_run
 
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
-from almakit.eval.store import Store, database_name
+from almakit.runs.store import Store, database_name
 from almakit.report import html, subjects
 from almakit.report.trust import checks, count
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from almakit.eval.records import AttackInfo, ImageInfo, Record
+from almakit.runs.records import AttackInfo, ImageInfo, Record
 from almakit.report import numbers
 from almakit.report.summary import attack_summary, best_known, geometric_means
 from almakit.report.tables import number, run_table, text_table

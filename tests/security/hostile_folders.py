@@ -13,9 +13,9 @@ import torch
 from safetensors.numpy import save
 from security.hostile_files import Payload, evil_py
 
-from almakit.eval import rows, rowsums
-from almakit.eval.spec import RunSpec
-from almakit.eval.store import ATTACK, CHUNK_COLUMNS, Store
+from almakit.runs import rows, rowsums
+from almakit.runs.spec import RunSpec
+from almakit.runs.store import ATTACK, CHUNK_COLUMNS, Store
 
 Change = Callable[[Path], None]
 

@@ -27,11 +27,11 @@ from almakit.cli.main import main
 from almakit.data.catalogue import COLLECTIONS
 from almakit.data.dataset import Dataset
 from almakit.errors import AlmakitError, BadInput, BadModel
-from almakit.eval.failures import Corrupt
-from almakit.eval.folder import Run
-from almakit.eval.merge import merge
-from almakit.eval.spec import RunSpec
-from almakit.eval.verify import damaged_files
+from almakit.runs.failures import Corrupt
+from almakit.runs.folder import Run
+from almakit.runs.merge import merge
+from almakit.runs.spec import RunSpec
+from almakit.runs.verify import damaged_files
 from almakit.report import html, subjects
 from almakit.report.payload import Limits
 from almakit.report.watch import HOST, Pages, Server
@@ -132,10 +132,10 @@ def test_configs_are_toml_and_texts_are_no_code(tmp_path, capsys):
 def test_no_shell_no_eval_no_unpickling_in_the_source():
     """Calls that would hand text to an interpreter; each exception is named with its reason."""
     allowed = {
-        ("eval/engines/shipping.py", "pickle.loads"),  # what our own driver packed, inside the user's own cluster
-        ("eval/engines/workers.py", "pickle.load"),  # the answers of processes that this one started, through a pipe of its own
-        ("eval/engines/helper.py", "pickle.load"),  # the orders of the process that started this one, likewise
-        ("eval/engines/helper.py", "pickle.loads"),  # an error that was packed the line before: does it survive the way?
+        ("runs/engines/shipping.py", "pickle.loads"),  # what our own driver packed, inside the user's own cluster
+        ("runs/engines/workers.py", "pickle.load"),  # the answers of processes that this one started, through a pipe of its own
+        ("runs/engines/helper.py", "pickle.load"),  # the orders of the process that started this one, likewise
+        ("runs/engines/helper.py", "pickle.loads"),  # an error that was packed the line before: does it survive the way?
         ("models/exported.py", "torch.export.load"),  # only where the user says trust: it unpickles and evaluates what a file holds
         ("models/weights.py", "torch.load"),  # weights_only unless the user says trust
         ("data/convert.py", "torch.load"),  # weights_only, contents pinned by sha256
@@ -216,9 +216,9 @@ def test_watch_serves_this_machine_and_one_page(tmp_path):
 @pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/hostname", "originals/../../secret", "..\\secret", "C:/secret", ""])
 def test_a_database_cannot_point_outside_its_folder(tmp_path, name):
     """A folder from elsewhere, its sums made to fit: files are read from inside it or not at all."""
-    from almakit.eval import rows
-    from almakit.eval.rowsums import chunk_sum
-    from almakit.eval.store import CHUNK_COLUMNS, CLEAN, Store
+    from almakit.runs import rows
+    from almakit.runs.rowsums import chunk_sum
+    from almakit.runs.store import CHUNK_COLUMNS, CLEAN, Store
 
     small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))
     (tmp_path / "secret.safetensors").write_bytes(b"secret")

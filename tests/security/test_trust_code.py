@@ -21,9 +21,9 @@ from almakit import data, models
 from almakit.cli.main import main
 from almakit.data.dataset import Dataset
 from almakit.errors import AlmakitError, BadInput, BadModel
-from almakit.eval.failures import Corrupt, StoreError
-from almakit.eval.folder import Run
-from almakit.eval.spec import RunSpec
+from almakit.runs.failures import Corrupt, StoreError
+from almakit.runs.folder import Run
+from almakit.runs.spec import RunSpec
 from almakit.models.exported import Exported, exported
 
 RUNS_IN_TORCH = ("an opaque constant", "a symbolic size", "a guard", "a pickled weight", "pickled sample inputs", "a file that an operator writes")

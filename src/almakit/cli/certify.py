@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data.user_file import is_user_file
-from ..eval.folder import Run
-from ..eval.progress import Silent, for_terminal
+from ..runs.folder import Run
+from ..runs.progress import Silent, for_terminal
 from .main import DONE, Usage
 
 METHODS = ("ibp", "crown", "alpha-crown", "exact")
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
         raise Usage(f"{args.folder} is no run folder (it has no run.toml); make one with `almakit run`.")
     if args.seconds <= 0:
         raise Usage("--seconds is a time limit, more than 0.")
-    from ..eval import certify, subject
+    from ..runs import certify, subject
 
     run = Run(args.folder)
     # A folder is data: what it says about trust, and code it names, count for nothing here.

@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _canonical() -> Callable[[str], str | None]:
-    from ..eval.begin import as_written_now
+    from ..runs.begin import as_written_now
 
     return as_written_now
 

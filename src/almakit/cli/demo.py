@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..eval.progress import for_terminal
+from ..runs.progress import for_terminal
 from .run import exit_code
 
 ATTACKS = (
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..eval.run import evaluate
+    from ..runs.run import evaluate
 
     run = evaluate(
         "mnist/smallcnn-tiny",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from ..errors import BadInput
-from ..eval.progress import duration
+from ..runs.progress import duration
 from .main import DONE, REFUSED, Usage
 from .run import add_spec_arguments, spec_of
 
@@ -25,7 +25,7 @@ def main(args: argparse.Namespace) -> int:
         if not getattr(spec, name):
             raise Usage(f"give --{name}.")
 
-    from ..eval import attacktext, begin, subject
+    from ..runs import attacktext, begin, subject
     from ..models.preflight import preflight
 
     try:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..eval import export
-from ..eval.attackbench import OPTIMALITY, export_attackbench
-from ..eval.chunkfiles import inside, write_bytes
-from ..eval.folder import Run
+from ..runs import export
+from ..runs.attackbench import OPTIMALITY, export_attackbench
+from ..runs.chunkfiles import inside, write_bytes
+from ..runs.folder import Run
 from ..report.model_card import model_card
 from .main import DONE
 

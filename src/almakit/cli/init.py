@@ -13,7 +13,7 @@ from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 
-from ..eval.spec import FORMAT, RunSpec, toml_value
+from ..runs.spec import FORMAT, RunSpec, toml_value
 from .main import DONE, Usage
 
 START = {"model": "my_model.py:build", "data": "mnist-demo", "attacks": ["soft-walk(distance=l2, steps=100)", "my_attack.py:mine(steps=40)"], "limit": 32}

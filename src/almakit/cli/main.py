@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TextIO, cast
 
 from ..errors import AlmakitError, UnknownName
-from ..eval.failures import Refused
+from ..runs.failures import Refused
 from ..hints import meant
 from ..streams import Lasting, hold_standard_places
 from ..version import VERSION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..eval import allocator
+from ..runs import allocator
 
 
 def add_malloc(parser: argparse.ArgumentParser) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..eval.folder import finish
-from ..eval.merge import merge
+from ..runs.folder import finish
+from ..runs.merge import merge
 from .run import exit_code
 
 

@@ -14,8 +14,8 @@ import argparse
 from pathlib import Path
 
 from ..errors import BadInput
-from ..eval.chunkfiles import inside
-from ..eval.radii import texts_of
+from ..runs.chunkfiles import inside
+from ..runs.radii import texts_of
 from ..report.payload import Limits
 from ..report.write import write_report
 from .main import DONE, Usage

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from ..errors import BadInput
-from ..eval.progress import Silent, duration, for_terminal
-from ..eval.spec import parse_shard
+from ..runs.progress import Silent, duration, for_terminal
+from ..runs.spec import parse_shard
 from ..paper.grid import BUDGETS, COSTLY, DATASETS
 from .main import DONE, FAILED_IMAGES, Usage
 from .malloc import add_malloc, tune

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..eval.progress import Silent, for_terminal
-from ..eval.radii import for_distances
-from ..eval.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
+from ..runs.progress import Silent, for_terminal
+from ..runs.radii import for_distances
+from ..runs.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
 from ..hints import number
 from .certify import HELP as CERTIFY_HELP
 from .certify import METHODS as CERTIFY
@@ -135,7 +135,7 @@ def main(args: argparse.Namespace) -> int:
     out = args.out or _default_folder(spec, args.config)
     tune(args)
 
-    from ..eval import attacktext, run as runs  # isort: skip
+    from ..runs import attacktext, run as runs  # isort: skip
 
     try:
         attacks = attacktext.build_all(spec.attacks)

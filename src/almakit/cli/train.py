@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.user_file import is_user_file
 from ..errors import BadInput
-from ..eval.progress import Silent, duration, for_terminal
+from ..runs.progress import Silent, duration, for_terminal
 from ..hints import number
 from ..models.zoo import ZOO
 from .main import DONE, Usage

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..data import load
 from ..data.user_file import is_user_file
-from ..eval.folder import Run
-from ..eval.spec import RunSpec
+from ..runs.folder import Run
+from ..runs.spec import RunSpec
 from ..report.tables import percent, text_table
 from .main import DONE, ERROR, FAILED_IMAGES, Usage
 
@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from ..eval import differences, subject, verify
+    from ..runs import differences, subject, verify
     run = Run(args.folder)
     if damaged := verify.damaged_files(run):
         for sentence in damaged:
@@ -107,7 +107,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _images(args: argparse.Namespace) -> int:
-    from ..eval import subject, verify
+    from ..runs import subject, verify
 
     spec = RunSpec(model=args.model, device=args.device, trust=args.trust)
     dataset = load(f"folder:{args.folder}")

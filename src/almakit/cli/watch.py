@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..eval.failures import StoreError
+from ..runs.failures import StoreError
 from ..report.watch import Pages, Server
 from .main import DONE, Usage
 from .report import add_limits, limits

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..eval.begin import as_written_now
-from ..eval.folder import Run
-from ..eval.merge import merge
-from ..eval.spec import RunSpec
-from ..eval.store import database_name
+from ..runs.begin import as_written_now
+from ..runs.folder import Run
+from ..runs.merge import merge
+from ..runs.spec import RunSpec
+from ..runs.store import database_name
 from . import layout
 from .entries import Entry, entry_of
 from .grid import DATASETS, Cell, cells, distinct, network_of, networks

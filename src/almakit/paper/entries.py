@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..eval.folder import Run
+from ..runs.folder import Run
 from ..report.published import Published, published
 from .grid import Cell, Network
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..eval.records import plain_cell
+from ..runs.records import plain_cell
 from ..report.formats import figure
 from ..report.labels import DISTANCES
 from ..report.numbers import geometric_mean

@@ -15,14 +15,14 @@ from ..attacks import get
 from ..core.course import expected_forwards
 from ..data import load as load_data
 from ..errors import BadInput, Unavailable
-from ..eval import chunkfiles
-from ..eval.begin import at_a_time, looked_at
-from ..eval.engines.workers import Workers
-from ..eval.failures import SpecChanged
-from ..eval.folder import SUMMARY
-from ..eval.progress import Silent
-from ..eval.run import execute
-from ..eval.spec import RunSpec
+from ..runs import chunkfiles
+from ..runs.begin import at_a_time, looked_at
+from ..runs.engines.workers import Workers
+from ..runs.failures import SpecChanged
+from ..runs.folder import SUMMARY
+from ..runs.progress import Silent
+from ..runs.run import execute
+from ..runs.spec import RunSpec
 from ..models import load
 from ..models.preflight import preflight
 from ..models.zoo import ZOO
@@ -36,7 +36,7 @@ from .page import page, remarks
 from .sample import images_of
 
 if TYPE_CHECKING:
-    from ..eval.loop import Engine
+    from ..runs.loop import Engine
 
 CERTIFIED = ("linf", "l2", "l1")
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}

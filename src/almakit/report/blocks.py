@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..eval.threat import goal_name
+from ..runs.threat import goal_name
 from .brackets import words
 from .numbers import SLACK, Value
 from .published import Published, published

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import AlmakitError
-from ..eval.failures import StoreError
-from ..eval.radii import Radii, for_distances, texts_of
-from ..eval.records import ImageInfo
-from ..eval.threat import sentence, threat_of
+from ..runs.failures import StoreError
+from ..runs.radii import Radii, for_distances, texts_of
+from ..runs.records import ImageInfo
+from ..runs.threat import sentence, threat_of
 from .brackets import bound_of
 from .labels import distance_name, radius
 from .numbers import Array, Bootstrap, median, plain, robust, share, value_of, worst_distances

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..eval import chunkfiles
-from ..eval.failures import writable
-from ..eval.radii import Radii
+from ..runs import chunkfiles
+from ..runs.failures import writable
+from ..runs.radii import Radii
 from . import board, html
 from .numbers import SLACK
 from .payload import Limits

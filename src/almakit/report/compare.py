@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
-from ..eval.threat import goal_name, sentence, threat_of
+from ..runs.threat import goal_name, sentence, threat_of
 from .numbers import Array, Bootstrap, mean, median, percentiles
 from .subjects import Column, Subject, labelled, load
 from .tables import number, percent, text_table

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..eval.records import PASSES, AttackInfo, Record
+from ..runs.records import PASSES, AttackInfo, Record
 from .numbers import median
 
 

@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from ..eval.records import plain_cell
-from ..eval.threat import goal_name
+from ..runs.records import plain_cell
+from ..runs.threat import goal_name
 from .blocks import Block, Row, most_radii, over, with_certified
 from .labels import distance_name, radius
 from .numbers import Value

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..errors import Unavailable
-from ..eval.failures import writable
+from ..runs.failures import writable
 from ..version import VERSION
 from . import palette, payload
 from .blocks import Block, blocks, most_radii, with_certified

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..eval.records import AttackInfo
-from ..eval.threat import Threat, appended
+from ..runs.records import AttackInfo
+from ..runs.threat import Threat, appended
 from .palette import dash
 from .tex import escape
 

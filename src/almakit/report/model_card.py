@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .labels import distance_name, radius
 
 if TYPE_CHECKING:
-    from ..eval.folder import Run
+    from ..runs.folder import Run
 
 
 def model_card(run: Run) -> str:

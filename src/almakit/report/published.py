@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from ..eval.records import AttackInfo
+from ..runs.records import AttackInfo
 from . import labels
 
 FILE, GRID, MODELS = "tables.csv", "grid.csv", "models.csv"

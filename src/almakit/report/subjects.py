@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import AlmakitError
-from ..eval.failures import StoreError
-from ..eval.folder import Run
-from ..eval.radii import Radii, for_distances, texts_of
-from ..eval.records import AttackInfo, ImageInfo, Record
-from ..eval.threat import Threat, goal_name, threat_of
+from ..runs.failures import StoreError
+from ..runs.folder import Run
+from ..runs.radii import Radii, for_distances, texts_of
+from ..runs.records import AttackInfo, ImageInfo, Record
+from ..runs.threat import Threat, goal_name, threat_of
 from .labels import AttackLabel, distance_name, distance_order, label_attacks
 from .numbers import Array, Bootstrap, optimality, robust, share
 from .summary import RECORDS, best_known, summarise

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..eval.radii import for_distances
-from ..eval.records import (
+from ..runs.radii import for_distances
+from ..runs.records import (
     ALREADY_WRONG, INVALID, MEASURED, ROBUST, STATUSES, SUCCESS, AttackInfo, ImageInfo, Record, Tally, mean_iou, outcome, reach_of, wrong_pixels,
 )  # fmt: skip
-from ..eval.threat import goal_name, named, sentence, threat_of
+from ..runs.threat import goal_name, named, sentence, threat_of
 from .brackets import bracket
 from .courses import course
 from .labels import label_attacks
@@ -20,7 +20,7 @@ from .numbers import Array, Bootstrap, area_under_curve, geometric_mean, mean, m
 from .worst import EPSILONS, Together, chosen_radii, distances_of
 
 if TYPE_CHECKING:
-    from ..eval.folder import Run
+    from ..runs.folder import Run
 
 FORMAT = 2
 """Of summary.json: 2 has labels, goals, radii and the worst case, and an attack's fixed epsilon."""

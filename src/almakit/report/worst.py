@@ -11,13 +11,13 @@ import numpy as np
 
 from .. import registry
 from ..errors import BadInput
-from ..eval.failures import StoreError
-from ..eval.radii import number
-from ..eval.records import AttackInfo, Record, reach_of
+from ..runs.failures import StoreError
+from ..runs.radii import number
+from ..runs.records import AttackInfo, Record, reach_of
 from .numbers import Array, Bootstrap, mean, median, share, worst_case, worst_distances
 
 if TYPE_CHECKING:
-    from ..eval.folder import Run
+    from ..runs.folder import Run
 
 EPSILONS: dict[str, tuple[float, ...]] = {
     "linf": (1 / 255, 2 / 255, 4 / 255, 8 / 255, 0.1, 0.2, 0.3),

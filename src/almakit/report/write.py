@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..eval import chunkfiles
-from ..eval.failures import writable
-from ..eval.radii import Radii
-from ..eval.threat import goal_name
+from ..runs import chunkfiles
+from ..runs.failures import writable
+from ..runs.radii import Radii
+from ..runs.threat import goal_name
 from . import figures, formats, html, subjects
 from .blocks import blocks
 from .course_figure import draw_courses

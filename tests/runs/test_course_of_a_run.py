@@ -1,0 +1,91 @@
+"""Best distances on the way: kept with every record, read from folders that lack them, summed up and drawn; and a budget that ends where nothing improves."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from eval.small_runs import Net, images, small_run
+from security.hostile_folders import summed
+
+from almakit import attacks
+from almakit.cli.main import main
+from almakit.runs.folder import Run
+from almakit.runs.records import PASSES
+from almakit.runs.subject import open_model
+from almakit.runs.verify import verify_run
+from almakit.report import subjects
+from almakit.report.course_figure import draw_courses
+
+TEXT = "alma(distance=l2, steps=120)"
+NAMES = [f"best_{count}" for count in PASSES]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return small_run(tmp_path_factory.mktemp("course") / "run", attacks=[TEXT, "pgd(distance=l2, epsilon=0.5, steps=4)"])
+
+
+def test_a_record_keeps_what_the_attack_says(run: Run) -> None:
+    x, labels = images()
+    result = attacks.get(TEXT)(Net(), x, labels, batch_size=8)
+    for record in run.records_of(0):
+        kept = [np.inf if record.course[name] is None else record.course[name] for name in NAMES]
+        assert kept == pytest.approx(result.course[record.image].tolist())
+        assert kept[-1] == record.distance
+
+
+def test_the_summary_has_the_medians_and_the_report_draws_them(run: Run, tmp_path: Path) -> None:
+    minimal, fixed = run.summary["attacks"]
+    attacked = [record for record in run.records_of(0) if record.attacked]
+    assert "course" not in fixed
+    assert [row["forwards"] for row in minimal["course"]] == [10, 30, 100, 120], "the last as far as it goes"
+    for row, name in zip(minimal["course"], NAMES, strict=False):
+        middle = np.median([np.inf if record.course[name] is None else record.course[name] for record in attacked])
+        assert (row["median"] is None and np.isinf(middle)) or row["median"] == pytest.approx(middle)
+    assert minimal["course"][-1]["median"] == pytest.approx(minimal["median_attacked"]["value"])
+    written = draw_courses(subjects.load([run.folder]), tmp_path)
+    assert [path.name for path in written] == ["courses.svg", "courses.pdf", "courses.png"] and all(path.stat().st_size > 2000 for path in written)
+    assert main(["report", str(run.folder), "--out", str(tmp_path / "report")]) == 0 and (tmp_path / "report" / "courses.pdf").is_file()
+
+
+def test_a_folder_of_before_is_read_verified_and_has_no_course(run: Run, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(run.folder, old)
+    with sqlite3.connect(old / "records.sqlite", isolation_level=None) as db:
+        for name in NAMES:
+            db.execute(f"ALTER TABLE results DROP COLUMN {name}")
+        db.execute("UPDATE chunks SET rows_sha256 = NULL")  # the sums of before were over what was there before
+    db.close()
+    again = Run(old)
+    assert [record.course for record in again.records] == [dict.fromkeys(NAMES)] * len(again.records)
+    assert "course" not in subjects.load([old])[0].columns[0].numbers
+    assert draw_courses(subjects.load([old]), tmp_path) == []
+    assert small_run(old, attacks=[TEXT, "pgd(distance=l2, epsilon=0.5, steps=4)"]).records == again.records
+
+
+def test_verify_notices_best_distances_that_grow(run: Run, tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    shutil.copytree(run.folder, bad)
+    with sqlite3.connect(bad / "records.sqlite", isolation_level=None) as db:
+        db.execute("UPDATE results SET best_100 = best_30 * 2 WHERE attack = 0 AND image = 5")
+    db.close()
+    summed(bad)
+    subject = open_model(Net(), run.spec)
+    assert verify_run(run, subject).good
+    (said,) = verify_run(Run(bad), subject).sentences()
+    assert "the best distances so far" in said
+
+
+def test_with_budget_auto_images_that_no_longer_improve_stop(run: Run, tmp_path: Path) -> None:
+    auto = small_run(tmp_path / "auto", attacks=[TEXT], budget="auto")
+    spent, whole = ([record.forwards for record in found.records_of(0)] for found in (auto, run))
+    assert sum(spent) < sum(whole) and max(spent) <= max(whole)
+    nearer = [(one.distance, other.distance) for one, other in zip(auto.records_of(0), run.records_of(0), strict=True) if other.attacked]
+    assert all(one >= other for one, other in nearer) and np.median([one / other for one, other in nearer]) < 1.05
+    assert "until it no longer improves" in auto.table()
+    assert verify_run(auto, open_model(Net(), auto.spec)).good
+    assert main(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--budget", "some"]) == 2

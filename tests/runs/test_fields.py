@@ -1,0 +1,78 @@
+"""The one table of fields: rows and back, sums that old databases keep, columns that came later."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from dataclasses import dataclass, fields, replace
+from typing import Annotated
+
+import pytest
+from eval.small_runs import small_run
+
+from almakit.runs import fields as table
+from almakit.runs import rows
+from almakit.runs.fields import Stored
+from almakit.runs.records import MEASURED, AttackInfo, ImageInfo, Record
+from almakit.runs.store import Store
+
+RECORD = Record(1, 2, 3, "success", None, 0.5, 7, 6, 4, ((4, 0.75), (1, 0.25)), True, 0.5, dict.fromkeys(MEASURED, 0.25), False, None, 0, 5)
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A record to which a field was added after version 0.1."""
+
+    key: Annotated[int, Stored("its place")]
+    round: Annotated[int, Stored("of its chunk")]
+    value: Annotated[float | None, Stored("what was found")] = None
+    added: Annotated[int | None, Stored("what nobody asked for in 0.1", later=True)] = None
+
+
+@pytest.mark.parametrize("value", [
+    RECORD, replace(RECORD, target=None, distance=math.inf, prediction=None, top=(), fooled=False, measured=None, measures=dict.fromkeys(MEASURED), slot=None),
+    AttackInfo(0, "ddn", "DDN", "l2", True, False, "a paper", "a step", {"epsilon": math.inf, "steps": 3}),
+    ImageInfo(9, "a/b.png", "0" * 64, 3, None, 1, -1, ()),
+])  # fmt: skip
+def test_there_and_back(value) -> None:
+    cells = table.row(value)
+    assert all(cell is None or type(cell) in (int, float, str) for cell in cells)
+    assert type(value)(**table.values(type(value), cells)) == value
+
+
+def test_every_stored_field_of_a_record_has_a_column_and_a_meaning() -> None:
+    own = {column.field for column in table.columns(Record)}
+    assert own == {field.name for field in fields(Record)} - {"file", "seconds"}
+    assert all(column.meaning for kind in (Record, ImageInfo, AttackInfo) for column in table.columns(kind))
+
+
+def test_a_later_field_counts_in_the_sum_where_it_is_filled() -> None:
+    assert table.summed(Grown, table.row(Grown(1, 2, 0.5)), without="round") == (1, 0.5), "as version 0.1 summed it"
+    assert table.summed(Grown, table.row(Grown(1, 2, 0.5, 7)), without="round") == (1, 0.5, "added", 7)
+
+
+def test_the_sum_of_a_result_is_that_of_version_0_1() -> None:
+    expected = (1, 2, 3, "success", None, 0.5, 7, 6, 4, "[[4, 0.75], [1, 0.25]]", 1, 0.5, *[0.25] * 6, 0, None, 0)
+    assert rows.summed(table.row(RECORD)) == expected
+
+
+def test_a_database_with_other_columns_in_another_order_is_read_and_continued(tmp_path) -> None:
+    """Version 0.1 had the round in the fourth place; what is added to Record later will be missing in the databases of today."""
+    run = small_run(tmp_path / "run")
+    before, database = run.records, tmp_path / "run" / "records.sqlite"
+    with sqlite3.connect(database) as db:
+        names = [name for name in table.names(Record) if name != "round"]
+        order = ", ".join([*names[:3], "round", *names[3:]])
+        db.execute(f"CREATE TABLE other AS SELECT {order} FROM results")
+        db.execute("DROP TABLE results")
+        db.execute("ALTER TABLE other RENAME TO results")
+        db.execute("CREATE UNIQUE INDEX of_results ON results (attack, image, target)")
+    db.close()
+    with Store(database, read_only=True) as store:
+        assert store.records(check=True) == before and not store.damaged()
+    with Store(database) as store:
+        chunk = next(row for row in store.chunks() if row.key.kind == "attack")
+        again = [replace(record, file=None, seconds=0.0) for record in before
+                 if record.attack == chunk.key.attack and run.image[record.image].chunk == chunk.key.chunk]  # fmt: skip
+        store.finish(chunk, 1, records=again)
+        assert store.records(check=True) == before

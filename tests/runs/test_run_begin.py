@@ -1,0 +1,80 @@
+"""Run folders of an older almakit: a setting it did not have leaves them as they are, as long as it has its default."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from eval.small_runs import Net
+
+from almakit.runs.begin import as_written_now, continue_in
+from almakit.runs.failures import SpecChanged
+from almakit.runs.records import AttackInfo
+from almakit.runs.run import evaluate
+from almakit.runs.spec import RunSpec
+from almakit.runs.store import Store
+
+
+def _go(text: str, folder: Path) -> None:
+    """A small run of the attack into the folder, or going on in it."""
+    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    model = Net().eval()
+    evaluate(model, (x, model(x).argmax(1)), text, folder, batch_size=4, preflight=False)
+
+
+@pytest.mark.parametrize(("text", "goes_on"), [("fmn(distance=l2, steps=4)", True), ("fmn(distance=l2, steps=4, overshoot=0.5)", False)])
+def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _go(text, tmp_path)
+    stored = Store.attacks
+
+    def older(self: Store) -> list[AttackInfo]:
+        return [replace(info, settings={name: value for name, value in info.settings.items() if name != "overshoot"}) for info in stored(self)]
+
+    monkeypatch.setattr(Store, "attacks", older)
+    if goes_on:
+        _go(text, tmp_path)
+    else:
+        with pytest.raises(SpecChanged, match=r"now runs with overshoot=0\.5 and ran with overshoot=None"):
+            _go(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("search(attack=apgd(distance=l2, steps=3), halvings=2)", "attack.loss"),
+        ("ensemble(attacks=[ddn(steps=2), apgd(steps=2, epsilon=1)])", "attacks.1.loss"),
+    ],
+)
+def test_a_default_inside_another_attack_is_held_to_as_well(text: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _go(text, tmp_path)
+    stored = Store.attacks
+
+    def with_dlr(self: Store) -> list[AttackInfo]:
+        return [replace(info, settings=json.loads(json.dumps(info.settings).replace('"margin"', '"dlr"'))) for info in stored(self)]
+
+    monkeypatch.setattr(Store, "attacks", with_dlr)
+    with pytest.raises(SpecChanged, match=f"now runs with {inside}=margin and ran with {inside}=dlr"):
+        _go(text, tmp_path)
+
+    def as_text(self: Store) -> list[AttackInfo]:
+        def plain(value: Any) -> Any:
+            return [plain(one) for one in value] if isinstance(value, list) else value["attack"] if isinstance(value, dict) else value
+
+        return [replace(info, settings={name: plain(value) for name, value in info.settings.items()}) for info in stored(self)]
+
+    monkeypatch.setattr(Store, "attacks", as_text)
+    _go(text, tmp_path)
+
+
+def test_an_attack_that_was_written_otherwise_goes_on(tmp_path: Path) -> None:
+    recorded = RunSpec(model="python:Net", data="python:arrays", attacks=("ead(distance=l1, steps=4)",), batch_size=4)
+    (tmp_path / "run.toml").write_text(recorded.to_toml())
+    spec, begun = continue_in(replace(recorded, attacks=("ead(steps=4)",)), tmp_path)
+    assert begun and spec.sha256 == recorded.sha256, "as an older almakit wrote it"
+    with pytest.raises(SpecChanged):
+        continue_in(replace(recorded, attacks=("ead(steps=5)",)), tmp_path)
+    assert as_written_now("foreign.py:attack(steps=4)") is None, "code beside a found file is not run"

@@ -1,0 +1,203 @@
+"""Disks and processes fail: a sentence each time, nothing lost, and the same command goes on."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from eval.small_runs import Net, contents, images, small_run, source_file
+
+from almakit.runs import database
+from almakit.runs.failures import StoreError
+from almakit.runs.folder import Run
+from almakit.runs.lock import only_writer
+from almakit.runs.progress import Silent
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return contents(small_run(tmp_path_factory.mktemp("whole") / "run").folder)
+
+
+@pytest.mark.parametrize("harm", ["altered", "truncated", "empty", "missing", "original"])
+def test_a_damaged_chunk_is_computed_again(whole, tmp_path, harm):
+    small_run(tmp_path)
+    pattern = "originals/00001.safetensors" if harm == "original" else "adversarials/01-alma-l1/00002.safetensors"
+    (file,) = tmp_path.glob(pattern)
+    content = bytearray(file.read_bytes())
+    if harm == "missing":
+        file.unlink()
+    elif harm == "altered":
+        content[len(content) // 2] ^= 8
+        file.write_bytes(content)
+    else:
+        file.write_bytes({"truncated": content[:-7], "empty": b"", "original": content[:-1]}[harm])
+    with pytest.raises(StoreError, match="recomputes this chunk"):
+        run = Run(tmp_path)
+        run.originals()
+        run.adversarials([r for r in run.records if r.slot is not None])
+    model, heard = Net(), Heard()
+    run = small_run(tmp_path, model=model, progress=heard)
+    assert contents(tmp_path) == whole
+    assert any("computed again" in sentence and pattern in sentence for sentence in heard.said)
+    assert 0 < model.passes < 60, "only the damaged chunk is computed again"
+    run.originals()
+
+
+@contextmanager
+def small_disk(place, kilobytes):
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(place)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no small disk can be mounted here ({done.stderr.strip()}); the test with a file size limit covers the same code")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_a_sentence_and_resume_works_after_making_room(whole, tmp_path):
+    disk = tmp_path / "disk"
+    with small_disk(disk, 200):
+        with pytest.raises(StoreError, match=r"disk is full.*same command resumes"):
+            small_run(disk / "run")
+        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+        small_run(disk / "run")
+        assert contents(disk / "run") == whole
+
+
+def test_a_limit_on_file_sizes_is_a_sentence(whole, tmp_path):
+    source = source_file(tmp_path)
+    code = f"""
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+import torch; torch.set_num_threads(1)
+from almakit.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (70000, 70000))
+sys.exit(main(["run", "--model", "{source}:model", "--data", "{source}:data", "--attack", "alma(distance=l2, steps=12)",
+               "--attack", "alma(distance=l1, steps=12)", "--batch-size", "8", "--out", sys.argv[1], "--quiet"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert "same command resumes" in done.stderr, done.stderr
+    unlimited = "\n".join(line for line in code.splitlines() if "setrlimit" not in line)
+    resumed = subprocess.run([sys.executable, "-c", unlimited, str(tmp_path / "run")], capture_output=True, text=True, timeout=120)
+    assert resumed.returncode == 0, resumed.stderr
+    assert contents(tmp_path / "run")["results"] == whole["results"]
+
+
+@contextmanager
+def ordinary_user():
+    """Root may write anywhere; the effective user is changed for the time of the block, as permissions are checked against it."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_read_only_folder_is_a_sentence(tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    os.chmod(tmp_path, 0o755)
+    for parent in tmp_path.parents:
+        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
+            os.chmod(parent, parent.stat().st_mode | 0o011)
+    locked.chmod(0o555)
+    with ordinary_user(), pytest.raises(StoreError, match=r"may not write.*--out"):
+        small_run(locked / "run")
+    with ordinary_user(), pytest.raises(StoreError, match=r"may not write.*--out"):
+        small_run(locked)
+    locked.chmod(0o755)
+    small_run(locked / "run")
+
+
+def test_a_finished_run_can_be_read_from_a_read_only_disk(tmp_path):
+    run = small_run(tmp_path / "run")
+    table = run.table()
+    for path in [*run.folder.rglob("*"), run.folder]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for parent in run.folder.parents:
+        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
+            os.chmod(parent, parent.stat().st_mode | 0o055)
+    with ordinary_user():
+        assert Run(run.folder).table() == table
+
+
+def test_a_file_in_the_way_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="--out"):
+        small_run(tmp_path / "file" / "run")
+
+
+def test_a_locked_database_is_a_sentence_and_nothing_is_lost(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "LOCK_PATIENCE", 0.2)
+    stopped = []
+
+    def locking(bench, keys):
+        """Another process takes the database after three chunks."""
+        from almakit.runs.engines import local
+
+        for count, outcome in enumerate(local.outcomes(bench, keys)):
+            if count == 2 and outcome.key.attack == 0:
+                other = sqlite3.connect(tmp_path / "records.sqlite", isolation_level=None)
+                other.execute("BEGIN EXCLUSIVE")
+                stopped.append(other)
+            yield outcome
+
+    with pytest.raises(StoreError, match="locked by another process"):
+        small_run(tmp_path, engine=locking)
+    with pytest.raises(StoreError, match="locked by another process"):
+        small_run(tmp_path)
+    stopped[0].close()
+    run = Run(tmp_path)
+    assert len(run.records) == 16, "two chunks were finished before the lock"
+    small_run(tmp_path)
+    assert contents(tmp_path) == whole
+
+
+def test_two_writers_at_once_are_told(tmp_path):
+    with only_writer(tmp_path / "records.sqlite"):
+        code = "import sys; sys.path.insert(0, sys.argv[2]); from eval.small_runs import small_run; small_run(sys.argv[1])"
+        tests = os.path.dirname(os.path.dirname(__file__))
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path), tests], capture_output=True, text=True, timeout=120)
+    assert "another almakit process is writing" in done.stderr
+
+
+def test_a_damaged_database_is_a_sentence(tmp_path):
+    small_run(tmp_path)
+    (tmp_path / "records.sqlite").write_bytes(b"this is no database at all, though it is long enough to be one" * 20)
+    with pytest.raises(StoreError, match="damaged"):
+        small_run(tmp_path)
+    with pytest.raises(StoreError, match="damaged"):
+        Run(tmp_path)
+
+
+def test_data_that_change_while_they_are_read_are_refused(tmp_path):
+    from almakit.data.dataset import Dataset
+    from almakit.runs.failures import SpecChanged
+
+    x, labels = images()
+    asked = []
+
+    def read(indices):
+        asked.append(len(indices))
+        return x[list(indices)] * (1.0 if len(asked) < 3 else 0.5)
+
+    with pytest.raises(SpecChanged, match="same image every time"):
+        small_run(tmp_path, data=Dataset("mine", tuple(map(str, range(40))), labels, read), preflight=False)

@@ -1,0 +1,45 @@
+"""Progress: plain lines that are not too many, a bar where a person watches."""
+
+from __future__ import annotations
+
+import io
+
+from eval.small_runs import ATTACKS, small_run
+
+from almakit.runs.progress import Bars, Lines, duration, for_terminal
+
+
+def test_lines_tell_stage_rate_and_result(tmp_path):
+    stream = io.StringIO()
+    small_run(tmp_path, progress=Lines(stream, pause=0.0))
+    lines = stream.getvalue().splitlines()
+    assert any(line.startswith("clean images: 40/40 images") for line in lines)
+    assert any(line.startswith(f"[1/2] {ATTACKS[0]}: 8/40 images") and "left" in line for line in lines)
+    assert f"[2/2] {ATTACKS[1]}: 40/40 images" in lines[-1] and "% fooled" in lines[-1]
+
+
+def test_lines_are_few(tmp_path):
+    stream = io.StringIO()
+    small_run(tmp_path, progress=Lines(stream, pause=1e9))
+    assert sum("images/s" in line for line in stream.getvalue().splitlines()) == 3
+
+
+def test_a_resumed_stage_counts_what_was_there():
+    stream = io.StringIO()
+    lines = Lines(stream, pause=0.0)
+    lines.begin("stage", 24, 40)
+    lines.advance(8)
+    assert "32/40" in stream.getvalue()
+
+
+def test_bars_draw_and_end(tmp_path, capsys):
+    bars = Bars()
+    small_run(tmp_path, progress=bars)
+    bars.note("a sentence")
+    assert "a sentence" in capsys.readouterr().err
+    assert not bars.bar.live.is_started
+    assert isinstance(for_terminal(), Lines), "nobody watches a test"
+
+
+def test_durations():
+    assert (duration(75), duration(3675.2), duration(0)) == ("1:15", "1:01:15", "0:00")

@@ -1,0 +1,131 @@
+"""Issue 18, item 14: a merge is all or nothing, whether it is refused, killed at any step, or runs out of disk."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from eval.merge_injections import SMALL, WAYS, MergeArena, _files
+from eval.small_runs import contents, small_run
+
+from almakit.errors import AlmakitError
+from almakit.runs import merge as merging
+from almakit.runs.failures import Corrupt, SpecChanged, StoreError
+from almakit.runs.merge import merge
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory):
+    return MergeArena(tmp_path_factory.mktemp("merges"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_item_14_a_merge_killed_at_every_step(way, arena):
+    steps = arena.steps(way)
+    assert steps > 30
+    for step in range(1, steps + 1):
+        injected = arena.killed(way, step)
+        assert injected.survived, injected.why
+
+
+def disagreeing(folder: Path) -> None:
+    """A row of the second shard that the target has otherwise, with its file."""
+    from eval.forgery import forge
+
+    shutil.copy(folder / "records-1-of-2.sqlite", folder / "records.sqlite")
+    forge(folder, lambda db: db.execute("UPDATE results SET measured = 2 * measured WHERE image = 9"))
+    (folder / "records.sqlite").rename(folder / "records-1-of-2.sqlite")
+
+
+def damaged_file(folder: Path) -> None:
+    file = sorted((folder / "adversarials").rglob("*.safetensors"))[-1]
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+
+
+def damaged_row(folder: Path) -> None:
+    with sqlite3.connect(folder / "records-1-of-2.sqlite") as db:
+        db.execute("UPDATE results SET measured = 2 * measured WHERE image = 9")
+    db.close()
+
+
+@pytest.mark.parametrize(("harm", "kind"), [(disagreeing, SpecChanged), (damaged_file, Corrupt), (damaged_row, Corrupt)])
+def test_item_14_a_refused_merge_leaves_its_target_as_it_was(harm, kind, arena, tmp_path):
+    """The target holds the whole run; the second shard has another number for an image of it, and other pictures."""
+    shutil.copytree(arena.place / "whole", tmp_path / "target")
+    for number in (0, 1):
+        shutil.copytree(arena.place / f"shard{number}", tmp_path / f"shard{number}")
+    harm(tmp_path / "shard1")
+    picture = sorted((tmp_path / "target" / "adversarials").rglob("*.safetensors"))[0]
+    picture.unlink()  # the first shard has it: it would be brought before the second is looked at
+    before = _files(tmp_path / "target")
+    for out in ("target", "new"):
+        if out == "new" and harm is disagreeing:
+            continue  # there is nothing to disagree with
+        with pytest.raises(kind):
+            merge([tmp_path / "shard0", tmp_path / "shard1"], tmp_path / out)
+    after = _files(tmp_path / "target")
+    assert {path for path in after} - {tmp_path / "target" / "records.lock"} == set(before) - {tmp_path / "target" / "records.lock"}
+    assert all(after[path] == content for path, content in before.items() if path.suffix != ".sqlite")
+    assert contents(tmp_path / "target") == contents(arena.place / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shard0", "shard1", "target"]
+
+
+def test_item_14_a_merge_that_meets_an_error_undoes_its_files(arena, tmp_path, monkeypatch):
+    shutil.copytree(arena.place / "part", tmp_path / "target")
+    before, calls = _files(tmp_path / "target"), []
+
+    def full(path: Path, content: bytes) -> None:
+        calls.append(path)
+        if len(calls) == 3:
+            raise StoreError("the disk is full")
+        chunks(path, content)
+
+    chunks = merging.write_bytes
+    monkeypatch.setattr(merging, "write_bytes", full)
+    with pytest.raises(StoreError, match="full"):
+        merge([arena.place / "shard1"], tmp_path / "target")
+    assert len(calls) == 3 and set(_files(tmp_path / "target")) == set(before)
+    assert contents(tmp_path / "target") == contents(arena.place / "part")
+
+
+def test_item_14_a_folder_that_is_something_else_is_left_alone(arena, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(AlmakitError, match="neither empty nor this run's"):
+        merge([arena.place / "shard0"], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "empty").mkdir()
+    assert merge([arena.place / "shard0", arena.place / "shard1"], tmp_path / "empty")[1] == 0
+    assert contents(tmp_path / "empty") == arena.expected
+
+
+def test_item_14_two_chunks_never_share_a_file(arena, tmp_path):
+    """A shard whose database names another chunk's file would destroy it."""
+    from eval.forgery import forge
+
+    shutil.copytree(arena.place / "shard1", tmp_path / "shard")
+    (tmp_path / "shard" / "records-1-of-2.sqlite").rename(tmp_path / "shard" / "records.sqlite")
+    forge(tmp_path / "shard", lambda db: db.execute("UPDATE chunks SET file = 'originals/00000.safetensors' WHERE kind = 'clean' AND chunk = 1"))
+    (tmp_path / "shard" / "originals" / "00001.safetensors").rename(tmp_path / "shard" / "originals" / "00000.safetensors")
+    shutil.copytree(arena.place / "part", tmp_path / "target")
+    before = _files(tmp_path / "target")
+    with pytest.raises(Corrupt, match="different contents"):
+        merge([tmp_path / "shard"], tmp_path / "target")
+    assert {path: content for path, content in _files(tmp_path / "target").items() if path.suffix == ".safetensors"} == {
+        path: content for path, content in before.items() if path.suffix == ".safetensors"
+    }
+
+
+def test_item_14_the_judge_can_find_fault(arena, monkeypatch):
+    """Files before rows, as it was: the judge must notice."""
+    sources, out, target = arena.prepared("more shards")
+    before, rows = _files(target), contents(target)
+    with sqlite3.connect(target / "records.sqlite") as db:
+        db.execute("DELETE FROM results WHERE image = 1")
+    db.close()
+    assert "neither the old nor the merged" in arena._wrong(target, before, rows)
+    file = next(target.rglob("*.safetensors"))
+    file.write_bytes(b"x")
+    assert "were changed" in arena._wrong(target, before, rows)
+    assert sources and out and small_run(None, **SMALL).summary["complete"]

@@ -1,0 +1,220 @@
+"""Worker processes beside a run: the numbers of one process bit for bit, and nothing lost when a process, a chunk or the whole run dies."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eval.small_runs import ATTACKS, SOURCE, Net, images
+from eval.small_runs import contents as contents_of
+
+from almakit.cli.main import main
+from almakit.errors import BadInput
+from almakit.runs import allocator
+from almakit.runs.engines import workers
+from almakit.runs.engines.workers import Workers
+from almakit.runs.folder import Run
+from almakit.runs.progress import Silent
+from almakit.runs.run import evaluate
+from almakit.runs.work import Bench
+
+ATTACK = """
+import os
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def attack(model, x, y):
+    # ``parent`` holds the number of the process that began the run.
+    helper = os.getpid() != int((HERE / "parent").read_text())
+    chunk = next((name for name in ("once", "always", "raise") if (HERE / name).is_file()), "")
+    if chunk in ("once", "always") and helper:
+        if chunk == "once":
+            (HERE / "once").unlink()
+        os._exit(7)
+    if chunk == "raise" and helper:
+        raise ValueError("this attack does not like these images")
+    return 1 - x
+"""
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "small.py").write_text(SOURCE)
+    (tmp_path / "own.py").write_text(ATTACK)
+    (tmp_path / "parent").write_text(str(os.getpid()))
+    return tmp_path
+
+
+@pytest.fixture
+def side_by_side(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """This process begins its first chunk only when a helper has one too; the chunks that were done here."""
+    helped, here = threading.Event(), []
+    take, compute = workers._Stage.take, Bench.compute
+
+    def taken(stage: Any, helper: bool = False) -> Any:
+        key = take(stage, helper)
+        if helper and key is not None:
+            helped.set()
+        return key
+
+    def computed(bench: Bench, key: Any) -> Any:
+        if key.kind != "clean":
+            assert helped.wait(120), "no helper took a chunk"
+            here.append(key)
+        return compute(bench, key)
+
+    monkeypatch.setattr(workers._Stage, "take", taken)
+    monkeypatch.setattr(Bench, "compute", computed)
+    return here
+
+
+def contents(found: Run) -> dict[str, list[tuple[object, ...]]]:
+    return contents_of(found.folder)
+
+
+def run(files: Path, name: str, attacks: list[str] = ATTACKS, workers: int | str | None = None, **settings: Any) -> Run:
+    return evaluate(f"{files / 'small.py'}:model", f"{files / 'small.py'}:data", attacks, files / name, batch_size=4, workers=workers, **settings)
+
+
+def test_two_processes_store_what_one_stores(files: Path, side_by_side: list[Any]) -> None:
+    shared = contents(run(files, "two", workers=2))
+    assert 0 < len(side_by_side) < 20, "one of the two did everything"
+    side_by_side.clear()
+    assert shared == contents(run(files, "one", workers=1))
+
+
+def test_a_worker_that_dies_is_replaced_and_its_chunk_tried_again(files: Path, side_by_side: list[Any]) -> None:
+    (files / "once").touch()
+    notes = Notes()
+    found = run(files, "run", [f"{files / 'own.py'}:attack"], workers=2, progress=notes)
+    assert len(found.records) == 40 and not found.failures
+    (said,) = [note for note in notes.notes if "worker process ended" in note]
+    assert "exit code 7" in said and "It is tried again." in said
+    assert contents(found) == contents(run(files, "one", [f"{files / 'own.py'}:attack"], workers=1))
+
+
+def test_a_chunk_under_which_every_worker_dies_is_given_up_and_the_rest_is_done(files: Path, side_by_side: list[Any]) -> None:
+    (files / "always").touch()
+    found = run(files, "run", [f"{files / 'own.py'}:attack"], workers=2)
+    assert found.failures and all(row.tries == 3 and "the worker process ended under it (exit code 7)" in row.reason for row in found.failures)
+    lost = sum(row.images for row in found.failures)
+    assert len(found.records) == 40 - lost > 0
+    (files / "always").unlink()
+    assert len(run(files, "run", [f"{files / 'own.py'}:attack"]).records) == 40, "the same call tries them again"
+
+
+def test_an_error_in_a_worker_ends_the_run_as_one_in_this_process_does(files: Path, side_by_side: list[Any]) -> None:
+    (files / "raise").touch()
+    with pytest.raises(Exception, match="this attack does not like these images"):
+        run(files, "run", [f"{files / 'own.py'}:attack"], workers=2)
+    (files / "raise").unlink()
+    assert len(run(files, "run", [f"{files / 'own.py'}:attack"], workers=2).records) == 40
+
+
+def test_a_model_that_changes_on_disk_is_noticed_by_the_worker(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Workers.start
+
+    def changed(engine: Workers, most: int) -> None:
+        (files / "small.py").write_text(SOURCE.replace("* 0.25", "* 0.5"))
+        start(engine, most)
+        engine.ready()
+
+    monkeypatch.setattr(Workers, "start", changed)
+    with pytest.raises(Exception, match="changed while the run was going on"):
+        run(files, "run", workers=2)
+
+
+def test_what_only_python_has_stays_in_one_process_and_says_so(files: Path) -> None:
+    def alone(model: Any, attacks: list[Any]) -> list[str]:
+        notes = Notes()
+        found = evaluate(model, images(8), attacks, batch_size=4, workers=2, progress=notes)
+        assert len(found.records) == 8
+        return [note for note in notes.notes if "stays in one process" in note]
+
+    from almakit import ALMA
+
+    (said,) = alone(Net(), ATTACKS[:1])
+    assert "its model was given in Python" in said
+    (said,) = alone(f"{files / 'small.py'}:model", [ALMA(distance=lambda x, y: (x - y).flatten(1).norm(dim=1), steps=4)])
+    assert "an attack was given in Python" in said
+
+
+def test_worker_counts_that_make_no_sense_are_refused(files: Path) -> None:
+    for wrong in (0, -1, True, "many"):
+        with pytest.raises(BadInput, match="give a whole number, at least 1, or auto"):
+            run(files, "run", workers=wrong)
+    assert main(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--workers", "0"]) == 2
+
+
+COMMAND = [sys.executable, "-m", "almakit", "run", "--batch-size", "2", "--device", "cpu", "--quiet", "--attack", ATTACKS[0], "--attack", ATTACKS[1]]
+
+
+def begun(files: Path, out: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
+    """A slow run in a process of its own, once its helper is there and some chunks are stored; the helper's number."""
+    given = ["--model", f"{files / 'small.py'}:model", "--data", f"{files / 'small.py'}:data", "--workers", "2", "--out", str(out)]
+    process = subprocess.Popen([*COMMAND, *given], env={**os.environ, "SLOW": "0.1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    helpers: list[int] = []
+    while not helpers or len(list(out.glob("adversarials/*/*"))) < 2:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        helpers = [number for number in _children(process.pid) if b"almakit.runs.engines.helper" in _command(number)]
+        time.sleep(0.05)
+    return process, helpers
+
+
+def _children(number: int) -> list[int]:
+    """Of every thread of a process."""
+    try:
+        return [int(child) for thread in Path(f"/proc/{number}/task").iterdir() for child in (thread / "children").read_text().split()]
+    except OSError:  # a thread that ended meanwhile
+        return []
+
+
+def _command(number: int) -> bytes:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes in /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+def test_a_run_that_is_killed_leaves_no_worker_behind_and_goes_on_with_any_number(files: Path, number: int, code: int) -> None:
+    process, helpers = begun(files, files / "killed")
+    process.send_signal(number)
+    assert process.wait(60) == code
+    while any(b"almakit.runs.engines.helper" in _command(helper) for helper in helpers):
+        time.sleep(0.05)
+    before = {path: path.stat().st_mtime_ns for path in (files / "killed").glob("adversarials/*/*.safetensors")}
+    again = evaluate(f"{files / 'small.py'}:model", f"{files / 'small.py'}:data", ATTACKS, files / "killed", batch_size=2, device="cpu", workers=1)
+    stored = {path: path.stat().st_mtime_ns for path in before}
+    assert len(before) >= 2 and stored == before, "something finished was done again"
+    whole = evaluate(f"{files / 'small.py'}:model", f"{files / 'small.py'}:data", ATTACKS, files / "whole", batch_size=2, device="cpu", workers=1)
+    assert contents(again) == contents(whole)
+
+
+def test_only_the_program_keeps_its_memory(files: Path) -> None:
+    """A verb called from Python leaves the allocator alone; the program does not, unless it is told to."""
+    arguments = ["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "2", "--attack", "fmn(distance=l2, steps=30)", "--quiet"]
+    assert main([*arguments, "--out", str(files / "a")]) == 0 and allocator.environment() == {}
+    program = "import sys; from almakit.runs import allocator; from almakit.cli.main import main; code = main(); print(allocator.environment()); sys.exit(code)"
+    for flags, kept in (([], platform.libc_ver()[0] == "glibc"), (["--no-malloc-tuning"], False)):
+        done = subprocess.run([sys.executable, "-c", program, *arguments, *flags, "--out", str(files / f"b{len(flags)}")], capture_output=True, text=True)
+        assert done.returncode == 0 and ("MALLOC_MMAP_MAX_" in done.stdout.splitlines()[-1]) == kept
