@@ -26,6 +26,7 @@ demo: $(VENV)/.demo-done
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check --quiet src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/pylint src/almakit
 

@@ -1,4 +1,5 @@
-"""``python -m benchmarks`` lists what can be measured; ``python -m benchmarks NAME ...`` measures it, with the flags of ``benchmarks/NAME.py``."""
+"""``python -m benchmarks`` lists what can be measured; ``python -m benchmarks NAME ...`` measures it, with the flags of
+``benchmarks/NAME.py``."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ def main(given: list[str]) -> int:
     name = given[0]
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
-        print(f"there is no benchmark {name!r}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."), file=sys.stderr)
+        print(
+            f"there is no benchmark {name!r}; "
+            + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."),
+            file=sys.stderr,
+        )
         return 2
     # As if the file had been started: the scripts import what they share by its plain name.
     sys.path.insert(0, str(HERE))

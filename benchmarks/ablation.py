@@ -1,12 +1,16 @@
-"""What each piece of the soft walk is worth: the attack with one setting changed, against the whole, on the networks and images for choosing.
+"""What each piece of the soft walk is worth: the attack with one setting changed, against the whole, on the networks
+and images for choosing.
 
-    python benchmarks/ablation.py                               every row in l1, l2 and linf at 100 queries on the pool's choosing half; 32 images each
-    python benchmarks/ablation.py --rows "one walk,no momentum" --distances l2 --networks mnist-pgd --images 8 --out /tmp/a.json
+    python benchmarks/ablation.py                               every row in l1, l2 and linf at 100 queries on the
+      pool's choosing half; 32 images each
+    python benchmarks/ablation.py --rows "one walk,no momentum" --distances l2 --networks mnist-pgd --images 8 --out
+      /tmp/a.json
     python benchmarks/ablation.py --networks cifar10/cnn-a-adv --distances lpips,ssim,ciede2000
     python benchmarks/ablation.py --table --docs docs/figures/ablation.md
 
-A figure is the geometric mean over networks of the paired ratio to the whole attack, with its standard error: above 1, the piece is worth having. Nothing
-here is reported on: the images are MNIST's test images from 9000 and CIFAR-10's from 2000 on, the networks are not the sealed ones.
+A figure is the geometric mean over networks of the paired ratio to the whole attack, with its standard error: above 1,
+the piece is worth having. Nothing here is reported on: the images are MNIST's test images from 9000 and CIFAR-10's from
+2000 on, the networks are not the sealed ones.
 """
 
 from __future__ import annotations
@@ -113,7 +117,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="", help=f"comma-separated, of: {', '.join(ROWS)}")
     parser.add_argument("--distances", default="l1,l2,linf")
-    parser.add_argument("--networks", default="", help="comma-separated names of the pool's choosing half or of the zoo; default: that half")
+    parser.add_argument(
+        "--networks",
+        default="",
+        help="comma-separated names of the pool's choosing half or of the zoo; default: that half",
+    )
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "ablation.json")

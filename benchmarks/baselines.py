@@ -1,24 +1,32 @@
-"""Other papers' attacks as we have them, beside the same attacks in other libraries and in the paper's tables: same images, one run.
+"""Other papers' attacks as we have them, beside the same attacks in other libraries and in the paper's tables: same
+images, one run.
 
-    python benchmarks/baselines.py                                            what is missing in benchmarks/results/baselines.json
+    python benchmarks/baselines.py                                            what is missing in
+      benchmarks/results/baselines.json
     python benchmarks/baselines.py --attacks ddn,fmn/l1 --networks smallcnn   some rows
-    python benchmarks/baselines.py --who ours --again                         our cells anew, the peers' as they were kept
-    python benchmarks/baselines.py --from runs/reproduce-mnist                our cells out of a reproduction's run folders where it has them (stored.py)
-    python benchmarks/baselines.py --linear                                   ratios to the exact optimum of linear models, ours and the peers'
-    python benchmarks/baselines.py --table --docs docs/figures/parity.md              the kept results, both tables, into that page; nothing is run
+    python benchmarks/baselines.py --who ours --again                         our cells anew, the peers' as they were
+      kept
+    python benchmarks/baselines.py --from runs/reproduce-mnist                our cells out of a reproduction's run
+      folders where it has them (stored.py)
+    python benchmarks/baselines.py --linear                                   ratios to the exact optimum of linear
+      models, ours and the peers'
+    python benchmarks/baselines.py --table --docs docs/figures/parity.md              the kept results, both tables,
+      into that page; nothing is run
 
-For each network, attack and distance: success rate, median distance, forwards and backwards per attacked image of our default, of variants of it,
-of the peers, and of the paper (10 000 images there). A row is held when our default's success rate is at most half a point below the best peer's
-and its median at most 2 % above the best peer's, on the images both had. Cells are kept one by one, from cheap to expensive; what is kept is
-not run again. The rows are in ``baseline_rows.py``.
+For each network, attack and distance: success rate, median distance, forwards and backwards per attacked image of our
+default, of variants of it, of the peers, and of the paper (10 000 images there). A row is held when our default's
+success rate is at most half a point below the best peer's and its median at most 2 % above the best peer's, on the
+images both had. Cells are kept one by one, from cheap to expensive; what is kept is not run again. The rows are in
+``baseline_rows.py``.
 
 The peers need an environment of their own, with ``src`` on PYTHONPATH and ALMAKIT_DATA set as for the tests:
 
     python3.11 -m venv bench && echo "setuptools<81" > constraint.txt
-    PIP_CONSTRAINT=constraint.txt bench/bin/pip install torch==2.13.0 torchvision safetensors numba adv-lib==0.2.8 foolbox==3.3.4 torchattacks==3.5.1
+    PIP_CONSTRAINT=constraint.txt bench/bin/pip install torch==2.13.0 torchvision safetensors numba adv-lib==0.2.8
+    foolbox==3.3.4 torchattacks==3.5.1
 
-(adv-lib runs only with a setuptools that still has pkg_resources. torchvision may lack its compiled operators beside a CPU torch: they are
-declared, never called. ``--linear`` also needs scipy.)
+(adv-lib runs only with a setuptools that still has pkg_resources. torchvision may lack its compiled operators beside a
+CPU torch: they are declared, never called. ``--linear`` also needs scipy.)
 """
 
 from __future__ import annotations
@@ -79,7 +87,9 @@ def run(row: Row, network: str, who: str) -> common.Cell:
 def out_of(stored: Stored, row: Row, network: str, who: str) -> common.Cell | None:
     """One of our cells as a reproduction has it, or None."""
     x, labels = _images(row.data, row.first, row.count(who))
-    return stored.cell({"ours": row.ours, **row.also}[who], f"{row.data}/{network}", _network(row.data, network), x, labels, row.first)
+    return stored.cell(
+        {"ours": row.ours, **row.also}[who], f"{row.data}/{network}", _network(row.data, network), x, labels, row.first
+    )
 
 
 @cache
@@ -92,10 +102,19 @@ def published(row: Row, network: str) -> str:
     """The paper's line for a row, where it has one."""
     if row.paper is None:
         return "–"
-    wanted = {"dataset": row.data, "model": network, "distance": row.distance, "attack": row.paper[0], "budget": row.paper[1]}
+    wanted = {
+        "dataset": row.data,
+        "model": network,
+        "distance": row.distance,
+        "attack": row.paper[0],
+        "budget": row.paper[1],
+    }
     for line in _paper_lines():
         if wanted.items() <= line.items():
-            return f"{float(line['asr_percent']):.4g} / {float(line['median_distance']):.4g} ({line['forwards']} / {line['backwards']})"
+            return (
+                f"{float(line['asr_percent']):.4g} / {float(line['median_distance']):.4g} ({line['forwards']} / "
+                f"{line['backwards']})"
+            )
     return "–"
 
 
@@ -122,7 +141,9 @@ def verdict(row: Row, cells: dict[str, common.Cell]) -> str:
         if theirs:
             count = min(len(ours), len(theirs))
             points.append(_rate(ours[:count]) - _rate(theirs[:count]))
-            ratios.append(_median(ours[:count]) / _median(theirs[:count]) if _median(theirs[:count]) < math.inf else 0.0)
+            ratios.append(
+                _median(ours[:count]) / _median(theirs[:count]) if _median(theirs[:count]) < math.inf else 0.0
+            )
     if not points:
         return "no peer"
     held = min(points) >= -RATE_WITHIN and (row.epsilon is not None or max(ratios) <= MEDIAN_WITHIN)
@@ -149,9 +170,30 @@ def table(rows: list[Row], networks: set[str], results: common.Results) -> str:
             variants = [f"{who.removeprefix('ours, ')}: {shown(cells.get(who), row, who)}" for who in row.also]
             others = [f"{who}: {shown(cells.get(who), row, who)}" for who in row.peers]
             which = f"{row.images}" if row.first == 0 else f"{row.first}–{row.first + row.images - 1}"
-            lines.append([row.attack, row.distance.replace("<=", "≤"), network, which, shown(cells["ours"], row, "ours"), "; ".join(variants) or "–",
-                          "; ".join(others) or "–", published(row, network), verdict(row, cells)])
-    head = ["attack ", "distance ", "network ", "images", "ours", "ours, variants ", "peers ", "paper", "ours against the best peer "]
+            lines.append(
+                [
+                    row.attack,
+                    row.distance.replace("<=", "≤"),
+                    network,
+                    which,
+                    shown(cells["ours"], row, "ours"),
+                    "; ".join(variants) or "–",
+                    "; ".join(others) or "–",
+                    published(row, network),
+                    verdict(row, cells),
+                ]
+            )
+    head = [
+        "attack ",
+        "distance ",
+        "network ",
+        "images",
+        "ours",
+        "ours, variants ",
+        "peers ",
+        "paper",
+        "ours against the best peer ",
+    ]
     return common.markdown(head, lines)
 
 
@@ -159,14 +201,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--networks", default="", help="networks, comma-separated; all when left out")
     parser.add_argument("--attacks", default="", help="attack or attack/distance, comma-separated; all when left out")
-    parser.add_argument("--who", choices=("ours", "peers", "all"), default="all", help="run no peer, or nothing but peers")
+    parser.add_argument(
+        "--who", choices=("ours", "peers", "all"), default="all", help="run no peer, or nothing but peers"
+    )
     parser.add_argument("--again", action="store_true", help="run our cells again even where they are kept")
     parser.add_argument("--most", type=int, default=None, help="leave out cells that cost more passes than this")
-    parser.add_argument("--from", dest="stored", type=Path, metavar="RUN",
-                        help="take our cells out of RUN, a folder of almakit reproduce; nothing is run but a check")
+    parser.add_argument(
+        "--from",
+        dest="stored",
+        type=Path,
+        metavar="RUN",
+        help="take our cells out of RUN, a folder of almakit reproduce; nothing is run but a check",
+    )
     parser.add_argument("--linear", action="store_true", help="linear models with a known optimum instead of networks")
     parser.add_argument("--table", action="store_true", help="print the kept results and run nothing")
-    parser.add_argument("--docs", type=Path, default=None, help="a page whose section between the baselines markers gets the tables")
+    parser.add_argument(
+        "--docs", type=Path, default=None, help="a page whose section between the baselines markers gets the tables"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results" / "baselines.json", help="where results are kept")
     chosen = parser.parse_args()
     if chosen.stored and (chosen.linear or chosen.table or chosen.who == "peers"):
@@ -181,17 +232,28 @@ def main() -> None:
         known = baselines_linear.rows() if chosen.linear else ROWS
     unknown = wanted - {name for row in known for name in (row.attack, row.key)}
     if unknown:
-        parser.error(f"there is no row {', '.join(sorted(unknown))}; the rows are {', '.join(row.key for row in known)}.")
+        parser.error(
+            f"there is no row {', '.join(sorted(unknown))}; the rows are {', '.join(row.key for row in known)}."
+        )
     if chosen.linear:
         baselines_linear.main(results, wanted, chosen.table, chosen.again, chosen.docs)
         return
     stored = Stored(chosen.stored) if chosen.stored else None
     rows = [row for row in ROWS if not wanted or row.attack in wanted or row.key in wanted]
-    todo = [(row.passes * row.count(who), row, network, who, key) for row in rows for network in row.networks if not networks or network in networks
-            for who, key in cells_of(row, network).items()]
+    todo = [
+        (row.passes * row.count(who), row, network, who, key)
+        for row in rows
+        for network in row.networks
+        if not networks or network in networks
+        for who, key in cells_of(row, network).items()
+    ]
     for cost, row, network, who, key in [] if chosen.table else sorted(todo, key=lambda job: job[0]):
         ours = who not in row.peers
-        skip = (chosen.who == "ours" and not ours) or (chosen.who == "peers" and ours) or (chosen.most is not None and cost > chosen.most)
+        skip = (
+            (chosen.who == "ours" and not ours)
+            or (chosen.who == "peers" and ours)
+            or (chosen.most is not None and cost > chosen.most)
+        )
         if skip or (key in results.cells and not (chosen.again and ours)):
             continue
         try:

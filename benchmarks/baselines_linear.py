@@ -1,7 +1,9 @@
-"""The attacks on linear models with the box, where the smallest perturbation is known: our ratios to it beside those of other libraries.
+"""The attacks on linear models with the box, where the smallest perturbation is known: our ratios to it beside those of
+other libraries.
 
-Run by ``baselines.py --linear``. The models and optima are those of ``tests/closed_form/linear.py``; the attacks that no other library has are measured
-alone. ``tests/closed_form/ratios.py`` holds each attack's ratios, here on other images and with the budgets of the comparison.
+Run by ``baselines.py --linear``. The models and optima are those of ``tests/closed_form/linear.py``; the attacks that
+no other library has are measured alone. ``tests/closed_form/ratios.py`` holds each attack's ratios, here on other
+images and with the budgets of the comparison.
 """
 
 from __future__ import annotations
@@ -20,18 +22,23 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-# (seed, shape): eight images each, five classes, so that every library's losses are defined; image-shaped for those that want it.
+# (seed, shape): eight images each, five classes, so that every library's losses are defined; image-shaped for those
+# that want it.
 PROBLEMS = [(0, (1, 6, 6)), (1, (3, 8, 8)), (2, (1, 6, 6)), (3, (3, 8, 8))]
 BATCH = 8
 # A ratio this much larger than the best peer's is called equal: both are within it of the optimum's own rounding.
 EQUAL = 1.002
 # What no other library has, or not for this distance.
-ALONE = [Row(name, distance, text.format(distance=distance)) for name, text, distances in (
-    ("alma", "alma(distance={distance}, steps=100)", ("l1", "l2", "linf")),
-    ("alma-plus", "alma-plus(distance={distance}, steps=100)", ("l1", "l2", "linf")),
-    ("alm", "alm(distance={distance}, outer=10, inner=100)", ("linf",)),
-    ("cw", "cw(distance={distance}, steps=100)", ("l1",)),
-) for distance in distances]
+ALONE = [
+    Row(name, distance, text.format(distance=distance))
+    for name, text, distances in (
+        ("alma", "alma(distance={distance}, steps=100)", ("l1", "l2", "linf")),
+        ("alma-plus", "alma-plus(distance={distance}, steps=100)", ("l1", "l2", "linf")),
+        ("alm", "alm(distance={distance}, outer=10, inner=100)", ("linf",)),
+        ("cw", "cw(distance={distance}, steps=100)", ("l1",)),
+    )
+    for distance in distances
+]
 
 
 class AsModule(nn.Module):
@@ -78,9 +85,21 @@ def run(row: Row, who: str) -> common.Cell:
             torch.manual_seed(0)
             cell = common.run_peer(row.peers[who], model, x, labels, row.steps, row.distance, BATCH)
         exact = optimum(seed, shape, NORMS[row.distance])
-        ratios += [None if found is None else round(found / best, 5) for found, best in zip(cell["distances"], exact, strict=True)]
-        forwards, backwards, seconds = forwards + cell["forwards"], backwards + cell["backwards"], seconds + cell["seconds"]
-    return {"ratios": ratios, "forwards": round(forwards / len(PROBLEMS), 1), "backwards": round(backwards / len(PROBLEMS), 1), "seconds": round(seconds, 1)}
+        ratios += [
+            None if found is None else round(found / best, 5)
+            for found, best in zip(cell["distances"], exact, strict=True)
+        ]
+        forwards, backwards, seconds = (
+            forwards + cell["forwards"],
+            backwards + cell["backwards"],
+            seconds + cell["seconds"],
+        )
+    return {
+        "ratios": ratios,
+        "forwards": round(forwards / len(PROBLEMS), 1),
+        "backwards": round(backwards / len(PROBLEMS), 1),
+        "seconds": round(seconds, 1),
+    }
 
 
 def shown(cell: common.Cell | None) -> str:
@@ -92,7 +111,10 @@ def shown(cell: common.Cell | None) -> str:
     failed = sum(ratio is None for ratio in cell["ratios"])
     reached = max((ratio for ratio in cell["ratios"] if ratio is not None), default=math.inf)
     middle = "∞" if median(cell) == math.inf else f"{median(cell):.4f}"
-    return f"{middle}, {reached:.3f}{f', {failed} failed' if failed else ''} ({cell['forwards']:.0f} / {cell['backwards']:.0f})"
+    return (
+        f"{middle}, {reached:.3f}{f', {failed} failed' if failed else ''} ({cell['forwards']:.0f} / "
+        f"{cell['backwards']:.0f})"
+    )
 
 
 def median(cell: common.Cell) -> float:
@@ -116,10 +138,14 @@ def verdict(ours: common.Cell, peers: list[common.Cell]) -> str:
 
 
 def main(results: common.Results, wanted: set[str], table_only: bool, again: bool, docs: Path | None) -> None:
-    """Runs what is missing of the attacks ``wanted`` (none: all), prints the table and writes it into the page ``docs``."""
+    """Runs what is missing of the attacks ``wanted`` (none: all), prints the table and writes it into the page
+    ``docs``."""
     lines = []
     for row in [row for row in rows() if not wanted or row.attack in wanted or row.key in wanted]:
-        keys = {"ours": f"linear|{row.key}|ours|{row.ours}", **{who: f"linear|{row.key}|{who}|{row.steps} steps" for who in row.peers}}
+        keys = {
+            "ours": f"linear|{row.key}|ours|{row.ours}",
+            **{who: f"linear|{row.key}|{who}|{row.steps} steps" for who in row.peers},
+        }
         for who, key in keys.items():
             if table_only or (key in results.cells and not (again and who == "ours")):
                 continue
@@ -137,9 +163,22 @@ def main(results: common.Results, wanted: set[str], table_only: bool, again: boo
             continue
         judged = verdict(ours, [cell for cell in cells.values() if cell is not None and "ratios" in cell])
         if None in cells.values():
-            judged = f"{judged.replace('no peer', 'not judged')}; not yet run: {', '.join(who for who, cell in cells.items() if cell is None)}"
-        lines.append([row.attack, row.distance, shown(ours), "; ".join(f"{who}: {shown(cell)}" for who, cell in cells.items()) or "–", judged])
-    text = common.markdown(["attack ", "distance ", "ours: median, worst (passes)", "peers ", "against the best peer "], lines)
+            judged = (
+                f"{judged.replace('no peer', 'not judged')}; not yet run: "
+                f"{', '.join(who for who, cell in cells.items() if cell is None)}"
+            )
+        lines.append(
+            [
+                row.attack,
+                row.distance,
+                shown(ours),
+                "; ".join(f"{who}: {shown(cell)}" for who, cell in cells.items()) or "–",
+                judged,
+            ]
+        )
+    text = common.markdown(
+        ["attack ", "distance ", "ours: median, worst (passes)", "peers ", "against the best peer "], lines
+    )
     print(text)
     if docs:
         common.replace_section(docs, "linear", text)

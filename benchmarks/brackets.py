@@ -78,8 +78,11 @@ def measured(name: str, norm: str, count: int, method: str) -> dict[str, Any]:
     model, x, labels = subject(name, count)
     started = time.process_time()
     radii = certified_radius(model, x, labels, norm, method, batch_size=16)
-    return {"radii": [float(f"{value:.6g}") for value in radii.tolist()], "seconds": round((time.process_time() - started) / count, 3),
-            "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}  # fmt: skip
+    return {
+        "radii": [float(f"{value:.6g}") for value in radii.tolist()],
+        "seconds": round((time.process_time() - started) / count, 3),
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
 
 
 def bounds(results: common.Results) -> None:
@@ -139,8 +142,19 @@ def tables(results: common.Results) -> str:
                 continue
             share = ratios(results, name, norm, count, method)
             radii = statistics.median(cell["radii"])
-            rows.append([name, norm, method, str(len(share)), f"{radii:.4g}", f"{statistics.median(share):.3f}", f"{max(share):.3f}", f"{cell['seconds']:.2f}",
-                         str(cell["megabytes"])])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    norm,
+                    method,
+                    str(len(share)),
+                    f"{radii:.4g}",
+                    f"{statistics.median(share):.3f}",
+                    f"{max(share):.3f}",
+                    f"{cell['seconds']:.2f}",
+                    str(cell["megabytes"]),
+                ]
+            )
     head = [
         "network ",
         "distance ",
@@ -159,8 +173,11 @@ def tables(results: common.Results) -> str:
     closed = {row: cell for row, cell in cells.items() if cell["closed"] and cell["upper"] > 0}
     if closed:
         seconds = sorted(cell["seconds"] for cell in cells.values())
-        text += (f"\n\nExact linf distances of {EXACT_MODEL}: {len(closed)} of {len(cells)} images closed within {EXACT_SECONDS:.0f} CPU seconds each, "
-                 f"median {statistics.median(seconds):.1f} s, longest {seconds[-1]:.1f} s.\n\n")  # fmt: skip
+        text += (
+            f"\n\nExact linf distances of {EXACT_MODEL}: {len(closed)} of {len(cells)} images closed within "
+            f"{EXACT_SECONDS:.0f} CPU seconds each, "
+            f"median {statistics.median(seconds):.1f} s, longest {seconds[-1]:.1f} s.\n\n"
+        )
         lines = []
         for name in ATTACKS:
             found = results.cells.get(f"attack|{exact_name()}|{name}", {}).get("distances")

@@ -1,4 +1,5 @@
-"""The law of the brackets: no attack of the registry, in any distance, succeeds below a certified radius of any network at hand.
+"""The law of the brackets: no attack of the registry, in any distance, succeeds below a certified radius of any network
+at hand.
 
     python benchmarks/brackets_law.py             every cell that is not in the results yet, then the totals
     python benchmarks/brackets_law.py --again     everything anew, which takes more than an hour on one core
@@ -51,7 +52,10 @@ def texts(name: str) -> list[str]:
     made = []
     for distance in kind.does or registry.names("distances"):
         if name == "ensemble":
-            made.append(f"ensemble(attacks=[alma(distance={distance}, steps={STEPS}), soft-walk(distance={distance}, steps={STEPS})])")
+            made.append(
+                f"ensemble(attacks=[alma(distance={distance}, steps={STEPS}), soft-walk(distance={distance}, "
+                f"steps={STEPS})])"
+            )
             continue
         given = ", ".join([*([f"distance={distance}"] if "distance" in own else []), *steps])
         made.append(f"{name}({given})" if kind.minimal else f"search(attack={name}({given}), halvings={HALVINGS})")
@@ -63,7 +67,9 @@ def everything() -> list[str]:
     return [text for name in registry.names("attacks") for text in texts(name)]
 
 
-def judged(model: models.Classifier, x: torch.Tensor, labels: torch.Tensor, radii: dict[str, list[float]], text: str) -> dict[str, Any]:
+def judged(
+    model: models.Classifier, x: torch.Tensor, labels: torch.Tensor, radii: dict[str, list[float]], text: str
+) -> dict[str, Any]:
     """How many images the attack changed, and which of them below a certified radius: (row, norm, found, certified)."""
     try:
         result = attacks.get(text)(model, x, labels, batch_size=50, budget=BUDGET)
@@ -74,7 +80,11 @@ def judged(model: models.Classifier, x: torch.Tensor, labels: torch.Tensor, radi
     below = []
     for norm, power in NORMS.items():
         away = torch.linalg.vector_norm(moved, power, dim=1).tolist()
-        below += [(row, norm, away[row], radii[norm][row]) for row in hit.nonzero().flatten().tolist() if away[row] < radii[norm][row]]
+        below += [
+            (row, norm, away[row], radii[norm][row])
+            for row in hit.nonzero().flatten().tolist()
+            if away[row] < radii[norm][row]
+        ]
     return {"pairs": int(hit.sum()), "below": below}
 
 
@@ -84,7 +94,13 @@ def measure(results: common.Results) -> None:
         x, labels = data.load(str(model.dataset), limit=count).tensors()
         key = f"radii|{name}@{str(model.weights_sha256)[:8]}|{count}"
         if key not in results.cells:
-            results.keep(key, {norm: certified_radius(model, x, labels, norm, method, batch_size=16).tolist() for norm, method in methods.items()})
+            results.keep(
+                key,
+                {
+                    norm: certified_radius(model, x, labels, norm, method, batch_size=16).tolist()
+                    for norm, method in methods.items()
+                },
+            )
         radii = results.cells[key]
         for text in everything():
             key = f"law|{name}|{count}|{text}"
@@ -98,11 +114,17 @@ def words(results: common.Results) -> str:
     cells = {key: cell for key, cell in results.cells.items() if key.startswith("law|")}
     ran = {key: cell for key, cell in cells.items() if "refused" not in cell}
     networks, kinds = {key.split("|")[1] for key in ran}, {key.split("|")[3] for key in ran}
-    found = {network for network in networks if any(cell["pairs"] for key, cell in ran.items() if key.split("|")[1] == network)}
+    found = {
+        network
+        for network in networks
+        if any(cell["pairs"] for key, cell in ran.items() if key.split("|")[1] == network)
+    }
     return (
         f"{len(kinds)} attacks (every one of the registry, in each distance that fits) on {len(networks)} networks: "
-        f"{sum(cell['pairs'] for cell in ran.values())} image x attack pairs, each measured in linf, l2 and l1, on {len(found)} networks with successes; "
-        f"{sum(len(cell['below']) for cell in ran.values())} below a certified radius. {len(cells) - len(ran)} combinations are refused by the "
+        f"{sum(cell['pairs'] for cell in ran.values())} image x attack pairs, each measured in linf, l2 and l1, on "
+        f"{len(found)} networks with successes; "
+        f"{sum(len(cell['below']) for cell in ran.values())} below a certified radius. {len(cells) - len(ran)} "
+        "combinations are refused by the "
         "distance or the attack (colour distances on grey images, MS-SSIM on small ones)."
     )
 

@@ -1,4 +1,5 @@
-"""What the benchmarks share: our attack and a peer judged alike on the same images, results kept cell by cell, the paper's figures, tables."""
+"""What the benchmarks share: our attack and a peer judged alike on the same images, results kept cell by cell, the
+paper's figures, tables."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Results:
         self.cells: dict[str, Cell] = json.loads(path.read_text()) if path.exists() else {}
 
     def keep(self, key: str, cell: Cell) -> None:
-        """Adds a cell and writes the file; other runs may write to it at the same time, so theirs are read again first."""
+        """Adds a cell and writes the file; other runs may write to it at the same time, so theirs are read again
+        first."""
         if self.path.exists():
             self.cells = {**self.cells, **json.loads(self.path.read_text())}
         self.cells[key] = cell
@@ -41,8 +43,11 @@ class Results:
         part.replace(self.path)
 
 
-def run_ours(attack: str | Attack, model: nn.Module, x: Tensor, labels: Tensor, batch: int, budget: int | None = None) -> Cell:
-    """Our attack, itself or as text such as ``alma(distance=l2)``, on the images ``x`` (B, ...) with ``labels`` (B,)."""
+def run_ours(
+    attack: str | Attack, model: nn.Module, x: Tensor, labels: Tensor, batch: int, budget: int | None = None
+) -> Cell:
+    """Our attack, itself or as text such as ``alma(distance=l2)``, on the images ``x`` (B, ...) with ``labels``
+    (B,)."""
     made = attacks.get(attack) if isinstance(attack, str) else attack
     started = time.perf_counter()
     result = made(model, x, labels, batch_size=batch, budget=budget)
@@ -55,8 +60,18 @@ def run_ours(attack: str | Attack, model: nn.Module, x: Tensor, labels: Tensor, 
     return cell(values, seconds, result.forwards[attacked], result.backwards[attacked])
 
 
-def run_peer(peer: peers.Peer, model: nn.Module, x: Tensor, labels: Tensor, steps: int, distance: str, batch: int, within: float = math.inf) -> Cell:
-    """A peer on those of the images ``x`` (B, ...) that are classified as ``labels`` (B,), judged by a fresh pass over what it returned.
+def run_peer(
+    peer: peers.Peer,
+    model: nn.Module,
+    x: Tensor,
+    labels: Tensor,
+    steps: int,
+    distance: str,
+    batch: int,
+    within: float = math.inf,
+) -> Cell:
+    """A peer on those of the images ``x`` (B, ...) that are classified as ``labels`` (B,), judged by a fresh pass over
+    what it returned.
 
     A point counts where its distance is at most ``within``, up to 1e-5 of it for rounding.
     """
@@ -77,9 +92,11 @@ def run_peer(peer: peers.Peer, model: nn.Module, x: Tensor, labels: Tensor, step
 
 
 def cell(values: Tensor, seconds: float, forwards: Tensor, backwards: Tensor) -> Cell:
-    """What is kept of a run: success in percent, median over all images (already wrong 0, failed infinite), passes per attacked image.
+    """What is kept of a run: success in percent, median over all images (already wrong 0, failed infinite), passes per
+    attacked image.
 
-    ``values`` (B,) are the distances, kept to five digits with null for a failure; ``forwards`` and ``backwards`` (A,) are averaged.
+    ``values`` (B,) are the distances, kept to five digits with null for a failure; ``forwards`` and ``backwards`` (A,)
+    are averaged.
     """
     rows = [float(f"{value:.5g}") for value in values.double().tolist()]
     return {
@@ -113,8 +130,12 @@ def geometric_mean(ratios: list[float]) -> float:
 
 
 def medians_ratio_interval(ours: Cell, theirs: Cell, draws: int = 2000) -> tuple[float, float]:
-    """The 5 % and 95 % points of the ratio of medians over images drawn with replacement: how well so few images can tell it."""
-    pairs = [(a if a is not None else math.inf, b if b is not None else math.inf) for a, b in zip(ours["distances"], theirs["distances"], strict=True)]
+    """The 5 % and 95 % points of the ratio of medians over images drawn with replacement: how well so few images can
+    tell it."""
+    pairs = [
+        (a if a is not None else math.inf, b if b is not None else math.inf)
+        for a, b in zip(ours["distances"], theirs["distances"], strict=True)
+    ]
     generator, ratios = random.Random(0), []
     for _ in range(draws):
         drawn = generator.choices(pairs, k=len(pairs))
@@ -126,7 +147,8 @@ def medians_ratio_interval(ours: Cell, theirs: Cell, draws: int = 2000) -> tuple
 
 
 def published(path: Path | None = None) -> dict[tuple[str, ...], float]:
-    """The paper's medians by (data set, model, distance, attack, budget), from its tables beside the data folder; empty if not at hand."""
+    """The paper's medians by (data set, model, distance, attack, budget), from its tables beside the data folder; empty
+    if not at hand."""
     path = path or Path(os.environ.get("ALMAKIT_DATA", ".")).parent / "paper" / "tables.csv"
     if not path.exists():
         return {}

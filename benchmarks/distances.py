@@ -1,10 +1,11 @@
-"""Forward and gradient of each perceptual distance, ours against adv-lib's eager code, side by side in one run on one thread.
+"""Forward and gradient of each perceptual distance, ours against adv-lib's eager code, side by side in one run on one
+thread.
 
     PYTHONPATH=src python benchmarks/distances.py [--rounds 15]
 
-Needs adv-lib beside almakit. The reference image is fixed, as in an attack: ours binds it once; adv-lib's LPIPS keeps its features, its other
-distances have no such step. The two take turns; of each the fastest round counts, in processor time, so that other work on the machine
-matters little.
+Needs adv-lib beside almakit. The reference image is fixed, as in an attack: ours binds it once; adv-lib's LPIPS keeps
+its features, its other distances have no such step. The two take turns; of each the fastest round counts, in processor
+time, so that other work on the machine matters little.
 """
 
 from __future__ import annotations
@@ -34,14 +35,22 @@ class _AlexNet(nn.Module):
         super().__init__()
         from safetensors.torch import load_file
 
-        convolutions = [(3, 64, 11, 4, 2), (64, 192, 5, 1, 2), (192, 384, 3, 1, 1), (384, 256, 3, 1, 1), (256, 256, 3, 1, 1)]
+        convolutions = [
+            (3, 64, 11, 4, 2),
+            (64, 192, 5, 1, 2),
+            (192, 384, 3, 1, 1),
+            (384, 256, 3, 1, 1),
+            (256, 256, 3, 1, 1),
+        ]
         self.parts = nn.ModuleList([nn.Conv2d(i, o, k, s, p) for i, o, k, s, p in convolutions]).requires_grad_(False)
         weights = load_file(hub.path("lpips/alexnet-features.safetensors"))
         for part, key in zip(self.parts, (0, 3, 6, 8, 10)):
             part.load_state_dict({kind: weights[f"features.{key}.{kind}"] for kind in ("weight", "bias")})
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        x = (x - x.new_tensor((0.485, 0.456, 0.406)).view(1, 3, 1, 1)) / x.new_tensor((0.229, 0.224, 0.225)).view(1, 3, 1, 1)
+        x = (x - x.new_tensor((0.485, 0.456, 0.406)).view(1, 3, 1, 1)) / x.new_tensor((0.229, 0.224, 0.225)).view(
+            1, 3, 1, 1
+        )
         outputs = []
         for index, part in enumerate(self.parts):
             x = part(nn.functional.max_pool2d(x, 3, 2) if index in (1, 2) else x).relu()
@@ -81,7 +90,13 @@ def compare(name: str, shape: tuple[int, ...], rounds: int) -> dict[str, object]
             run()
             fastest[who] = min(fastest[who], 1e3 * (time.process_time() - started))
     times = {who: round(value, 2) for who, value in fastest.items()}
-    return {"distance": name, "shape": list(shape), **times, "ratio": round(fastest["ours"] / fastest["theirs"], 3), "gap": float(f"{gap:.2g}")}
+    return {
+        "distance": name,
+        "shape": list(shape),
+        **times,
+        "ratio": round(fastest["ours"] / fastest["theirs"], 3),
+        "gap": float(f"{gap:.2g}"),
+    }
 
 
 def main() -> None:
@@ -90,7 +105,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "distances.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    cases = [(name, shape) for name in ("ciede2000-paper", "ssim", "ms-ssim", "lpips") for shape in SHAPES if name != "ms-ssim" or shape[-1] >= 177]
+    cases = [
+        (name, shape)
+        for name in ("ciede2000-paper", "ssim", "ms-ssim", "lpips")
+        for shape in SHAPES
+        if name != "ms-ssim" or shape[-1] >= 177
+    ]
     rows = [compare(name, shape, arguments.rounds) for name, shape in cases]
     head = ["distance ", "images ", "ours ms", "adv-lib ms", "ratio", "values differ by"]
     print(markdown(head, [[str(value) for value in row.values()] for row in rows]))

@@ -1,8 +1,9 @@
 """The fuzzers of tests/fuzz for longer than a test may take, and what they met.
 
-    python benchmarks/fuzz.py --times 20              twenty times the examples of `make test`
-    python benchmarks/fuzz.py --only files hostile_folders    these of tests/fuzz/test_fuzz_*.py; the others' kept counts stay
-    python benchmarks/fuzz.py --docs                  write the kept table into docs/figures/reliability.md
+python benchmarks/fuzz.py --times 20              twenty times the examples of `make test`
+python benchmarks/fuzz.py --only files hostile_folders    these of tests/fuzz/test_fuzz_*.py; the others' kept counts
+  stay
+python benchmarks/fuzz.py --docs                  write the kept table into docs/figures/reliability.md
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ def table(results: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these fuzzers only; the others' kept counts stay")
-    parser.add_argument("--docs", action="store_true", help="write the kept table into docs/figures/reliability.md and do nothing else")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="these fuzzers only; the others' kept counts stay"
+    )
+    parser.add_argument(
+        "--docs", action="store_true", help="write the kept table into docs/figures/reliability.md and do nothing else"
+    )
     args = parser.parse_args()
     if args.docs:
         from common import replace_section
@@ -51,14 +56,29 @@ def main() -> None:
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         counts = Path(place) / "counts.json"
-        environment = {**os.environ, "ALMAKIT_FUZZ": str(args.times), "ALMAKIT_FUZZ_COUNTS": str(counts), "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "ALMAKIT_FUZZ": str(args.times),
+            "ALMAKIT_FUZZ_COUNTS": str(counts),
+            "OMP_NUM_THREADS": "1",
+        }
         files = [f"tests/fuzz/test_fuzz_{name}.py" for name in args.only] or ["tests/fuzz"]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
         passed = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
         found = json.loads(counts.read_text()) if counts.is_file() else {}
-    results = {"date": time.strftime("%Y-%m-%d"), "times": args.times, "minutes": (time.monotonic() - begin) / 60, "passed": passed, "counts": found}
+    results = {
+        "date": time.strftime("%Y-%m-%d"),
+        "times": args.times,
+        "minutes": (time.monotonic() - begin) / 60,
+        "passed": passed,
+        "counts": found,
+    }
     if kept:
-        results |= {"counts": {**kept["counts"], **found}, "passed": passed and kept["passed"], "minutes": results["minutes"] + kept["minutes"]}
+        results |= {
+            "counts": {**kept["counts"], **found},
+            "passed": passed and kept["passed"],
+            "minutes": results["minutes"] + kept["minutes"],
+        }
         if kept["date"] != results["date"]:
             results["date"] = f"{kept['date'].partition(' ')[0]} to {results['date']}"
     RESULTS.parent.mkdir(exist_ok=True)

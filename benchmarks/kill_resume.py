@@ -1,11 +1,13 @@
-"""A run of the real command line, killed with SIGKILL at random moments and resumed each time, against one that nobody disturbed.
+"""A run of the real command line, killed with SIGKILL at random moments and resumed each time, against one that nobody
+disturbed.
 
     python benchmarks/kill_resume.py                      20 kills; 256 digits, two attacks, the shipped network
     python benchmarks/kill_resume.py --kills 5
     python benchmarks/kill_resume.py --workers 2          the run that is killed has two processes
 
-Moments are spread over the whole run: while a process starts, between chunks, in the middle of one. At the end the databases must agree
-in every number, the images' files in every byte, and no kill may have cost more than the chunk it hit.
+Moments are spread over the whole run: while a process starts, between chunks, in the middle of one. At the end the
+databases must agree in every number, the images' files in every byte, and no kill may have cost more than the chunk it
+hit.
 """
 
 from __future__ import annotations
@@ -29,12 +31,25 @@ NUMBERS = ("images", "results", "traces", "attacks", "findings")
 def command(out: Path, images: int, batch: int, workers: int) -> list[str]:
     flags = ["--workers", str(workers), "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo"]
     flags += ["--limit", str(images), "--batch-size", str(batch), "--out", str(out)]
-    return [sys.executable, "-m", "almakit", "run", *flags, *(part for attack in ATTACKS for part in ("--attack", attack))]
+    return [
+        sys.executable,
+        "-m",
+        "almakit",
+        "run",
+        *flags,
+        *(part for attack in ATTACKS for part in ("--attack", attack)),
+    ]
 
 
 def start(out: Path, images: int, batch: int, workers: int = 1) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command(out, images, batch, workers), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command(out, images, batch, workers),
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def chunks(out: Path) -> set[tuple[object, ...]]:
@@ -75,7 +90,8 @@ def main() -> None:
         assert process.returncode == 0, said
         total = len(chunks(calm))
         killed, lost, gains = 0, 0, []
-        # Moments spread over all chunks; where one falls on a chunk that is already there, the kill strikes while the process is starting.
+        # Moments spread over all chunks; where one falls on a chunk that is already there, the kill strikes while the
+        # process is starting.
         moments = sorted(chance.randint(0, int(0.85 * total)) for _ in range(args.kills))
         for moment in moments:
             before = chunks(hunted)
@@ -89,7 +105,9 @@ def main() -> None:
             process.send_signal(signal.SIGKILL)
             said = process.communicate()[1]
             after = chunks(hunted)
-            assert process.returncode == -signal.SIGKILL, f"the run ended before it was killed (give more --images?): {said}"
+            assert process.returncode == -signal.SIGKILL, (
+                f"the run ended before it was killed (give more --images?): {said}"
+            )
             lost += len((before | seen) - after)
             killed += 1
             gains.append(len(after) - len(before))
@@ -102,7 +120,12 @@ def main() -> None:
     print(f"killed {killed} times; finished chunks lost: {lost}; numbers identical: {same}; files identical: {files}")
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps({"kills": killed, "lost": lost, "numbers_identical": same, "files_identical": files, "gains": gains}) + "\n")
+        args.out.write_text(
+            json.dumps(
+                {"kills": killed, "lost": lost, "numbers_identical": same, "files_identical": files, "gains": gains}
+            )
+            + "\n"
+        )
     sys.exit(0 if same and files and not lost else 1)
 
 

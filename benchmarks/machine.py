@@ -1,10 +1,13 @@
-"""Whole commands on the whole machine: `almakit run` with one and two processes against adv-lib's call on the same images.
+"""Whole commands on the whole machine: `almakit run` with one and two processes against adv-lib's call on the same
+images.
 
-    python benchmarks/machine.py                    1000 MNIST images, 30 iterations of ALMA in l2 on the paper's network; needs both cores free
+    python benchmarks/machine.py                    1000 MNIST images, 30 iterations of ALMA in l2 on the paper's
+      network; needs both cores free
     python benchmarks/machine.py --images 64        smaller, to see that it works
 
-Wall and processor seconds of whole commands (adv-lib: of the call alone, without imports), the largest resident memory over all their processes.
-`python benchmarks/kill_resume.py --workers 2` kills such a run twenty times. Results: results/machine.json; the table also goes to docs/scale.md.
+Wall and processor seconds of whole commands (adv-lib: of the call alone, without imports), the largest resident memory
+over all their processes. `python benchmarks/kill_resume.py --workers 2` kills such a run twenty times. Results:
+results/machine.json; the table also goes to docs/scale.md.
 """
 
 from __future__ import annotations
@@ -46,7 +49,11 @@ def peer(images: int) -> None:
     call = peers.adv_lib("alma", steps_as="num_steps", distance="l2", init_lr_distance=FIRST, α=0.5)
     began, spent = time.perf_counter(), time.process_time()
     call(model, x, labels, STEPS)
-    print(json.dumps({"wall": time.perf_counter() - began, "processor": time.process_time() - spent, "megabytes": memory()}))
+    print(
+        json.dumps(
+            {"wall": time.perf_counter() - began, "processor": time.process_time() - spent, "megabytes": memory()}
+        )
+    )
 
 
 def memory() -> int:
@@ -58,11 +65,27 @@ def measured(name: str, images: int) -> dict[str, Any]:
     # Each process decides itself how many threads it takes.
     environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
     if name == PEER:
-        done = subprocess.run([sys.executable, __file__, "--peer", "--images", str(images)], env=environment, check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, __file__, "--peer", "--images", str(images)],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         cell: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     else:
         with tempfile.TemporaryDirectory() as place:
-            flags = ["--model", MODEL, "--data", "mnist", "--limit", str(images), "--attack", f"alma(distance=l2, steps={STEPS + 1})", "--quiet"]
+            flags = [
+                "--model",
+                MODEL,
+                "--data",
+                "mnist",
+                "--limit",
+                str(images),
+                "--attack",
+                f"alma(distance=l2, steps={STEPS + 1})",
+                "--quiet",
+            ]
             command = [sys.executable, "-m", "almakit", "run", *flags, *COMMANDS[name], "--out", f"{place}/run"]
             before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
@@ -90,7 +113,11 @@ def _together(process: int) -> int:
 
 def _children(process: int) -> list[int]:
     try:
-        return [int(child) for thread in Path(f"/proc/{process}/task").iterdir() for child in (thread / "children").read_text().split()]
+        return [
+            int(child)
+            for thread in Path(f"/proc/{process}/task").iterdir()
+            for child in (thread / "children").read_text().split()
+        ]
     except OSError:
         return []
 
@@ -101,8 +128,18 @@ def table(results: Results) -> str:
         images, name = key.split("|")
         cell, other = results.cells[key], results.cells.get(f"{images}|{PEER}")
         ratio = "" if other is None else f"{cell['wall'] / other['wall']:.2f}"
-        rows.append([f"`{name}`" if name in COMMANDS else name, images, f"{int(images) / cell['wall']:.1f}", f"{cell['wall']:.1f}", ratio,
-                     f"{cell['processor']:.1f}", str(cell["megabytes"]), str(cell["load"])])  # fmt: skip
+        rows.append(
+            [
+                f"`{name}`" if name in COMMANDS else name,
+                images,
+                f"{int(images) / cell['wall']:.1f}",
+                f"{cell['wall']:.1f}",
+                ratio,
+                f"{cell['processor']:.1f}",
+                str(cell["megabytes"]),
+                str(cell["load"]),
+            ]
+        )
     return markdown(["command ", "images", "images/s", "wall s", "of adv-lib's", "processor s", "MB", "load"], rows)
 
 

@@ -1,11 +1,12 @@
-"""What the engine costs on top of the bare attack: chunks read and hashed, preflight, verdict, files, database, summary.
+"""What the engine costs on top of the bare attack: chunks read and hashed, preflight, verdict, files, database,
+summary.
 
     python benchmarks/overhead.py                         1000 MNIST images, 100 steps, the paper's SmallCNN
     python benchmarks/overhead.py --images 200 --steps 50
 
-Before the engine does a chunk, the bare attack is timed on the same chunk, so both meet the same load; everything else that ``evaluate`` does
-is the engine's. Both wall time and processor time are given: on a machine that does other things the second is the one to trust.
-Held: overhead below 5 %.
+Before the engine does a chunk, the bare attack is timed on the same chunk, so both meet the same load; everything else
+that ``evaluate`` does is the engine's. Both wall time and processor time are given: on a machine that does other things
+the second is the one to trust. Held: overhead below 5 %.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ class Clock:
 
 def measure(model_name: str, images: int, steps: int, batch: int) -> dict[str, float]:
     """Seconds of the bare attack and of the engine, and their ratio minus one."""
-    model, dataset, attack = models.load(model_name), data.load("mnist", limit=images), get(f"alma(distance=l2, steps={steps})")
+    model, dataset, attack = (
+        models.load(model_name),
+        data.load("mnist", limit=images),
+        get(f"alma(distance=l2, steps={steps})"),
+    )
     bare = [0.0, 0.0]
 
     def bare_first(bench: Bench, keys: Iterable[ChunkKey]) -> Iterator[Outcome]:
@@ -59,9 +64,13 @@ def measure(model_name: str, images: int, steps: int, batch: int) -> dict[str, f
         assert len(run.records) == images
     engine = (wall - bare[0], cpu - bare[1])
     return {
-        "bare_wall": bare[0], "engine_wall": engine[0], "overhead_wall": engine[0] / bare[0] - 1,
-        "bare_cpu": bare[1], "engine_cpu": engine[1], "overhead_cpu": engine[1] / bare[1] - 1,
-    }  # fmt: skip
+        "bare_wall": bare[0],
+        "engine_wall": engine[0],
+        "overhead_wall": engine[0] / bare[0] - 1,
+        "bare_cpu": bare[1],
+        "engine_cpu": engine[1],
+        "overhead_cpu": engine[1] / bare[1] - 1,
+    }
 
 
 def main() -> None:
@@ -75,13 +84,25 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     found = measure(args.model, args.images, args.steps, args.batch_size)
-    print(f"{args.model}, {args.images} images x {args.steps} steps in chunks of {args.batch_size}, {args.threads} thread(s)")
+    print(
+        f"{args.model}, {args.images} images x {args.steps} steps in chunks of {args.batch_size}, {args.threads} "
+        "thread(s)"
+    )
     print(f"{'':16}{'bare attack':>14}{'engine':>14}{'overhead':>12}")
     for kind, title in (("wall", "wall time"), ("cpu", "processor time")):
-        print(f"{title:16}{found[f'bare_{kind}']:>12.1f} s{found[f'engine_{kind}']:>12.1f} s{100 * found[f'overhead_{kind}']:>10.2f} %")
+        print(
+            f"{title:16}{found[f'bare_{kind}']:>12.1f} s{found[f'engine_{kind}']:>12.1f} "
+            f"s{100 * found[f'overhead_{kind}']:>10.2f} %"
+        )
     print(f"held (below {100 * HELD:g} % of processor time): {'yes' if found['overhead_cpu'] < HELD else 'NO'}")
     if args.out:
-        facts = {"model": args.model, "images": args.images, "steps": args.steps, "batch_size": args.batch_size, "threads": args.threads}
+        facts = {
+            "model": args.model,
+            "images": args.images,
+            "steps": args.steps,
+            "batch_size": args.batch_size,
+            "threads": args.threads,
+        }
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(facts | found, indent=1) + "\n")
 

@@ -1,21 +1,26 @@
 """Our ALMA beside the authors' library (adv-lib 0.2.8) and their paper: the same networks, the same images, in one run.
 
-    python benchmarks/parity.py --quick                      every pair once, with 20 images and 50 steps; nothing kept unless --out is given
-    python benchmarks/parity.py                              what is missing in benchmarks/results/parity.json (about 1.5 hours of one core)
+    python benchmarks/parity.py --quick                      every pair once, with 20 images and 50 steps; nothing kept
+      unless --out is given
+    python benchmarks/parity.py                              what is missing in benchmarks/results/parity.json (about
+      1.5 hours of one core)
     python benchmarks/parity.py --cells mnist-100,lpips      only cells whose name contains one of these words
-    python benchmarks/parity.py --table                      the kept results as markdown; with --docs docs/figures/parity.md also into that page
+    python benchmarks/parity.py --table                      the kept results as markdown; with --docs
+      docs/figures/parity.md also into that page
 
-Cells are ``group|network|distance|first step|steps|images``; each is kept as soon as it is done. A cell is held when all images succeed
-and our median is within 2 % of adv-lib's (group mnist-100: of the figures measured with adv-lib on the same 500 images before). The ratio
-of medians comes with 90 % of its bootstraps over images, the paired ratios of single images with their median and geometric mean.
+Cells are ``group|network|distance|first step|steps|images``; each is kept as soon as it is done. A cell is held when
+all images succeed and our median is within 2 % of adv-lib's (group mnist-100: of the figures measured with adv-lib on
+the same 500 images before). The ratio of medians comes with 90 % of its bootstraps over images, the paired ratios of
+single images with their median and geometric mean.
 
 adv-lib needs an environment of its own, with ``src`` on PYTHONPATH and ALMAKIT_DATA set as for the tests:
 
     python3.11 -m venv bench && echo "setuptools<81" > constraint.txt
     PIP_CONSTRAINT=constraint.txt bench/bin/pip install torch==2.13.0 torchvision safetensors adv-lib==0.2.8
 
-(adv-lib runs only with a setuptools that still has pkg_resources. torchvision may lack its compiled operators beside a CPU torch: they are
-declared, never called. adv-lib's LPIPS would download torchvision's AlexNet; it is given the same file that our LPIPS reads.)
+(adv-lib runs only with a setuptools that still has pkg_resources. torchvision may lack its compiled operators beside a
+CPU torch: they are declared, never called. adv-lib's LPIPS would download torchvision's AlexNet; it is given the same
+file that our LPIPS reads.)
 """
 
 from __future__ import annotations
@@ -52,9 +57,13 @@ ADV_LIB_NAME = {"l1": "l1", "l2": "l2", "ciede2000-paper": "ciede2000", "ssim": 
 
 # adv-lib's ALMA with 100 steps on the first 500 MNIST test images, one thread: medians, 100 % success in all.
 MEASURED_500 = {
-    ("mnist/smallcnn", "l2"): 1.332, ("mnist/smallcnn-ddn", "l2"): 2.590, ("mnist/smallcnn-trades", "l2"): 1.658,
-    ("mnist/smallcnn", "l1"): 6.315, ("mnist/smallcnn-ddn", "l1"): 13.923, ("mnist/smallcnn-trades", "l1"): 5.802,
-}  # fmt: skip
+    ("mnist/smallcnn", "l2"): 1.332,
+    ("mnist/smallcnn-ddn", "l2"): 2.590,
+    ("mnist/smallcnn-trades", "l2"): 1.658,
+    ("mnist/smallcnn", "l1"): 6.315,
+    ("mnist/smallcnn-ddn", "l1"): 13.923,
+    ("mnist/smallcnn-trades", "l1"): 5.802,
+}
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,11 @@ class Case:
         if self.distance not in ADV_LIB_NAME:
             return None
         epsilon = FIRST_STEP[self.first_step][self.distance]
-        settings: dict[str, Any] = {"distance": ADV_LIB_NAME[self.distance], "init_lr_distance": epsilon, "α": ALPHA[self.steps]}
+        settings: dict[str, Any] = {
+            "distance": ADV_LIB_NAME[self.distance],
+            "init_lr_distance": epsilon,
+            "α": ALPHA[self.steps],
+        }
         attack = peers.adv_lib("alma", "num_steps", **settings)
         if self.distance != "lpips":
             return attack
@@ -103,16 +116,28 @@ class Case:
 
 def _cases() -> list[Case]:
     cases = [Case("mnist-100", network, distance, 100, 500) for distance in ("l2", "l1") for network in MNIST]
-    presets = [("l1", "paper"), ("l2", "paper"), ("ciede2000-paper", "paper"), ("ssim", "paper"), ("lpips", "paper"), ("ciede2000", "0.05"),
-               ("ciede2000", "0.5"), ("ssim", "scripts"), ("lpips", "scripts")]  # fmt: skip
-    cases += [Case("cifar-100", network, distance, 100, 64, preset) for network in CIFAR for distance, preset in presets]
+    presets = [
+        ("l1", "paper"),
+        ("l2", "paper"),
+        ("ciede2000-paper", "paper"),
+        ("ssim", "paper"),
+        ("lpips", "paper"),
+        ("ciede2000", "0.05"),
+        ("ciede2000", "0.5"),
+        ("ssim", "scripts"),
+        ("lpips", "scripts"),
+    ]
+    cases += [
+        Case("cifar-100", network, distance, 100, 64, preset) for network in CIFAR for distance, preset in presets
+    ]
     cases += [Case("mnist-1000", network, distance, 1000, 200) for distance in ("l2", "l1") for network in MNIST]
     for network in reversed(CIFAR):
         for distance, preset in presets:
             # A thousand steps through ResNet-20 cost minutes for each distance: one first step each.
             if not (network == "cifar10/resnet20" and preset in ("scripts", "0.05")):
                 cases.append(Case("cifar-1000", network, distance, 1000, 64, preset))
-    # The same convolutions in another memory layout round differently: what both libraries' medians owe to rounding alone.
+    # The same convolutions in another memory layout round differently: what both libraries' medians owe to rounding
+    # alone.
     again = [Case("mnist-100", "mnist/smallcnn-trades", "l1", 100, 500)]
     again += [Case("mnist-1000", network, "l1", 1000, 200) for network in ("mnist/smallcnn", "mnist/smallcnn-ddn")]
     return cases + [replace(case, layout="channels_last") for case in again]
@@ -120,7 +145,8 @@ def _cases() -> list[Case]:
 
 @cache
 def _alexnet(pretrained: bool = True) -> nn.Module:
-    """torchvision's AlexNet with the convolutions our LPIPS uses; its linear layers take no part in LPIPS and stay random."""
+    """torchvision's AlexNet with the convolutions our LPIPS uses; its linear layers take no part in LPIPS and stay
+    random."""
     from safetensors.torch import load_file
 
     net = peers.library("torchvision.models").AlexNet()
@@ -139,11 +165,16 @@ def run(case: Case, results: common.Results, only_ours: bool) -> None:
     x, labels = data.load(case.network.split("/")[0], limit=case.images).tensors()
     batch = 100 if case.network in MNIST else 64
     if f"{case.key}|ours" not in results.cells:
-        results.keep(f"{case.key}|ours", common.run_ours(case.ours, _network(case.network, case.layout), x, labels, batch))
+        results.keep(
+            f"{case.key}|ours", common.run_ours(case.ours, _network(case.network, case.layout), x, labels, batch)
+        )
     peer = case.adv_lib
     if peer is not None and not only_ours and f"{case.key}|adv-lib" not in results.cells:
         torch.manual_seed(0)
-        results.keep(f"{case.key}|adv-lib", common.run_peer(peer, _network(case.network, case.layout), x, labels, case.steps, case.distance, batch))
+        results.keep(
+            f"{case.key}|adv-lib",
+            common.run_peer(peer, _network(case.network, case.layout), x, labels, case.steps, case.distance, batch),
+        )
 
 
 def line(case: Case, results: common.Results, paper: dict[tuple[str, ...], float]) -> list[str] | None:
@@ -152,7 +183,14 @@ def line(case: Case, results: common.Results, paper: dict[tuple[str, ...], float
     if ours is None:
         return None
     successes = f"{ours['asr']:.4g} / {theirs['asr']:.4g}" if theirs else f"{ours['asr']:.4g}"
-    row = [case.network.split("/")[1], case.distance, case.first_step, str(case.images), successes, _value(ours["median"])]
+    row = [
+        case.network.split("/")[1],
+        case.distance,
+        case.first_step,
+        str(case.images),
+        successes,
+        _value(ours["median"]),
+    ]
     if theirs:
         low, high = common.medians_ratio_interval(ours, theirs)
         ratios = common.paired(ours, theirs)
@@ -190,30 +228,60 @@ def tables(cases: Iterable[Case], results: common.Results) -> str:
     """All groups as markdown."""
     paper, parts = common.published(), []
     titles = {
-        "mnist-100": "MNIST, 100 steps", "mnist-1000": "MNIST, 1000 steps", "cifar-100": "CIFAR-10, 100 steps", "cifar-1000": "CIFAR-10, 1000 steps",
-    }  # fmt: skip
+        "mnist-100": "MNIST, 100 steps",
+        "mnist-1000": "MNIST, 1000 steps",
+        "cifar-100": "CIFAR-10, 100 steps",
+        "cifar-1000": "CIFAR-10, 1000 steps",
+    }
     cases = list(cases)
     for group, title in titles.items():
         members = [case for case in cases if case.group == group and case.layout == "contiguous_format"]
         chosen = [(case, row) for case in members if (row := line(case, results, paper)) is not None]
         if not chosen:
             continue
-        head = ["network ", "distance ", "ε ", "images", "success %: ours / adv-lib", "median: ours", "adv-lib", "ratio (90 %)",
-                "paired: median, mean"]  # fmt: skip
+        head = [
+            "network ",
+            "distance ",
+            "ε ",
+            "images",
+            "success %: ours / adv-lib",
+            "median: ours",
+            "adv-lib",
+            "ratio (90 %)",
+            "paired: median, mean",
+        ]
         head += ["adv-lib before (ratio)"] if group == "mnist-100" else []
         head += ["paper"] if chosen[0][0].network in MNIST else []
         head += ["within 2 % "]
-        parts.append(f"### {title}\n\n{common.markdown(head, [row for _, row in chosen])}\n\n{_passes([case for case, _ in chosen], results)}")
-    rows = [row for case in cases if case.layout != "contiguous_format" and (row := _rounding(case, results)) is not None]
+        parts.append(
+            "### "
+            f"{title}\n\n{common.markdown(head, [row for _, row in chosen])}\n\n"
+            f"{_passes([case for case, _ in chosen], results)}"
+        )
+    rows = [
+        row for case in cases if case.layout != "contiguous_format" and (row := _rounding(case, results)) is not None
+    ]
     if rows:
-        head = ["network ", "distance ", "steps", "images", "ours: median, and other layout", "paired mean", "adv-lib: median, and other layout",
-                "paired mean", "ours / adv-lib, other layout"]  # fmt: skip
-        parts.append(f"### The same attack through the same network in another memory layout\n\n{common.markdown(head, rows)}")
+        head = [
+            "network ",
+            "distance ",
+            "steps",
+            "images",
+            "ours: median, and other layout",
+            "paired mean",
+            "adv-lib: median, and other layout",
+            "paired mean",
+            "ours / adv-lib, other layout",
+        ]
+        parts.append(
+            f"### The same attack through the same network in another memory layout\n\n{common.markdown(head, rows)}"
+        )
     return "\n\n".join(parts)
 
 
 def _rounding(case: Case, results: common.Results) -> list[str] | None:
-    """Each library against itself with the network's convolutions in another layout; None where a part has not been run."""
+    """Each library against itself with the network's convolutions in another layout; None where a part has not been
+    run."""
     plain, cells = replace(case, layout="contiguous_format").key, results.cells
     names = [f"{key}|{who}" for who in ("ours", "adv-lib") for key in (plain, case.key)]
     if any(name not in cells for name in names):
@@ -240,15 +308,29 @@ def _passes(cases: list[Case], results: common.Results) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="20 images and 50 steps")
-    parser.add_argument("--cells", default="", help="words, comma-separated: only cells whose name contains one of them")
+    parser.add_argument(
+        "--cells", default="", help="words, comma-separated: only cells whose name contains one of them"
+    )
     parser.add_argument("--only-ours", action="store_true", help="leave adv-lib out")
-    parser.add_argument("--out", type=Path, default=None, help="where results are kept; benchmarks/results/parity.json when left out")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="where results are kept; benchmarks/results/parity.json when left out"
+    )
     parser.add_argument("--table", action="store_true", help="print the kept results and run nothing")
-    parser.add_argument("--docs", type=Path, default=None, help="a page whose section between the parity markers gets the tables")
+    parser.add_argument(
+        "--docs", type=Path, default=None, help="a page whose section between the parity markers gets the tables"
+    )
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     words = [word for word in chosen.cells.split(",") if word]
-    cases = [replace(case, steps=50, images=20) for case in _cases() if case.steps == 100 and case.layout == "contiguous_format"] if chosen.quick else _cases()
+    cases = (
+        [
+            replace(case, steps=50, images=20)
+            for case in _cases()
+            if case.steps == 100 and case.layout == "contiguous_format"
+        ]
+        if chosen.quick
+        else _cases()
+    )
     cases = [case for case in cases if not words or any(word in case.key for word in words)]
     with tempfile.TemporaryDirectory() as scratch:
         kept = Path(scratch) / "quick.json" if chosen.quick else HERE / "results" / "parity.json"

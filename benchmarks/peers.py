@@ -1,6 +1,8 @@
-"""The same attacks in other libraries, each as a function of (model, images, labels, steps), for the comparison in ``baselines.py``.
+"""The same attacks in other libraries, each as a function of (model, images, labels, steps), for the comparison in
+``baselines.py``.
 
-A peer returns its adversarial images and nothing else: success, distance and cost are judged outside, the same way for all.
+A peer returns its adversarial images and nothing else: success, distance and cost are judged outside, the same way for
+all.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def library(name: str) -> Any:
 
 @cache
 def _stand_ins() -> list[torch.library.Library]:
-    """torchvision's compiled operators, which may be absent beside a CPU torch, are declared; adv-lib's plotting client is left empty."""
+    """torchvision's compiled operators, which may be absent beside a CPU torch, are declared; adv-lib's plotting client
+    is left empty."""
     kept = []
     if find_spec("visdom") is None:
         sys.modules["visdom"] = ModuleType("visdom")
@@ -63,7 +66,8 @@ def _stand_ins() -> list[torch.library.Library]:
 
 
 def adv_lib(function: str, steps_as: str = "steps", **settings: Any) -> Peer:
-    """An attack of adv-lib's: a function of (model, inputs, labels, ...); "module.function" for those it does not export."""
+    """An attack of adv-lib's: a function of (model, inputs, labels, ...); "module.function" for those it does not
+    export."""
     module, _, name = f"adv_lib.attacks.{function}".rpartition(".")
 
     def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
@@ -80,7 +84,9 @@ def adv_lib_alma_prox(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -
 
     module = library("adv_lib.attacks.segmentation.alma_prox")
     # Its proximal map is compiled, for which a C++ compiler is needed; the function itself is the same.
-    module.prox_linf_indicator = getattr(module.prox_linf_indicator, "_torchdynamo_orig_callable", module.prox_linf_indicator)
+    module.prox_linf_indicator = getattr(
+        module.prox_linf_indicator, "_torchdynamo_orig_callable", module.prox_linf_indicator
+    )
     return module.alma_prox(as_map, x, labels[:, None, None], num_steps=steps)
 
 
@@ -102,7 +108,8 @@ def shared_out(peer: Peer, searches: int = 9) -> Peer:
 
 
 def foolbox_from_others(name: str, **settings: Any) -> Peer:
-    """An attack of foolbox's that starts at adversarial points: each image starts at the nearest of the others that has another class.
+    """An attack of foolbox's that starts at adversarial points: each image starts at the nearest of the others that has
+    another class.
 
     Its own search for starting points ends with an error where one image has none.
     """
@@ -116,9 +123,12 @@ def foolbox_from_others(name: str, **settings: Any) -> Peer:
         def of(rows: Tensor) -> Tensor:
             attack = getattr(fb.attacks, name)(steps=steps, **settings)
             try:
-                return attack.run(wrapped, x[rows], fb.criteria.Misclassification(labels[rows]), starting_points=starts[rows])
+                return attack.run(
+                    wrapped, x[rows], fb.criteria.Misclassification(labels[rows]), starting_points=starts[rows]
+                )
             except LinAlgError:
-                # Its solver may meet a singular matrix, which ends the whole batch: halve it until the images at fault fail alone.
+                # Its solver may meet a singular matrix, which ends the whole batch: halve it until the images at fault
+                # fail alone.
                 half = len(rows) // 2
                 return torch.cat([of(rows[:half]), of(rows[half:])]) if half else x[rows]
 

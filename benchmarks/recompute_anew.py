@@ -95,7 +95,9 @@ class Attack:
         return 0.0 if row["status"] == "already-wrong" else float(row[f"measured{kind}"])
 
     def column(self, name: str, attacked: bool = False) -> np.ndarray:
-        return np.array([float(row[name]) for row, mine in zip(self.rows, self.attacked, strict=True) if mine or not attacked])
+        return np.array(
+            [float(row[name]) for row, mine in zip(self.rows, self.attacked, strict=True) if mine or not attacked]
+        )
 
     def robust(self, radius: float) -> np.ndarray | None:
         if self.epsilon is None:
@@ -103,9 +105,13 @@ class Attack:
         return np.isinf(self.verified) if abs(radius - self.epsilon) <= 1e-5 * radius else None
 
     def numbers(self) -> dict[str, Any]:
-        found = {"success_rate": share(np.isfinite(self.verified)), "success_rate_8bit": share(np.isfinite(self.coarse)),
-                 "forwards": self.column("forwards", True).mean(), "backwards": self.column("backwards", True).mean(),
-                 "seconds": self.column("seconds").mean()}  # fmt: skip
+        found = {
+            "success_rate": share(np.isfinite(self.verified)),
+            "success_rate_8bit": share(np.isfinite(self.coarse)),
+            "forwards": self.column("forwards", True).mean(),
+            "backwards": self.column("backwards", True).mean(),
+            "seconds": self.column("seconds").mean(),
+        }
         none = {"value": np.nan, "low": np.nan, "high": np.nan}
         smallest = self.epsilon is None
         found["median_all"] = middle(self.verified) if smallest else none
@@ -129,7 +135,9 @@ def best_known(attacks: list[Attack]) -> dict[str, dict[tuple[int, int], float]]
     """Distance -> (image, target) -> the smallest distance any verified image has in it, whichever attack found it."""
     best: dict[str, dict[tuple[int, int], float]] = {attack.distance: {} for attack in attacks}
     for attack in attacks:
-        for key, row, verified, attacked in zip(attack.keys, attack.rows, attack.verified, attack.attacked, strict=True):
+        for key, row, verified, attacked in zip(
+            attack.keys, attack.rows, attack.verified, attack.attacked, strict=True
+        ):
             for name, known in best.items():
                 value = verified if name == attack.distance else float(row[name]) if row.get(name) else np.inf
                 if np.isfinite(verified):
@@ -144,7 +152,11 @@ def worst(attacks: list[Attack], radius: float) -> np.ndarray | None:
     stands: dict[tuple[int, int], bool] = {}
     for attack in attacks:
         for key, verified in zip(attack.keys, attack.verified, strict=True):
-            inside = verified <= radius if attack.epsilon is None or verified == 0 else np.isfinite(verified) and attack.epsilon <= radius * (1 + 1e-5)
+            inside = (
+                verified <= radius
+                if attack.epsilon is None or verified == 0
+                else np.isfinite(verified) and attack.epsilon <= radius * (1 + 1e-5)
+            )
             stands[key] = stands.get(key, True) and not inside
     return np.array([stands[key] for key in sorted(stands)])
 

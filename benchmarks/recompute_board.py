@@ -33,7 +33,9 @@ def check_board(check: Check, place: Path, runs: dict[str, list[Attack]]) -> Non
                 check_row(check, table, block, row, packed, line, runs)
 
 
-def check_row(check: Check, table: Any, block: Any, row: Any, packed: Any, line: str, runs: dict[str, list[Attack]]) -> None:
+def check_row(
+    check: Check, table: Any, block: Any, row: Any, packed: Any, line: str, runs: dict[str, list[Attack]]
+) -> None:
     """One model's line: all attacks together, then each attack."""
     name, mine = table["models"][row["model"]]["name"], []
     static = [float(text) if text else None for text in re.findall(r'data-v="([^"]*)"', line)]
@@ -42,7 +44,11 @@ def check_row(check: Check, table: Any, block: Any, row: Any, packed: Any, line:
         if cell is None:
             check.same("board", f"{name} {head['label']} has no number", None, static[place + 1])
             continue
-        here = [attack for attack in runs[table["runs"][cell["run"]]["folder"]] if attack.text == head["text"] and attack.distance == block["distance"]]
+        here = [
+            attack
+            for attack in runs[table["runs"][cell["run"]]["folder"]]
+            if attack.text == head["text"] and attack.distance == block["distance"]
+        ]
         attack = here[0]
         mine.append(attack)
         what, found = f"{name} {head['label']}", attack.numbers()
@@ -62,7 +68,12 @@ def check_row(check: Check, table: Any, block: Any, row: Any, packed: Any, line:
         compare(check, f"{together} at {at['epsilon']}", NONE if flags is None else share(flags), at)
     minimal = [attack for attack in mine if attack.epsilon is None]
     compare(check, f"{together} median", middle(nearest(minimal)) if minimal else NONE, entry["median"])
-    check.same("board", f"{together} passes", sum(a.numbers()["forwards"] + a.numbers()["backwards"] for a in mine), entry["passes"])
+    check.same(
+        "board",
+        f"{together} passes",
+        sum(a.numbers()["forwards"] + a.numbers()["backwards"] for a in mine),
+        entry["passes"],
+    )
     check.same("board", f"{together} seconds", sum(a.numbers()["seconds"] for a in mine), entry["seconds"])
     check_curve(check, together, nearest(mine) if minimal else None, packed["all"]["curve"])
     flags = None if first is None else worst(mine, first)
@@ -75,7 +86,11 @@ def compare(check: Check, what: str, mine: dict[str, Any], theirs: dict[str, Any
 
 
 def check_curve(check: Check, what: str, values: np.ndarray | None, stored: str | None) -> None:
-    same = values is None if stored is None else np.array_equal(np.sort(values).astype("<f4"), np.frombuffer(base64.b64decode(stored), dtype="<f4"))  # type: ignore[arg-type]
+    same = (
+        values is None
+        if stored is None
+        else np.array_equal(np.sort(values).astype("<f4"), np.frombuffer(base64.b64decode(stored), dtype="<f4"))
+    )  # type: ignore[arg-type]
     check.same("board", f"{what} curve", True, bool(same))
 
 
@@ -86,7 +101,8 @@ def clean(attacks: list[Attack]) -> np.ndarray:
 
 
 def nearest(attacks: list[Attack]) -> np.ndarray:
-    """The smallest distance of each image (and target) over these attacks; what one at a fixed radius breaks counts from there on, up to rounding."""
+    """The smallest distance of each image (and target) over these attacks; what one at a fixed radius breaks counts
+    from there on, up to rounding."""
     best: dict[tuple[int, int], float] = {}
     for attack in attacks:
         for key, value in zip(attack.keys, attack.verified, strict=True):
@@ -98,8 +114,11 @@ def nearest(attacks: list[Attack]) -> np.ndarray:
 # The page's table of models and radii, its tables of classes, its figures at the head.
 
 
-def check_parts(check: Check, body: str, groups: list[tuple[list[Attack], list[float]]], labels: dict[int, str]) -> None:
-    """``groups``: the attacks of each block of a one-model report in its order, with the block's radii; ``labels``: id(attack) -> its label."""
+def check_parts(
+    check: Check, body: str, groups: list[tuple[list[Attack], list[float]]], labels: dict[int, str]
+) -> None:
+    """``groups``: the attacks of each block of a one-model report in its order, with the block's radii; ``labels``:
+    id(attack) -> its label."""
     attacks = [attack for mine, _ in groups for attack in mine]
     standing = body.partition('class="sortable standing"')[2].partition("<tbody>")[2].partition("</tbody>")[0]
     wanted: list[float | None] = [float(clean(attacks).mean())]
@@ -109,18 +128,32 @@ def check_parts(check: Check, body: str, groups: list[tuple[list[Attack], list[f
     if any(radii for _, radii in groups):
         for mine_value, theirs in zip(wanted, values, strict=True):
             check.same("page", "all attacks, model and radius", mine_value, theirs)
-    check.same("page", "clean accuracy at the head", True, f"<dd>{100 * float(clean(attacks).mean()):.1f}<small> %</small></dd>" in body)
+    check.same(
+        "page",
+        "clean accuracy at the head",
+        True,
+        f"<dd>{100 * float(clean(attacks).mean()):.1f}<small> %</small></dd>" in body,
+    )
     claims = [row for attack in attacks for row in attack.rows if row["status"] == "success"]
     good = sum(row["fooled"] == "True" for row in claims)
-    check.same("page", "successes confirmed", True, f"<dd>{good}<small> / {len(claims)}</small></dd>" in body.replace("\u2009", ""))
+    check.same(
+        "page",
+        "successes confirmed",
+        True,
+        f"<dd>{good}<small> / {len(claims)}</small></dd>" in body.replace("\u2009", ""),
+    )
     portraits = body.split('class="sortable classes"')[1:]
     minimal = [([attack for attack in mine if attack.epsilon is None], radii) for mine, radii in groups]
     for (mine, radii), portrait in zip([part for part in minimal if part[0]], portraits, strict=True):
         check_classes(check, portrait, mine, radii, labels)
 
 
-def check_classes(check: Check, portrait: str, attacks: list[Attack], radii: list[float], labels: dict[int, str]) -> None:
-    found: dict[int, list[tuple[float, dict[str, str]]]] = {}  # image -> its nearest target's distance and record, attack by attack
+def check_classes(
+    check: Check, portrait: str, attacks: list[Attack], radii: list[float], labels: dict[int, str]
+) -> None:
+    found: dict[
+        int, list[tuple[float, dict[str, str]]]
+    ] = {}  # image -> its nearest target's distance and record, attack by attack
     for attack in attacks:
         mine: dict[int, tuple[float, dict[str, str]]] = {}
         for (image, _), value, row in zip(attack.keys, attack.verified, attack.rows, strict=True):
@@ -135,20 +168,32 @@ def check_classes(check: Check, portrait: str, attacks: list[Attack], radii: lis
         here = [pair for pair in best.values() if int(pair[1]["label"]) == label]
         values = np.array([value for value, _ in here])
         check.same("page", f"class {label} is called", here[0][1]["label_name"] or str(label), html.unescape(name))
-        wanted = [float(len(here)), float(np.mean([row["clean_prediction"] == row["label"] for _, row in here])), quantile(values, 0.5)]
+        wanted = [
+            float(len(here)),
+            float(np.mean([row["clean_prediction"] == row["label"] for _, row in here])),
+            quantile(values, 0.5),
+        ]
         wanted += [float((values > at).mean()) for at in radii]
         for mine_value, text in zip(wanted, re.findall(r'data-v="([^"]*)"', cells), strict=True):
             check.same("page", f"class {label}", mine_value, float(text) if text else None)
-    mistakes = Counter((int(row["label"]), int(row["prediction"])) for value, row in best.values() if 0 < value < np.inf)
+    mistakes = Counter(
+        (int(row["label"]), int(row["prediction"])) for value, row in best.values() if 0 < value < np.inf
+    )
     if "confusion" in portrait:
         shown = [int(count) for count in re.findall(r'class="heat-\d">(\d+)', portrait)]
         check.same("page", "true and adversarial classes", str(sorted(mistakes.values())), str(sorted(shown)))
     if len(attacks) > 1:
         open_ = [pairs for pairs in found.values() if 0 < min(value for value, _ in pairs) < np.inf]
-        for place, (name, cells) in enumerate(re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', tables[-1], re.S)):
-            near = sum(len(pairs) > place and pairs[place][0] <= min(value for value, _ in pairs) * 1.001 for pairs in open_)
+        for place, (name, cells) in enumerate(
+            re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', tables[-1], re.S)
+        ):
+            near = sum(
+                len(pairs) > place and pairs[place][0] <= min(value for value, _ in pairs) * 1.001 for pairs in open_
+            )
             check.same("page", f"nearest attack {place}", labels[id(attacks[place])], html.unescape(name))
-            check.same("page", f"nearest attack {place} count", float(near), float(re.findall(r'data-v="([^"]*)"', cells)[0]))
+            check.same(
+                "page", f"nearest attack {place} count", float(near), float(re.findall(r'data-v="([^"]*)"', cells)[0])
+            )
 
 
 def check_terminal(check: Check, text: str, attacks: list[Attack], names: list[str]) -> None:
@@ -157,14 +202,25 @@ def check_terminal(check: Check, text: str, attacks: list[Attack], names: list[s
         line, *robust = (row for row in text.splitlines() if row.startswith(f"{name}  "))
         found, minimal = attack.numbers(), attack.epsilon is None
         cells = line[len(name) :].split()
-        short = [f"{value:.4g}" if np.isfinite(value) else "inf" for value in (found["median_all"][side] for side in SIDES)]
-        wanted = [f"{100 * found['success_rate']['value']:.1f}", *([short[0], short[1], "to", short[2]] if minimal else ["-", "-"])]
+        short = [
+            f"{value:.4g}" if np.isfinite(value) else "inf" for value in (found["median_all"][side] for side in SIDES)
+        ]
+        wanted = [
+            f"{100 * found['success_rate']['value']:.1f}",
+            *([short[0], short[1], "to", short[2]] if minimal else ["-", "-"]),
+        ]
         for mine, theirs in zip(wanted, cells, strict=False):
             check.same("table", name, mine, theirs)
         for mine, theirs in zip((found["forwards"], found["backwards"], found["seconds"]), cells[-3:], strict=True):
             check.same("table", name, f"{mine:.4g}", theirs)
         heads = [re.findall(r"<= (\S+)", row) for row in text.splitlines() if f"  {attack.distance} <= " in row]
-        for at, cell in zip(heads[0], re.findall(r"(\S+) \(\S+ to \S+\)|(-)", robust[0][len(name) :]), strict=True) if robust else ():
+        for at, cell in (
+            zip(heads[0], re.findall(r"(\S+) \(\S+ to \S+\)|(-)", robust[0][len(name) :]), strict=True)
+            if robust
+            else ()
+        ):
             over, _, under = at.partition("/")
             flags = attack.robust(float(over) / float(under or 1))
-            check.same("table", f"{name} robust at {at}", "-" if flags is None else f"{100 * flags.mean():.1f}", "".join(cell))
+            check.same(
+                "table", f"{name} robust at {at}", "-" if flags is None else f"{100 * flags.mean():.1f}", "".join(cell)
+            )

@@ -1,4 +1,5 @@
-"""What a report shows (summary.json, tables.csv, tables.md, tables.tex, the page, a run's own table) against the numbers of `recompute_anew.py`."""
+"""What a report shows (summary.json, tables.csv, tables.md, tables.tex, the page, a run's own table) against the
+numbers of `recompute_anew.py`."""
 
 from __future__ import annotations
 
@@ -16,19 +17,37 @@ from recompute_anew import Attack, Check, Rows, best_known, quantile, share, wor
 from recompute_board import check_parts
 
 
-def check_json(check: Check, attacks: list[Attack], part: dict[str, Any], attack: Attack, best: dict[str, dict[tuple[int, int], float]]) -> None:
+def check_json(
+    check: Check,
+    attacks: list[Attack],
+    part: dict[str, Any],
+    attack: Attack,
+    best: dict[str, dict[tuple[int, int], float]],
+) -> None:
     mine = attack.numbers()
     for name in ("success_rate", "success_rate_8bit", "median_all", "median_attacked", "median_all_8bit"):
         for side in ("value", "low", "high"):
             check.same("summary.json", f"{attack.text} {name} {side}", mine[name][side], part[name][side])
     for name in ("forwards", "backwards"):
         values = attack.column(name, True)
-        for side, value in (("mean", values.mean()), ("median", quantile(values, 0.5)), ("max", values.max()), ("total", values.sum())):
+        for side, value in (
+            ("mean", values.mean()),
+            ("median", quantile(values, 0.5)),
+            ("max", values.max()),
+            ("total", values.sum()),
+        ):
             check.same("summary.json", f"{attack.text} {name} {side}", float(value), part[name][side])
     check.same("summary.json", f"{attack.text} seconds", mine["seconds"], part["seconds"]["per_image"])
-    check.same("summary.json", f"{attack.text} optimality", attack.optimality(best[attack.distance]), part.get("optimality", {}).get("value"))
+    check.same(
+        "summary.json",
+        f"{attack.text} optimality",
+        attack.optimality(best[attack.distance]),
+        part.get("optimality", {}).get("value"),
+    )
     for status, count in part["status"].items():
-        check.same("summary.json", f"{attack.text} {status}", sum(row["status"] == status for row in attack.rows), count)
+        check.same(
+            "summary.json", f"{attack.text} {status}", sum(row["status"] == status for row in attack.rows), count
+        )
     check.same("summary.json", f"{attack.text} records", len(attack.rows), part["records"])
     for row in part["robust_accuracy"]:
         flags = attack.robust(row["epsilon"])
@@ -37,17 +56,28 @@ def check_json(check: Check, attacks: list[Attack], part: dict[str, Any], attack
             check.same("summary.json", f"{attack.text} robust at {row['epsilon']} {side}", value, row[side])
     if attack.epsilon is None:
         for row in part["quantiles_all"]:
-            check.same("summary.json", f"{attack.text} quantile {row['at']}", quantile(attack.verified, row["at"]), row["value"])
+            check.same(
+                "summary.json",
+                f"{attack.text} quantile {row['at']}",
+                quantile(attack.verified, row["at"]),
+                row["value"],
+            )
         finite = attack.verified[attack.attacked]
         check.same("summary.json", f"{attack.text} mean attacked", float(finite.mean()), part["mean_attacked"])
-        check.same("summary.json", f"{attack.text} mean found", float(finite[np.isfinite(finite)].mean()), part["mean_found"])
+        check.same(
+            "summary.json", f"{attack.text} mean found", float(finite[np.isfinite(finite)].mean()), part["mean_found"]
+        )
 
 
 def shown(value: float, digits: int) -> str:
     """As tables print a distance."""
     if not np.isfinite(value):
         return "–"
-    return "0" if value == 0 else (f"{value:#.{digits}g}" if 1e-3 <= abs(value) < 1e6 else f"{value:.{digits - 2}e}").removesuffix(".")
+    return (
+        "0"
+        if value == 0
+        else (f"{value:#.{digits}g}" if 1e-3 <= abs(value) < 1e6 else f"{value:.{digits - 2}e}").removesuffix(".")
+    )
 
 
 def percent(value: float) -> str:
@@ -56,7 +86,12 @@ def percent(value: float) -> str:
 
 def cells_of(mine: dict[str, Any], optimality: float, robust: list[tuple[float, dict[str, float] | None]]) -> list[str]:
     """What every format prints of an attack: success, median, passes, seconds, optimality, robust accuracy."""
-    cells = [percent(mine["success_rate"]["value"]), shown(mine["median_all"]["value"], 4), shown(mine["seconds"], 3), percent(optimality)]
+    cells = [
+        percent(mine["success_rate"]["value"]),
+        shown(mine["median_all"]["value"], 4),
+        shown(mine["seconds"], 3),
+        percent(optimality),
+    ]
     cells.append(f"{mine['forwards']:.0f} / {mine['backwards']:.0f}")
     return cells + [percent(value["value"]) for _, value in robust if value is not None]
 
@@ -80,12 +115,25 @@ def check_report(check: Check, place: Path, runs: list[list[Attack]]) -> None:
     for attack, (_, part) in zip(attacks, parts, strict=True):
         check_json(check, attacks, part, attack, best)
         goal = part["goal"]
-        (line,) = (row for row in table if row["attack"].lstrip("'") == part["label"] and row["distance"] == attack.distance and row["goal"] == goal)
+        (line,) = (
+            row
+            for row in table
+            if row["attack"].lstrip("'") == part["label"] and row["distance"] == attack.distance and row["goal"] == goal
+        )
         mine, xi = attack.numbers(), attack.optimality(best[attack.distance])
-        pairs = {"success_rate": mine["success_rate"]["value"], "median": mine["median_all"]["value"], "median_low": mine["median_all"]["low"],
-                 "median_high": mine["median_all"]["high"], "median_attacked": mine["median_attacked"]["value"], "forwards": mine["forwards"],
-                 "backwards": mine["backwards"], "seconds_per_image": mine["seconds"], "optimality": xi,
-                 "success_rate_8bit": mine["success_rate_8bit"]["value"], "median_8bit": mine["median_all_8bit"]["value"]}  # fmt: skip
+        pairs = {
+            "success_rate": mine["success_rate"]["value"],
+            "median": mine["median_all"]["value"],
+            "median_low": mine["median_all"]["low"],
+            "median_high": mine["median_all"]["high"],
+            "median_attacked": mine["median_attacked"]["value"],
+            "forwards": mine["forwards"],
+            "backwards": mine["backwards"],
+            "seconds_per_image": mine["seconds"],
+            "optimality": xi,
+            "success_rate_8bit": mine["success_rate_8bit"]["value"],
+            "median_8bit": mine["median_all_8bit"]["value"],
+        }
         for name, value in pairs.items():
             check.same("tables.csv", f"{part['label']} {name}", value, float(line[name]) if line[name] else None)
         robust = []
@@ -96,7 +144,12 @@ def check_report(check: Check, place: Path, runs: list[list[Attack]]) -> None:
             check.same("tables.csv", f"{part['label']} epsilon {number}", radius, float(line[f"epsilon_{number}"]))
             for side, ending in (("value", ""), ("low", "_low"), ("high", "_high")):
                 text = line[f"robust_accuracy_{number}{ending}"]
-                check.same("tables.csv", f"{part['label']} robust {radius} {side}", None if value is None else value[side], float(text) if text else None)
+                check.same(
+                    "tables.csv",
+                    f"{part['label']} robust {radius} {side}",
+                    None if value is None else value[side],
+                    float(text) if text else None,
+                )
         check_text(check, "tables.md", part["label"], goal, cells_of(mine, xi, robust), markdown)
         check_text(check, "tables.tex", part["label"], goal, cells_of(mine, xi, robust), tex)
         named = f'title="{html.escape(attack.text)}">{html.escape(part["label"])}</th>'
@@ -104,9 +157,19 @@ def check_report(check: Check, place: Path, runs: list[list[Attack]]) -> None:
         check.same("page", f"{part['label']} has a row", True, row is not None)
         values = [float(text) if text else None for text in re.findall(r'data-v="([^"]*)"', row[1])] if row else []
         values = values[1:] if "Images</th>" in heading_of(body) else values
-        wanted = [pairs["success_rate"], pairs["median"], *(None if value is None else value["value"] for _, value in robust)]
+        wanted = [
+            pairs["success_rate"],
+            pairs["median"],
+            *(None if value is None else value["value"] for _, value in robust),
+        ]
         wanted += [None] * (values_of_robust(body) - len(robust))
-        wanted += [pairs["median_attacked"], pairs["forwards"] + pairs["backwards"], pairs["seconds_per_image"], xi, pairs["success_rate_8bit"]]
+        wanted += [
+            pairs["median_attacked"],
+            pairs["forwards"] + pairs["backwards"],
+            pairs["seconds_per_image"],
+            xi,
+            pairs["success_rate_8bit"],
+        ]
         for mine_value, theirs in zip(wanted, values, strict=True):
             check.same("page", f"{part['label']} row", mine_value, theirs)
     groups = check_worst(check, attacks, [run["run"] for run, _ in parts], summary, table, body)
@@ -120,7 +183,9 @@ def check_report(check: Check, place: Path, runs: list[list[Attack]]) -> None:
         found = np.array([nearest[image] for image in sorted(nearest)], dtype=np.float32)
         check.same("page", f"{attack.text} curve", True, bool(np.array_equal(found, stored[~np.isnan(stored)])))
         if entry["fixed"]:
-            check.same("page", f"{attack.text} marker", float(np.isinf(attack.verified).mean()), entry["fixed"]["value"])
+            check.same(
+                "page", f"{attack.text} marker", float(np.isinf(attack.verified).mean()), entry["fixed"]["value"]
+            )
 
 
 def values_of_robust(body: str) -> int:
@@ -135,7 +200,10 @@ def heading_of(body: str) -> str:
 
 def check_text(check: Check, where: str, label: str, goal: str, wanted: list[str], lines: list[str]) -> None:
     """Every printed cell stands in the row of the attack."""
-    plain = [re.sub(r"\\(.)", r"\1", line.replace("**", "").replace("\\mathbf{", "").replace("$\\epsilon$", "ε")) for line in lines]
+    plain = [
+        re.sub(r"\\(.)", r"\1", line.replace("**", "").replace("\\mathbf{", "").replace("$\\epsilon$", "ε"))
+        for line in lines
+    ]
     label = label.replace("×", "$times$") if where == "tables.tex" else label
     rows = [line.replace("--", "–").replace("}", "") for line in plain if f" {label} " in line]
     for cell in wanted:
@@ -154,7 +222,11 @@ def check_worst(
     for entry in summary["worst_case"]:
         mine = groups[entry["distance"], entry["goal"]]
         check.same("summary.json", "attacks together", len(mine), entry["attacks"])
-        lines = [row for row in table if row["attack"] == "all attacks" and row["distance"] == entry["distance"] and row["goal"] == entry["goal"]]
+        lines = [
+            row
+            for row in table
+            if row["attack"] == "all attacks" and row["distance"] == entry["distance"] and row["goal"] == entry["goal"]
+        ]
         for number, row in enumerate(entry["robust_accuracy"], 1):
             flags = worst(mine, row["epsilon"])
             value = {"value": None, "low": None, "high": None} if flags is None else share(flags)
@@ -162,7 +234,15 @@ def check_worst(
                 check.same("summary.json", f"all attacks at {row['epsilon']} {side}", value[side], row[side])
                 if lines:
                     text = lines[0][f"robust_accuracy_{number}" + ("" if side == "value" else f"_{side}")]
-                    check.same("tables.csv", f"all attacks at {row['epsilon']} {side}", value[side], float(text) if text else None)
+                    check.same(
+                        "tables.csv",
+                        f"all attacks at {row['epsilon']} {side}",
+                        value[side],
+                        float(text) if text else None,
+                    )
             if value["value"] is not None:
                 check.same("page", f"all attacks at {row['epsilon']}", True, f'data-v="{value["value"]!r}"' in body)
-    return [(groups[entry["distance"], entry["goal"]], summary["radii"][entry["distance"]]) for entry in summary["worst_case"]]
+    return [
+        (groups[entry["distance"], entry["goal"]], summary["radii"][entry["distance"]])
+        for entry in summary["worst_case"]
+    ]

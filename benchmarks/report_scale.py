@@ -1,8 +1,9 @@
-"""How long a report takes and how much memory, for a large run: `python benchmarks/report_scale.py [--images 10000] [--attacks 10]`.
+"""How long a report takes and how much memory, for a large run: `python benchmarks/report_scale.py [--images 10000]
+[--attacks 10]`.
 
-Makes a run folder through the store's own interface, makes its report in a process of its own, and opens the page in Chromium where
-there is one; then times each of its sections, and a board. Prints a table and writes JSON. The targets are for 10 000 images and 10 attacks: under
-20 s, also each section, under 1 GB, page under 3 MB without pictures.
+Makes a run folder through the store's own interface, makes its report in a process of its own, and opens the page in
+Chromium where there is one; then times each of its sections, and a board. Prints a table and writes JSON. The targets
+are for 10 000 images and 10 attacks: under 20 s, also each section, under 1 GB, page under 3 MB without pictures.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ SECONDS, BYTES, PAGE = 20.0, 1e9, 3e6
 def attacks(count: int) -> tuple[MadeAttack, ...]:
     """Five methods at two budgets, and more of the same kind beyond ten."""
     return tuple(
-        MadeAttack(f"{name}{n // 10 or ''}", title if n < 10 else f"{title} {n // 10}", steps=(100, 1000)[n // 5 % 2], strength=strength)
+        MadeAttack(
+            f"{name}{n // 10 or ''}",
+            title if n < 10 else f"{title} {n // 10}",
+            steps=(100, 1000)[n // 5 % 2],
+            strength=strength,
+        )
         for n in range(count)
         for name, title, strength in [METHODS[n % 5]]
     )
@@ -47,7 +53,11 @@ def report(run: Path, out: Path, *more: str) -> dict[str, float]:
     if status:
         raise SystemExit("almakit report failed.")
     wall = time.perf_counter() - begin
-    return {"seconds": wall, "processor_seconds": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss * 1024.0}
+    return {
+        "seconds": wall,
+        "processor_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_bytes": usage.ru_maxrss * 1024.0,
+    }
 
 
 def sections(run: Path) -> dict[str, float]:
@@ -103,7 +113,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--attacks", type=int, default=10)
-    parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "report_scale.json", help="where the numbers go")
+    parser.add_argument(
+        "--json", type=Path, default=ROOT / "benchmarks" / "results" / "report_scale.json", help="where the numbers go"
+    )
     parser.add_argument("--run", type=Path, help="keep the made run here and use it again")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -111,26 +123,42 @@ def main() -> None:
         if not (run / "run.toml").is_file():
             make_run(run, args.images, attacks(args.attacks), chunk=256)
         out = Path(scratch) / "report"
-        found: dict[str, Any] = {"images": args.images, "attacks": args.attacks, "load": os.getloadavg()[0], **report(run, out)}
+        found: dict[str, Any] = {
+            "images": args.images,
+            "attacks": args.attacks,
+            "load": os.getloadavg()[0],
+            **report(run, out),
+        }
         found["page_bytes"] = (out / "index.html").stat().st_size
         found["browser"] = opened(out / "index.html")
         report(run, Path(scratch) / "bare", "--images", "0", "--no-figures")
         found["sections"] = sections(run)
         found["page_bytes_without_pictures"] = (Path(scratch) / "bare" / "index.html").stat().st_size
     found["within_targets"] = {
-        "seconds": found["seconds"] < SECONDS, "memory": found["peak_bytes"] < BYTES, "page": found["page_bytes_without_pictures"] < PAGE,
+        "seconds": found["seconds"] < SECONDS,
+        "memory": found["peak_bytes"] < BYTES,
+        "page": found["page_bytes_without_pictures"] < PAGE,
         "sections": max(found["sections"].values()) < SECONDS,
-    }  # fmt: skip
+    }
     args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(f"{args.images} images x {args.attacks} attacks, load average {found['load']:.1f}")
-    print(f"  report     {found['seconds']:8.1f} s  (target {SECONDS:.0f}; processor time {found['processor_seconds']:.1f} s)")
+    print(
+        f"  report     {found['seconds']:8.1f} s  (target {SECONDS:.0f}; processor time "
+        f"{found['processor_seconds']:.1f} s)"
+    )
     print(f"  memory     {found['peak_bytes'] / 1e6:8.0f} MB (target {BYTES / 1e6:.0f})")
     bare = found["page_bytes_without_pictures"]
-    print(f"  page       {found['page_bytes'] / 1e6:8.2f} MB, without pictures {bare / 1e6:.2f} MB (target {PAGE / 1e6:.0f})")
+    print(
+        f"  page       {found['page_bytes'] / 1e6:8.2f} MB, without pictures {bare / 1e6:.2f} MB (target "
+        f"{PAGE / 1e6:.0f})"
+    )
     for name, seconds in found["sections"].items():
         print(f"    {name:26} {seconds:6.2f} s of processor time (target {SECONDS:.0f})")
     if page := found["browser"]:
-        print(f"  in Chromium: ready in {page['ready_seconds']:.2f} s, a move of the slider {1000 * page['slider_seconds']:.1f} ms")
+        print(
+            f"  in Chromium: ready in {page['ready_seconds']:.2f} s, a move of the slider "
+            f"{1000 * page['slider_seconds']:.1f} ms"
+        )
 
 
 if __name__ == "__main__":

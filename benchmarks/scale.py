@@ -1,7 +1,9 @@
-"""What a run can do at most, measured: the store, the driver of the Ray engine, seconds per pass, two workers against one; and a capacity model of it.
+"""What a run can do at most, measured: the store, the driver of the Ray engine, seconds per pass, two workers against
+one; and a capacity model of it.
 
     python benchmarks/scale.py                        store, driver, passes (a minute)
-    python benchmarks/scale.py --speedup              1000 MNIST images with one Ray worker and with two (two minutes; nothing else may run)
+    python benchmarks/scale.py --speedup              1000 MNIST images with one Ray worker and with two (two minutes;
+      nothing else may run)
     python benchmarks/scale.py --docs                 write the kept figures into docs/figures/scale.md
 
 Figures go to benchmarks/results/scale.json; the model in docs/figures/scale.md is computed from them.
@@ -24,7 +26,10 @@ os.environ.setdefault("ALMAKIT_DATA", str(ROOT.parent / "shared" / "data"))
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 DOCS = ROOT / "docs" / "figures" / "scale.md"
 IMAGES, ATTACKS, STEPS = 50_000, 10, 1000  # ImageNet's validation set, ten attacks of a thousand steps
-GPU_RATES = (500, 2000)  # assumed, not measured: forward and backward passes of a ResNet-50 per second on an older and on a newer GPU
+GPU_RATES = (
+    500,
+    2000,
+)  # assumed, not measured: forward and backward passes of a ResNet-50 per second on an older and on a newer GPU
 
 
 def store_rate(chunk: int, pixels: tuple[int, ...], chunks: int = 60) -> dict[str, float]:
@@ -40,23 +45,53 @@ def store_rate(chunk: int, pixels: tuple[int, ...], chunks: int = 60) -> dict[st
     top = ((3, 0.5), (1, 0.25), (2, 0.125), (4, 0.0625), (5, 0.03))
     with tempfile.TemporaryDirectory() as place, Store(Path(place) / "records.sqlite") as store:
         for number in range(chunks):
-            infos = [ImageInfo(number * chunk + row, f"{row}", "ab" * 32, 1, None, number, 1, top) for row in range(chunk)]
+            infos = [
+                ImageInfo(number * chunk + row, f"{row}", "ab" * 32, 1, None, number, 1, top) for row in range(chunk)
+            ]
             store.finish(ChunkRow(ChunkKey(CLEAN, -1, number), None, None, chunk, chunk, 0.1), 1, images=infos)
         begin, busy = time.perf_counter(), time.process_time()
         for number in range(chunks):
             found = [
-                Record(0, number * chunk + row, None, "success", None, 0.5 + row, 100, 99, 3, top, True, 0.5, measures, True, 0.5, row) for row in range(chunk)
+                Record(
+                    0,
+                    number * chunk + row,
+                    None,
+                    "success",
+                    None,
+                    0.5 + row,
+                    100,
+                    99,
+                    3,
+                    top,
+                    True,
+                    0.5,
+                    measures,
+                    True,
+                    0.5,
+                    row,
+                )
+                for row in range(chunk)
             ]
             sha256 = chunkfiles.write(Path(place) / f"{number}.safetensors", {"images": chunkfiles.pack(images)})
-            store.finish(ChunkRow(ChunkKey(ATTACK, 0, number), f"{number}.safetensors", sha256, chunk, chunk, 0.1), 1, records=found)
+            store.finish(
+                ChunkRow(ChunkKey(ATTACK, 0, number), f"{number}.safetensors", sha256, chunk, chunk, 0.1),
+                1,
+                records=found,
+            )
         seconds, cpu = time.perf_counter() - begin, time.process_time() - busy
-    return {"chunk": chunk, "bytes_per_image": int(np.prod(pixels)) * 4, "records_per_second": chunks * chunk / seconds, "cpu_seconds_per_chunk": cpu / chunks}
+    return {
+        "chunk": chunk,
+        "bytes_per_image": int(np.prod(pixels)) * 4,
+        "records_per_second": chunks * chunk / seconds,
+        "cpu_seconds_per_chunk": cpu / chunks,
+    }
 
 
 def driver_rate(images: int = 4000, chunk: int = 50) -> dict[str, float]:
-    """What the driver spends on a chunk from submitting it to having stored it, with work that costs the workers next to nothing."""
+    """What the driver spends on a chunk from submitting it to having stored it, with work that costs the workers next
+    to nothing."""
     import torch
-    from eval.small_runs import Net
+    from runs.small_runs import Net
 
     from almakit.runs.engines.ray import RayEngine
     from almakit.runs.run import evaluate
@@ -66,22 +101,40 @@ def driver_rate(images: int = 4000, chunk: int = 50) -> dict[str, float]:
     with RayEngine("local", workers=2) as engine:
         engine._connect()
         # Once to have workers with torch in memory, once to measure.
-        evaluate(Net(), (x[:200], labels[:200]), "pgd(distance=linf, epsilon=0.1, steps=1)", batch_size=chunk, engine=engine, preflight=False)
+        evaluate(
+            Net(),
+            (x[:200], labels[:200]),
+            "pgd(distance=linf, epsilon=0.1, steps=1)",
+            batch_size=chunk,
+            engine=engine,
+            preflight=False,
+        )
         begin, busy = time.perf_counter(), time.process_time()
-        run = evaluate(Net(), (x, labels), "pgd(distance=linf, epsilon=0.1, steps=1)", batch_size=chunk, engine=engine, preflight=False, traces=0)
+        run = evaluate(
+            Net(),
+            (x, labels),
+            "pgd(distance=linf, epsilon=0.1, steps=1)",
+            batch_size=chunk,
+            engine=engine,
+            preflight=False,
+            traces=0,
+        )
         seconds, cpu = time.perf_counter() - begin, time.process_time() - busy
         count = len(run.chunks)
     return {"chunk": chunk, "chunks": count, "chunks_per_second": count / seconds, "cpu_seconds_per_chunk": cpu / count}
 
 
 def pass_seconds() -> dict[str, float]:
-    """Seconds of a forward and backward pass per image, one thread: a small MNIST network, and a ResNet-50 at 224 x 224."""
+    """Seconds of a forward and backward pass per image, one thread: a small MNIST network, and a ResNet-50 at 224 x
+    224."""
     import torch
 
     from almakit import models
 
     found = {}
-    cases: list[tuple[str, Any, torch.Tensor]] = [("mnist/smallcnn-tiny", models.load("mnist/smallcnn-tiny"), torch.rand(64, 1, 28, 28))]
+    cases: list[tuple[str, Any, torch.Tensor]] = [
+        ("mnist/smallcnn-tiny", models.load("mnist/smallcnn-tiny"), torch.rand(64, 1, 28, 28))
+    ]
     cases.append(("ResNet-50 at 224", resnet50(), torch.rand(4, 3, 224, 224)))
     for name, model, x in cases:
         times = []
@@ -102,10 +155,16 @@ def resnet50() -> Any:
         def __init__(self, inside: int, width: int, stride: int):
             super().__init__()
             sizes = [(inside, width, 1, 1), (width, width, 3, stride), (width, 4 * width, 1, 1)]
-            layers = [nn.Sequential(nn.Conv2d(a, b, k, s, k // 2, bias=False), nn.BatchNorm2d(b)) for a, b, k, s in sizes]
+            layers = [
+                nn.Sequential(nn.Conv2d(a, b, k, s, k // 2, bias=False), nn.BatchNorm2d(b)) for a, b, k, s in sizes
+            ]
             self.body = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
             straight = stride == 1 and inside == 4 * width
-            self.side = nn.Identity() if straight else nn.Sequential(nn.Conv2d(inside, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+            self.side = (
+                nn.Identity()
+                if straight
+                else nn.Sequential(nn.Conv2d(inside, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+            )
 
         def forward(self, x: Tensor) -> Tensor:
             return (self.body(x) + self.side(x)).relu()
@@ -116,11 +175,16 @@ def resnet50() -> Any:
             blocks.append(Block(inside, width, stride if number == 0 else 1))
             inside = 4 * width
     stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)).eval().requires_grad_(False)
+    return (
+        nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+        .eval()
+        .requires_grad_(False)
+    )
 
 
 def speedup(images: int = 1000, steps: int = 100) -> dict[str, Any]:
-    """The same run with one Ray worker and with two, one thread each; from an empty folder to its summary, Ray's start included."""
+    """The same run with one Ray worker and with two, one thread each; from an empty folder to its summary, Ray's start
+    included."""
     from almakit.runs.folder import Run
     from almakit.runs.progress import Silent
     from almakit.runs.run import evaluate
@@ -138,16 +202,32 @@ def speedup(images: int = 1000, steps: int = 100) -> dict[str, Any]:
         for workers in (1, 2):
             stages, begin = Stages(), time.perf_counter()
             out = Path(place) / str(workers)
-            evaluate("mnist/smallcnn-tiny", "mnist", f"alma(distance=l2, steps={steps})", out, limit=images, batch_size=20, engine="ray", workers=workers,
-                     progress=stages, device="cpu")  # fmt: skip
+            evaluate(
+                "mnist/smallcnn-tiny",
+                "mnist",
+                f"alma(distance=l2, steps={steps})",
+                out,
+                limit=images,
+                batch_size=20,
+                engine="ray",
+                workers=workers,
+                progress=stages,
+                device="cpu",
+            )
             end = time.perf_counter()
             found[f"seconds_{workers}"], found[f"attack_seconds_{workers}"] = end - begin, end - stages.began[-1]
             tables.append([(r.image, r.status, r.distance, r.measured) for r in Run(out).records])
-            print(f"{workers} worker(s): {end - begin:.1f} s, of which the attack {end - stages.began[-1]:.1f} s", flush=True)
+            print(
+                f"{workers} worker(s): {end - begin:.1f} s, of which the attack {end - stages.began[-1]:.1f} s",
+                flush=True,
+            )
     found["same_numbers"] = tables[0] == tables[1]
     found["ratio"] = found["seconds_1"] / found["seconds_2"]
     found["attack_ratio"] = found["attack_seconds_1"] / found["attack_seconds_2"]
-    print(f"two workers are {found['ratio']:.2f} times as fast as one ({found['attack_ratio']:.2f} without Ray's start); same numbers: {found['same_numbers']}")
+    print(
+        f"two workers are {found['ratio']:.2f} times as fast as one ({found['attack_ratio']:.2f} without Ray's "
+        f"start); same numbers: {found['same_numbers']}"
+    )
     return found
 
 
@@ -156,20 +236,50 @@ def section(results: dict[str, Any]) -> str:
     from common import markdown
 
     lines, store, driver, passes = [], results["store"], results["driver"], results["passes"]
-    rows = [[f"store, chunks of {row['chunk']} images of {row['bytes_per_image'] / 1e3:.0f} kB", f"{row['records_per_second']:.0f} records/s"] for row in store]
-    rows.append(["driver of the Ray engine: processor time per chunk, store included", f"{1e3 * driver['cpu_seconds_per_chunk']:.1f} ms"])
-    rows.append(["driver, chunks through a machine of two cores that also runs the workers", f"{driver['chunks_per_second']:.0f} chunks/s"])
-    rows += [[f"forward and backward pass of {name}, one thread, per image", f"{1e3 * seconds:.2f} ms"] for name, seconds in passes.items()]
+    rows = [
+        [
+            f"store, chunks of {row['chunk']} images of {row['bytes_per_image'] / 1e3:.0f} kB",
+            f"{row['records_per_second']:.0f} records/s",
+        ]
+        for row in store
+    ]
+    rows.append(
+        [
+            "driver of the Ray engine: processor time per chunk, store included",
+            f"{1e3 * driver['cpu_seconds_per_chunk']:.1f} ms",
+        ]
+    )
+    rows.append(
+        [
+            "driver, chunks through a machine of two cores that also runs the workers",
+            f"{driver['chunks_per_second']:.0f} chunks/s",
+        ]
+    )
+    rows += [
+        [f"forward and backward pass of {name}, one thread, per image", f"{1e3 * seconds:.2f} ms"]
+        for name, seconds in passes.items()
+    ]
     if "speedup" in results:
         fast = results["speedup"]
-        rows.append([f"two Ray workers against one, {fast['images']} MNIST images, whole command", f"{fast['ratio']:.2f} times as fast"])
+        rows.append(
+            [
+                f"two Ray workers against one, {fast['images']} MNIST images, whole command",
+                f"{fast['ratio']:.2f} times as fast",
+            ]
+        )
         rows.append(["the same without Ray's start", f"{fast['attack_ratio']:.2f} times as fast"])
     lines += [markdown(["measured ", "figure"], rows), ""]
     total = IMAGES * ATTACKS * STEPS
-    lines.append(f"ImageNet's validation set, {ATTACKS} attacks of {STEPS} steps: {IMAGES} x {ATTACKS} x {STEPS} = {total:.0e} forward and backward passes.")
+    lines.append(
+        f"ImageNet's validation set, {ATTACKS} attacks of {STEPS} steps: {IMAGES} x {ATTACKS} x {STEPS} = {total:.0e} "
+        "forward and backward passes."
+    )
     lines.append("")
     rows = []
-    rates = [("a core of this machine, measured", 1 / passes["ResNet-50 at 224"]), *((f"a GPU, assumed {rate} images/s", float(rate)) for rate in GPU_RATES)]
+    rates = [
+        ("a core of this machine, measured", 1 / passes["ResNet-50 at 224"]),
+        *((f"a GPU, assumed {rate} images/s", float(rate)) for rate in GPU_RATES),
+    ]
     # Records arrive when chunks end: passes per second over steps.
     limit = min(row["records_per_second"] for row in store if row["bytes_per_image"] > 100_000)
     for name, rate in rates:
@@ -180,12 +290,16 @@ def section(results: dict[str, Any]) -> str:
             rows.append([name, str(devices), needed, f"{arriving:.3g}", f"{100 * arriving / limit:.2g} %"])
     lines += [markdown(["device ", "devices", "time", "records/s arriving", "of what the store takes"], rows), ""]
     lines.append(
-        f"The store takes {limit:.0f} records of 224 x 224 photos a second, so it saturates at {limit * STEPS:.0f} passes a second with {STEPS} steps: "
+        f"The store takes {limit:.0f} records of 224 x 224 photos a second, so it saturates at {limit * STEPS:.0f} "
+        f"passes a second with {STEPS} steps: "
         + ", ".join(f"{limit * STEPS / rate:.0f} x {name}" for name, rate in rates if rate > 100)
         + ". With 100 steps it is a tenth of that."
     )
     lines.append("")
-    lines.append(f"Measured {results['date']} on {results['machine']} with `python benchmarks/scale.py` (and `--speedup`), load average {results['load']:.1f}.")
+    lines.append(
+        f"Measured {results['date']} on {results['machine']} with `python benchmarks/scale.py` (and `--speedup`), "
+        f"load average {results['load']:.1f}."
+    )
     return "\n".join(lines)
 
 
@@ -194,7 +308,11 @@ def keep(results: dict[str, Any]) -> None:
     from almakit.runs.environment import environment
 
     facts = environment()
-    results |= {"date": time.strftime("%Y-%m-%d"), "machine": f"{facts['cores']} cores of {facts['processor']}", "load": os.getloadavg()[0]}
+    results |= {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{facts['cores']} cores of {facts['processor']}",
+        "load": os.getloadavg()[0],
+    }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -204,7 +322,9 @@ def main() -> None:
     parser.add_argument("--speedup", action="store_true", help="measure two workers against one, and nothing else")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--docs", action="store_true", help="write the kept figures into docs/figures/scale.md and do nothing else")
+    parser.add_argument(
+        "--docs", action="store_true", help="write the kept figures into docs/figures/scale.md and do nothing else"
+    )
     args = parser.parse_args()
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if args.docs:

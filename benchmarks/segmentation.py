@@ -1,7 +1,9 @@
-"""Smallest changes that make nearly all pixels wrong: our attacks and adv-lib's on the segmentation network inside the package.
+"""Smallest changes that make nearly all pixels wrong: our attacks and adv-lib's on the segmentation network inside the
+package.
 
-``python benchmarks/segmentation.py --images 64 --steps 500``; each attack's distances are kept in ``--out`` as soon as it is done, and a second call goes on.
-adv-lib 0.2.8 must be importable for its rows (its own environment: ``PYTHONPATH=<site-packages>``). Test scenes, from the first on; nothing was tuned on them.
+``python benchmarks/segmentation.py --images 64 --steps 500``; each attack's distances are kept in ``--out`` as soon as
+it is done, and a second call goes on. adv-lib 0.2.8 must be importable for its rows (its own environment:
+``PYTHONPATH=<site-packages>``). Test scenes, from the first on; nothing was tuned on them.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ OURS = {
 
 
 def judged(model: Callable[[Tensor], Tensor], x: Tensor, maps: Tensor, points: Tensor) -> list[float | None]:
-    """The linf distance of each of ``points`` (B, C, H, W) that is in the box and has the share of labelled pixels wrong on a fresh pass, else None."""
+    """The linf distance of each of ``points`` (B, C, H, W) that is in the box and has the share of labelled pixels
+    wrong on a fresh pass, else None."""
     counted = maps != IGNORED
     with torch.no_grad():
         wrong = torch.cat([model(point[None]).argmax(1) for point in points]) != maps
@@ -42,21 +45,34 @@ def judged(model: Callable[[Tensor], Tensor], x: Tensor, maps: Tensor, points: T
 
 def adv_lib(name: str, steps: int) -> Callable[[Any, Tensor, Tensor], Tensor]:
     """An attack of adv-lib's: (model, images, maps) -> points."""
-    options = {"alma_prox": {"num_steps": steps}, "pdpgd": {"num_steps": steps, "norm": float("inf")}, "dag": {"max_iter": 200}}[name]
+    options = {
+        "alma_prox": {"num_steps": steps},
+        "pdpgd": {"num_steps": steps, "norm": float("inf")},
+        "dag": {"max_iter": 200},
+    }[name]
     attack = getattr(library("adv_lib.attacks.segmentation"), name)
 
     def run(model: Any, x: Tensor, maps: Tensor) -> Tensor:
-        # One image at a time: images with different numbers of labelled pixels in one batch end its ALMA-prox in an IndexError (index -1 for some).
+        # One image at a time: images with different numbers of labelled pixels in one batch end its ALMA-prox in an
+        # IndexError (index -1 for some).
         labels, masks = torch.where(maps == IGNORED, 0, maps), maps != IGNORED
         rows = [slice(row, row + 1) for row in range(len(x))]
-        return torch.cat([attack(model, x[row], labels[row], masks=masks[row], adv_threshold=SHARE, **options).detach() for row in rows])
+        return torch.cat(
+            [
+                attack(model, x[row], labels[row], masks=masks[row], adv_threshold=SHARE, **options).detach()
+                for row in rows
+            ]
+        )
 
     return run
 
 
 def table(found: dict[str, Any]) -> str:
     """Lower medians, and for each pair with ALMA-prox the images on which a row is nearer."""
-    lines = ["| attack | success | median linf | mean linf | nearer than ours (alma-prox) | s |", "| :-- | --: | --: | --: | --: | --: |"]
+    lines = [
+        "| attack | success | median linf | mean linf | nearer than ours (alma-prox) | s |",
+        "| :-- | --: | --: | --: | --: | --: |",
+    ]
     own = found.get("alma-prox", {}).get("distances", [])
     for name, row in found.items():
         values = torch.tensor([float("inf") if value is None else value for value in row["distances"]])
@@ -64,7 +80,10 @@ def table(found: dict[str, Any]) -> str:
         nearer = sum(1 for a, b in zip(row["distances"], own, strict=False) if (a or 9e9) < (b or 9e9))
         mean = float(values[ok].mean()) if bool(ok.any()) else float("nan")
         middle = float(values.sort().values[(len(values) - 1) // 2])
-        lines.append(f"| {name} | {float(ok.double().mean()):.1%} | {middle:.5f} | {mean:.5f} | {nearer}/{len(own)} | {row['seconds']:.0f} |")
+        lines.append(
+            f"| {name} | {float(ok.double().mean()):.1%} | {middle:.5f} | {mean:.5f} | {nearer}/{len(own)} | "
+            f"{row['seconds']:.0f} |"
+        )
     return "\n".join(lines)
 
 

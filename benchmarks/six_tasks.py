@@ -1,4 +1,5 @@
-"""The same six tasks in almakit, foolbox, AutoAttack and adv-lib: lines of code and what one gets, each run in a folder of its own.
+"""The same six tasks in almakit, foolbox, AutoAttack and adv-lib: lines of code and what one gets, each run in a folder
+of its own.
 
     python benchmarks/six_tasks.py                   runs every snippet, keeps benchmarks/results/six_tasks.json
     python benchmarks/six_tasks.py --only foolbox    one library's, the others as they were kept
@@ -73,7 +74,8 @@ def page() -> str:
     versions = ", ".join(f"{library} {kept['versions'][library]}" for library in LIBRARIES)
     parts = [
         "# Six tasks in four libraries: figures",
-        f"Written by `python benchmarks/six_tasks.py --docs` from runs of every snippet ({versions}); what is compared, and what is not, is told in "
+        f"Written by `python benchmarks/six_tasks.py --docs` from runs of every snippet ({versions}); what is "
+        "compared, and what is not, is told in "
         "[six tasks](../libraries.md). Lines of code, imports included; `model`, `x` and `labels` are there.",
         f"| task | {' | '.join(LIBRARIES)} |\n| :-- |{' --: |' * len(LIBRARIES)}\n"
         + "\n".join(

@@ -118,7 +118,7 @@ print(success.float().mean().item(), (adversarials - x).flatten(1).norm(dim=1).q
 import almakit
 distance = lambda x, y: ((1 + 4 * (x < 0.1)) * (y - x).abs()).flatten(1).sum(1)
 print(almakit.attack(model, x, labels, distance=distance, steps=100))
-""",
+"""
     },
     "compare": {
         "almakit": """

@@ -1,10 +1,12 @@
-"""Mixed runs for as long as you like on two cores: does memory stay flat, do file handles stay few, are the databases whole?
+"""Mixed runs for as long as you like on two cores: does memory stay flat, do file handles stay few, are the databases
+whole?
 
     python benchmarks/soak.py --minutes 40            as in the table of docs/figures/reliability.md
     python benchmarks/soak.py --docs                  write the kept figures into docs/figures/reliability.md
 
-One process does run after run: attacks, distances, targets, precisions, batch sizes, resumes, shards, reports and verdicts at random, while a second
-one (a child) does the same. Memory is what the kernel says the process holds; its slope is fitted over the last three quarters, when caches are warm.
+One process does run after run: attacks, distances, targets, precisions, batch sizes, resumes, shards, reports and
+verdicts at random, while a second one (a child) does the same. Memory is what the kernel says the process holds; its
+slope is fitted over the last three quarters, when caches are warm.
 """
 
 from __future__ import annotations
@@ -46,33 +48,56 @@ def slope(samples: list[tuple[float, float]]) -> float:
 
 
 def one_round(place: Path, chance: random.Random) -> tuple[int, int]:
-    """A run of random settings with what users do afterwards; returns its records and how many integrity checks were not clean."""
+    """A run of random settings with what users do afterwards; returns its records and how many integrity checks were
+    not clean."""
     import shutil
 
-    from eval.small_runs import Net, images, small_run
+    from runs.small_runs import Net, images, small_run
 
+    from almakit.report import html, subjects
+    from almakit.report.payload import Limits
     from almakit.runs.export import export_csv
     from almakit.runs.folder import Run
     from almakit.runs.merge import merge
     from almakit.runs.spec import RunSpec
     from almakit.runs.subject import open_model
     from almakit.runs.verify import verify_run
-    from almakit.report import html, subjects
-    from almakit.report.payload import Limits
 
-    texts = ["alma(distance=l2, steps=15)", "alma(distance=l1, steps=15)", "alma-plus(distance=linf, steps=15)", "ddn(steps=10)", "fmn(distance=l2, steps=10)",
-             "pgd(distance=linf, epsilon=0.1, steps=5)", "fab(distance=l2, steps=5)", "bb(distance=l2, steps=4)", "sigma-zero(steps=10)"]  # fmt: skip
+    texts = [
+        "alma(distance=l2, steps=15)",
+        "alma(distance=l1, steps=15)",
+        "alma-plus(distance=linf, steps=15)",
+        "ddn(steps=10)",
+        "fmn(distance=l2, steps=10)",
+        "pgd(distance=linf, epsilon=0.1, steps=5)",
+        "fab(distance=l2, steps=5)",
+        "bb(distance=l2, steps=4)",
+        "sigma-zero(steps=10)",
+    ]
     settings: dict[str, Any] = {
-        "attacks": chance.sample(texts, chance.randint(1, 3)), "batch_size": chance.choice([4, 8, 16, "auto"]), "seed": chance.randrange(100),
-        "dtype": chance.choice(["float32", "float32", "float64", "bfloat16"]), "bits": chance.choice([None, None, 8]),
-    }  # fmt: skip
+        "attacks": chance.sample(texts, chance.randint(1, 3)),
+        "batch_size": chance.choice([4, 8, 16, "auto"]),
+        "seed": chance.randrange(100),
+        "dtype": chance.choice(["float32", "float32", "float64", "bfloat16"]),
+        "bits": chance.choice([None, None, 8]),
+    }
     digits = chance.random() < 0.25
     if digits:
-        settings |= {"model": "mnist/smallcnn-tiny", "data": "mnist-demo", "limit": 24, "attacks": settings["attacks"][:1]}
+        settings |= {
+            "model": "mnist/smallcnn-tiny",
+            "data": "mnist-demo",
+            "limit": 24,
+            "attacks": settings["attacks"][:1],
+        }
     if settings["bits"] and not digits:
         x = (images()[0] * 255).round() / 255
         settings["data"] = (x, Net()(x).argmax(1))
-    if chance.random() < 0.3 and not {text.partition("(")[0] for text in settings["attacks"]} & {"bb", "fab", "sigma-zero", "pgd"}:
+    if chance.random() < 0.3 and not {text.partition("(")[0] for text in settings["attacks"]} & {
+        "bb",
+        "fab",
+        "sigma-zero",
+        "pgd",
+    }:
         settings["targets"] = chance.choice(["random", "next", "least-likely"])
     out = place / f"run-{chance.randrange(10**9)}"
     if chance.random() < 0.25 and settings["batch_size"] != "auto":
@@ -112,13 +137,24 @@ def soak(minutes: float, seed: int, report: Any = None) -> dict[str, Any]:
             gc.collect()
             samples.append((time.monotonic() - begin, resident(), handles()))
             if rounds % 20 == 0:
-                print(f"{samples[-1][0] / 60:6.1f} min  {rounds:5d} runs  {samples[-1][1] / 1e6:7.1f} MB  {samples[-1][2]:3d} handles", flush=True)
+                print(
+                    f"{samples[-1][0] / 60:6.1f} min  {rounds:5d} runs  {samples[-1][1] / 1e6:7.1f} MB  "
+                    f"{samples[-1][2]:3d} handles",
+                    flush=True,
+                )
     warm = [sample for sample in samples if sample[0] > 15 * minutes] or samples
     found = {
-        "minutes": (time.monotonic() - begin) / 60, "runs": rounds, "records": records, "unclean_databases": unclean,
-        "megabytes_begin": warm[0][1] / 1e6, "megabytes_end": warm[-1][1] / 1e6, "megabytes_per_hour": slope([(t / 3600, m / 1e6) for t, m, _ in warm]),
-        "handles_begin": warm[0][2], "handles_end": warm[-1][2], "handles_most": max(sample[2] for sample in samples),
-    }  # fmt: skip
+        "minutes": (time.monotonic() - begin) / 60,
+        "runs": rounds,
+        "records": records,
+        "unclean_databases": unclean,
+        "megabytes_begin": warm[0][1] / 1e6,
+        "megabytes_end": warm[-1][1] / 1e6,
+        "megabytes_per_hour": slope([(t / 3600, m / 1e6) for t, m, _ in warm]),
+        "handles_begin": warm[0][2],
+        "handles_end": warm[-1][2],
+        "handles_most": max(sample[2] for sample in samples),
+    }
     if report is not None:
         report.send(found)
     return found
@@ -129,19 +165,34 @@ def table(results: dict[str, Any]) -> str:
 
     rows = []
     for name, found in results["processes"].items():
-        rows.append([
-            name, f"{found['minutes']:.0f}", str(found["runs"]), str(found["records"]), f"{found['megabytes_begin']:.0f} to {found['megabytes_end']:.0f}",
-            f"{found['megabytes_per_hour']:+.1f}", f"{found['handles_begin']} to {found['handles_end']}", str(found["unclean_databases"]),
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                f"{found['minutes']:.0f}",
+                str(found["runs"]),
+                str(found["records"]),
+                f"{found['megabytes_begin']:.0f} to {found['megabytes_end']:.0f}",
+                f"{found['megabytes_per_hour']:+.1f}",
+                f"{found['handles_begin']} to {found['handles_end']}",
+                str(found["unclean_databases"]),
+            ]
+        )
     head = ["process ", "minutes", "runs", "records", "MB", "MB per hour", "file handles", "databases not clean"]
-    return f"{markdown(head, rows)}\n\nMeasured {results['date']} with `python benchmarks/soak.py --minutes {results['asked']:g}`."
+    return (
+        f"{markdown(head, rows)}\n\nMeasured {results['date']} with `python benchmarks/soak.py --minutes "
+        f"{results['asked']:g}`."
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=40.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--docs", action="store_true", help="write the kept figures into docs/figures/reliability.md and do nothing else")
+    parser.add_argument(
+        "--docs",
+        action="store_true",
+        help="write the kept figures into docs/figures/reliability.md and do nothing else",
+    )
     args = parser.parse_args()
     if args.docs:
         from common import replace_section
@@ -158,7 +209,10 @@ def main() -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(table(results))
-    flat = all(abs(found["megabytes_per_hour"]) < 60 and found["handles_end"] <= found["handles_begin"] + 3 for found in processes.values())
+    flat = all(
+        abs(found["megabytes_per_hour"]) < 60 and found["handles_end"] <= found["handles_begin"] + 3
+        for found in processes.values()
+    )
     sys.exit(0 if flat and not any(found["unclean_databases"] for found in processes.values()) else 1)
 
 

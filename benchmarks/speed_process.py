@@ -1,6 +1,6 @@
 """The measurements of ``speed.py`` that need processes of their own: peak memory, and the time that imports take.
 
-    python benchmarks/speed_process.py KIND ARGUMENTS...      prints one JSON object; ``speed.py`` calls it so
+python benchmarks/speed_process.py KIND ARGUMENTS...      prints one JSON object; ``speed.py`` calls it so
 """
 
 from __future__ import annotations
@@ -32,12 +32,18 @@ def child(*arguments: object) -> Cell:
 
 
 def pass_memory(model: str, attack: str, batch: int) -> Cell:
-    """Peak of an attack over that of bare passes at the same chunk size; what torch, model and images take before either is left out."""
+    """Peak of an attack over that of bare passes at the same chunk size; what torch, model and images take before
+    either is left out."""
     bare, ours = child("peak", model, "bare", batch), child("peak", model, attack, batch)
     return {
-        "ratio": round(ours["grown"] / bare["grown"], 3), "whole_ratio": round(ours["peak"] / bare["peak"], 3),
-        "ours_mb": ours["grown"], "bare_mb": bare["grown"], "model": model, "batch": batch, "attack": attack,
-    }  # fmt: skip
+        "ratio": round(ours["grown"] / bare["grown"], 3),
+        "whole_ratio": round(ours["peak"] / bare["peak"], 3),
+        "ours_mb": ours["grown"],
+        "bare_mb": bare["grown"],
+        "model": model,
+        "batch": batch,
+        "attack": attack,
+    }
 
 
 def measure_peak(model: str, attack: str, batch: int) -> Cell:
@@ -60,9 +66,16 @@ def measure_peak(model: str, attack: str, batch: int) -> Cell:
 
 
 def streamed_memory(few: int, many: int) -> Cell:
-    """Peak memory of a whole recorded run of ``many`` images over that of ``few``; the data set itself lies in memory in both."""
+    """Peak memory of a whole recorded run of ``many`` images over that of ``few``; the data set itself lies in memory
+    in both."""
     first, second = child("stream", few), child("stream", many)
-    return {"ratio": round(second["peak"] / first["peak"], 3), "few_mb": first["peak"], "many_mb": second["peak"], "few": few, "many": many}
+    return {
+        "ratio": round(second["peak"] / first["peak"], 3),
+        "few_mb": first["peak"],
+        "many_mb": second["peak"],
+        "few": few,
+        "many": many,
+    }
 
 
 def measure_stream(count: int) -> Cell:
@@ -80,22 +93,38 @@ def measure_stream(count: int) -> Cell:
 
 def import_times(repeats: int) -> Cell:
     """Seconds of ``import almakit`` and of its attacks on top of torch, and of ``almakit --help`` as a whole."""
-    lines = "import time, torch; a = time.perf_counter(); import almakit; b = time.perf_counter(); almakit.attack, almakit.ALMA, almakit.evaluate; "
+    lines = (
+        "import time, torch; a = time.perf_counter(); import almakit; b = time.perf_counter(); almakit.attack, "
+        "almakit.ALMA, almakit.evaluate; "
+    )
     lines += "c = time.perf_counter(); print(b - a, c - a)"
     bare, used, helped = [], [], []
     for _ in range(repeats):
-        first, second = subprocess.run([sys.executable, "-c", lines], check=True, capture_output=True, text=True).stdout.split()
+        first, second = subprocess.run(
+            [sys.executable, "-c", lines], check=True, capture_output=True, text=True
+        ).stdout.split()
         bare.append(float(first))
         used.append(float(second))
         began = time.perf_counter()
         shown = subprocess.run(
-            [sys.executable, "-c", "import sys; from almakit.cli.main import main; main(['--help']); print('torch' in sys.modules)"],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                "import sys; from almakit.cli.main import main; main(['--help']); print('torch' in sys.modules)",
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         helped.append(time.perf_counter() - began)
         assert shown.stdout.splitlines()[-1] == "False", "almakit --help imports torch"
     middle = statistics.median
-    return {"ratio": round(middle(bare), 4), "with_attacks_s": round(middle(used), 4), "help_s": round(middle(helped), 4), "help_imports_torch": False}
+    return {
+        "ratio": round(middle(bare), 4),
+        "with_attacks_s": round(middle(used), 4),
+        "help_s": round(middle(helped), 4),
+        "help_imports_torch": False,
+    }
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""How much rounding moves the default attack's distances: each image alone against the same image in a batch of sixteen, in float32.
+"""How much rounding moves the default attack's distances: each image alone against the same image in a batch of
+sixteen, in float32.
 
     python benchmarks/spread.py                                 six networks, l2, 100 queries, 16 images
     python benchmarks/spread.py --table --docs docs/figures/spread.md
 
-A convolution rounds differently in batches of different size, and a walk amplifies it: both end on the boundary, sometimes in other
-basins. Figures are over images, of
+A convolution rounds differently in batches of different size, and a walk amplifies it: both end on the boundary,
+sometimes in other basins. Figures are over images, of
 |log(alone / in company)|.
 """
 
@@ -22,7 +23,14 @@ import torch
 from almakit.attacks.soft_walk import SoftWalk
 
 HERE = Path(__file__).resolve().parent
-NETWORKS = ("mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades", "masked/ibp", "cifar10/resnet4b-adv", "cifar10/cnn-a-adv")
+NETWORKS = (
+    "mnist/smallcnn",
+    "mnist/smallcnn-ddn",
+    "mnist/smallcnn-trades",
+    "masked/ibp",
+    "cifar10/resnet4b-adv",
+    "cifar10/cnn-a-adv",
+)
 
 
 def measure(name: str, distance: str, steps: int, count: int) -> common.Cell:
@@ -30,12 +38,25 @@ def measure(name: str, distance: str, steps: int, count: int) -> common.Cell:
     attack = SoftWalk(distance=distance, steps=steps)
     company, alone = (attack(net, x, labels, batch_size=size, check=False).distances.tolist() for size in (16, 1))
     apart = [abs(math.log(a / b)) for a, b in zip(alone, company, strict=True) if 0 < b < math.inf and 0 < a < math.inf]
-    return {"median": statistics.median(apart), "largest": max(apart), "within 1 %": sum(value <= 0.01 for value in apart) / len(apart), "images": len(apart)}
+    return {
+        "median": statistics.median(apart),
+        "largest": max(apart),
+        "within 1 %": sum(value <= 0.01 for value in apart) / len(apart),
+        "images": len(apart),
+    }
 
 
 def table(results: common.Results) -> str:
-    rows = [[*key.split("|"), f"{100 * cell['median']:.3f} %", f"{100 * cell['largest']:.1f} %", f"{100 * cell['within 1 %']:.0f} %", str(cell["images"])]
-            for key, cell in sorted(results.cells.items())]  # fmt: skip
+    rows = [
+        [
+            *key.split("|"),
+            f"{100 * cell['median']:.3f} %",
+            f"{100 * cell['largest']:.1f} %",
+            f"{100 * cell['within 1 %']:.0f} %",
+            str(cell["images"]),
+        ]
+        for key, cell in sorted(results.cells.items())
+    ]
     return common.markdown(["network ", "distance ", "budget", "median", "largest", "within 1 %", "images"], rows)
 
 

@@ -1,8 +1,10 @@
-"""What the quality benchmark attacks: networks of the zoo, networks that mask their gradients, photos, and distances no attack knows anything about.
+"""What the quality benchmark attacks: networks of the zoo, networks that mask their gradients, photos, and distances no
+attack knows anything about.
 
-Masked networks share the shipped ``mnist/smallcnn-tiny``'s architecture: logits a hundred times larger, so that losses on probabilities saturate;
-activations rounded to eight levels with straight-through gradients; only the largest tenth of each layer's activations kept (k-WTA), trained so
-by ``python benchmarks/subjects.py`` (a few minutes); and the interval-trained one of the zoo.
+Masked networks share the shipped ``mnist/smallcnn-tiny``'s architecture: logits a hundred times larger, so that losses
+on probabilities saturate; activations rounded to eight levels with straight-through gradients; only the largest tenth
+of each layer's activations kept (k-WTA), trained so by ``python benchmarks/subjects.py`` (a few minutes); and the
+interval-trained one of the zoo.
 """
 
 from __future__ import annotations
@@ -18,13 +20,23 @@ from torch import Tensor, nn
 from almakit import data, models
 
 KWTA = Path(__file__).resolve().parent / "results" / "mnist-kwta.safetensors"
-ZOO = ("mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades", "cifar10/resnet20", "cifar10/resnet4b-adv", "cifar10/cnn-a-adv")
+ZOO = (
+    "mnist/smallcnn",
+    "mnist/smallcnn-ddn",
+    "mnist/smallcnn-trades",
+    "cifar10/resnet20",
+    "cifar10/resnet4b-adv",
+    "cifar10/cnn-a-adv",
+)
 MASKED = ("masked/ibp", "masked/times-100", "masked/quantised", "masked/kwta")
 PHOTOS = ("photos/efficientnet-lite0",)
 REPORTED = {"mnist": 100, "masked": 100, "cifar10": 32, "photos": 32}
 DISTANCES = {
-    "mnist": ("l2", "l1", "linf", "l0"), "masked": ("l2", "l1"), "cifar10": ("l2", "l1", "linf", "lpips", "ssim", "ciede2000"), "photos": ("l2", "l1"),
-}  # fmt: skip
+    "mnist": ("l2", "l1", "linf", "l0"),
+    "masked": ("l2", "l1"),
+    "cifar10": ("l2", "l1", "linf", "lpips", "ssim", "ciede2000"),
+    "photos": ("l2", "l1"),
+}
 
 
 class Quantised(nn.Module):
@@ -43,7 +55,8 @@ class Quantised(nn.Module):
 
 
 class Winners(nn.Module):
-    """k-winners-take-all (Xiao, Zhong, Zheng 2020): the largest ``share`` of an image's activations stay, all others become zero."""
+    """k-winners-take-all (Xiao, Zhong, Zheng 2020): the largest ``share`` of an image's activations stay, all others
+    become zero."""
 
     def __init__(self, share: float = 0.1):
         super().__init__()
@@ -123,23 +136,31 @@ def weighted_l2(x: Tensor, y: Tensor) -> Tensor:
 
 
 def structure_and_texture(x: Tensor, y: Tensor) -> Tensor:
-    """After DISTS (Ding, Ma, Wang, Simoncelli 2020): one minus the mean similarity of means and covariances of fixed random features."""
+    """After DISTS (Ding, Ma, Wang, Simoncelli 2020): one minus the mean similarity of means and covariances of fixed
+    random features."""
     generator = torch.Generator().manual_seed(0)
     a, b, total, count = x, y, x.new_zeros(len(x)), 0
     for inputs, outputs in ((x.shape[1], 16), (16, 32), (32, 32)):
         weight = torch.randn(outputs, inputs, 3, 3, generator=generator).to(x) / (9 * inputs) ** 0.5
-        a, b = (torch.nn.functional.softplus(torch.nn.functional.conv2d(part, weight, padding=1), beta=5) for part in (a, b))
+        a, b = (
+            torch.nn.functional.softplus(torch.nn.functional.conv2d(part, weight, padding=1), beta=5) for part in (a, b)
+        )
         mean_a, mean_b = a.flatten(2).mean(2), b.flatten(2).mean(2)
         off_a, off_b = a.flatten(2) - mean_a.unsqueeze(2), b.flatten(2) - mean_b.unsqueeze(2)
         var_a, var_b = off_a.square().mean(2), off_b.square().mean(2)
-        # One minus each similarity, without the cancellation: (p - q)**2 over p**2 + q**2, and the variance of the difference.
+        # One minus each similarity, without the cancellation: (p - q)**2 over p**2 + q**2, and the variance of the
+        # difference.
         total = total + ((mean_a - mean_b).square() / (mean_a.square() + mean_b.square() + 1e-6)).sum(1)
         total = total + ((off_a - off_b).square().mean(2) / (var_a + var_b + 1e-6)).sum(1)
         count += 2 * outputs
     return total / count
 
 
-UNKNOWN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"l4": l4, "weighted-l2": weighted_l2, "dists-like": structure_and_texture}
+UNKNOWN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "l4": l4,
+    "weighted-l2": weighted_l2,
+    "dists-like": structure_and_texture,
+}
 
 
 def distance(name: str) -> Any:
@@ -173,7 +194,9 @@ def train_kwta(epochs: int = 3) -> None:
     net.eval()
     tests, answers = data.load("mnist").tensors()
     with torch.no_grad():
-        right = sum(int((net(a).argmax(1) == b).sum()) for a, b in zip(tests.split(500), answers.split(500), strict=True))
+        right = sum(
+            int((net(a).argmax(1) == b).sum()) for a, b in zip(tests.split(500), answers.split(500), strict=True)
+        )
     print(f"{right} of {len(tests)} test images right")
     save_file({name: value.contiguous() for name, value in net.state_dict().items()}, KWTA)
 

@@ -1,6 +1,8 @@
-"""What `--budget auto` saves and what it costs: forwards spent and distances found with a tolerance of 1 %, against the same attack to its end.
+"""What `--budget auto` saves and what it costs: forwards spent and distances found with a tolerance of 1 %, against the
+same attack to its end.
 
-    python benchmarks/tolerance.py            the cells that are not in the results yet, then the table, also into docs/engine.md
+    python benchmarks/tolerance.py            the cells that are not in the results yet, then the table, also into
+      docs/engine.md
 
 Results: results/tolerance.json.
 """
@@ -21,7 +23,13 @@ from almakit.runs.work import TOLERANCE
 HERE = Path(__file__).resolve().parent
 IMAGES, STEPS = 16, (100, 300)
 NETWORKS = ("mnist/smallcnn-tiny-trades", "mnist/smallcnn-tiny-ibp", "cifar10/cnn-a-adv")
-ATTACKS = ("soft-walk(distance=l2", "soft-walk(distance=linf", "alma(distance=l2", "fmn(distance=linf", "ddn(distance=l2")
+ATTACKS = (
+    "soft-walk(distance=l2",
+    "soft-walk(distance=linf",
+    "alma(distance=l2",
+    "fmn(distance=linf",
+    "ddn(distance=l2",
+)
 
 
 def measure(results: common.Results) -> None:
@@ -47,8 +55,18 @@ def table(results: common.Results) -> str:
         if cells:
             ratios = [ratio for cell in cells for ratio in cell["ratios"]]
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
-            rows.append([f"`{text}`", str(len(ratios)), f"{statistics.fmean(cell['spent'] for cell in cells):.2f}", f"{mean:.4f}", f"{max(ratios):.2f}"])
-    return common.markdown(["attack ", "images", "forwards, of all", "distance, geometric mean of ratios", "worst image"], rows)
+            rows.append(
+                [
+                    f"`{text}`",
+                    str(len(ratios)),
+                    f"{statistics.fmean(cell['spent'] for cell in cells):.2f}",
+                    f"{mean:.4f}",
+                    f"{max(ratios):.2f}",
+                ]
+            )
+    return common.markdown(
+        ["attack ", "images", "forwards, of all", "distance, geometric mean of ratios", "worst image"], rows
+    )
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
-"""The picture of docs/alma-plus.md: both ways of the soft walk to the boundary of a network of two inputs, every query a dot.
+"""The picture of docs/alma-plus.md: both ways of the soft walk to the boundary of a network of two inputs, every query
+a dot.
 
     python benchmarks/walk_picture.py docs/pictures/walk.png
 
-The network's margin is flat around the clean point, as certified training makes it. A norm is walked from outside; the same
-distance as a function of the user's is walked from inside.
+The network's margin is flat around the clean point, as certified training makes it. A norm is walked from outside; the
+same distance as a function of the user's is walked from inside.
 """
 
 from __future__ import annotations
@@ -34,13 +35,17 @@ class Toy(nn.Module):
         self.asked.append(points.detach().clone())
         away = points - 0.5
         angle = torch.atan2(away[:, 1], away[:, 0])
-        margin = torch.tanh(5 * (0.3 + 0.07 * torch.sin(3 * angle + 0.6) - away.square().sum(1).clamp_min(1e-12).sqrt()))
+        margin = torch.tanh(
+            5 * (0.3 + 0.07 * torch.sin(3 * angle + 0.6) - away.square().sum(1).clamp_min(1e-12).sqrt())
+        )
         return torch.stack([margin, torch.zeros_like(margin)], 1)
 
 
 def asked(distance: object, steps: int) -> Tensor:
     model = Toy()
-    SoftWalk(distance=distance, steps=steps)(model, CLEAN.view(1, 1, 1, 2), torch.zeros(1, dtype=torch.long), check=False)
+    SoftWalk(distance=distance, steps=steps)(
+        model, CLEAN.view(1, 1, 1, 2), torch.zeros(1, dtype=torch.long), check=False
+    )
     return torch.cat([points[:1] for points in model.asked])
 
 
@@ -50,7 +55,10 @@ def main() -> None:
     logits = Toy()(plane.view(-1, 1, 1, 2))
     margin = (logits[:, 0] - logits[:, 1]).view(240, 240)
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 4.3), sharey=True)
-    ways = (("from outside: a norm", "l2"), ("from inside: any other distance", lambda a, b: (a - b).flatten(1).square().sum(1)))
+    ways = (
+        ("from outside: a norm", "l2"),
+        ("from inside: any other distance", lambda a, b: (a - b).flatten(1).square().sum(1)),
+    )
     for axis, (title, distance) in zip(axes, ways, strict=True):
         points = asked(distance, 40)
         axis.contourf(grid, grid, margin, levels=12, cmap="Greys_r", alpha=0.45)

@@ -1,4 +1,5 @@
-"""Several labels per image: how small a change makes a network wrong about *any* of an image's labels, and about *all* of them?"""
+"""Several labels per image: how small a change makes a network wrong about *any* of an image's labels, and about *all*
+of them?"""
 
 from __future__ import annotations
 

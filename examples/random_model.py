@@ -1,4 +1,5 @@
-"""A model with random layers: attack the mean of a few passes whose noise is fixed, then judge what is found by many fresh passes."""
+"""A model with random layers: attack the mean of a few passes whose noise is fixed, then judge what is found by many
+fresh passes."""
 
 from __future__ import annotations
 
@@ -32,5 +33,11 @@ with torch.no_grad():
     wrong = torch.stack([noisy(result.adversarials).argmax(1) != labels for _ in range(FRESH)]).double().mean(0)
 spread = 1.96 * (wrong * (1 - wrong) / FRESH).sqrt()
 held = (wrong - spread > 0.5) & result.success
-print(f"{result.success_rate:.0%} found; wrong in more than half of {FRESH} fresh passes, with its interval: {float(held.double().mean()):.0%}")
-print(f"median l2 of those {float(result.distances[held].median()):.3f}; wrong in {float(wrong[held].mean()):.0%} of the passes in the mean")
+print(
+    f"{result.success_rate:.0%} found; wrong in more than half of {FRESH} fresh passes, with its interval: "
+    f"{float(held.double().mean()):.0%}"
+)
+print(
+    f"median l2 of those {float(result.distances[held].median()):.3f}; wrong in {float(wrong[held].mean()):.0%} of "
+    "the passes in the mean"
+)

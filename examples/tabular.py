@@ -1,4 +1,5 @@
-"""A table: rows of features, some of which nobody can change. The smallest change of the others that turns a decision."""
+"""A table: rows of features, some of which nobody can change. The smallest change of the others that turns a
+decision."""
 
 from __future__ import annotations
 
@@ -25,10 +26,22 @@ for _ in range(150):
     optimiser.step()
 
 refused = x[granted == 0][:12]
-result = almakit.attack(network, refused, targets=1, labels=torch.zeros(12, dtype=torch.long), distance="l1", steps=50, box=almakit.Box(mask=MAY_CHANGE))
+result = almakit.attack(
+    network,
+    refused,
+    targets=1,
+    labels=torch.zeros(12, dtype=torch.long),
+    distance="l1",
+    steps=50,
+    box=almakit.Box(mask=MAY_CHANGE),
+)
 print(f"{result.success_rate:.0%} of the refused can be granted, median l1 {result.median:.3f}")
 change = result.adversarials - refused
 assert bool((change[:, ~MAY_CHANGE] == 0).all())
 for row in range(3):
-    parts = [f"{name} {float(value):+.3f}" for name, value in zip(FEATURES, change[row], strict=True) if abs(float(value)) > 1e-4]
+    parts = [
+        f"{name} {float(value):+.3f}"
+        for name, value in zip(FEATURES, change[row], strict=True)
+        if abs(float(value)) > 1e-4
+    ]
     print(f"applicant {row}: {', '.join(parts) or 'no change needed'}")

@@ -1,4 +1,5 @@
-"""Two towers, as in CLIP: an image is what the nearest prompt says. The prompts here are the mean embeddings of other digits of a class."""
+"""Two towers, as in CLIP: an image is what the nearest prompt says. The prompts here are the mean embeddings of other
+digits of a class."""
 
 from __future__ import annotations
 
@@ -21,8 +22,13 @@ with torch.no_grad():
 prompts = torch.stack([embedded[digits[32:] == digit].mean(0) for digit in range(10)])
 
 few, labels = x[:16], digits[:16]
-result = almakit.attack(image_tower, few, labels, goal=almakit.goals.embedding(prompts=prompts), distance="l2", steps=50)
-print(f"another prompt is nearer: clean accuracy {result.clean_accuracy:.0%}, {result.success_rate:.0%} reached, median l2 {result.median:.3f}")
+result = almakit.attack(
+    image_tower, few, labels, goal=almakit.goals.embedding(prompts=prompts), distance="l2", steps=50
+)
+print(
+    f"another prompt is nearer: clean accuracy {result.clean_accuracy:.0%}, {result.success_rate:.0%} reached, median "
+    f"l2 {result.median:.3f}"
+)
 
 aim = prompts[(labels + 1) % 10]
 goal = almakit.goals.embedding(target=aim, above=0.8)

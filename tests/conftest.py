@@ -18,7 +18,8 @@ DATA_LEFT_OUT = "TESTS ON REAL DATA LEFT OUT"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves tests marked ``shared_data`` out where the folder of real data and networks is not there, as on a bare machine."""
+    """Leaves tests marked ``shared_data`` out where the folder of real data and networks is not there, as on a bare
+    machine."""
     if Path(os.environ["ALMAKIT_DATA"].split(os.pathsep)[0]).is_dir():
         return
     for item in items:
@@ -34,4 +35,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     skipped = [report for report in terminalreporter.stats.get("skipped", []) if DATA_LEFT_OUT in str(report.longrepr)]
     if skipped:
         terminalreporter.section(f"{len(skipped)} {DATA_LEFT_OUT}", sep="!", red=True, bold=True)
-        terminalreporter.line(f"ALMAKIT_DATA ({os.environ['ALMAKIT_DATA']}) is no folder; these tests need the data sets and weights in it.", red=True)
+        terminalreporter.line(
+            f"ALMAKIT_DATA ({os.environ['ALMAKIT_DATA']}) is no folder; these tests need the data sets and weights in "
+            "it.",
+            red=True,
+        )

@@ -1,4 +1,5 @@
-"""Who may know whom: the import rules of the design, read from the source of every file, lazy imports inside functions included."""
+"""Who may know whom: the import rules of the design, read from the source of every file, lazy imports inside functions
+included."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from almakit import registry
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "almakit"
 FILES = sorted(ROOT.rglob("*.py"))
-# What everyone may use: the errors, what was meant, the names, the version, output that lasts. They know nothing themselves.
+# What everyone may use: the errors, what was meant, the names, the version, output that lasts. They know nothing
+# themselves.
 COMMON = {"errors", "hints", "registry", "streams", "version"}
 
 
 def module_of(path: Path) -> str:
-    """"attacks.alma" for src/almakit/attacks/alma.py; "" for the package itself."""
+    """ "attacks.alma" for src/almakit/attacks/alma.py; "" for the package itself."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -34,8 +36,11 @@ def imports_of(path: Path) -> tuple[set[str], set[str]]:
     own, foreign = set(), set()
     tree = ast.parse(path.read_text())
     skipped = {
-        id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for statement in node.body for inner in ast.walk(statement)
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
     }
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) not in skipped:
@@ -53,7 +58,10 @@ def names_in(node: ast.Import | ast.ImportFrom, path: Path) -> tuple[set[str], s
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     elif not node.level:
-        names = [f"{node.module}.{alias.name}" if str(node.module).startswith("almakit") else str(node.module) for alias in node.names]
+        names = [
+            f"{node.module}.{alias.name}" if str(node.module).startswith("almakit") else str(node.module)
+            for alias in node.names
+        ]
     else:
         base = package[: len(package) - node.level + 1]
         names = [".".join(["almakit", *base, *filter(None, [node.module]), alias.name]) for alias in node.names]
@@ -70,7 +78,8 @@ def names_in(node: ast.Import | ast.ImportFrom, path: Path) -> tuple[set[str], s
 
 
 def lazy_imports(path: Path) -> list[tuple[str, set[str]]]:
-    """(function, modules of almakit) of every import statement inside a function, and the libraries of the others as "*library"."""
+    """(function, modules of almakit) of every import statement inside a function, and the libraries of the others as
+    "*library"."""
     found = []
     for function in ast.walk(ast.parse(path.read_text())):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -88,8 +97,11 @@ def inside(name: str, room: str) -> bool:
 def rooms_known(room: str) -> dict[str, set[str]]:
     """For each file of a room: what it knows of almakit outside its room and the common things."""
     return {
-        module_of(path): {name for name in imports_of(path)[0] if not inside(name, room) and name not in COMMON and name}
-        for path in FILES if inside(module_of(path), room)
+        module_of(path): {
+            name for name in imports_of(path)[0] if not inside(name, room) and name not in COMMON and name
+        }
+        for path in FILES
+        if inside(module_of(path), room)
     }
 
 
@@ -97,14 +109,21 @@ def beyond(room: str, allowed: set[str], exceptions: dict[str, set[str]] | None 
     """The files of a room that know more than ``allowed``, apart from ``exceptions``."""
     known = rooms_known(room)
     assert known, f"there is no room {room}"
-    wrong = {file: {name for name in names if not any(inside(name, other) for other in allowed)} - (exceptions or {}).get(file, set())
-             for file, names in known.items()}
+    wrong = {
+        file: {name for name in names if not any(inside(name, other) for other in allowed)}
+        - (exceptions or {}).get(file, set())
+        for file, names in known.items()
+    }
     return {file: names for file, names in wrong.items() if names}
 
 
 def test_the_reader_of_imports_reads() -> None:
     own, foreign = imports_of(ROOT / "attacks" / "alma.py")
-    assert {"registry", "core", "core.attack", "core.steps", "errors"} <= own and {"torch", "math", "dataclasses"} <= foreign
+    assert {"registry", "core", "core.attack", "core.steps", "errors"} <= own and {
+        "torch",
+        "math",
+        "dataclasses",
+    } <= foreign
     assert any(beyond("attacks", set()).values()), "attacks do know the core"
 
 
@@ -135,7 +154,11 @@ def test_attacks_know_the_core_and_no_other_attack() -> None:
         if not inside(module, "attacks") or path.name == "__init__.py":
             continue
         family = {module, *PARTS.get(module, ())}
-        others = {name for name in imports_of(path)[0] if inside(name, "attacks") and not any(inside(name, own) for own in family)}
+        others = {
+            name
+            for name in imports_of(path)[0]
+            if inside(name, "attacks") and not any(inside(name, own) for own in family)
+        }
         assert not others, f"{module} knows {others}"
 
 
@@ -146,13 +169,21 @@ def test_goals_know_the_core_alone() -> None:
 
 def test_bridges_know_attacks_and_the_core() -> None:
     # A user's own attack is a file, read as models and data of his own are.
-    assert not beyond("bridges", {"core", "attacks", "distances.base"}, {"bridges.user_file": {"data.user_file", "data.own_imports", "data"}})
+    assert not beyond(
+        "bridges",
+        {"core", "attacks", "distances.base"},
+        {"bridges.user_file": {"data.user_file", "data.own_imports", "data"}},
+    )
 
 
 def test_models_and_data_keep_to_themselves() -> None:
     # Weights are files that the data room's hub finds, its readers convert, and its loader of a user's own file runs.
-    files = {"models.opening": {"data.hub", "data.user_file"}, "models.foreign": {"data.hub"}, "models.weights": {"data.convert"},
-             "models.labels": {"data.folder"}}  # ImageNet's order of WordNet ids
+    files = {
+        "models.opening": {"data.hub", "data.user_file"},
+        "models.foreign": {"data.hub"},
+        "models.weights": {"data.convert"},
+        "models.labels": {"data.folder"},
+    }  # ImageNet's order of WordNet ids
     assert not beyond("models", set(), files)
     assert not beyond("data", set())
 
@@ -163,13 +194,32 @@ def test_bounds_know_errors_alone() -> None:
 
 def test_the_report_knows_records_and_never_torch() -> None:
     # The store is a folder: its database, its image files, and the errors of both.
-    assert not beyond("report", {"runs.records", "runs.store", "runs.folder", "runs.chunkfiles", "runs.failures", "runs.threat", "runs.radii"})
+    assert not beyond(
+        "report",
+        {"runs.records", "runs.store", "runs.folder", "runs.chunkfiles", "runs.failures", "runs.threat", "runs.radii"},
+    )
     for path in FILES:
         if inside(module_of(path), "report"):
             assert "torch" not in imports_of(path)[1], path.name
 
 
-@pytest.mark.parametrize("room", ["core", "distances", "attacks", "models", "data", "certify", "report", "runs", "train", "paper", "bridges", "trackers"])
+@pytest.mark.parametrize(
+    "room",
+    [
+        "core",
+        "distances",
+        "attacks",
+        "models",
+        "data",
+        "certify",
+        "report",
+        "runs",
+        "train",
+        "paper",
+        "bridges",
+        "trackers",
+    ],
+)
 def test_no_room_knows_the_command_line(room: str) -> None:
     assert not any(inside(name, "cli") for names in rooms_known(room).values() for name in names)
 
@@ -177,7 +227,9 @@ def test_no_room_knows_the_command_line(room: str) -> None:
 def loaded_by(statement: str) -> set[str]:
     """The top-level modules and almakit modules in memory after a statement in a fresh interpreter."""
     script = f"{statement}\nimport sys\nprint(*sorted(sys.modules))"
-    return set(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split())
+    return set(
+        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    )
 
 
 def test_importing_almakit_is_light() -> None:
@@ -201,7 +253,10 @@ def test_attacking_needs_no_torchvision_and_no_report() -> None:
 TORCH = "torch takes a second or more, and --help, ls and completion do without it"
 REPORT = "a run knows how it is reported, the report how a run is read: one of the two must wait"
 LAZY = {
-    ("", "__getattr__"): (1, "difflib and inspect are for a misspelt name; importing almakit loads two modules of its own"),
+    ("", "__getattr__"): (
+        1,
+        "difflib and inspect are for a misspelt name; importing almakit loads two modules of its own",
+    ),
     ("", "open"): (1, TORCH),
     ("certify.graph", "prefix"): (1, "graph and backward know each other"),
     ("cli.certify", "main"): (1, TORCH),
@@ -226,8 +281,22 @@ LAZY = {
     ("runs.folder", "result"): (1, TORCH),
     ("models.load", "load"): (1, TORCH),
 }
-# Libraries that need not be there, or that cost more than the function that wants them; what installs them is an extra of pyproject.toml.
-OPTIONAL = {"IPython", "PIL", "datasets", "highspy", "jinja2", "matplotlib", "onnx", "pandas", "pyarrow", "ray", "rich", "shtab"}
+# Libraries that need not be there, or that cost more than the function that wants them; what installs them is an extra
+# of pyproject.toml.
+OPTIONAL = {
+    "IPython",
+    "PIL",
+    "datasets",
+    "highspy",
+    "jinja2",
+    "matplotlib",
+    "onnx",
+    "pandas",
+    "pyarrow",
+    "ray",
+    "rich",
+    "shtab",
+}
 COSTLY = {
     ("bridges.library", "torch"): "an error's sentence names its version",
     ("data.convert", "torch"): TORCH,
@@ -251,15 +320,28 @@ def test_imports_inside_functions_have_reasons() -> None:
 
 
 def test_other_libraries_inside_functions_are_optional_or_costly() -> None:
-    seen = {(module_of(path), name[1:]) for path in FILES for _, names in lazy_imports(path) for name in names if name.startswith("*")}
+    seen = {
+        (module_of(path), name[1:])
+        for path in FILES
+        for _, names in lazy_imports(path)
+        for name in names
+        if name.startswith("*")
+    }
     assert {place for place in seen if place[1] not in OPTIONAL} == set(COSTLY)
     assert {name for _, name in seen} >= OPTIONAL, "a library that nobody wants any more stands in the list"
 
 
 def test_names_of_the_registry_lead_into_their_rooms() -> None:
-    """A name fetched by text is an import too: each leads into the room its registry is named for, or one declared here."""
-    rooms = {"attacks": {"attacks", "compose"}, "distances": {"distances"}, "penalties": {"core"}, "bridges": {"bridges", "standard", "compose"},
-             "trackers": {"trackers"}, "goals": {"goals", "core"}}
+    """A name fetched by text is an import too: each leads into the room its registry is named for, or one declared
+    here."""
+    rooms = {
+        "attacks": {"attacks", "compose"},
+        "distances": {"distances"},
+        "penalties": {"core"},
+        "bridges": {"bridges", "standard", "compose"},
+        "trackers": {"trackers"},
+        "goals": {"goals", "core"},
+    }
     for kind, entries in registry.BUILT_IN.items():
         for name, place in entries.items():
             module = place.partition(":")[0].removeprefix("almakit.")

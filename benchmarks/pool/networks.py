@@ -1,11 +1,14 @@
-"""Sixteen small networks nobody has tuned an attack on: half for choosing the default attack, half sealed until it is reported.
+"""Sixteen small networks nobody has tuned an attack on: half for choosing the default attack, half sealed until it is
+reported.
 
     python benchmarks/pool/networks.py ls                      every network, its half, kind, size and accuracy
-    python benchmarks/pool/networks.py train mnist-mlp         trains it again (one thread, minutes); goes on where it was stopped
+    python benchmarks/pool/networks.py train mnist-mlp         trains it again (one thread, minutes); goes on where it
+      was stopped
     python benchmarks/pool/networks.py train choosing sealed   every network of these halves whose weights are not there
 
-``load(name)`` is the model, images in [0, 1] to logits. A sealed network needs ``sealed=True``, so that nobody looks by accident: nothing may
-be chosen by its figures. Training and its PGD check see training images only. The halves were drawn before any attack had run (split.json).
+``load(name)`` is the model, images in [0, 1] to logits. A sealed network needs ``sealed=True``, so that nobody looks by
+accident: nothing may be chosen by its figures. Training and its PGD check see training images only. The halves were
+drawn before any attack had run (split.json).
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ SANITY = 500
 
 @dataclass(frozen=True)
 class Network:
-    """A network of the pool: its ``entry`` (architecture and data set), how it is trained, and on how many images (None: all)."""
+    """A network of the pool: its ``entry`` (architecture and data set), how it is trained, and on how many images
+    (None: all)."""
 
     entry: Entry
     recipe: train.Recipe
@@ -72,7 +76,11 @@ def _network(
     dataset = name.partition("-")[0]
     architecture = partial(small.plain, SHAPES[dataset], features, hidden, activation)
     entry = Entry(name, architecture, about, dataset, SHAPES[dataset], normalisation=NORMALISATION.get(dataset))
-    usual: dict[str, Any] = {"shift": 0 if dataset == "mnist" else 2, "flip": dataset == "cifar10", "channels_last": True}
+    usual: dict[str, Any] = {
+        "shift": 0 if dataset == "mnist" else 2,
+        "flip": dataset == "cifar10",
+        "channels_last": True,
+    }
     return Network(entry, train.Recipe(name, **usual | recipe), limit)
 
 
@@ -80,39 +88,153 @@ POOL = {
     network.entry.name: network
     for network in (
         _network("mnist-mlp", "regular, two hidden layers, ReLU", "", (128, 128), epochs=6, learning_rate=2e-3),
-        _network("mnist-near-linear", "regular, leaky ReLU of slope 0.8: nearly a linear model", "", (96, 96), partial(nn.LeakyReLU, 0.8),
-                 epochs=5, learning_rate=1e-3),
+        _network(
+            "mnist-near-linear",
+            "regular, leaky ReLU of slope 0.8: nearly a linear model",
+            "",
+            (96, 96),
+            partial(nn.LeakyReLU, 0.8),
+            epochs=5,
+            learning_rate=1e-3,
+        ),
         _network("mnist-tanh", "regular, tanh", "12 pool 24 pool", (60,), nn.Tanh, epochs=3, seed=1),
-        _network("mnist-kwta", "regular, k-winners-take-all: the largest 15 % of each layer's activations", "16/2 32/2", (80,),
-                 partial(Winners, 0.15), epochs=6, seed=2),
-        _network("mnist-sigmoid-pgd", "PGD, linf 0.1, one hidden layer, sigmoid", "", (200,), nn.Sigmoid, kind="pgd", epochs=6, seed=3,
-                 learning_rate=5e-3, weight_decay=1e-4, options={"radius": 0.1, "steps": 5}),
-        _network("mnist-pgd", "PGD, linf 0.15, strided convolutions", "12/2 24/2", (64,), kind="pgd", epochs=4, seed=4,
-                 options={"radius": 0.15, "steps": 5}),
-        _network("mnist-trades-deep", "TRADES, linf 0.2, beta 4, six layers", "8/2 16 pool 16 24", (40,), kind="trades", epochs=3, seed=5,
-                 options={"radius": 0.2, "steps": 5, "beta": 4.0}),
-        _network("mnist-ddn", "DDN, l2 1.0", "16/2 pool 32", (48,), kind="ddn", epochs=3, seed=6, options={"radius": 1.0, "steps": 4}),
-        _network("mnist-ibp", "IBP, linf 0.1, strided convolutions", "16/2 32/2", (64,), kind="ibp", epochs=6, seed=7, learning_rate=1.5e-3,
-                 weight_decay=0.0, options={"radius": 0.1, "train_radius": 0.11, "begin": 0.08, "end": 0.7}),
-        _network("mnist-crown-ibp", "CROWN-IBP, linf 0.3, strided convolutions", "12/2 24/2", (64,), kind="crown-ibp", epochs=6, seed=8,
-                 learning_rate=1.5e-3, weight_decay=0.0, options={"radius": 0.3, "begin": 0.1, "end": 0.6}),
+        _network(
+            "mnist-kwta",
+            "regular, k-winners-take-all: the largest 15 % of each layer's activations",
+            "16/2 32/2",
+            (80,),
+            partial(Winners, 0.15),
+            epochs=6,
+            seed=2,
+        ),
+        _network(
+            "mnist-sigmoid-pgd",
+            "PGD, linf 0.1, one hidden layer, sigmoid",
+            "",
+            (200,),
+            nn.Sigmoid,
+            kind="pgd",
+            epochs=6,
+            seed=3,
+            learning_rate=5e-3,
+            weight_decay=1e-4,
+            options={"radius": 0.1, "steps": 5},
+        ),
+        _network(
+            "mnist-pgd",
+            "PGD, linf 0.15, strided convolutions",
+            "12/2 24/2",
+            (64,),
+            kind="pgd",
+            epochs=4,
+            seed=4,
+            options={"radius": 0.15, "steps": 5},
+        ),
+        _network(
+            "mnist-trades-deep",
+            "TRADES, linf 0.2, beta 4, six layers",
+            "8/2 16 pool 16 24",
+            (40,),
+            kind="trades",
+            epochs=3,
+            seed=5,
+            options={"radius": 0.2, "steps": 5, "beta": 4.0},
+        ),
+        _network(
+            "mnist-ddn",
+            "DDN, l2 1.0",
+            "16/2 pool 32",
+            (48,),
+            kind="ddn",
+            epochs=3,
+            seed=6,
+            options={"radius": 1.0, "steps": 4},
+        ),
+        _network(
+            "mnist-ibp",
+            "IBP, linf 0.1, strided convolutions",
+            "16/2 32/2",
+            (64,),
+            kind="ibp",
+            epochs=6,
+            seed=7,
+            learning_rate=1.5e-3,
+            weight_decay=0.0,
+            options={"radius": 0.1, "train_radius": 0.11, "begin": 0.08, "end": 0.7},
+        ),
+        _network(
+            "mnist-crown-ibp",
+            "CROWN-IBP, linf 0.3, strided convolutions",
+            "12/2 24/2",
+            (64,),
+            kind="crown-ibp",
+            epochs=6,
+            seed=8,
+            learning_rate=1.5e-3,
+            weight_decay=0.0,
+            options={"radius": 0.3, "begin": 0.1, "end": 0.6},
+        ),
         _network("cifar10-regular", "regular, three convolutions", "16 pool 32 pool 32 pool", (64,), epochs=4, seed=9),
-        _network("cifar10-quantised", "regular, activations of 16 levels", "16/2 32/2 48/2", (64,), partial(Quantised, 16), epochs=8, seed=10,
-                 learning_rate=2e-3),
-        _network("cifar10-pgd", "PGD, linf 2/255, strided convolutions", "16/2 32/2 32", (64,), kind="pgd", epochs=4, seed=11,
-                 options={"radius": 2 / 255, "steps": 4}),
-        _network("cifar10-trades", "TRADES, linf 4/255, beta 3", "16/2 24 pool", (80,), kind="trades", epochs=3, seed=12,
-                 options={"radius": 4 / 255, "steps": 4, "beta": 3.0}),
-        _network("cifar10-ddn", "DDN, l2 0.25", "24/2 pool 32", (64,), kind="ddn", epochs=3, seed=13, options={"radius": 0.25, "steps": 4}),
-        _network("cifar10-ibp", "IBP, linf 2/255, strided convolutions", "16/2 32/2", (64,), kind="ibp", epochs=8, seed=14,
-                 learning_rate=1e-3, weight_decay=0.0, options={"radius": 2 / 255, "begin": 0.1, "end": 0.7}),
+        _network(
+            "cifar10-quantised",
+            "regular, activations of 16 levels",
+            "16/2 32/2 48/2",
+            (64,),
+            partial(Quantised, 16),
+            epochs=8,
+            seed=10,
+            learning_rate=2e-3,
+        ),
+        _network(
+            "cifar10-pgd",
+            "PGD, linf 2/255, strided convolutions",
+            "16/2 32/2 32",
+            (64,),
+            kind="pgd",
+            epochs=4,
+            seed=11,
+            options={"radius": 2 / 255, "steps": 4},
+        ),
+        _network(
+            "cifar10-trades",
+            "TRADES, linf 4/255, beta 3",
+            "16/2 24 pool",
+            (80,),
+            kind="trades",
+            epochs=3,
+            seed=12,
+            options={"radius": 4 / 255, "steps": 4, "beta": 3.0},
+        ),
+        _network(
+            "cifar10-ddn",
+            "DDN, l2 0.25",
+            "24/2 pool 32",
+            (64,),
+            kind="ddn",
+            epochs=3,
+            seed=13,
+            options={"radius": 0.25, "steps": 4},
+        ),
+        _network(
+            "cifar10-ibp",
+            "IBP, linf 2/255, strided convolutions",
+            "16/2 32/2",
+            (64,),
+            kind="ibp",
+            epochs=8,
+            seed=14,
+            learning_rate=1e-3,
+            weight_decay=0.0,
+            options={"radius": 2 / 255, "begin": 0.1, "end": 0.7},
+        ),
     )
-}  # fmt: skip
+}
 """The one table. Names and their halves are fixed; a recipe may only change together with its weights."""
 
 
 def draw() -> dict[str, list[str]]:
-    """The halves: the names of each data set, sorted, shuffled by the sha256 of all names; the first half is for choosing."""
+    """The halves: the names of each data set, sorted, shuffled by the sha256 of all names; the first half is for
+    choosing."""
     chance = random.Random(seed())
     halves: dict[str, list[str]] = {half: [] for half in HALVES}
     for dataset in sorted(SHAPES):
@@ -144,12 +266,17 @@ def load(name: str, sealed: bool = False) -> Classifier:
     if name not in POOL:
         raise BadInput(f"there is no network {name!r} in the pool; known: {', '.join(POOL)}.")
     if name in halves()["sealed"] and not sealed:
-        raise BadInput(f"{name} is sealed: nothing may be chosen by looking at it. To report on it, once and at the end, say sealed=True.")
+        raise BadInput(
+            f"{name} is sealed: nothing may be chosen by looking at it. To report on it, once and at the end, say "
+            "sealed=True."
+        )
     entry, state = POOL[name].entry, read(HERE / "weights" / f"{name}.safetensors")
     network = build(entry)
     fit(network, state, name)
     if (found := state_sha256(state)) != log(name)["weights_sha256"]:
-        raise BadModel(f"the weights of {name} are not those of its log: sha256 {found}; restore both files, or train it again.")
+        raise BadModel(
+            f"the weights of {name} are not those of its log: sha256 {found}; restore both files, or train it again."
+        )
     return _classifier(entry, network)
 
 
@@ -169,11 +296,20 @@ def make(name: str) -> None:
     torch.set_num_threads(1)
     checkpoint = HERE / ".cache" / f"{name}.pt"
     training = data.load(network.entry.dataset, split="train", limit=SANITY)
-    trained = train.train(recipe, entry=network.entry, limit=network.limit, test=training, trace=partial(print, name, flush=True), checkpoint=checkpoint)
+    trained = train.train(
+        recipe,
+        entry=network.entry,
+        limit=network.limit,
+        test=training,
+        trace=partial(print, name, flush=True),
+        checkpoint=checkpoint,
+    )
     facts = made_of | trained.log
     facts["accuracy_on_training_images"] = facts.pop("clean_accuracy")
     facts["measured_on"] = f"the first {facts.pop('test_images')} training images"
-    facts["clean_accuracy"] = round(100 * train.accuracy(trained.model, *images(name, HELD_OUT[network.entry.dataset])), 2)
+    facts["clean_accuracy"] = round(
+        100 * train.accuracy(trained.model, *images(name, HELD_OUT[network.entry.dataset])), 2
+    )
     x, labels = images(name, FEW[network.entry.dataset])
     facts["few_right"] = round(len(x) * train.accuracy(trained.model, x, labels))
     train.save(train.Trained(trained.model, facts), HERE / "weights")
@@ -198,7 +334,15 @@ def rows() -> Iterator[str]:
 
 def _classifier(entry: Entry, network: nn.Module) -> Classifier:
     mean, std = entry.normalisation or (None, None)
-    return Classifier(network, name=f"pool/{entry.name}", mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes)
+    return Classifier(
+        network,
+        name=f"pool/{entry.name}",
+        mean=mean,
+        std=std,
+        dataset=entry.dataset,
+        shape=entry.shape,
+        classes=entry.classes,
+    )
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""What the site takes from the project itself: its navigation from the pages that exist, the API reference from the registry, and KaTeX from npm."""
+"""What the site takes from the project itself: its navigation from the pages that exist, the API reference from the
+registry, and KaTeX from npm."""
 
 from __future__ import annotations
 
@@ -14,10 +15,40 @@ from almakit import registry
 SECTIONS: dict[str, list[str]] = {
     "Begin": ["index.md", "quickstart.md", "gallery.md"],
     "Guides": ["guide-defence.md", "guide-compare.md", "guide-own.md", "guide-large.md", "report.md"],
-    "Notebooks": ["notebooks/first-evaluation.ipynb", "notebooks/own-distance.ipynb", "notebooks/compare-libraries.ipynb"],
-    "Reference": ["choose.md", "goals.md", "segmentation.md", "add-distance.md", "add-attack.md", "add-model.md", "add-data.md", "engine.md", "standard.md", "scale.md", "bridges.md", "trackers.md",
-                  "security.md", "reproduce.md", "cli.md", "api.md", "architecture.md", "decisions.md"],
-    "Background": ["alma-plus.md", "brackets.md", "parity.md", "results.md", "reliability.md", "speed.md", "libraries.md"],
+    "Notebooks": [
+        "notebooks/first-evaluation.ipynb",
+        "notebooks/own-distance.ipynb",
+        "notebooks/compare-libraries.ipynb",
+    ],
+    "Reference": [
+        "choose.md",
+        "goals.md",
+        "segmentation.md",
+        "add-distance.md",
+        "add-attack.md",
+        "add-model.md",
+        "add-data.md",
+        "engine.md",
+        "standard.md",
+        "scale.md",
+        "bridges.md",
+        "trackers.md",
+        "security.md",
+        "reproduce.md",
+        "cli.md",
+        "api.md",
+        "architecture.md",
+        "decisions.md",
+    ],
+    "Background": [
+        "alma-plus.md",
+        "brackets.md",
+        "parity.md",
+        "results.md",
+        "reliability.md",
+        "speed.md",
+        "libraries.md",
+    ],
     "Figures": [],
 }
 # KaTeX as npm gives it: ``make docs`` puts it there.
@@ -40,9 +71,15 @@ def on_config(config: Any) -> Any:
 def on_files(files: Any, config: Any) -> Any:
     """Adds KaTeX, the script that calls it and a few rules of style: nothing is fetched when a page is read."""
     if not (KATEX / "katex.min.js").is_file():
-        raise PluginError(f"KaTeX is not in {KATEX.parents[3]}; make docs fetches it, or npm install --prefix build/npm katex.")
+        raise PluginError(
+            f"KaTeX is not in {KATEX.parents[3]}; make docs fetches it, or npm install --prefix build/npm katex."
+        )
     here = Path(__file__).resolve().parent
-    places = {"katex/katex.min.css": KATEX / "katex.min.css", "katex/katex.min.js": KATEX / "katex.min.js", "katex/auto-render.min.js": KATEX / "contrib" / "auto-render.min.js"}
+    places = {
+        "katex/katex.min.css": KATEX / "katex.min.css",
+        "katex/katex.min.js": KATEX / "katex.min.js",
+        "katex/auto-render.min.js": KATEX / "contrib" / "auto-render.min.js",
+    }
     places |= {f"katex/fonts/{font.name}": font for font in sorted((KATEX / "fonts").glob("*.woff2"))}
     places |= {"mathematics.js": here / "mathematics.js", "site.css": here / "site.css"}
     for uri, path in places.items():
@@ -56,6 +93,10 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         if f"<!-- every registered {kind} -->" in markdown:
             # Attacks stand at the top of the package; a page names what a reader writes.
             public = {target: f"almakit.{target.partition(':')[2]}" for target in registry.BUILT_IN["attacks"].values()}
-            homes = dict.fromkeys(public.get(target, target.replace(":", ".")) for target in registry.BUILT_IN[kind].values())
-            markdown = markdown.replace(f"<!-- every registered {kind} -->", "\n\n".join(f"::: {home}" for home in homes))
+            homes = dict.fromkeys(
+                public.get(target, target.replace(":", ".")) for target in registry.BUILT_IN[kind].values()
+            )
+            markdown = markdown.replace(
+                f"<!-- every registered {kind} -->", "\n\n".join(f"::: {home}" for home in homes)
+            )
     return markdown

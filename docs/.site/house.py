@@ -1,7 +1,8 @@
 """The drawing of the house, from the imports themselves: ``python docs/.site/house.py > docs/figures/house.svg``.
 
-A room stands above every room it imports. Solid lines are imports at the top of a file, dashed ones wait inside functions; a line that follows from
-two others is left out. What everybody may use (errors, names, version) is not drawn.
+A room stands above every room it imports. Solid lines are imports at the top of a file, dashed ones wait inside
+functions; a line that follows from two others is left out. What everybody may use (errors, names, version) is not
+drawn.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def edges() -> tuple[Edges, Edges]:
 
 
 def without_circles(top: Edges, late: Edges) -> None:
-    """Where rooms know each other in a circle, the line that closes it, seen from the command line, is drawn as one inside a function."""
+    """Where rooms know each other in a circle, the line that closes it, seen from the command line, is drawn as one
+    inside a function."""
     done: set[str] = set()
 
     def walk(room: str, above: tuple[str, ...]) -> None:
@@ -87,7 +89,10 @@ def needed(top: Edges) -> Edges:
     def reach(room: str) -> set[str]:
         return set().union(*({other} | reach(other) for other in top[room])) if top[room] else set()
 
-    return {room: {other for other in known if not any(other in reach(middle) for middle in known - {other})} for room, known in top.items()}
+    return {
+        room: {other for other in known if not any(other in reach(middle) for middle in known - {other})}
+        for room, known in top.items()
+    }
 
 
 def told(room: str) -> str:
@@ -95,7 +100,10 @@ def told(room: str) -> str:
     if room == "almakit":
         return "the public face: attack, evaluate, open, every name"
     path = ROOT / "src" / "almakit" / room
-    text = ast.get_docstring(ast.parse(((path / "__init__.py") if path.is_dir() else path.with_suffix(".py")).read_text())) or ""
+    text = (
+        ast.get_docstring(ast.parse(((path / "__init__.py") if path.is_dir() else path.with_suffix(".py")).read_text()))
+        or ""
+    )
     return text.split(". ")[0].split("\n")[0].split(": ")[0].split("; ")[0].replace("``", "").rstrip(".:")
 
 
@@ -108,11 +116,17 @@ def drawing() -> str:
     place = {}
     for y, row in enumerate(rows):
         # A little to the side on every other floor, so that long lines pass between rooms.
-        left = (across - len(row) * (WIDTH + GAP) + GAP) / 2 + (WIDTH / 3 if y % 2 else -WIDTH / 3) * (len(row) < max(map(len, rows)))
+        left = (across - len(row) * (WIDTH + GAP) + GAP) / 2 + (WIDTH / 3 if y % 2 else -WIDTH / 3) * (
+            len(row) < max(map(len, rows))
+        )
         place |= {room: (left + x * (WIDTH + GAP), GAP + y * (HEIGHT + RISE)) for x, room in enumerate(row)}
     whole = GAP * 2 + len(rows) * HEIGHT + (len(rows) - 1) * RISE
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across:g} {whole:g}" font-family="sans-serif" role="img" '
-             'aria-label="The rooms of almakit and who knows whom">', f'<rect width="{across:g}" height="{whole:g}" fill="#fff"/>']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across:g} {whole:g}" font-family="sans-serif" '
+        'role="img" '
+        'aria-label="The rooms of almakit and who knows whom">',
+        f'<rect width="{across:g}" height="{whole:g}" fill="#fff"/>',
+    ]
     for known, dash in ((needed(top), ""), (late, ' stroke-dasharray="5 4"')):
         for room in sorted(known):
             for other in sorted(known[room]):
@@ -120,13 +134,24 @@ def drawing() -> str:
                 below = v > y
                 begin, end = (y + HEIGHT, v) if below else (y, v + HEIGHT)
                 bend = (end - begin) / 2
-                parts.append(f'<path d="M{x + WIDTH / 2:g} {begin:g}c0 {bend:g} {u - x:g} {bend:g} {u - x:g} {end - begin:g}" fill="none" '
-                             f'stroke="{"#56657a" if not dash else "#b0574a"}" stroke-width="1.3"{dash}/>')
+                parts.append(
+                    f'<path d="M{x + WIDTH / 2:g} {begin:g}c0 {bend:g} {u - x:g} {bend:g} {u - x:g} {end - begin:g}" '
+                    'fill="none" '
+                    f'stroke="{"#56657a" if not dash else "#b0574a"}" stroke-width="1.3"{dash}/>'
+                )
     for room, (x, y) in place.items():
-        parts.append(f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#eef2f8" stroke="#56657a"/>')
-        parts.append(f'<text x="{x + WIDTH / 2:g}" y="{y + 19:g}" text-anchor="middle" font-size="15" font-weight="bold">{room}</text>')
+        parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#eef2f8" stroke="#56657a"/>'
+        )
+        parts.append(
+            f'<text x="{x + WIDTH / 2:g}" y="{y + 19:g}" text-anchor="middle" font-size="15" '
+            f'font-weight="bold">{room}</text>'
+        )
         for line, words in enumerate(textwrap.wrap(told(room), 32)[:2]):
-            parts.append(f'<text x="{x + WIDTH / 2:g}" y="{y + 36 + 15 * line:g}" text-anchor="middle" font-size="11">{html.escape(words)}</text>')
+            parts.append(
+                f'<text x="{x + WIDTH / 2:g}" y="{y + 36 + 15 * line:g}" text-anchor="middle" '
+                f'font-size="11">{html.escape(words)}</text>'
+            )
     return "\n".join([*parts, "</svg>", ""])
 
 

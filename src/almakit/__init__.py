@@ -1,9 +1,11 @@
-"""almakit finds the smallest change that makes an image classifier wrong, measures it in any distance, and verifies what it found.
+"""almakit finds the smallest change that makes an image classifier wrong, measures it in any distance, and verifies
+what it found.
 
 >>> import almakit
 >>> result = almakit.attack(model, x, labels, distance="l2", steps=100)   # the default attack
 >>> result = almakit.DDN(steps=100)(model, x, labels)                     # every attack is a class here
->>> run = almakit.evaluate(model, data, attacks=["ddn"], out="runs/a")    # recorded, judged, resumable; almakit.open("runs/a") reads it again
+>>> run = almakit.evaluate(model, data, attacks=["ddn"], out="runs/a")    # recorded, judged, resumable;
+  almakit.open("runs/a") reads it again
 """
 
 from __future__ import annotations
@@ -46,13 +48,14 @@ if TYPE_CHECKING:
     from .core.result import ImageResult, Result, Status, best_of
     from .distances import check_distance
     from .errors import AlmakitError
-    from .runs.folder import Run
-    from .runs.run import evaluate
     from .front import attack
     from .goals import check_goal
+    from .runs.folder import Run
+    from .runs.run import evaluate
     from .standard import StandardEvaluation, standard_evaluation
 
-# Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing. A test holds it to the registry.
+# Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing. A test holds
+# it to the registry.
 _HOME = {
     "ALM": "almakit.attacks.alm",
     "ALMA": "almakit.attacks.alma",
@@ -150,7 +153,8 @@ __all__ = [
 
 
 def open(folder: str | Path) -> Run:
-    """The run in a folder, finished or not, to be read: its records, numbers and images. Not in ``__all__``, for it would hide Python's own."""
+    """The run in a folder, finished or not, to be read: its records, numbers and images. Not in ``__all__``, for it
+    would hide Python's own."""
     from .runs.folder import Run
 
     return Run(folder)

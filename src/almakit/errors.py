@@ -22,9 +22,12 @@ class Unavailable(AlmakitError):
 
 
 def require_text(text: str, what: str) -> str:
-    """``text`` itself where files and databases can hold it; half a character, as in a file name that is not UTF-8, is refused with a sentence."""
+    """``text`` itself where files and databases can hold it; half a character, as in a file name that is not UTF-8, is
+    refused with a sentence."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{what} is {text!a}, which is not text in UTF-8, so that no record or report could hold it; rename it.") from None
+        raise BadInput(
+            f"{what} is {text!a}, which is not text in UTF-8, so that no record or report could hold it; rename it."
+        ) from None
     return text

@@ -17,33 +17,52 @@ from .core.course import expected_forwards
 from .core.function_goal import GoalLike
 from .core.oracle import Model
 from .data.given import Data, tensors_of
+from .hints import SYNONYMS, wrong_setting
+from .models.load import opened
 from .runs.attacktext import text_of
 from .runs.progress import Silent, forwards_per_image, shown
 from .runs.steady import watched
-from .hints import SYNONYMS, wrong_setting
-from .models.load import opened
 
-CALL = tuple(name for name in inspect.signature(Attack.__call__).parameters if name not in ("self", "model", "x", "labels", "targets", "goal"))
+CALL = tuple(
+    name
+    for name in inspect.signature(Attack.__call__).parameters
+    if name not in ("self", "model", "x", "labels", "targets", "goal")
+)
 """The options of every attack's call; what else is given is a setting of the attack."""
 FOR_THE_CALL = ("labels", "targets", *CALL)
 
 
-def attack(model: str | Model, x: Data, labels: Tensor | Sequence[int] | None = None, targets: Tensor | Sequence[int] | int | None = None, *,
-           goal: str | GoalLike | None = None,
-           attack: str | Attack = "soft-walk", distance: DistanceLike | None = None, steps: int | None = None, progress: bool | Silent = False,
-           **options: Any) -> Result:  # fmt: skip
-    """The smallest change of the images ``x`` (B, ...) that makes ``model`` leave ``labels`` (B,), or reach ``targets`` (B,), or one class for all.
+def attack(
+    model: str | Model,
+    x: Data,
+    labels: Tensor | Sequence[int] | None = None,
+    targets: Tensor | Sequence[int] | int | None = None,
+    *,
+    goal: str | GoalLike | None = None,
+    attack: str | Attack = "soft-walk",
+    distance: DistanceLike | None = None,
+    steps: int | None = None,
+    progress: bool | Silent = False,
+    **options: Any,
+) -> Result:
+    """The smallest change of the images ``x`` (B, ...) that makes ``model`` leave ``labels`` (B,), or reach ``targets``
+    (B,), or one class for all.
 
-    ``model`` maps images in [0, 1] to logits, or is a model's URI. ``x`` is a tensor, a numpy array, a list of images, or data that bring their labels: a
-    pair (images, labels), a ``DataLoader``, a data set of torch, torchvision or Hugging Face, a pandas frame of paths, a URI.
-    ``goal`` is anything else to reach: one of ``almakit.goals``, its text, or a function of the model's outputs that returns a margin for each image,
-    negative when it is reached; labels are then needed only where the goal says so.
-    ``attack`` is a name, a text or an attack object, by default the soft walk in l2 with 100 steps. ``distance`` is a name or norm or any function
-    ``f(x, y) -> (B,)``; ``steps`` is the budget of forwards and backwards per image. Further options are the attack's settings (``epsilon=8/255`` of
-    ``attack="pgd"``), ``progress=True``, which shows how it goes, and those of every attack's call: ``box``, ``confidence``,
-    ``batch_size``, ``seed``, ``trace`` ...
+    ``model`` maps images in [0, 1] to logits, or is a model's URI. ``x`` is a tensor, a numpy array, a list of images,
+    or data that bring their labels: a pair (images, labels), a ``DataLoader``, a data set of torch, torchvision or
+    Hugging Face, a pandas frame of paths, a URI. ``goal`` is anything else to reach: one of ``almakit.goals``, its
+    text, or a function of the model's outputs that returns a margin for each image, negative when it is reached; labels
+    are then needed only where the goal says so. ``attack`` is a name, a text or an attack object, by default the soft
+    walk in l2 with 100 steps. ``distance`` is a name or norm or any function ``f(x, y) -> (B,)``; ``steps`` is the
+    budget of forwards and backwards per image. Further options are the attack's settings (``epsilon=8/255`` of
+    ``attack="pgd"``), ``progress=True``, which shows how it goes, and those of every attack's call: ``box``,
+    ``confidence``, ``batch_size``, ``seed``, ``trace`` ...
     """
-    settings = {name: value for name, value in {"distance": distance, "steps": steps, **options}.items() if value is not None and name not in CALL}
+    settings = {
+        name: value
+        for name, value in {"distance": distance, "steps": steps, **options}.items()
+        if value is not None and name not in CALL
+    }
     call = {name: value for name, value in options.items() if name in CALL}
     for name in settings:
         if SYNONYMS.get(name) in FOR_THE_CALL:
@@ -60,7 +79,8 @@ def attack(model: str | Model, x: Data, labels: Tensor | Sequence[int] | None = 
 
 @contextmanager
 def counted(model: Model, attack: Attack, x: Tensor, show: Silent) -> Iterator[Model]:
-    """The model while ``show`` tells how many forwards the images ``x`` (B, ...) have had, of about as many as the attack's settings say."""
+    """The model while ``show`` tells how many forwards the images ``x`` (B, ...) have had, of about as many as the
+    attack's settings say."""
     if type(show) is Silent or not callable(model) or not len(x):
         yield model
         return

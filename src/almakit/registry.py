@@ -1,7 +1,8 @@
 """Names for everything a user can choose: ``kind`` and ``name`` -> an object, imported only when asked for.
 
-Third-party packages add names through entry points in the groups ``almakit.attacks``, ``almakit.distances``, ``almakit.goals``,
-``almakit.bridges`` and ``almakit.trackers``; a name given there wins over nothing: built-in names cannot be replaced.
+Third-party packages add names through entry points in the groups ``almakit.attacks``, ``almakit.distances``,
+``almakit.goals``, ``almakit.bridges`` and ``almakit.trackers``; a name given there wins over nothing: built-in names
+cannot be replaced.
 """
 
 from __future__ import annotations
@@ -94,7 +95,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
 # Names of before that still work; what they are called now is what is listed.
 ALIASES: dict[str, dict[str, str]] = {"attacks": {"alma-plus": "soft-walk"}}
 
-SINGULAR = {"attacks": "attack", "distances": "distance", "goals": "goal", "penalties": "penalty", "bridges": "library of attacks", "trackers": "tracker"}
+SINGULAR = {
+    "attacks": "attack",
+    "distances": "distance",
+    "goals": "goal",
+    "penalties": "penalty",
+    "bridges": "library of attacks",
+    "trackers": "tracker",
+}
 
 
 @cache
@@ -109,7 +117,8 @@ def names(kind: str) -> list[str]:
 
 
 def canonical(kind: str, name: str | float) -> str:
-    """The known name that one as people write it stands for: ``Linf``, ``l_2``, ``2``, ``inf``; ``DDN``, ``alma_plus``. Others come back as they are."""
+    """The known name that one as people write it stands for: ``Linf``, ``l_2``, ``2``, ``inf``; ``DDN``, ``alma_plus``.
+    Others come back as they are."""
     text = f"l{name:g}" if not isinstance(name, str) else name.strip()
     if text in BUILT_IN[kind] or text in _plugins(kind):
         return text
@@ -133,7 +142,10 @@ def get(kind: str, name: str | float) -> Any:
         except Exception as error:
             whose = point.dist.name if point.dist else point.value
             raise Unavailable(
-                f"the {SINGULAR[kind]} {name!r} comes from the package {whose}, which cannot be loaded ({type(error).__name__}: {error}); "
+                f"the {SINGULAR[kind]} {name!r} comes from the package {whose}, which cannot be loaded "
+                f"({type(error).__name__}: {error}); "
                 "update or uninstall that package."
             ) from error
-    raise UnknownName(f"there is no {SINGULAR[kind]} called {name!r}; {meant(name, names(kind), ALIASES.get(kind, ()))}")
+    raise UnknownName(
+        f"there is no {SINGULAR[kind]} called {name!r}; {meant(name, names(kind), ALIASES.get(kind, ()))}"
+    )

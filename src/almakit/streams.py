@@ -1,4 +1,5 @@
-"""Output whose reader may leave or whose disk may be full: what can no longer be written is dropped, and the work goes on."""
+"""Output whose reader may leave or whose disk may be full: what can no longer be written is dropped, and the work goes
+on."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any, TextIO
 
 
 class Lasting:
-    """A text stream that never raises: after its first failure, kept in ``failure``, everything written to it is dropped."""
+    """A text stream that never raises: after its first failure, kept in ``failure``, everything written to it is
+    dropped."""
 
     def __init__(self, stream: TextIO | None):
         """``stream`` None, as ``sys.stderr`` is without a standard error: nothing is written at all."""
@@ -42,11 +44,13 @@ class Lasting:
 
     @property
     def lost(self) -> str | None:
-        """Why something could not be written; None where all was, and where the reader has left or never was there: it misses nothing."""
+        """Why something could not be written; None where all was, and where the reader has left or never was there: it
+        misses nothing."""
         return None if self.failure is None or self.failure.errno in (errno.EPIPE, errno.EBADF) else str(self.failure)
 
     def let_go(self) -> None:
-        """Sends what a stream that failed still holds nowhere: written when the interpreter ends, it would fail again and change the exit code."""
+        """Sends what a stream that failed still holds nowhere: written when the interpreter ends, it would fail again
+        and change the exit code."""
         if self.stream is not None and self.failure is not None:
             with suppress(OSError, ValueError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -62,7 +66,8 @@ class Lasting:
 
 
 def hold_standard_places() -> None:
-    """Gives the numbers 0, 1 and 2, where they were closed, to the null device: a file of the run that got one would be written to by C code."""
+    """Gives the numbers 0, 1 and 2, where they were closed, to the null device: a file of the run that got one would be
+    written to by C code."""
     with suppress(OSError):
         while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass

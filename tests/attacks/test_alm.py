@@ -36,12 +36,19 @@ def test_mu_and_rho_change_between_inner_minimisations_only() -> None:
 
 def test_counts_never_exceed_outer_times_inner() -> None:
     result = ALM(outer=3, inner=20)(MODEL, X, LABELS)
-    assert bool((result.forwards <= 60).all()) and bool((result.backwards <= 60).all()) and bool((result.forwards > 20).all())
+    assert (
+        bool((result.forwards <= 60).all())
+        and bool((result.backwards <= 60).all())
+        and bool((result.forwards > 20).all())
+    )
 
 
 @pytest.mark.parametrize("distance", ["l1", "l2"])
 def test_it_comes_near_what_alma_finds(distance: str) -> None:
-    result, better = ALM(distance=distance, outer=8, inner=60)(MODEL, X, LABELS), ALMA(distance=distance, steps=300)(MODEL, X, LABELS)
+    result, better = (
+        ALM(distance=distance, outer=8, inner=60)(MODEL, X, LABELS),
+        ALMA(distance=distance, steps=300)(MODEL, X, LABELS),
+    )
     assert result.success_rate == 1 and bool(fools(result.adversarials).all())
     assert float((result.distances / better.distances).median()) < 1.3
 
@@ -63,7 +70,11 @@ def test_linear_models_and_targets() -> None:
 
 
 def test_refusals() -> None:
-    for settings, words in [({"outer": 0}, "at least one iteration"), ({"gamma": 1.0}, "must exceed 1"), ({"penalty": "p9"}, "no penalty called"),
-                            ({"epsilon": 0.0}, "positive distance")]:
+    for settings, words in [
+        ({"outer": 0}, "at least one iteration"),
+        ({"gamma": 1.0}, "must exceed 1"),
+        ({"penalty": "p9"}, "no penalty called"),
+        ({"epsilon": 0.0}, "positive distance"),
+    ]:
         with pytest.raises(AlmakitError, match=words):
             ALM(**settings)  # type: ignore[arg-type]

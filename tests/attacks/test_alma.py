@@ -26,10 +26,14 @@ def traced(attack: ALMA, **options: Any) -> tuple[almakit.Result, dict[str, Tens
     notes: list[dict[str, Any]] = []
     result = attack(MODEL, X, LABELS, trace=notes.append, **options)
     assert [note["step"] for note in notes] == list(range(attack.steps - 1))
-    return result, {name: torch.stack([note[name] for note in notes]) for name in notes[0] if name not in ("step", "image")}
+    return result, {
+        name: torch.stack([note[name] for note in notes]) for name in notes[0] if name not in ("step", "image")
+    }
 
 
-def by_the_book(image: Tensor, label: int, distance: str, steps: int, epsilon: float, alpha: float, tolerance: float) -> float:
+def by_the_book(
+    image: Tensor, label: int, distance: str, steps: int, epsilon: float, alpha: float, tolerance: float
+) -> float:
     """Algorithm 2 as the authors ran it, for one image (1, ...), with autograd all the way and no shared code."""
     norm = {"l1": 1, "l2": 2}[distance]
 
@@ -45,7 +49,7 @@ def by_the_book(image: Tensor, label: int, distance: str, steps: int, epsilon: f
     for step in range(steps):
         logits = MODEL(image + delta)[0]
         top = logits.sort(descending=True).values
-        others = torch.cat([logits[:label], logits[label + 1:]])
+        others = torch.cat([logits[:label], logits[label + 1 :]])
         y = (logits[label] - others.max() + tolerance * (top[0] - top[-1]).detach()) / (top[0] - top[2])
         if bool(logits[label] < others.max()):
             best, found_at = min(best, measure(delta).item()), min(found_at, step)
@@ -80,7 +84,7 @@ def test_it_is_the_algorithm(distance: str, steps: int) -> None:
     result = attack(MODEL, X, LABELS)
     for row in range(3):
         epsilon = {"l1": 0.5, "l2": 0.1}[distance]
-        expected = by_the_book(X[row:row + 1], int(LABELS[row]), distance, steps, epsilon, attack.smoothing, 1e-11)
+        expected = by_the_book(X[row : row + 1], int(LABELS[row]), distance, steps, epsilon, attack.smoothing, 1e-11)
         assert float(result.distances[row]) == pytest.approx(expected, rel=2e-3)
 
 
@@ -92,7 +96,8 @@ def test_alpha_follows_the_step_count() -> None:
 @pytest.mark.parametrize(("distance", "epsilon"), [("l2", 0.1), ("l1", 0.5)])
 @pytest.mark.parametrize("alpha", [0.5, 0.9])
 def test_the_first_step_is_epsilon_by_the_raw_gradient(distance: str, epsilon: float, alpha: float) -> None:
-    """The raw gradient would land at epsilon; the applied step is divided by the RMSProp root, so it goes up to 1/sqrt(alpha) as far."""
+    """The raw gradient would land at epsilon; the applied step is divided by the RMSProp root, so it goes up to
+    1/sqrt(alpha) as far."""
     _, trace = traced(ALMA(distance=distance, steps=20, alpha=alpha))
     ratio = trace["distance"][1] / epsilon
     assert not bool(trace["distance"][0].any())
@@ -122,6 +127,7 @@ def test_mu_is_a_moving_average_that_starts_at_the_second_step() -> None:
 
 def test_the_average_calms_mu() -> None:
     """The paper's figure: without the moving average the multiplier swings."""
+
     def swing(ema: bool) -> float:
         log = traced(ALMA(steps=100, ema=ema))[1]["mu"].log()
         return float(log.diff(dim=0).abs().mean())
@@ -189,7 +195,9 @@ def test_any_function_is_a_distance() -> None:
     result = ALMA(distance=l4, steps=200)(MODEL, X, LABELS)
     other = ALMA(distance="l2", steps=200)(MODEL, X, LABELS)
     assert result.success_rate == 1
-    assert bool((result.distances <= l4(X, other.adversarials) * 1.001).all()), "it is better in its own distance than an l2 attack"
+    assert bool((result.distances <= l4(X, other.adversarials) * 1.001).all()), (
+        "it is better in its own distance than an l2 attack"
+    )
     wrong = ALMA(distance=lambda x, y: (x - y).abs().mean(), steps=5)
     with pytest.raises(almakit.AlmakitError, match="it must return one number per image"):
         wrong(MODEL, X, LABELS)
@@ -213,7 +221,9 @@ def test_the_seed_decides_random_directions() -> None:
     x[:, 0, 0, 0] = 0.58
     labels = torch.zeros(5, dtype=torch.long)
     runs = [ALMA(steps=40)(flat, x, labels, seed=seed) for seed in (0, 0, 1)]
-    assert torch.equal(runs[0].adversarials, runs[1].adversarials) and not torch.equal(runs[0].adversarials, runs[2].adversarials)
+    assert torch.equal(runs[0].adversarials, runs[1].adversarials) and not torch.equal(
+        runs[0].adversarials, runs[2].adversarials
+    )
 
 
 def test_the_front_door() -> None:

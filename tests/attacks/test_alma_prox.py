@@ -17,7 +17,8 @@ SETTINGS = {"steps": 150, "rate": 0.005}
 
 
 def pixels(x: Tensor) -> Tensor:
-    """Logits (B, 2, H, W) of grey images (B, 1, H, W): each pixel is in class 1 where it is brighter than 1/2, whatever the others are."""
+    """Logits (B, 2, H, W) of grey images (B, 1, H, W): each pixel is in class 1 where it is brighter than 1/2, whatever
+    the others are."""
     away = (x[:, 0] - 0.5) * 4
     return torch.stack([-away, away], 1)
 
@@ -36,7 +37,9 @@ def test_the_optimum_is_the_distance_of_the_decisive_pixel(share: float, expecte
     result = ALMAProx(share=share, steps=300, rate=0.01)(pixels, x, labels)
     wrong = (pixels(result.adversarials).argmax(1) != labels).flatten(1).double().mean(1)
     assert bool((wrong >= share - 1e-9).all())
-    assert bool((result.distances > expected * (1 - 1e-4)).all()) and bool((result.distances < 1.05 * expected).all()), result.distances
+    assert bool((result.distances > expected * (1 - 1e-4)).all()) and bool(
+        (result.distances < 1.05 * expected).all()
+    ), result.distances
 
 
 def test_unlabelled_and_masked_pixels_do_not_count() -> None:
@@ -82,7 +85,11 @@ def test_counts() -> None:
     assert bool((maps.forwards == 30).all()) and bool((maps.backwards == 29).all())
     labels[0] = 1 - labels[0]
     settled = ALMAProx(steps=30)(pixels, x, labels)
-    assert int(settled.status[0]) == Status.ALREADY_WRONG and int(settled.forwards[0]) == 1 and float(settled.distances[0]) == 0
+    assert (
+        int(settled.status[0]) == Status.ALREADY_WRONG
+        and int(settled.forwards[0]) == 1
+        and float(settled.distances[0]) == 0
+    )
 
 
 def test_the_most_violated_pixels_are_left_out_bit_by_bit() -> None:
@@ -96,7 +103,11 @@ def test_the_most_violated_pixels_are_left_out_bit_by_bit() -> None:
 
 def test_targets_presets_and_refusals() -> None:
     result = ALMAProx(**SETTINGS)(MODEL, X, LABELS, SECOND)  # type: ignore[arg-type]
-    assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all()) and bool(fools(result.adversarials).all())
+    assert (
+        result.success_rate == 1
+        and bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
+        and bool(fools(result.adversarials).all())
+    )
     assert ALMAProx(**ALMAProx.presets["paper"]) == attacks.get("alma-prox(steps=500, rate=0.001, growth=1)")  # type: ignore[arg-type]
     x, labels = scene()
     with pytest.raises(AlmakitError, match="pixel mask goes with labels"):
@@ -112,8 +123,13 @@ def test_targets_presets_and_refusals() -> None:
     with pytest.raises(AlmakitError, match="target map of image 0 equals its labels"):
         ALMAProx()(pixels, x, labels, labels)
     assert len(ALMAProx()(pixels, x[:0], labels[:0])) == 0
-    for settings, words in [({"share": 0.0}, r"must be in \(0, 1\]"), ({"gamma": 1.0}, "gamma=1.0 above 1"), ({"growth": 0.5}, "growth=0.5 at least 1"),
-                            ({"check_steps": 0}, "check_steps=0 at least 1"), ({"mu": -1.0}, "must be positive"),
-                            ({"distance": "l2"}, "ALMAProx does linf, not l2")]:
+    for settings, words in [
+        ({"share": 0.0}, r"must be in \(0, 1\]"),
+        ({"gamma": 1.0}, "gamma=1.0 above 1"),
+        ({"growth": 0.5}, "growth=0.5 at least 1"),
+        ({"check_steps": 0}, "check_steps=0 at least 1"),
+        ({"mu": -1.0}, "must be positive"),
+        ({"distance": "l2"}, "ALMAProx does linf, not l2"),
+    ]:
         with pytest.raises(AlmakitError, match=words):
             ALMAProx(**settings)  # type: ignore[arg-type]

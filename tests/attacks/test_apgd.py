@@ -33,7 +33,7 @@ def test_a_linear_model_falls_exactly_when_the_radius_exceeds_the_optimum(distan
     for row in range(4):
         for factor, expected in ((0.98, False), (1.03, True)):
             attack = APGD(distance=distance, epsilon=factor * float(optimum[row]), steps=100)
-            result = attack(model, x[row:row + 1], labels[row:row + 1])
+            result = attack(model, x[row : row + 1], labels[row : row + 1])
             assert bool(result.success[0]) == expected, (row, factor)
             assert not expected or float(result.distances[0]) <= attack.radius() * (1 + 1e-6)
 
@@ -55,15 +55,20 @@ def test_the_original_runs_on_after_a_success() -> None:
 
 
 def test_apgd_t_reaches_a_class_that_the_margin_does_not_see() -> None:
-    """The likeliest rival stays just below the label and is flat; another class is in reach, but never second on the way there."""
+    """The likeliest rival stays just below the label and is flat; another class is in reach, but never second on the
+    way there."""
 
     def model(x: Tensor) -> Tensor:
         pixel = x.flatten(1)[:, 0]
         last = 2.0 * torch.relu(pixel - 0.3) - 1.0
-        return torch.stack([torch.ones_like(pixel), torch.full_like(pixel, 0.99), torch.where(pixel > 0.85, last + 1.5, last)], 1)
+        return torch.stack(
+            [torch.ones_like(pixel), torch.full_like(pixel, 0.99), torch.where(pixel > 0.85, last + 1.5, last)], 1
+        )
 
     x, labels = torch.full((1, 1, 4, 4), 0.4), torch.tensor([0])
-    plain, several = (APGD(distance="linf", epsilon=0.5, steps=30, loss=loss)(model, x, labels) for loss in ("margin", "targeted-dlr"))
+    plain, several = (
+        APGD(distance="linf", epsilon=0.5, steps=30, loss=loss)(model, x, labels) for loss in ("margin", "targeted-dlr")
+    )
     assert not bool(plain.success[0]) and bool(several.success[0])
 
 
@@ -101,7 +106,9 @@ def test_two_classes_and_saturated_logits() -> None:
 
 
 def test_the_radius_is_asked_for() -> None:
-    with pytest.raises(AlmakitError, match=r"give epsilon=..., or find the smallest one with search\(attack=apgd\(...\)\)"):
+    with pytest.raises(
+        AlmakitError, match=r"give epsilon=..., or find the smallest one with search\(attack=apgd\(...\)\)"
+    ):
         APGD(distance="l2")(MODEL, X, LABELS)
     with pytest.raises(AlmakitError, match="must be a positive number"):
         APGD(epsilon=-1.0)

@@ -1,4 +1,5 @@
-"""Brendel & Bethge: it runs, it ends at the optimum of linear models, it starts where starting is hard, and it fails alone."""
+"""Brendel & Bethge: it runs, it ends at the optimum of linear models, it starts where starting is hard, and it fails
+alone."""
 
 from __future__ import annotations
 
@@ -48,13 +49,17 @@ def test_where_gradients_are_zero_it_starts_from_random_images() -> None:
     x[:, 0, 0] = 0.95
     labels = torch.zeros(5, dtype=torch.long)
     result = BB(steps=5)(steps_only, x, labels)
-    assert bool((steps_only(result.adversarials).argmax(1) != labels)[result.success].all()) and result.success_rate > 0.5
+    assert (
+        bool((steps_only(result.adversarials).argmax(1) != labels)[result.success].all()) and result.success_rate > 0.5
+    )
 
 
 def test_an_image_without_a_starting_point_fails_alone() -> None:
     def guarded(x: Tensor) -> Tensor:
         first = x.flatten(1)[:, 0]
-        return MODEL(x) + 1e4 * (first == X[0].flatten()[0]).double()[:, None] * torch.nn.functional.one_hot(LABELS[:1], 5)
+        return MODEL(x) + 1e4 * (first == X[0].flatten()[0]).double()[:, None] * torch.nn.functional.one_hot(
+            LABELS[:1], 5
+        )
 
     from almakit.core import Box
 
@@ -69,7 +74,11 @@ def test_targets_and_refusals() -> None:
     result = BB(steps=60)(MODEL, X, LABELS, SECOND)
     assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
     assert bool(fools(result.adversarials).all())
-    for settings, words in [({"radius": 0.0}, "must be positive"), ({"overshoot": 2.5}, "overshoot=2.5 in"), ({"bisections": -1}, "must not be negative")]:
+    for settings, words in [
+        ({"radius": 0.0}, "must be positive"),
+        ({"overshoot": 2.5}, "overshoot=2.5 in"),
+        ({"bisections": -1}, "must not be negative"),
+    ]:
         with pytest.raises(AlmakitError, match=words):
             BB(**settings)  # type: ignore[arg-type]
     with pytest.raises(AlmakitError, match="BB does l1, l2, linf, not l0"):

@@ -22,7 +22,7 @@ def by_the_book(image: Tensor, label: int, c: float, steps: int, rate: float) ->
     for _ in range(steps):
         point = (torch.tanh(w) + 1) / 2
         logits = MODEL(point)[0]
-        margin = logits[label] - torch.cat([logits[:label], logits[label + 1:]]).max()
+        margin = logits[label] - torch.cat([logits[:label], logits[label + 1 :]]).max()
         size = (point - image).square().sum()
         if float(margin.detach()) < 0:
             best = min(best, float(size.detach().sqrt()))
@@ -36,7 +36,7 @@ def by_the_book(image: Tensor, label: int, c: float, steps: int, rate: float) ->
 def test_one_search_is_the_algorithm(c: float) -> None:
     result = CW(steps=120, searches=1, rate=0.02, weight=c, abort_early=False)(MODEL, X, LABELS)
     for row in range(3):
-        expected = by_the_book(X[row:row + 1], int(LABELS[row]), c, 120, 0.02)
+        expected = by_the_book(X[row : row + 1], int(LABELS[row]), c, 120, 0.02)
         assert float(result.distances[row]) == pytest.approx(expected, rel=1e-3)
 
 
@@ -80,7 +80,10 @@ def test_perceptual_distances(distance: str) -> None:
     def model(y: Tensor) -> Tensor:
         return (y - 0.5).flatten(1) @ weight.T
 
-    start = {"ciede2000": {"steps": 60, "searches": 4, "weight": 10.0}, "ssim": {"steps": 150, "searches": 8, "weight": 1e-4, "rate": 0.003}}
+    start = {
+        "ciede2000": {"steps": 60, "searches": 4, "weight": 10.0},
+        "ssim": {"steps": 150, "searches": 8, "weight": 1e-4, "rate": 0.003},
+    }
     result = CW(distance=distance, **start[distance])(model, x, model(x).argmax(1))
     l2 = CW(steps=60, searches=4, weight=0.1)(model, x, model(x).argmax(1))
     assert result.success_rate == 1
@@ -104,12 +107,24 @@ def test_targets_and_texts() -> None:
 
 
 def test_refusals() -> None:
-    for settings, words in [({"searches": 0}, "at least one search"), ({"rate": 0.0}, "must be positive"), ({"steps": 0}, "at least 1")]:
+    for settings, words in [
+        ({"searches": 0}, "at least one search"),
+        ({"rate": 0.0}, "must be positive"),
+        ({"steps": 0}, "at least 1"),
+    ]:
         with pytest.raises(AlmakitError, match=words):
             CW(**settings)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["cw", "cw(steps=1000, searches=4)", "cw(distance=linf, steps=1000, searches=5)", "cw(distance=l1, steps=1000, searches=5)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cw",
+        "cw(steps=1000, searches=4)",
+        "cw(distance=linf, steps=1000, searches=5)",
+        "cw(distance=l1, steps=1000, searches=5)",
+    ],
+)
 def test_binary_images_do_not_read_as_robust(text: str) -> None:
     """All values lie where tanh is flat: the loss stands still long before anything was tried."""
     model = RowWise((1, 8, 8)).eval()
@@ -118,8 +133,12 @@ def test_binary_images_do_not_read_as_robust(text: str) -> None:
     result = attacks.get(text)(model, x, labels)
     assert result.success_rate == 1
     if "distance" not in text:
-        whole = attacks.get(text.replace("cw", "cw(abort_early=false)") if text == "cw" else text.replace(")", ", abort_early=false)"))(model, x, labels)
-        assert bool((result.distances <= 1.01 * whole.distances).all()) and int(result.forwards.sum()) < int(whole.forwards.sum())
+        whole = attacks.get(
+            text.replace("cw", "cw(abort_early=false)") if text == "cw" else text.replace(")", ", abort_early=false)")
+        )(model, x, labels)
+        assert bool((result.distances <= 1.01 * whole.distances).all()) and int(result.forwards.sum()) < int(
+            whole.forwards.sum()
+        )
 
 
 def test_grey_images_stop_as_before() -> None:
@@ -128,5 +147,7 @@ def test_grey_images_stop_as_before() -> None:
     x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     slope = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     assert not bool(saturated(slope, bend(torch.atanh(2 * x - 1))).any())
-    assert bool(saturated(slope, bend(torch.full_like(x, 7.25))).all()) and not bool(saturated(0 * slope, bend(torch.full_like(x, 7.25))).any())
+    assert bool(saturated(slope, bend(torch.full_like(x, 7.25))).all()) and not bool(
+        saturated(0 * slope, bend(torch.full_like(x, 7.25))).any()
+    )
     assert int(attacks.get("cw(steps=500)")(model, x, model(x).argmax(1)).forwards.max()) < 9 * 500

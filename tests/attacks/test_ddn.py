@@ -16,7 +16,8 @@ from almakit.errors import BadInput
 
 
 def radii(attack: DDN, seed: int = 0) -> tuple[list[dict[str, Any]], torch.Tensor]:
-    """The notes of an attack's steps, and the linearised (here exact, but for the box) distances of the clean images."""
+    """The notes of an attack's steps, and the linearised (here exact, but for the box) distances of the clean
+    images."""
     model, x, labels = random_problem(seed, 4, (30,))
     notes: list[dict[str, Any]] = []
     attack(model, x, labels, trace=notes.append)

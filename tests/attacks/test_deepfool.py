@@ -37,7 +37,8 @@ def test_the_box_the_original_forgets() -> None:
 
 
 def test_the_published_step_by_hand() -> None:
-    """Far from the box, one step of the paper's version is (1 + overshoot) |f_k| / |w_k|^2 w_k for the nearest class k."""
+    """Far from the box, one step of the paper's version is (1 + overshoot) |f_k| / |w_k|^2 w_k for the nearest class
+    k."""
     model, x, labels = random_problem(1, 3, (40,), shrink=0.01, dtype=torch.float64)
     result = DeepFool(**{**DeepFool.presets["paper"], "steps": 1})(model, x, labels)  # type: ignore[arg-type]
     for row, label in enumerate(labels.tolist()):
@@ -52,7 +53,8 @@ def test_the_published_step_by_hand() -> None:
 
 def test_counts() -> None:
     model, x, labels = random_problem(0, 4, (40,))
-    # Undamped, a linear model takes one step: the clean pass, one check, then the bisections; one backward for each other class.
+    # Undamped, a linear model takes one step: the clean pass, one check, then the bisections; one backward for each
+    # other class.
     result = DeepFool(damping=1.0, pull_back=7)(model, x, labels)
     assert result.forwards.tolist() == [9] * 4 and result.backwards.tolist() == [4] * 4
     fewer = DeepFool(damping=1.0, candidates=3, pull_back=0)(model, x, labels)
@@ -69,7 +71,9 @@ def test_two_classes_and_targets() -> None:
 
 
 def test_a_flat_model_ends() -> None:
-    result = DeepFool(steps=5)(lambda x: x.flatten(1)[:, :3] * 0 + torch.tensor([2.0, -1.0, 0.0]), torch.rand(2, 6), torch.tensor([0, 0]))
+    result = DeepFool(steps=5)(
+        lambda x: x.flatten(1)[:, :3] * 0 + torch.tensor([2.0, -1.0, 0.0]), torch.rand(2, 6), torch.tensor([0, 0])
+    )
     assert not bool(result.success.any()) and int(result.forwards.max()) <= 10
 
 
@@ -82,7 +86,9 @@ def test_other_boxes_give_the_same_attack() -> None:
     assert torch.allclose(large.distances, 4 * small.distances, rtol=1e-6)
 
 
-@pytest.mark.parametrize("setting", ["candidates=1", "overshoot=-0.1", "damping=0", "damping=2", "pull_back=-1", "distance=l1"])
+@pytest.mark.parametrize(
+    "setting", ["candidates=1", "overshoot=-0.1", "damping=0", "damping=2", "pull_back=-1", "distance=l1"]
+)
 def test_refusals(setting: str) -> None:
     with pytest.raises(BadInput):
         attacks.get(f"deepfool({setting})")

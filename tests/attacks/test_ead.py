@@ -20,7 +20,7 @@ def by_the_book(image: Tensor, label: int, c: float, steps: int, rate: float, be
 
     def margin(point: Tensor) -> Tensor:
         logits = MODEL(point)[0]
-        return logits[label] - torch.cat([logits[:label], logits[label + 1:]]).max()
+        return logits[label] - torch.cat([logits[:label], logits[label + 1 :]]).max()
 
     best, x_k, y_k = math.inf, image, image
     for k in range(steps):
@@ -28,7 +28,9 @@ def by_the_book(image: Tensor, label: int, c: float, steps: int, rate: float, be
         loss = c * margin(leaf).clamp_min(0) + (leaf - image).square().sum()
         (gradient,) = torch.autograd.grad(loss, leaf)
         z = y_k - rate * math.sqrt(1 - k / steps) * gradient
-        moved = torch.where(z - image > beta, (z - beta).clamp(max=1), torch.where(z - image < -beta, (z + beta).clamp(min=0), image))
+        moved = torch.where(
+            z - image > beta, (z - beta).clamp(max=1), torch.where(z - image < -beta, (z + beta).clamp(min=0), image)
+        )
         before, x_k = x_k, moved
         y_k = (x_k + (k / (k + 3) if accelerated else 0) * (x_k - before)).clamp(0, 1)
         for point in (x_k, y_k) if k < steps - 1 else (x_k,):
@@ -43,14 +45,15 @@ def test_one_search_is_the_algorithm(c: float, accelerated: bool) -> None:
     result = EAD(steps=50, searches=1, weight=c, accelerated=accelerated, abort_early=False)(MODEL, X, LABELS)
     found = 0
     for row in range(4):
-        expected = by_the_book(X[row:row + 1], int(LABELS[row]), c, 50, 0.01, 0.01, accelerated)
+        expected = by_the_book(X[row : row + 1], int(LABELS[row]), c, 50, 0.01, 0.01, accelerated)
         found += math.isfinite(expected)
         assert float(result.distances[row]) == pytest.approx(expected, rel=1e-6)
     assert found >= 2
 
 
 def test_counts() -> None:
-    """FISTA: two forwards a step, but one where its momentum is zero and in the last; ISTA: one. The clean pass is made once."""
+    """FISTA: two forwards a step, but one where its momentum is zero and in the last; ISTA: one. The clean pass is made
+    once."""
     fista = EAD(steps=20, searches=3, abort_early=False)(MODEL, X, LABELS)
     assert bool((fista.forwards == 1 + 3 * (2 * 20 - 2)).all()) and bool((fista.backwards == 1 + 3 * 19).all())
     ista = EAD(steps=20, searches=3, abort_early=False, accelerated=False)(MODEL, X, LABELS)
@@ -71,7 +74,9 @@ def test_the_elastic_net_rule_reports_l1_of_another_point() -> None:
     by_l1, by_en = (EAD(steps=60, rule=rule)(MODEL, X, LABELS) for rule in ("l1", "en"))
     assert torch.allclose(by_en.distances, (by_en.adversarials - X).abs().flatten(1).sum(1))
     assert bool(fools(by_en.adversarials).all()) and torch.equal(by_en.forwards, by_l1.forwards)
-    assert bool((by_en.distances >= by_l1.distances).all()) and bool((elastic(by_en.adversarials) <= elastic(by_l1.adversarials)).all())
+    assert bool((by_en.distances >= by_l1.distances).all()) and bool(
+        (elastic(by_en.adversarials) <= elastic(by_l1.adversarials)).all()
+    )
     assert not torch.equal(by_en.distances, by_l1.distances)
 
 
@@ -82,7 +87,9 @@ def test_an_already_wrong_image_and_a_lost_one_keep_their_distances_under_both_r
 
 
 def test_shrinking() -> None:
-    assert torch.allclose(shrink(torch.tensor([-0.5, -0.05, 0.0, 0.05, 0.5]), 0.1), torch.tensor([-0.4, 0.0, 0.0, 0.0, 0.4]))
+    assert torch.allclose(
+        shrink(torch.tensor([-0.5, -0.05, 0.0, 0.05, 0.5]), 0.1), torch.tensor([-0.4, 0.0, 0.0, 0.0, 0.4])
+    )
 
 
 def test_linear_models_with_the_box() -> None:

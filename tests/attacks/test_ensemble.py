@@ -16,7 +16,12 @@ from almakit.errors import AlmakitError
 
 
 def test_the_smallest_distance_of_each_image_wins() -> None:
-    members = [ALMA(steps=20, epsilon=0.3), ALMA(steps=20, epsilon=0.4, penalty="phr"), attacks.get("ddn(steps=6)"), ALMA(steps=20, epsilon=0.2, alpha=0.8)]
+    members = [
+        ALMA(steps=20, epsilon=0.3),
+        ALMA(steps=20, epsilon=0.4, penalty="phr"),
+        attacks.get("ddn(steps=6)"),
+        ALMA(steps=20, epsilon=0.2, alpha=0.8),
+    ]
     alone = torch.stack([member(MODEL, X, LABELS).distances for member in members])
     together = Ensemble(attacks=members)(MODEL, X, LABELS)
     assert torch.equal(together.distances, alone.amin(0)) and bool(fools(together.adversarials).all())
@@ -31,7 +36,11 @@ NORMS = [sample.text for sample in SAMPLES if sample.attack.measure.norm is not 
 def test_each_member_does_what_it_does_alone(text: str) -> None:
     member = attacks.get(text)
     # A member that finds something at once and far away: what it knows must not help or mislead the next.
-    first = PGD(distance=member.measure, epsilon=20.0, steps=1) if member.measure.norm else attacks.get("sigma-zero(steps=3)")
+    first = (
+        PGD(distance=member.measure, epsilon=20.0, steps=1)
+        if member.measure.norm
+        else attacks.get("sigma-zero(steps=3)")
+    )
     alone = torch.stack([each(MODEL, X, LABELS).distances for each in (first, member)])
     assert torch.equal(Ensemble(attacks=(first, member))(MODEL, X, LABELS).distances, alone.amin(0))
 
@@ -39,12 +48,16 @@ def test_each_member_does_what_it_does_alone(text: str) -> None:
 def test_costs_add_up_and_the_clean_pass_is_paid_again_by_later_members() -> None:
     one, two = ALMA(steps=30)(MODEL, X, LABELS), ALMA(steps=20)(MODEL, X, LABELS)
     both = Ensemble(attacks=(ALMA(steps=30), ALMA(steps=20)))(MODEL, X, LABELS)
-    assert torch.equal(both.forwards, one.forwards + two.forwards) and torch.equal(both.backwards, one.backwards + two.backwards)
+    assert torch.equal(both.forwards, one.forwards + two.forwards) and torch.equal(
+        both.backwards, one.backwards + two.backwards
+    )
 
 
 def test_a_fixed_radius_member_neither_widens_its_radius_nor_spoils_others() -> None:
     tiny = PGD(distance="l2", epsilon=1e-4, steps=5)
-    first, last = (Ensemble(attacks=order)(MODEL, X, LABELS) for order in ((ALMA(steps=40), tiny), (tiny, ALMA(steps=40))))
+    first, last = (
+        Ensemble(attacks=order)(MODEL, X, LABELS) for order in ((ALMA(steps=40), tiny), (tiny, ALMA(steps=40)))
+    )
     alone = ALMA(steps=40)(MODEL, X, LABELS)
     assert torch.equal(first.distances, alone.distances) and torch.equal(last.distances, alone.distances)
 
@@ -52,19 +65,25 @@ def test_a_fixed_radius_member_neither_widens_its_radius_nor_spoils_others() -> 
 def test_a_member_that_stops_early_does_not_stop_the_next() -> None:
     # PGD releases every image as soon as it has a point; ALMA still runs its full length.
     result = Ensemble(attacks=(PGD(distance="l2", epsilon=2.0, steps=20), ALMA(steps=25)))(MODEL, X, LABELS)
-    assert bool((result.forwards >= 1 + 2 + 24).all()) and bool((result.distances <= ALMA(steps=25)(MODEL, X, LABELS).distances).all())
+    assert bool((result.forwards >= 1 + 2 + 24).all()) and bool(
+        (result.distances <= ALMA(steps=25)(MODEL, X, LABELS).distances).all()
+    )
 
 
 def test_a_budget_is_spent_in_order() -> None:
     result = Ensemble(attacks=(ALMA(steps=30), BB(steps=15)))(MODEL, X, LABELS, budget=30)
-    assert torch.equal(result.distances, ALMA(steps=30)(MODEL, X, LABELS).distances) and bool((result.forwards == 30).all())
+    assert torch.equal(result.distances, ALMA(steps=30)(MODEL, X, LABELS).distances) and bool(
+        (result.forwards == 30).all()
+    )
 
 
 def test_texts_and_targets() -> None:
     text = "ensemble(attacks=[alma(distance=l1, steps=20), bb(distance=l1, steps=10)])"
     assert attacks.get(text) == Ensemble(attacks=(ALMA(distance="l1", steps=20), BB(distance="l1", steps=10)))
     assert repr(attacks.get(text).measure) == "l1" and hash(attacks.get(text)) == hash(attacks.get(text))
-    assert attacks.get("ensemble(attacks=[alma, ddn(steps=9)])") == Ensemble(attacks=(ALMA(), attacks.get("ddn(steps=9)")))
+    assert attacks.get("ensemble(attacks=[alma, ddn(steps=9)])") == Ensemble(
+        attacks=(ALMA(), attacks.get("ddn(steps=9)"))
+    )
     assert attacks.get("ensemble(attacks=alma)") == Ensemble(attacks=ALMA())  # type: ignore[arg-type]
     result = attacks.get(text)(MODEL, X, LABELS, SECOND)
     assert bool((MODEL(result.adversarials).argmax(1) == SECOND).all())

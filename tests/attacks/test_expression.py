@@ -10,11 +10,19 @@ from almakit import ALMA, attacks, registry
 from almakit.compose.expression import Call, Value, parse
 from almakit.errors import BadInput, UnknownName
 
-words = st.from_regex(r"[a-z][a-z0-9_+/.:-]{0,8}", fullmatch=True).filter(lambda w: w not in ("true", "false", "none", "nan", "inf", "infinity"))
+words = st.from_regex(r"[a-z][a-z0-9_+/.:-]{0,8}", fullmatch=True).filter(
+    lambda w: w not in ("true", "false", "none", "nan", "inf", "infinity")
+)
 settings_names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
 plain: st.SearchStrategy[Value] = st.one_of(
-    words, st.integers(-10**9, 10**9), st.floats(allow_nan=False), st.booleans(), st.none(),
-    st.text(st.characters(blacklist_characters="\"'", blacklist_categories=["Cs", "Cc"]), max_size=8).map(lambda text: text),
+    words,
+    st.integers(-(10**9), 10**9),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.none(),
+    st.text(st.characters(blacklist_characters="\"'", blacklist_categories=["Cs", "Cc"]), max_size=8).map(
+        lambda text: text
+    ),
 )
 values: st.SearchStrategy[Value] = st.recursive(
     plain,
@@ -30,7 +38,9 @@ calls = st.builds(Call, words, st.dictionaries(settings_names, values, max_size=
 def write(value: Value, quote: str, space: str) -> str:
     """The text of a value, written as a person might."""
     if isinstance(value, Call):
-        inside = f"{space},{space}".join(f"{name}{space}={space}{write(item, quote, space)}" for name, item in value.arguments.items())
+        inside = f"{space},{space}".join(
+            f"{name}{space}={space}{write(item, quote, space)}" for name, item in value.arguments.items()
+        )
         return f"{value.name}({space}{inside}{space})"
     if isinstance(value, tuple):
         return "[" + f",{space}".join(write(item, quote, space) for item in value) + "]"
@@ -51,7 +61,9 @@ def test_any_text_is_read_or_explained(text: str) -> None:
     try:
         assert isinstance(parse(text), Call)
     except BadInput as error:
-        assert str(error).startswith("cannot read the attack") and "Write it like alma(distance=l2, steps=100)." in str(error)
+        assert str(error).startswith("cannot read the attack") and "Write it like alma(distance=l2, steps=100)." in str(
+            error
+        )
 
 
 @given(st.text(alphabet="alm(),=[]\"' 1.", max_size=25))
@@ -63,37 +75,49 @@ def test_any_text_of_the_languages_own_marks_is_read_or_explained(text: str) -> 
         assert "cannot read the attack" in str(error)
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("alma", Call("alma")),
-    ("alma()", Call("alma")),
-    ("alma-plus(distance=l2,)", Call("alma-plus", {"distance": "l2"})),
-    ("a(b=1, c=-2.5, d=1e3, e=True, f=none, g=l2)", Call("a", {"b": 1, "c": -2.5, "d": 1000.0, "e": True, "f": None, "g": "l2"})),
-    ("a(b='1')", Call("a", {"b": "1"})),
-    ("a(b=[1, x, [c(d=2)]], e=[])", Call("a", {"b": (1, "x", (Call("c", {"d": 2}),)), "e": ()})),
-    ("search(attack=apgd(steps=50), epsilon=5)", Call("search", {"attack": Call("apgd", {"steps": 50}), "epsilon": 5})),
-    ("a(path=mnist/smallcnn-trades)", Call("a", {"path": "mnist/smallcnn-trades"})),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("alma", Call("alma")),
+        ("alma()", Call("alma")),
+        ("alma-plus(distance=l2,)", Call("alma-plus", {"distance": "l2"})),
+        (
+            "a(b=1, c=-2.5, d=1e3, e=True, f=none, g=l2)",
+            Call("a", {"b": 1, "c": -2.5, "d": 1000.0, "e": True, "f": None, "g": "l2"}),
+        ),
+        ("a(b='1')", Call("a", {"b": "1"})),
+        ("a(b=[1, x, [c(d=2)]], e=[])", Call("a", {"b": (1, "x", (Call("c", {"d": 2}),)), "e": ()})),
+        (
+            "search(attack=apgd(steps=50), epsilon=5)",
+            Call("search", {"attack": Call("apgd", {"steps": 50}), "epsilon": 5}),
+        ),
+        ("a(path=mnist/smallcnn-trades)", Call("a", {"path": "mnist/smallcnn-trades"})),
+    ],
+)
 def test_examples(text: str, expected: Call) -> None:
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("", "it ends too early"),
-    ("alma(", "'=' is missing at the end"),
-    ("alma(steps", "'=' is missing at the end"),
-    ("alma(steps=", "it ends too early"),
-    ("alma(steps=5", r"'\)' is missing at the end"),
-    ("alma(l2)", r"'=' is missing before '\)'"),
-    ("alma(steps=)", r"'\)' is out of place"),
-    ("alma(steps=5 distance=l2)", r"'\)' is missing before 'distance'"),
-    ("alma(steps=5, steps=6)", "'steps' is given twice"),
-    ("alma(steps=5) ddn", "nothing may follow, but 'ddn' does"),
-    ("[alma]", "it must start with the name of an attack"),
-    ("5", "it must start with the name of an attack"),
-    ("alma(distance=\"l2)", "'\"' has no meaning here"),
-    ("alma(steps=5; distance=l2)", "';' has no meaning here"),
-    ("alma(epsilon=[1, 2)", r"'\]' is missing before '\)'"),
-])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it ends too early"),
+        ("alma(", "'=' is missing at the end"),
+        ("alma(steps", "'=' is missing at the end"),
+        ("alma(steps=", "it ends too early"),
+        ("alma(steps=5", r"'\)' is missing at the end"),
+        ("alma(l2)", r"'=' is missing before '\)'"),
+        ("alma(steps=)", r"'\)' is out of place"),
+        ("alma(steps=5 distance=l2)", r"'\)' is missing before 'distance'"),
+        ("alma(steps=5, steps=6)", "'steps' is given twice"),
+        ("alma(steps=5) ddn", "nothing may follow, but 'ddn' does"),
+        ("[alma]", "it must start with the name of an attack"),
+        ("5", "it must start with the name of an attack"),
+        ('alma(distance="l2)', "'\"' has no meaning here"),
+        ("alma(steps=5; distance=l2)", "';' has no meaning here"),
+        ("alma(epsilon=[1, 2)", r"'\]' is missing before '\)'"),
+    ],
+)
 def test_what_cannot_be_read_is_explained(text: str, why: str) -> None:
     with pytest.raises(BadInput, match=why):
         parse(text)
@@ -101,10 +125,14 @@ def test_what_cannot_be_read_is_explained(text: str, why: str) -> None:
 
 def test_texts_become_attacks() -> None:
     assert attacks.get("alma") == ALMA()
-    assert attacks.get("alma(distance=l1, steps=7, epsilon=0.2, ema=false)") == ALMA(distance="l1", steps=7, epsilon=0.2, ema=False)
+    assert attacks.get("alma(distance=l1, steps=7, epsilon=0.2, ema=false)") == ALMA(
+        distance="l1", steps=7, epsilon=0.2, ema=False
+    )
     made = ALMA(steps=3)
     assert attacks.get(made) is made and "alma" in attacks.names()
-    with pytest.raises(BadInput, match=r"alma has no setting 'step'; did you mean steps.*Its settings are distance, steps, epsilon"):
+    with pytest.raises(
+        BadInput, match=r"alma has no setting 'step'; did you mean steps.*Its settings are distance, steps, epsilon"
+    ):
         attacks.get("alma(step=3)")
     with pytest.raises(UnknownName, match="there is no attack called 'allma'; did you mean alma"):
         attacks.get("allma(steps=3)")

@@ -67,7 +67,7 @@ def test_the_iterates_are_those_of_the_algorithm(distance: str) -> None:
     FAB(distance=distance, steps=12, search=0)(MODEL, X, LABELS, box=Box(-1e3, 1e3), trace=notes.append)
     ours = torch.stack([note["distance"] for note in notes])
     for row in range(len(X)):
-        book = torch.tensor(by_the_book(X[row:row + 1], int(LABELS[row]), NORMS[distance], 12), dtype=torch.float64)
+        book = torch.tensor(by_the_book(X[row : row + 1], int(LABELS[row]), NORMS[distance], 12), dtype=torch.float64)
         # The plane lies the decision's tolerance beyond the boundary.
         assert torch.allclose(ours[:, row], book, rtol=1e-6), (ours[:, row], book)
 
@@ -85,22 +85,27 @@ def test_linear_models_are_solved_with_the_box(distance: str) -> None:
     assert float(ratio.median()) < 1.002 and float(ratio.max()) < 1.1
 
 
-@pytest.mark.parametrize(("text", "forwards", "backwards"), [
-    ("fab(steps=10)", 21, 9 * (CLASSES - 1)),
-    ("fab(steps=10, search=0)", 20, 10 * (CLASSES - 1)),
-    ("fab(steps=2)", 5, CLASSES - 1),
-    ("fab(steps=10, candidates=3)", 21, 9 * 2),
-    ("fab(steps=10, restarts=3)", 61, 29 * (CLASSES - 1)),
-    ("fab(steps=10, targeted_classes=3)", 61, 29),
-    ("fab(steps=10, targeted_classes=9)", 20 * (CLASSES - 1) + 1, 10 * (CLASSES - 1) - 1),
-    ("fab(steps=10, targeted_classes=2, search=0)", 40, 20),
-])
+@pytest.mark.parametrize(
+    ("text", "forwards", "backwards"),
+    [
+        ("fab(steps=10)", 21, 9 * (CLASSES - 1)),
+        ("fab(steps=10, search=0)", 20, 10 * (CLASSES - 1)),
+        ("fab(steps=2)", 5, CLASSES - 1),
+        ("fab(steps=10, candidates=3)", 21, 9 * 2),
+        ("fab(steps=10, restarts=3)", 61, 29 * (CLASSES - 1)),
+        ("fab(steps=10, targeted_classes=3)", 61, 29),
+        ("fab(steps=10, targeted_classes=9)", 20 * (CLASSES - 1) + 1, 10 * (CLASSES - 1) - 1),
+        ("fab(steps=10, targeted_classes=2, search=0)", 40, 20),
+    ],
+)
 def test_counts(text: str, forwards: int, backwards: int) -> None:
     result = attacks.get(text)(MODEL, X, LABELS)
     # Where nothing was found there is nothing to search along.
     found = result.status == Status.SUCCESS
     assert bool(found.any()) and (bool(found.all()) or "steps=2" in text)
-    assert result.forwards.tolist() == [forwards if good else 2 for good in found.tolist()] and result.backwards.tolist() == [backwards] * len(X)
+    assert result.forwards.tolist() == [
+        forwards if good else 2 for good in found.tolist()
+    ] and result.backwards.tolist() == [backwards] * len(X)
 
 
 @each_norm
@@ -137,7 +142,10 @@ def test_two_classes(distance: str) -> None:
 
 
 def test_restarts_belong_to_the_image_and_only_help() -> None:
-    once, thrice = FAB(steps=20, search=0)(MODEL, X, LABELS, seed=1), FAB(steps=20, search=0, restarts=3)(MODEL, X, LABELS, seed=1)
+    once, thrice = (
+        FAB(steps=20, search=0)(MODEL, X, LABELS, seed=1),
+        FAB(steps=20, search=0, restarts=3)(MODEL, X, LABELS, seed=1),
+    )
     assert bool((thrice.distances <= once.distances).all()) and bool((thrice.distances < once.distances).any())
     alone = FAB(steps=20, search=0, restarts=3)(MODEL, X[2:3], LABELS[2:3], seed=1)
     assert float(alone.distances) == float(thrice.distances[2])
@@ -154,14 +162,29 @@ def test_candidates_that_are_not_numbers_are_left_behind() -> None:
 
 
 def test_a_flat_model_ends() -> None:
-    result = FAB(steps=5)(lambda x: x.flatten(1)[:, :3] * 0 + torch.tensor([2.0, 0.0, 0.0], dtype=x.dtype), X, torch.zeros(4, dtype=torch.long))
-    assert bool((result.status == Status.FAILED).all()) and all("zero everywhere" in str(reason) for reason in result.reasons)
+    result = FAB(steps=5)(
+        lambda x: x.flatten(1)[:, :3] * 0 + torch.tensor([2.0, 0.0, 0.0], dtype=x.dtype),
+        X,
+        torch.zeros(4, dtype=torch.long),
+    )
+    assert bool((result.status == Status.FAILED).all()) and all(
+        "zero everywhere" in str(reason) for reason in result.reasons
+    )
 
 
 def test_presets_and_refusals() -> None:
     assert registry.get("attacks", "fab") is FAB
     assert FAB(**FAB.presets["paper"]).search == 0 and FAB(**FAB.presets["paper-imagenet"]).targeted_classes == 9  # type: ignore[arg-type]
-    for wrong in ({"restarts": 0}, {"alpha_max": 1.5}, {"eta": 0.9}, {"eta": math.nan}, {"beta": -0.1}, {"candidates": 1},
-                  {"targeted_classes": 0}, {"search": -1}, {"distance": "l0"}):
+    for wrong in (
+        {"restarts": 0},
+        {"alpha_max": 1.5},
+        {"eta": 0.9},
+        {"eta": math.nan},
+        {"beta": -0.1},
+        {"candidates": 1},
+        {"targeted_classes": 0},
+        {"search": -1},
+        {"distance": "l0"},
+    ):
         with pytest.raises(BadInput):
             FAB(**wrong)  # type: ignore[arg-type]

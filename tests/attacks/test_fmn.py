@@ -25,12 +25,15 @@ def test_linear_models(distance: str, shrink: float) -> None:
     found = []
     for seed in range(2):
         model, x, labels = random_problem(seed, 6, (3, 6, 6), shrink=shrink)
-        found.append(FMN(distance=distance)(model, x, labels).distances.double() / smallest(model, x, labels, NORMS[distance]))
+        found.append(
+            FMN(distance=distance)(model, x, labels).distances.double() / smallest(model, x, labels, NORMS[distance])
+        )
     assert float(torch.cat(found).median()) < 1.02 and float(torch.cat(found).max()) < 1.3
 
 
 def test_the_original_stops_inside_the_boundary_and_an_overshoot_mends_it() -> None:
-    """A margin that flattens towards its zero: each linearised distance leads two thirds of the way there, ever closer, never across."""
+    """A margin that flattens towards its zero: each linearised distance leads two thirds of the way there, ever closer,
+    never across."""
     weight = torch.randn(24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x = torch.full((4, 24), 0.5, dtype=torch.float64)
 
@@ -66,7 +69,9 @@ def test_the_first_radius_is_exact_for_a_linear_model_inside_the_box(distance: s
 def test_pixels_from_0_to_255_give_the_same_scaled(distance: str, adaptive: bool) -> None:
     model, x, labels = random_problem(4, 4, (20,), dtype=torch.float64)
     small = FMN(distance=distance, steps=40, adaptive=adaptive)(model, x, labels)
-    large = FMN(distance=distance, steps=40, adaptive=adaptive)(lambda y: model(y / 255), 255 * x, labels, box=Box(0, 255))
+    large = FMN(distance=distance, steps=40, adaptive=adaptive)(
+        lambda y: model(y / 255), 255 * x, labels, box=Box(0, 255)
+    )
     assert torch.allclose(large.distances, small.distances * (1 if distance == "l0" else 255), rtol=1e-6)
 
 

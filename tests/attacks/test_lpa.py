@@ -26,7 +26,11 @@ def test_successes_hold_the_radius(distance: str, radius: float) -> None:
 def test_counts_of_an_image_that_is_never_found() -> None:
     lost = LPA(distance="l2", epsilon=1e-3, steps=7, searches=3)(MODEL, X, LABELS)
     # The clean pass, three rounds of seven and the point drawn back at the end.
-    assert lost.success_rate == 0 and bool((lost.forwards == 1 + 3 * 7 + 1).all()) and bool((lost.backwards == 3 * 7).all())
+    assert (
+        lost.success_rate == 0
+        and bool((lost.forwards == 1 + 3 * 7 + 1).all())
+        and bool((lost.backwards == 3 * 7).all())
+    )
     found = LPA(distance="l2", epsilon=3.0, steps=7, searches=3)(MODEL, X, LABELS)
     assert found.success_rate == 1 and bool((found.forwards < 23).all())
 
@@ -48,7 +52,8 @@ def test_a_step_is_as_long_as_the_distance_it_may_change() -> None:
 
 
 def test_the_weight_calls_far_points_back() -> None:
-    """In the first round the margin outweighs the distance, in the fifth, with ten thousand times the weight, the distance does."""
+    """In the first round the margin outweighs the distance, in the fifth, with ten thousand times the weight, the
+    distance does."""
     _, notes = traced(LPA(distance="l2", epsilon=0.05, steps=20, searches=5))
     distance = torch.stack([note["distance"] for note in notes])
     farthest = distance[:20].amax(0)
@@ -74,7 +79,9 @@ def test_lpips_is_its_own_distance() -> None:
     labels = model(x).argmax(1)
     result = LPA(epsilon=0.5, steps=10, searches=2)(model, x, labels)
     assert repr(LPA().measure) == "lpips" and result.success_rate == 1
-    assert bool((result.distances <= 0.5 * (1 + 1e-6)).all()) and bool((model(result.adversarials).argmax(1) != labels).all())
+    assert bool((result.distances <= 0.5 * (1 + 1e-6)).all()) and bool(
+        (model(result.adversarials).argmax(1) != labels).all()
+    )
 
 
 def test_targets_presets_and_refusals() -> None:
@@ -82,10 +89,15 @@ def test_targets_presets_and_refusals() -> None:
     assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
     assert LPA(**LPA.presets["paper"]) == LPA(steps=40, searches=5)  # type: ignore[arg-type]
     assert attacks.get("search(attack=lpa(steps=40, searches=5), largest=0.5, halvings=10)") == Search(
-        attack=LPA(**LPA.presets["paper"]), **Search.presets["paper-lpips"])  # type: ignore[arg-type]
+        attack=LPA(**LPA.presets["paper"]), **Search.presets["paper-lpips"]
+    )  # type: ignore[arg-type]
     with pytest.raises(AlmakitError, match=r"search\(attack=lpa\(...\)\)"):
         LPA()(MODEL, X, LABELS)
-    for settings, words in [({"searches": 0}, "at least 1"), ({"weight": 0.0}, "weight=0.0 positive"), ({"confidence_cap": -1.0}, "not negative"),
-                            ({"epsilon": -1.0}, "must be a positive number")]:
+    for settings, words in [
+        ({"searches": 0}, "at least 1"),
+        ({"weight": 0.0}, "weight=0.0 positive"),
+        ({"confidence_cap": -1.0}, "not negative"),
+        ({"epsilon": -1.0}, "must be a positive number"),
+    ]:
         with pytest.raises(AlmakitError, match=words):
             LPA(**settings)  # type: ignore[arg-type]

@@ -14,7 +14,14 @@ from almakit.data import load
 LEFT_OUT = ("search", "ensemble", "alma-prox", "perc-al", "cw")
 NORMS = {"alm": ("l2",)}
 CASES = [
-    (name, next((norm for norm in NORMS.get(name, ("l1", "l2", "linf", "l0")) if kind.does is None or norm in kind.does), "l2"), False)
+    (
+        name,
+        next(
+            (norm for norm in NORMS.get(name, ("l1", "l2", "linf", "l0")) if kind.does is None or norm in kind.does),
+            "l2",
+        ),
+        False,
+    )
     for name in registry.names("attacks")
     if (kind := registry.get("attacks", name)).minimal and name not in LEFT_OUT
 ] + [("fmn", "l1", True), ("soft-walk", "l1", True), ("soft-walk", "l2", False), ("soft-walk", "linf", False)]
@@ -22,8 +29,8 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "distance", "targeted"), CASES)
 def test_more_budget_is_not_worse_on_average(name: str, distance: str, targeted: bool) -> None:
-    """Judged on images that both budgets succeed on: the average over all found rises where harder ones are found too, as FMN's does
-    towards targets."""
+    """Judged on images that both budgets succeed on: the average over all found rises where harder ones are found too,
+    as FMN's does towards targets."""
     model = models.load("mnist/smallcnn-tiny")
     x, labels = load("mnist-demo", limit=32).tensors()
     kind = registry.get("attacks", name)

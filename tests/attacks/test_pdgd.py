@@ -15,7 +15,10 @@ from almakit.attacks.pdgd import PDGD, PDPGD
 from almakit.errors import BadInput
 
 
-@pytest.mark.parametrize(("text", "norm"), [("pdgd", 2.0), ("pdpgd(distance=l2)", 2.0), ("pdpgd(distance=l1)", 1.0), ("pdpgd(distance=linf)", math.inf)])
+@pytest.mark.parametrize(
+    ("text", "norm"),
+    [("pdgd", 2.0), ("pdpgd(distance=l2)", 2.0), ("pdpgd(distance=l1)", 1.0), ("pdpgd(distance=linf)", math.inf)],
+)
 def test_linear_models(text: str, norm: float) -> None:
     found = []
     for seed in range(2):
@@ -38,7 +41,9 @@ def test_l0_of_a_model_with_one_strong_value() -> None:
     assert bool(((result.adversarials - x).abs().argmax(1) == 3).all())
 
 
-@pytest.mark.parametrize("attack", [PDGD(steps=40), PDPGD(distance="linf", steps=40), PDPGD(distance="l1", steps=40)], ids=repr)
+@pytest.mark.parametrize(
+    "attack", [PDGD(steps=40), PDPGD(distance="linf", steps=40), PDPGD(distance="l1", steps=40)], ids=repr
+)
 def test_the_scale_of_the_logits_does_not_matter(attack: PDGD | PDPGD) -> None:
     model, x, labels = random_problem(4, 4, (20,), dtype=torch.float64)
     large = Linear(256 * model.weight, 256 * model.bias)
@@ -55,7 +60,9 @@ def test_the_multiplier_follows_the_sign_of_the_margin() -> None:
     for step, (before, after) in enumerate(itertools.pairwise(notes)):
         change = 0.2 * (1 - 0.9 * step / 29)
         clear = before["margin"].abs() > 1e-3
-        assert torch.allclose((after["ratio"] - before["ratio"])[clear], change * before["margin"].sign()[clear], atol=1e-5)
+        assert torch.allclose(
+            (after["ratio"] - before["ratio"])[clear], change * before["margin"].sign()[clear], atol=1e-5
+        )
 
 
 def test_counts_and_presets() -> None:

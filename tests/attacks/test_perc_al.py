@@ -33,7 +33,8 @@ def visited(attack: PerCAL) -> list[Tensor]:
 
 
 def test_steps_follow_the_algorithm() -> None:
-    """Up the cross-entropy where the class still holds, down the colour difference where it does not, each of its own length."""
+    """Up the cross-entropy where the class still holds, down the colour difference where it does not, each of its own
+    length."""
     attack = PerCAL(steps=15, class_rate=0.2, colour_rate=0.05, scaled=False)
     points = visited(attack)
     assert len(points) == 16
@@ -45,7 +46,11 @@ def test_steps_follow_the_algorithm() -> None:
         up = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, OWN, reduction="sum"), leaf)[0]
         away = logits.argmax(1) != OWN
         back = bound.value_and_grad(before)[1]
-        expected = torch.where(away[:, None, None, None], -cosine_decay(step, 15, 0.05, 0.005) * unit(back), cosine_decay(step, 15, 0.2, 0.002) * unit(up))
+        expected = torch.where(
+            away[:, None, None, None],
+            -cosine_decay(step, 15, 0.05, 0.005) * unit(back),
+            cosine_decay(step, 15, 0.2, 0.002) * unit(up),
+        )
         inside = ((before + expected > 0) & (before + expected < 1)).flatten(1).all(1)
         assert bool(inside.any()) and torch.allclose(after[inside], (before + expected)[inside], atol=1e-9)
         kinds |= set(away.tolist())
@@ -111,9 +116,15 @@ def test_targets_presets_and_refusals() -> None:
     result = PerCAL(steps=60)(MODEL, X, LABELS, SECOND)
     assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
     paper = PerCAL(**PerCAL.presets["paper"])  # type: ignore[arg-type]
-    assert paper == attacks.get("perc-al(distance=ciede2000-paper, levels=256)") and (paper.class_rate, paper.colour_rate) == (1.0, 0.5)
-    for settings, words in [({"distance": "l2"}, "PerCAL does ciede2000, ciede2000-paper, not l2"), ({"levels": 1}, "at least 2 levels"),
-                            ({"class_rate": 0.0}, "must be positive")]:
+    assert paper == attacks.get("perc-al(distance=ciede2000-paper, levels=256)") and (
+        paper.class_rate,
+        paper.colour_rate,
+    ) == (1.0, 0.5)
+    for settings, words in [
+        ({"distance": "l2"}, "PerCAL does ciede2000, ciede2000-paper, not l2"),
+        ({"levels": 1}, "at least 2 levels"),
+        ({"class_rate": 0.0}, "must be positive"),
+    ]:
         with pytest.raises(AlmakitError, match=words):
             PerCAL(**settings)  # type: ignore[arg-type]
     with pytest.raises(AlmakitError, match="RGB images"):

@@ -39,13 +39,17 @@ def test_a_linear_model_falls_when_the_radius_exceeds_the_optimum(distance: str)
     optimum = smallest(model, x, labels, NORM[distance])
     for row in range(4):
         for factor, expected in ((0.98, False), (1.05, True)):
-            result = PGD(distance=distance, epsilon=factor * float(optimum[row]), steps=60)(model, x[row:row + 1], labels[row:row + 1])
+            result = PGD(distance=distance, epsilon=factor * float(optimum[row]), steps=60)(
+                model, x[row : row + 1], labels[row : row + 1]
+            )
             assert bool(result.success[0]) == expected
 
 
 def test_counts_and_restarts() -> None:
     lost = PGD(distance="l2", epsilon=1e-3, steps=10, restarts=3)(MODEL, X, LABELS)
-    assert bool((lost.forwards == 1 + 3 * 11).all()) and bool((lost.backwards == 3 * 10).all()) and lost.success_rate == 0
+    assert (
+        bool((lost.forwards == 1 + 3 * 11).all()) and bool((lost.backwards == 3 * 10).all()) and lost.success_rate == 0
+    )
     assert bool(torch.isinf(lost.distances).all()) and torch.equal(lost.adversarials, X)
 
 

@@ -51,7 +51,11 @@ def test_counts_and_presets() -> None:
     result = SigmaZero(steps=30, trim=0)(model, x, labels)
     assert result.forwards.tolist() == [30] * 4 and result.backwards.tolist() == [29] * 4
     trimmed = SigmaZero(steps=30, trim=5)(model, x, labels)
-    assert bool((trimmed.forwards > 30).all()) and int(trimmed.forwards.max()) <= 36 and trimmed.backwards.tolist() == [30] * 4
+    assert (
+        bool((trimmed.forwards > 30).all())
+        and int(trimmed.forwards.max()) <= 36
+        and trimmed.backwards.tolist() == [30] * 4
+    )
     assert bool((trimmed.distances <= result.distances).all())
     assert SigmaZero(**SigmaZero.presets["paper"]) == SigmaZero(steps=1000, trim=0)  # type: ignore[arg-type]
 

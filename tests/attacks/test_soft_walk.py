@@ -25,7 +25,8 @@ def test_no_budget_is_exceeded_however_small(distance: str, steps: int) -> None:
 
 
 class Plateau(nn.Module):
-    """Two classes whose boundary is |x| = 1, behind a plateau: around zero the margin's slope is a hundred times too small."""
+    """Two classes whose boundary is |x| = 1, behind a plateau: around zero the margin's slope is a hundred times too
+    small."""
 
     def forward(self, x: Tensor) -> Tensor:
         square = x.flatten(1).square().sum(1)
@@ -56,7 +57,9 @@ class OneByOne(nn.Module):
         return torch.cat([self.network(part) for part in x.split(1)])
 
 
-@pytest.mark.parametrize(("distance", "steps"), [("l1", 70), ("l2", 70), ("l2", 200), ("l1", 560), ("ssim", 70), ("ssim", 260)])
+@pytest.mark.parametrize(
+    ("distance", "steps"), [("l1", 70), ("l2", 70), ("l2", 200), ("l1", 560), ("ssim", 70), ("ssim", 260)]
+)
 def test_several_walks_keep_the_laws(distance: str, steps: int) -> None:
     """Alone as in company, towards a target, and within a smaller budget than its steps."""
     model = OneByOne(models.load("mnist/smallcnn-tiny-ibp"))
@@ -65,7 +68,11 @@ def test_several_walks_keep_the_laws(distance: str, steps: int) -> None:
     together = attack(model, x, labels)
     for i in (1, 3):
         alone = attack(model, x[i : i + 1], labels[i : i + 1])
-        assert torch.allclose(alone.distances, together.distances[i : i + 1], rtol=1e-5), (i, alone.distances, together.distances[i])
+        assert torch.allclose(alone.distances, together.distances[i : i + 1], rtol=1e-5), (
+            i,
+            alone.distances,
+            together.distances[i],
+        )
         assert int(alone.forwards) == int(together.forwards[i]) and int(alone.backwards) == int(together.backwards[i])
     towards = attack(model, x, labels, targets=(labels + 1) % 10)
     found = towards.distances < float("inf")
@@ -123,17 +130,22 @@ def test_functions_in_double_precision_and_without_a_gradient() -> None:
 
 @pytest.mark.parametrize("distance", ["l1", "l2", "ssim"])
 def test_twenty_passes_reach_across_a_flat_spot(distance: str) -> None:
-    """On the interval-trained network a search this short ends where it began for some digits; strides across the box find something."""
+    """On the interval-trained network a search this short ends where it began for some digits; strides across the box
+    find something."""
     model = models.load("mnist/smallcnn-tiny-ibp")
     x, labels = load("mnist-demo", limit=32).tensors()
-    assert bool((attacks.get(f"soft-walk(distance={distance}, steps=20)")(model, x, labels).distances < float("inf")).all())
+    assert bool(
+        (attacks.get(f"soft-walk(distance={distance}, steps=20)")(model, x, labels).distances < float("inf")).all()
+    )
 
 
 def test_several_walks_find_what_one_does_not_in_any_distance() -> None:
     """On every image at least as near as the first walk alone, and nearer on half of them."""
     model = models.load("mnist/smallcnn-tiny-ddn")
     x, labels = load("mnist-demo", limit=8).tensors()
-    one, several = (attacks.get(f"soft-walk(distance=ssim, steps={steps})")(model, x, labels).distances for steps in (100, 500))
+    one, several = (
+        attacks.get(f"soft-walk(distance=ssim, steps={steps})")(model, x, labels).distances for steps in (100, 500)
+    )
     assert bool((several <= one).all()) and int((several < 0.99 * one).sum()) >= 4
 
 
@@ -149,13 +161,17 @@ def test_a_distance_of_the_users_own_ends_at_the_closed_form_on_a_linear_model()
         logits = model(x)
         slope = model[1].weight[0] - model[1].weight[1]
     exact = (logits[:, 0] - logits[:, 1]).abs() / (slope.square() / price.flatten()).sum().sqrt()
-    result = SoftWalk(distance=lambda a, b: ((a - b).square() * price).flatten(1).sum(1).sqrt(), steps=100)(model, x, logits.argmax(1))
+    result = SoftWalk(distance=lambda a, b: ((a - b).square() * price).flatten(1).sum(1).sqrt(), steps=100)(
+        model, x, logits.argmax(1)
+    )
     assert bool((result.distances >= exact).all()) and bool((result.distances < 1.001 * exact).all())
 
 
 def test_a_long_run_in_a_distance_that_is_no_norm_does_not_overflow() -> None:
     x = torch.full((1, 1, 2, 2), 0.5)
-    result = SoftWalk(distance=_Cubed(), steps=4200)(Plateau(), torch.zeros_like(x), torch.zeros(1, dtype=torch.long), check=False)
+    result = SoftWalk(distance=_Cubed(), steps=4200)(
+        Plateau(), torch.zeros_like(x), torch.zeros(1, dtype=torch.long), check=False
+    )
     assert int(result.forwards.max()) <= 4200
 
 
@@ -190,8 +206,12 @@ class Calls(nn.Module):
 
 
 @pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
-@pytest.mark.parametrize(("name", "images", "steps"), [("mnist/smallcnn-tiny", 64, 100), ("mnist/smallcnn-tiny-ibp", 16, 60)])
-def test_a_batch_takes_as_many_model_calls_as_an_image_has_queries(distance: str, name: str, images: int, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "images", "steps"), [("mnist/smallcnn-tiny", 64, 100), ("mnist/smallcnn-tiny-ibp", 16, 60)]
+)
+def test_a_batch_takes_as_many_model_calls_as_an_image_has_queries(
+    distance: str, name: str, images: int, steps: int
+) -> None:
     model = Calls(models.load(name))
     x, labels = load("mnist-demo", limit=images).tensors()
     SoftWalk(distance=distance, steps=steps)(model, x, labels, check=False)
@@ -202,7 +222,10 @@ def test_a_batch_takes_as_many_model_calls_as_an_image_has_queries(distance: str
 def test_a_smaller_budget_is_what_it_plans_with(distance: str) -> None:
     model = models.load("mnist/smallcnn-tiny")
     x, labels = load("mnist-demo", limit=4).tensors()
-    planned, cut = SoftWalk(distance=distance, steps=40)(model, x, labels), SoftWalk(distance=distance, steps=100)(model, x, labels, budget=40)
+    planned, cut = (
+        SoftWalk(distance=distance, steps=40)(model, x, labels),
+        SoftWalk(distance=distance, steps=100)(model, x, labels, budget=40),
+    )
     assert torch.equal(planned.distances, cut.distances) and torch.equal(planned.forwards, cut.forwards)
 
 
@@ -222,7 +245,9 @@ def test_an_image_alone_gives_the_same_bits_as_in_company(distance: str, steps: 
     attack = SoftWalk(distance=distance, steps=steps)
     together, order = attack(model, x, labels), torch.tensor([3, 1, 0, 2])
     shuffled = attack(model, x[order], labels[order])
-    assert torch.equal(shuffled.distances, together.distances[order]) and torch.equal(shuffled.adversarials, together.adversarials[order])
+    assert torch.equal(shuffled.distances, together.distances[order]) and torch.equal(
+        shuffled.adversarials, together.adversarials[order]
+    )
     alone = attack(model, x[2:3], labels[2:3])
     assert torch.equal(alone.distances, together.distances[2:3]) and torch.equal(alone.forwards, together.forwards[2:3])
 

@@ -16,7 +16,8 @@ from almakit.errors import BadInput
 
 
 def ellipse(x: Tensor) -> Tensor:
-    """Class 1 outside (u/0.3)^2 + (v/0.1)^2 = 1 around the middle: from off the axes the shortest way out is not the first linearised one."""
+    """Class 1 outside (u/0.3)^2 + (v/0.1)^2 = 1 around the middle: from off the axes the shortest way out is not the
+    first linearised one."""
     u, v = x[:, 0] - 0.5, x[:, 1] - 0.5
     return torch.stack([torch.ones_like(u), (u / 0.3).square() + (v / 0.1).square()], 1)
 
@@ -49,12 +50,13 @@ def test_linear_models_are_solved_with_the_box() -> None:
 def test_counts_and_the_stop() -> None:
     model, x, labels = random_problem(0, 4, (40,))
     result = SuperDeepFool(pull_back=0, damping=1.0, patience=1)(model, x, labels)
-    # 1: clean pass, gradient of the first plane, and its query again for the three others. 2: across, projected. 3: on the boundary, no gain
-    # left after at most one more turn.
+    # 1: clean pass, gradient of the first plane, and its query again for the three others. 2: across, projected. 3: on
+    # the boundary, no gain left after at most one more turn.
     assert bool((result.status == Status.SUCCESS).all())
     assert int(result.forwards.max()) <= 8 and int(result.backwards.max()) <= 13
     published = SuperDeepFool(gain=None, damping=1.0, pull_back=0)(model, x, labels)
-    # The plane through the crossing is 2 % past the boundary: its nearest point is adversarial and ends the attack at the third query.
+    # The plane through the crossing is 2 % past the boundary: its nearest point is adversarial and ends the attack at
+    # the third query.
     assert published.forwards.tolist() == [4] * 4 and published.backwards.tolist() == [6] * 4
     assert int(SuperDeepFool(steps=4)(model, x, labels).forwards.max()) <= 8
 
@@ -72,10 +74,14 @@ def test_no_backward_row_goes_uncounted_in_a_batch(budget: int) -> None:
     assert int(result.backwards.max()) <= budget and len(set(result.backwards.tolist())) > 1
     for row in (0, 11, 23):
         alone = SuperDeepFool()(model, x[row : row + 1], labels[row : row + 1], budget=budget)
-        assert torch.equal(alone.adversarials[0], result.adversarials[row]) and int(alone.backwards) == int(result.backwards[row])
+        assert torch.equal(alone.adversarials[0], result.adversarials[row]) and int(alone.backwards) == int(
+            result.backwards[row]
+        )
 
 
-@pytest.mark.parametrize("setting", ["candidates=1", "overshoot=-0.1", "gain=1", "gain=-0.1", "pull_back=-1", "damping=0", "patience=0"])
+@pytest.mark.parametrize(
+    "setting", ["candidates=1", "overshoot=-0.1", "gain=1", "gain=-0.1", "pull_back=-1", "damping=0", "patience=0"]
+)
 def test_refusals(setting: str) -> None:
     with pytest.raises(BadInput):
         attacks.get(f"superdeepfool({setting})")

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 
 
-def whole(model: nn.Module, x: Tensor, y: Tensor, steps: int = 6, rate: float = 0.05, targets: Tensor | None = None) -> Tensor:
+def whole(
+    model: nn.Module, x: Tensor, y: Tensor, steps: int = 6, rate: float = 0.05, targets: Tensor | None = None
+) -> Tensor:
     """Signed gradient steps on the whole batch; remembers nothing and returns its last iterate."""
     point = x.clone()
     for _ in range(steps):

@@ -1,4 +1,5 @@
-"""foolbox and AutoAttack in our engine, and ours in foolbox and in the call of adv-lib; the other libraries are in benchmarks/bridges.py."""
+"""foolbox and AutoAttack in our engine, and ours in foolbox and in the call of adv-lib; the other libraries are in
+benchmarks/bridges.py."""
 
 from __future__ import annotations
 
@@ -21,12 +22,19 @@ from almakit.errors import AlmakitError, BadInput, Unavailable
 from almakit.runs.attacktext import describe, text_of
 
 TEXTS = [
-    "foolbox:DDNAttack(steps=15)", "foolbox:L2FMNAttack(steps=15)", "foolbox:LInfFMNAttack(steps=15)", "foolbox:L0FMNAttack(steps=15)",
-    "foolbox:EADAttack(binary_search_steps=2, steps=15)", "foolbox:L2DeepFoolAttack(steps=5)", "foolbox:LinfPGD(steps=5, epsilon=0.2)",
+    "foolbox:DDNAttack(steps=15)",
+    "foolbox:L2FMNAttack(steps=15)",
+    "foolbox:LInfFMNAttack(steps=15)",
+    "foolbox:L0FMNAttack(steps=15)",
+    "foolbox:EADAttack(binary_search_steps=2, steps=15)",
+    "foolbox:L2DeepFoolAttack(steps=5)",
+    "foolbox:LinfPGD(steps=5, epsilon=0.2)",
     "foolbox:L2CarliniWagnerAttack(binary_search_steps=2, steps=10)",
     "foolbox:LinearSearchBlendedUniformNoiseAttack(steps=5, distance=linf)",
-    "autoattack:apgd-ce(norm=Linf, eps=0.2)", "autoattack:fab(eps=2.0, norm=L2)", "autoattack:square(eps=0.2, norm=Linf)",
-]  # fmt: skip
+    "autoattack:apgd-ce(norm=Linf, eps=0.2)",
+    "autoattack:fab(eps=2.0, norm=L2)",
+    "autoattack:square(eps=0.2, norm=Linf)",
+]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +85,9 @@ def test_their_targeted_attacks(digits: tuple[torch.nn.Module, Tensor, Tensor]) 
     targets = (labels + 1) % 10
     result = get("foolbox:L2FMNAttack(steps=40)")(model, x, labels, targets)
     with torch.no_grad():
-        assert torch.equal(model(result.adversarials[result.success]).argmax(1), targets[result.success]) and bool(result.success.any())
+        assert torch.equal(model(result.adversarials[result.success]).argmax(1), targets[result.success]) and bool(
+            result.success.any()
+        )
     with pytest.raises(AlmakitError, match="no targeted form"):
         get("autoattack:standard(eps=0.1)")(model, x, labels, targets)
 
@@ -97,7 +107,7 @@ def test_their_targeted_attacks(digits: tuple[torch.nn.Module, Tensor, Tensor]) 
         ("clever:hans", "known: foolbox, torchattacks"),
         ("python:mine", "almakit.evaluate"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_sentences(text: str, words: str) -> None:
     with pytest.raises(AlmakitError, match=words):
         get(text)
@@ -139,14 +149,18 @@ def test_foolbox_drives_ours(digits: tuple[torch.nn.Module, Tensor, Tensor]) -> 
     assert torch.equal(raw, plain.adversarials) and torch.equal(clipped, raw) and torch.equal(success, plain.success)
     assert torch.equal(attack.result.forwards, plain.forwards)
     radii = [0.5, 2.0, 4.0]
-    _, _, inside = attack(fmodel, eagerpy.astensor(x), foolbox.criteria.Misclassification(eagerpy.astensor(labels)), epsilons=radii)
+    _, _, inside = attack(
+        fmodel, eagerpy.astensor(x), foolbox.criteria.Misclassification(eagerpy.astensor(labels)), epsilons=radii
+    )
     # foolbox shortens what is longer than a radius, and the shortened point may still fool the model.
     within = plain.distances <= torch.tensor(radii)[:, None]
     assert torch.equal(inside.raw & within, within) and not bool(inside.raw[0].any())
     targets = (labels + 3) % 10
     aimed, _, _ = attack(fmodel, x, foolbox.criteria.TargetedMisclassification(targets), epsilons=None)
     assert torch.equal(aimed, ours(model, x, labels, targets).adversarials)
-    other, _, _ = FoolboxAttack(almakit.ALMA(distance=lambda x, y: (y - x).abs().flatten(1).mean(1), steps=20))(fmodel, x, labels, epsilons=None)
+    other, _, _ = FoolboxAttack(almakit.ALMA(distance=lambda x, y: (y - x).abs().flatten(1).mean(1), steps=20))(
+        fmodel, x, labels, epsilons=None
+    )
     assert other.shape == x.shape
 
 
@@ -157,12 +171,19 @@ def test_foolbox_drives_ours_with_other_bounds(digits: tuple[torch.nn.Module, Te
     assert bool(success.all()) and float(raw.min()) >= -1 and float(raw.max()) <= 1
 
 
-@pytest.mark.parametrize("targets", [torch.arange(40) % 10, torch.tensor([0]), torch.tensor([-1, 0]), torch.tensor([99, 1]), torch.tensor([0.5, 1.0])])
-def test_targets_that_do_not_fit_are_a_sentence(digits: tuple[torch.nn.Module, Tensor, Tensor], targets: Tensor) -> None:
+@pytest.mark.parametrize(
+    "targets",
+    [torch.arange(40) % 10, torch.tensor([0]), torch.tensor([-1, 0]), torch.tensor([99, 1]), torch.tensor([0.5, 1.0])],
+)
+def test_targets_that_do_not_fit_are_a_sentence(
+    digits: tuple[torch.nn.Module, Tensor, Tensor], targets: Tensor
+) -> None:
     model, x, _ = digits
     fmodel = foolbox.PyTorchModel(model, bounds=(0, 1))
     with pytest.raises(BadInput, match="target"):
-        FoolboxAttack("alma(distance=l2, steps=5)").run(fmodel, x[:2], foolbox.criteria.TargetedMisclassification(targets))
+        FoolboxAttack("alma(distance=l2, steps=5)").run(
+            fmodel, x[:2], foolbox.criteria.TargetedMisclassification(targets)
+        )
     with pytest.raises(BadInput, match="target"):
         as_function("alma(distance=l2, steps=5)")(model, x[:2], targets, targeted=True)
 
@@ -178,12 +199,23 @@ def test_foolbox_starting_points(digits: tuple[torch.nn.Module, Tensor, Tensor])
     attack, plain = FoolboxAttack("ddn(steps=40)"), get("ddn(steps=40)")(model, x, labels, targets)
     raw, _, success = attack(fmodel, x, aim, epsilons=None, starting_points=start)
     found = plain.success
-    assert torch.equal(raw[found], plain.adversarials[found]) and torch.equal(raw[~found], start[~found]) and 0 < int(found.sum()) < len(found)
-    assert bool(success.all()) and torch.equal(attack.result.forwards, plain.forwards + 1) and bool(attack.result.success.all())
+    assert (
+        torch.equal(raw[found], plain.adversarials[found])
+        and torch.equal(raw[~found], start[~found])
+        and 0 < int(found.sum()) < len(found)
+    )
+    assert (
+        bool(success.all())
+        and torch.equal(attack.result.forwards, plain.forwards + 1)
+        and bool(attack.result.success.all())
+    )
     # With one step nothing is found: the starting points are what is left.
-    raw, _, success = FoolboxAttack("ddn(steps=1)")(fmodel, eagerpy.astensor(x), aim, epsilons=None, starting_points=eagerpy.astensor(start))
+    raw, _, success = FoolboxAttack("ddn(steps=1)")(
+        fmodel, eagerpy.astensor(x), aim, epsilons=None, starting_points=eagerpy.astensor(start)
+    )
     assert torch.equal(raw.raw, start) and bool(success.raw.all())
-    # Near ones win, ones that do not reach the target never do, and those of an attack at a fixed radius stay inside it.
+    # Near ones win, ones that do not reach the target never do, and those of an attack at a fixed radius stay inside
+    # it.
     raw, _, _ = attack(fmodel, x, aim, epsilons=None, starting_points=x)
     assert torch.equal(raw, plain.adversarials)
     fixed = FoolboxAttack("pgd(distance=l2, epsilon=0.01, steps=2)")

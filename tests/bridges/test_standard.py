@@ -29,7 +29,10 @@ def evaluated():
 
 def test_a_published_ensemble_is_never_changed() -> None:
     """If this fails, give the new composition a new version name; papers quote the old one."""
-    found = {name: hashlib.sha256(repr(sorted(members.items())).encode()).hexdigest()[:16] for name, members in standard.ENSEMBLES.items()}
+    found = {
+        name: hashlib.sha256(repr(sorted(members.items())).encode()).hexdigest()[:16]
+        for name, members in standard.ENSEMBLES.items()
+    }
     assert found == PUBLISHED
     for members in standard.ENSEMBLES.values():
         for distance, texts in members.items():
@@ -53,7 +56,9 @@ def test_it_is_at_least_as_good_as_its_first_member_and_costs_more(evaluated) ->
     """The later members start from what the first has found, so only the first is the same alone."""
     model, x, labels, found = evaluated
     alone = get(standard.ENSEMBLES["almakit-standard-v1"]["l2"][0])(model, x, labels, batch_size=4)
-    assert bool((found.distances <= alone.distances).all()) and int(found.forwards.sum()) > 2 * int(alone.forwards.sum())
+    assert bool((found.distances <= alone.distances).all()) and int(found.forwards.sum()) > 2 * int(
+        alone.forwards.sum()
+    )
     with torch.no_grad():
         assert bool((model(found.adversarials).argmax(1) != labels).all())
 

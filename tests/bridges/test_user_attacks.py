@@ -1,4 +1,5 @@
-"""Foreign attacks behind the problem: whatever their habits, passes are counted by image, the budget holds and the best verified point is kept."""
+"""Foreign attacks behind the problem: whatever their habits, passes are counted by image, the budget holds and the best
+verified point is kept."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from bridges import own_attacks
-from eval.small_runs import contents, source_file
 from laws.models import Counted, RowWise
+from runs.small_runs import contents, source_file
 from torch import Tensor
 
 from almakit.attacks import get
@@ -71,7 +72,10 @@ def test_every_pass_is_charged_to_its_own_image(habit: str) -> None:
     """What an image is charged in company is what it is charged when the attack gets one image at a time."""
     model, x, labels = problem()
     together, alone = attack(habit)(model, x, labels), get(f"{FILE}:{habit}(at_once=1)")(model, x, labels)
-    assert together.forwards.tolist() == alone.forwards.tolist() and together.backwards.tolist() == alone.backwards.tolist()
+    assert (
+        together.forwards.tolist() == alone.forwards.tolist()
+        and together.backwards.tolist() == alone.backwards.tolist()
+    )
 
 
 def test_several_candidates_of_an_image_are_all_charged_to_it() -> None:
@@ -84,7 +88,9 @@ def test_equal_images_share_what_is_asked() -> None:
     model, x, labels = problem()
     x, labels = torch.cat([x[:3], x[:1]]), torch.cat([labels[:3], labels[:1]])
     result = attack("several_of_each")(model, x, labels)
-    assert result.forwards[0] + result.forwards[3] in (8, 9, 10) and abs(int(result.forwards[0] - result.forwards[3])) <= 1
+    assert (
+        result.forwards[0] + result.forwards[3] in (8, 9, 10) and abs(int(result.forwards[0] - result.forwards[3])) <= 1
+    )
 
 
 def test_as_many_rows_as_images_may_still_be_copies_of_one() -> None:
@@ -226,8 +232,14 @@ def test_randomness_is_the_seeds_and_the_global_generators_are_left_alone() -> N
 
     before = torch.random.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
     first, again, other = (FunctionAttack.of(drawing)(model, x, labels, seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(first.adversarials, again.adversarials) and not torch.equal(first.adversarials, other.adversarials)
-    assert torch.equal(torch.random.get_rng_state(), before[0]) and np.random.get_state()[1].tolist() == before[1] and random.getstate() == before[2]
+    assert torch.equal(first.adversarials, again.adversarials) and not torch.equal(
+        first.adversarials, other.adversarials
+    )
+    assert (
+        torch.equal(torch.random.get_rng_state(), before[0])
+        and np.random.get_state()[1].tolist() == before[1]
+        and random.getstate() == before[2]
+    )
 
 
 def test_the_model_leaves_as_it_came_and_its_errors_are_its_own() -> None:
@@ -243,7 +255,12 @@ def test_the_model_leaves_as_it_came_and_its_errors_are_its_own() -> None:
             return model(x.double()).double()[:, :1, None, None] * 0 + x
 
     FunctionAttack.of(meddling)(model, x, labels)
-    assert model.training and not model.first.requires_grad and model.second.requires_grad and model.first.dtype == torch.float32
+    assert (
+        model.training
+        and not model.first.requires_grad
+        and model.second.requires_grad
+        and model.first.dtype == torch.float32
+    )
 
     calls = []
 
@@ -277,7 +294,7 @@ def test_the_model_leaves_as_it_came_and_its_errors_are_its_own() -> None:
         ("hole", "did you mean whole"),
         ("whole(steps=3", "missing at the end"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_sentences(text: str, words: str) -> None:
     model, x, labels = problem()
     if not words:
@@ -291,7 +308,9 @@ def test_texts_build_the_attack_again(tmp_path: Path) -> None:
     for text in ("whole(rate=0.1, steps=3)", "in_ball(eps=0.2)", "whole(distance=linf, at_once=4)", "hungry"):
         built = attack(text)
         assert text_of(get(text_of(built))) == text_of(built)
-    assert text_of(attack("whole(rate=0.1, steps=6)")) == f"{FILE}:whole(steps=6, rate=0.1)", "the order is the function's"
+    assert text_of(attack("whole(rate=0.1, steps=6)")) == f"{FILE}:whole(steps=6, rate=0.1)", (
+        "the order is the function's"
+    )
     assert text_of(attack("whole(rate=0.05)")) == f"{FILE}:whole(steps=6)", "defaults are left out, but not the steps"
     assert repr(attack("hungry").measure) == "linf" and repr(attack("whole(distance=l1)").measure) == "l1"
     odd = tmp_path / "my attacks (new).py"
@@ -304,13 +323,29 @@ def test_a_run_with_an_attack_of_ones_own(tmp_path: Path, capsys: pytest.Capture
     mine = source_file(tmp_path)
     code = tmp_path / "attack.py"
     code.write_text(FILE.read_text())
-    command = ["run", "--model", f"{mine}:model", "--data", f"{mine}:data", "--attack", f"{code}:whole(steps=20)", "--attack", "alma(steps=12)",
-               "--batch-size", "8", "--out", str(tmp_path / "run"), "--quiet"]  # fmt: skip
+    command = [
+        "run",
+        "--model",
+        f"{mine}:model",
+        "--data",
+        f"{mine}:data",
+        "--attack",
+        f"{code}:whole(steps=20)",
+        "--attack",
+        "alma(steps=12)",
+        "--batch-size",
+        "8",
+        "--out",
+        str(tmp_path / "run"),
+        "--quiet",
+    ]
     assert main(command) in (0, 4)
     run = Run(tmp_path / "run")
     assert run.attacks[0].text == f"{code}:whole(steps=20)" and run.attacks[0].settings["version"].startswith("sha256")
     found = [record for record in run.records_of(0) if record.status == "success"]
-    assert found and all(record.fooled and record.measured == pytest.approx(record.distance, rel=1e-4) for record in found)
+    assert found and all(
+        record.fooled and record.measured == pytest.approx(record.distance, rel=1e-4) for record in found
+    )
     assert run.traces and main(["report", str(tmp_path / "run"), "--no-figures"]) == 0
     # A resume with another state of the file would mix two attacks.
     before = contents(tmp_path / "run")

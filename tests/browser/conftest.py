@@ -1,4 +1,5 @@
-"""A real browser for the report's page. Without one these tests are left out, and the end of the test run says so in red."""
+"""A real browser for the report's page. Without one these tests are left out, and the end of the test run says so in
+red."""
 
 from __future__ import annotations
 
@@ -14,9 +15,15 @@ from almakit.report import html, subjects
 from almakit.report.payload import Limits
 
 ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 HERE = Path(__file__).parent
 
 
@@ -56,7 +63,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Any]:
-    """``visit(file, width=..., scheme=...)`` opens a page; at the end nothing may have been said on the console nor asked for."""
+    """``visit(file, width=..., scheme=...)`` opens a page; at the end nothing may have been said on the console nor
+    asked for."""
     contexts, opened = [], []
 
     def opener(file: Path, width: int = 1000, scheme: str = "light", **settings: Any) -> Any:

@@ -1,4 +1,5 @@
-"""The leaderboard in Chromium: six networks and eight attacks, opened from a file, sorted, filtered, linked to; no error, no request."""
+"""The leaderboard in Chromium: six networks and eight attacks, opened from a file, sorted, filtered, linked to; no
+error, no request."""
 
 from __future__ import annotations
 
@@ -10,18 +11,32 @@ import numpy as np
 import pytest
 from report.made_runs import MadeAttack, make_run
 
-from almakit.runs.folder import Run
 from almakit.report.board_page import write_board
+from almakit.runs.folder import Run
 
-METHODS = (("alma", "ALMA", 1.0), ("ddn", "DDN", 1.1), ("fmn", "FMN", 1.15), ("fab", "FAB", 1.3), ("cw", "C&W", 1.05), ("deepfool", "DeepFool", 1.6))
+METHODS = (
+    ("alma", "ALMA", 1.0),
+    ("ddn", "DDN", 1.1),
+    ("fmn", "FMN", 1.15),
+    ("fab", "FAB", 1.3),
+    ("cw", "C&W", 1.05),
+    ("deepfool", "DeepFool", 1.6),
+)
 NETS = "abcdef"
 
 
 def attacks(place: int) -> tuple[MadeAttack, ...]:
     """Six in l2 for the smallest change, one at a fixed radius, one in linf."""
     own = 1 + 0.2 * ((place * 5) % 6)
-    smallest = tuple(MadeAttack(name, title, strength=own * strength, steps=100 + 50 * rank) for rank, (name, title, strength) in enumerate(METHODS))
-    return (*smallest, MadeAttack("pgd", "PGD", steps=20, settings={"epsilon": 0.9}, failing=0.1 * place), MadeAttack(distance="linf", strength=own))
+    smallest = tuple(
+        MadeAttack(name, title, strength=own * strength, steps=100 + 50 * rank)
+        for rank, (name, title, strength) in enumerate(METHODS)
+    )
+    return (
+        *smallest,
+        MadeAttack("pgd", "PGD", steps=20, settings={"epsilon": 0.9}, failing=0.1 * place),
+        MadeAttack(distance="linf", strength=own),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +44,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Path
     root = tmp_path_factory.mktemp("board")
     runs = {}
     for place, name in enumerate(NETS):
-        runs[name] = make_run(root / name, 40, attacks(place), model=f"mnist/net-{name}", weights=name * 64, seed=place, traced=False)
-    runs["half"] = make_run(root / "half", 40, attacks(0)[:3], model="mnist/net-half", weights="7" * 64, chunk=10, unfinished=4, traced=False)
-    runs["other"] = make_run(root / "other", 25, attacks(1)[:2], model="mnist/net-a", weights="a" * 64, data="fashion", traced=False)
+        runs[name] = make_run(
+            root / name, 40, attacks(place), model=f"mnist/net-{name}", weights=name * 64, seed=place, traced=False
+        )
+    runs["half"] = make_run(
+        root / "half",
+        40,
+        attacks(0)[:3],
+        model="mnist/net-half",
+        weights="7" * 64,
+        chunk=10,
+        unfinished=4,
+        traced=False,
+    )
+    runs["other"] = make_run(
+        root / "other", 25, attacks(1)[:2], model="mnist/net-a", weights="a" * 64, data="fashion", traced=False
+    )
     write_board(list(runs.values()), root / "site", {"l2": [0.9, 1.5]})
     return root / "site" / "index.html", runs
 
@@ -64,7 +92,12 @@ def test_opens_at_every_width(site: Any, visit: Any, width: int, scheme: str) ->
     assert (sum(map(int, re.findall(r"\d+", background))) < 150) == (scheme == "dark")
     for scroll in page.locator(".block-card .scroll").all():  # a table is whole, or can be scrolled to its end
         scroll.evaluate("e => { e.scrollLeft = 1e6; }")
-        assert scroll.evaluate("e => e.querySelector('table').getBoundingClientRect().right - e.getBoundingClientRect().right") <= 1
+        assert (
+            scroll.evaluate(
+                "e => e.querySelector('table').getBoundingClientRect().right - e.getBoundingClientRect().right"
+            )
+            <= 1
+        )
 
 
 def test_robust_accuracy_at_any_radius(site: Any, visit: Any) -> None:
@@ -79,7 +112,10 @@ def test_robust_accuracy_at_any_radius(site: Any, visit: Any) -> None:
         together = dict(zip(names(page), column(page, 4), strict=True))
         for place, name in enumerate(NETS):
             broken = np.min([proven(runs[name], attack) for attack in range(6)], axis=0) <= value
-            assert together[f"mnist/net-{name}"] == f"{100 * float((~(broken | np.isfinite(proven(runs[name], 6)))).mean()):.1f}", place
+            assert (
+                together[f"mnist/net-{name}"]
+                == f"{100 * float((~(broken | np.isfinite(proven(runs[name], 6)))).mean()):.1f}"
+            ), place
         assert f"at ℓ2 ≤ {text}" in page.locator(".block-said").first.inner_text()
     fixed = page.locator(".matrix").first.locator("tbody tr").first.locator("td").last
     assert fixed.inner_text() == "–" and fixed.get_attribute("title") == "looks at ε = 0.9 only"
@@ -99,7 +135,9 @@ def test_sorts_by_robust_accuracy_median_and_cost(site: Any, visit: Any) -> None
     assert together == sorted(together, reverse=True), "the most robust first"
     head = page.locator(".matrix").first.locator("th[data-column='0']")
     head.get_by_role("button").click()
-    assert head.get_attribute("aria-sort") == "descending" and column(page, 5) == sorted(column(page, 5), key=float, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending" and column(page, 5) == sorted(
+        column(page, 5), key=float, reverse=True
+    )
     head.get_by_role("button").click()
     assert head.get_attribute("aria-sort") == "ascending" and column(page, 5) == sorted(column(page, 5), key=float)
     page.locator("#measure").select_option("median")
@@ -153,7 +191,10 @@ def test_a_link_shows_what_i_see_and_leads_to_the_models_page(site: Any, browser
     other.on("console", lambda message: said.append(message.text))
     other.on("pageerror", lambda error: said.append(str(error)))
     other.goto(link)
-    assert other.locator(".block-card").first.inner_text() == shown and other.locator("#filter-models").input_value() == "net"
+    assert (
+        other.locator(".block-card").first.inner_text() == shown
+        and other.locator("#filter-models").input_value() == "net"
+    )
     other.locator(".matrix").first.get_by_role("link", name="mnist/net-d").click()
     other.wait_for_url("**/models/*")
     assert other.locator("#curves input[type=number]").first.input_value() == "1.2"
@@ -169,7 +210,14 @@ def test_a_link_shows_what_i_see_and_leads_to_the_models_page(site: Any, browser
 
 def test_names_from_outside_stay_text(tmp_path: Path, visit: Any) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
-    run = make_run(tmp_path / "run", 12, (MadeAttack(title=evil), MadeAttack("ddn", "DDN", "<b>d")), model=evil, data=evil, traced=False)
+    run = make_run(
+        tmp_path / "run",
+        12,
+        (MadeAttack(title=evil), MadeAttack("ddn", "DDN", "<b>d")),
+        model=evil,
+        data=evil,
+        traced=False,
+    )
     write_board([run], tmp_path / "site")
     page = visit(tmp_path / "site" / "index.html")
     page.locator(".cell").first.click()

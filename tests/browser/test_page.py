@@ -64,7 +64,10 @@ def test_item_4_a_fixed_radius_is_one_mark(made: Any, visit: Any) -> None:
         if epsilon >= 0.9:
             broken |= np.isfinite(verified(run, 0))
         share = f"{100 * float((~broken).mean()):.1f}"
-        assert page.locator("#curves .said").inner_text() == f"At ℓ2 ≤ {epsilon}, {share}\u2009% of the images resist every attack here."
+        assert (
+            page.locator("#curves .said").inner_text()
+            == f"At ℓ2 ≤ {epsilon}, {share}\u2009% of the images resist every attack here."
+        )
     assert page.locator("#budget-legend li").count() == 1 and page.locator("#scatter-controls").is_hidden()
     _, only = made("fixed alone", attacks=(fixed,))
     page = visit(only)
@@ -85,7 +88,9 @@ def test_log_axis_keeps_the_reading(made: Any, visit: Any) -> None:
     slider.focus()
     page.keyboard.press("Home")
     assert (
-        0 < float(page.locator("#curves input[type=number]").input_value()) < verified(run, 1)[verified(run, 1) > 0].min()
+        0
+        < float(page.locator("#curves input[type=number]").input_value())
+        < verified(run, 1)[verified(run, 1) > 0].min()
     )
 
 
@@ -143,7 +148,9 @@ def test_table_sorts_within_its_blocks(made: Any, visit: Any) -> None:
     name.focus()
     page.keyboard.press("Enter")
     labels = page.locator("table.results tbody").nth(1).locator("tr:not(.block) th").all_inner_texts()
-    assert labels == ["ALMA 100", "ALMA 1000", "DDN 100", "DDN 1000", "all attacks"], "what is over all attacks stays last"
+    assert labels == ["ALMA 100", "ALMA 1000", "DDN 100", "DDN 1000", "all attacks"], (
+        "what is over all attacks stays last"
+    )
 
 
 def test_gallery_filters_sorts_and_opens(made: Any, visit: Any) -> None:
@@ -168,7 +175,9 @@ def test_gallery_filters_sorts_and_opens(made: Any, visit: Any) -> None:
     assert failed and sorted(shown()) == failed
     page.locator("#explore-status").select_option("success")
     page.locator("#explore-sort").select_option("near")
-    by_distance = sorted((record for record in records if record.status == "success"), key=lambda record: record.verified)
+    by_distance = sorted(
+        (record for record in records if record.status == "success"), key=lambda record: record.verified
+    )
     assert shown() == [record.image for record in by_distance]
     page.locator("#explore-class").select_option(str(images[by_distance[0].image].label))
     assert {images[place].label for place in shown()} == {images[by_distance[0].image].label}

@@ -1,4 +1,5 @@
-"""Issue 19, item 7, in Chromium: links show what one sees, charts are saved, points open images, no table is cut off, numbers are rounded alike."""
+"""Issue 19, item 7, in Chromium: links show what one sees, charts are saved, points open images, no table is cut off,
+numbers are rounded alike."""
 
 from __future__ import annotations
 
@@ -26,8 +27,13 @@ def test_item_7_a_link_shows_what_i_see(made: Any, browser: Any) -> None:
     assert "epsilon" in link and "survives" in link
     other = context.new_page()
     other.goto(link)
-    assert other.locator("#curves input[type=number]").input_value() == "1.25" and readout(other, "ALMA 100") == robust(run, 0, 1.25)
-    assert other.locator("#explore-status").input_value() == "survives" and other.locator("#detail-title").inner_text() == shown
+    assert other.locator("#curves input[type=number]").input_value() == "1.25" and readout(other, "ALMA 100") == robust(
+        run, 0, 1.25
+    )
+    assert (
+        other.locator("#explore-status").input_value() == "survives"
+        and other.locator("#detail-title").inner_text() == shown
+    )
     other.keyboard.press("Escape")
     other.wait_for_function("!location.hash.includes('image')")
     broken = context.new_page()
@@ -51,9 +57,15 @@ def test_item_7_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> Non
         return caught.value.suggested_filename, (tmp_path / kind).read_bytes()
 
     name, picture = save("curves", "PNG")
-    assert name == "robust-accuracy-of-mnist-smallcnn-against-l2-perturbations-4-attacks.png" and picture.startswith(b"\x89PNG")
-    for part, words in (("curves", ["ALMA 100", "DDN 1000", "all attacks", "robust accuracy (%)"]), ("budget", ["median ℓ2"]),
-                        ("scatter", ["ALMA 1000: ℓ2"]), ("trace", ["step"])):  # fmt: skip
+    assert name == "robust-accuracy-of-mnist-smallcnn-against-l2-perturbations-4-attacks.png" and picture.startswith(
+        b"\x89PNG"
+    )
+    for part, words in (
+        ("curves", ["ALMA 100", "DDN 1000", "all attacks", "robust accuracy (%)"]),
+        ("budget", ["median ℓ2"]),
+        ("scatter", ["ALMA 1000: ℓ2"]),
+        ("trace", ["step"]),
+    ):
         name, content = save(part, "SVG")
         drawing = ElementTree.fromstring(content)
         texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
@@ -92,7 +104,14 @@ def test_item_7_the_readout_is_not_clipped(made: Any, visit: Any, width: int) ->
 def test_the_page_rounds_as_the_tables_do(made: Any, visit: Any) -> None:
     """26 of 32 images are 81.25 %: 81.2 in the table, and not 81.3 under the curve."""
     page = visit(made("usual")[1])
-    values = [100 * part / whole for whole in (8, 16, 32, 40, 64, 96) for part in range(whole + 1)] + [0.05, 0.15, 0.25, 1e-9, 1234.5, 999999.95]
+    values = [100 * part / whole for whole in (8, 16, 32, 40, 64, 96) for part in range(whole + 1)] + [
+        0.05,
+        0.15,
+        0.25,
+        1e-9,
+        1234.5,
+        999999.95,
+    ]
     shown = page.evaluate("values => values.map((value) => ak.fixed(value, 1))", values)
     assert shown == [f"{value:.1f}" for value in values]
     assert page.evaluate("ak.fixed(2.5, 0) + ak.fixed(3.5, 0) + ak.fixed(0.125, 2)") == "240.12"
@@ -100,9 +119,12 @@ def test_the_page_rounds_as_the_tables_do(made: Any, visit: Any) -> None:
 
 @pytest.mark.parametrize("width", [400, 600, 800, 1000, 1300, 1600])
 def test_item_7_no_table_is_cut_off(made: Any, visit: Any, width: int) -> None:
-    """A table fits its card, or scrolls to its end in a region that says so by a shadow; nothing else is wider than what holds it."""
+    """A table fits its card, or scrolls to its end in a region that says so by a shadow; nothing else is wider than
+    what holds it."""
     fixed = MadeAttack("apgd", "APGD", distance="linf", settings={"epsilon": 8 / 255}, failing=0.3)
-    _, file = made("wide", attacks=(*FOUR, fixed, MadeAttack(distance="linf")), model="mnist/a-network-with-a-rather-long-name")
+    _, file = made(
+        "wide", attacks=(*FOUR, fixed, MadeAttack(distance="linf")), model="mnist/a-network-with-a-rather-long-name"
+    )
     page = visit(file, width)
     for table in page.locator("main table").all():
         room = table.evaluate(

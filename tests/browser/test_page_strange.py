@@ -1,4 +1,5 @@
-"""The report's page of runs out of the ordinary: nothing found, one image, thirty attacks, hostile names, half a run, several models."""
+"""The report's page of runs out of the ordinary: nothing found, one image, thirty attacks, hostile names, half a run,
+several models."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from typing import Any
 from browser.readings import readout, robust, verified
 from report.made_runs import FOUR, MadeAttack, make_run
 
-from almakit.runs.folder import Run
 from almakit.report import html, subjects
 from almakit.report.payload import Limits
+from almakit.runs.folder import Run
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -52,7 +53,14 @@ def test_names_from_outside_stay_text(made: Any, visit: Any) -> None:
     attack = MadeAttack(title=f"{EVIL}</script><script>alert(2)</script>", settings={"note": "'\"><b>"})
     attacks = (attack, FOUR[1], replace(attack, distance="<b> my distance"))
     outside = {"model": EVIL, "data": "</script><script>alert(3)</script>", "label": f"\u2028{EVIL}.png"}
-    _, file = made("evil", attacks=attacks, images=12, class_names=(EVIL, *"bcdefghij"), findings=((EVIL, "warn", EVIL, EVIL),), **outside)
+    _, file = made(
+        "evil",
+        attacks=attacks,
+        images=12,
+        class_names=(EVIL, *"bcdefghij"),
+        findings=((EVIL, "warn", EVIL, EVIL),),
+        **outside,
+    )
     page = visit(file)
     page.locator("#gallery .card-button").first.click()
     page.keyboard.press("Escape")

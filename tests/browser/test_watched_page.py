@@ -1,4 +1,5 @@
-"""The watched page in Chromium: follows the run by itself, asks nobody but its own server, keeps what the reader chose."""
+"""The watched page in Chromium: follows the run by itself, asks nobody but its own server, keeps what the reader
+chose."""
 
 from __future__ import annotations
 

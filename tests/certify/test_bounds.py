@@ -188,8 +188,14 @@ class Squaring(nn.Module):
         (Mixing(), "mixes the images of a batch in its step mean"),
         (Selecting(), "a step gt, which almakit has no bounds for"),
         (Growing(), "cannot be followed"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.Softmax(1)), "has a softmax, and bounds are those of differences of logits"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.LogSoftmax(1)), "has a log_softmax, and bounds are those of differences of logits"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.Softmax(1)),
+            "has a softmax, and bounds are those of differences of logits",
+        ),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.LogSoftmax(1)),
+            "has a log_softmax, and bounds are those of differences of logits",
+        ),
         (Dropping(), "has a dropout in training mode; call model.eval"),
         (Squaring(), "of two things that depend on the image"),
         (nn.Conv2d(1, 2, 3), "one row of logits for each image"),

@@ -1,4 +1,5 @@
-"""The command line: sentences and exit codes, flags and configs that mean the same, models and data of the user's own."""
+"""The command line: sentences and exit codes, flags and configs that mean the same, models and data of the user's
+own."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from eval.small_runs import ATTACKS, Net, contents, images, source_file
+from runs.small_runs import ATTACKS, Net, contents, images, source_file
 
 import almakit
 from almakit.cli.main import VERBS, main
@@ -29,7 +30,23 @@ def source(tmp_path_factory):
 def folder(source, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "a"
     two = [*ONE, "--attack", ATTACKS[1]]
-    assert main(["run", "--model", f"{source}:model", "--data", f"{source}:data", *two, "--batch-size", "8", "--out", str(out)]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "--model",
+                f"{source}:model",
+                "--data",
+                f"{source}:data",
+                *two,
+                "--batch-size",
+                "8",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
     return out
 
 
@@ -37,11 +54,19 @@ def test_help_is_quick_and_imports_no_torch():
     # Quick is what loads little: no library at all, and of almakit the command line and what it says errors with.
     code = "import sys; from almakit.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split()
-    assert not {"torch", "numpy", "rich"} & set(loaded) and len([name for name in loaded if name.startswith("almakit")]) <= 12
-    shown = subprocess.run([sys.executable, "-m", "almakit", "run", "--help"], capture_output=True, text=True, check=True).stdout
+    assert (
+        not {"torch", "numpy", "rich"} & set(loaded)
+        and len([name for name in loaded if name.startswith("almakit")]) <= 12
+    )
+    shown = subprocess.run(
+        [sys.executable, "-m", "almakit", "run", "--help"], capture_output=True, text=True, check=True
+    ).stdout
     assert "--attack" in shown and "exit codes" in shown
     for verb in VERBS:
-        code = f"import sys; from almakit.cli.main import main; assert main(['{verb}', '--help']) == 0; assert 'torch' not in sys.modules, '{verb}'"
+        code = (
+            f"import sys; from almakit.cli.main import main; assert main(['{verb}', '--help']) == 0; assert "
+            f"'torch' not in sys.modules, '{verb}'"
+        )
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
 
@@ -58,7 +83,9 @@ def test_a_run_prints_its_table_and_a_second_does_nothing(folder, source, capsys
 
 def test_flags_config_and_python_are_the_same_run(folder, source, tmp_path):
     config = tmp_path / "my.toml"
-    config.write_text(f'model = "{source}:model"\ndata = "{source}:data"\nbatch_size = 8\nattacks = {json.dumps(ATTACKS)}\n')
+    config.write_text(
+        f'model = "{source}:model"\ndata = "{source}:data"\nbatch_size = 8\nattacks = {json.dumps(ATTACKS)}\n'
+    )
     assert main(["run", "--config", str(config), "--out", str(tmp_path / "b"), "--quiet"]) == 0
     assert contents(tmp_path / "b") == contents(folder)
     run = almakit.evaluate(f"{source}:model", f"{source}:data", ATTACKS, out=tmp_path / "c", batch_size=8)
@@ -69,7 +96,23 @@ def test_flags_config_and_python_are_the_same_run(folder, source, tmp_path):
 def test_without_out_the_folder_is_named_after_the_run(source, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        assert main(["run", "--model", f"{source}:model", "--data", f"{source}:data", *ONE, "--limit", "4", "--json", "--quiet"]) == 0
+        assert (
+            main(
+                [
+                    "run",
+                    "--model",
+                    f"{source}:model",
+                    "--data",
+                    f"{source}:data",
+                    *ONE,
+                    "--limit",
+                    "4",
+                    "--json",
+                    "--quiet",
+                ]
+            )
+            == 0
+        )
         assert json.loads(capsys.readouterr().out)["images"] == 4
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
@@ -87,9 +130,17 @@ def test_without_out_the_folder_is_named_after_the_run(source, tmp_path, monkeyp
         (["run", "--model", "m", "--data", "d", *ONE, "--limit", "0"], 2, "limit=0"),
         (["run", "--model", "m", "--data", "d", *ONE, "--limit", "x"], 2, "invalid int"),
         (["run", "--model", "m", "--data", "d", *ONE, "--shard", "3/2"], 2, "0/4 to 3/4"),
-        (["run", "--model", "m", "--data", "d", *ONE, "--shard", "0/2", "--batch-size", "auto"], 2, "same for all shards"),
+        (
+            ["run", "--model", "m", "--data", "d", *ONE, "--shard", "0/2", "--batch-size", "auto"],
+            2,
+            "same for all shards",
+        ),
         (["run", "--config", "gone.toml"], 2, "no config file"),
-        (["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", *ONE, "--device", "cuda:7"], 1, "choose --device cpu"),
+        (
+            ["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", *ONE, "--device", "cuda:7"],
+            1,
+            "choose --device cpu",
+        ),
         (["verify", "nowhere"], 2, "no folder"),
         (["merge", "nowhere"], 1, "no run folder"),
         (["export", "nowhere"], 1, "no run folder"),
@@ -98,7 +149,7 @@ def test_without_out_the_folder_is_named_after_the_run(source, tmp_path, monkeyp
         (["ls", "things"], 2, "invalid choice"),
         (["rum"], 2, "did you mean run"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_sentences_with_an_exit_code(arguments, code, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == code
@@ -109,8 +160,21 @@ def test_mistakes_are_sentences_with_an_exit_code(arguments, code, words, capsys
 
 def test_an_unexpected_error_is_short_unless_asked(source, tmp_path, capsys, monkeypatch):
     file = tmp_path / "odd.py"
-    file.write_text("import torch\n\n\ndef model():\n    def f(x):\n        raise RuntimeError('the wheels came off')\n    return f\n")
-    arguments = ["run", "--model", f"{file}:model", "--data", f"{source}:data", *ONE, "--out", str(tmp_path / "a"), "--no-preflight"]
+    file.write_text(
+        "import torch\n\n\ndef model():\n    def f(x):\n        raise RuntimeError('the wheels came off')\n    return "
+        "f\n"
+    )
+    arguments = [
+        "run",
+        "--model",
+        f"{file}:model",
+        "--data",
+        f"{source}:data",
+        *ONE,
+        "--out",
+        str(tmp_path / "a"),
+        "--no-preflight",
+    ]
     assert main(arguments) == 1
     said = capsys.readouterr().err
     assert "the wheels came off" in said and "ALMAKIT_DEBUG" in said and "Traceback" not in said
@@ -130,7 +194,19 @@ def test_preflight_refuses_with_its_own_code(source, tmp_path, capsys):
 
 
 def test_failed_images_have_their_own_code(source, tmp_path, capsys):
-    arguments = ["run", "--model", f"{source}:model", "--data", f"{source}:data", *ONE, "--budget", "1", "--out", str(tmp_path / "a"), "--quiet"]
+    arguments = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        *ONE,
+        "--budget",
+        "1",
+        "--out",
+        str(tmp_path / "a"),
+        "--quiet",
+    ]
     assert main(arguments) == 4
     assert "nothing found for 39 of 40" in capsys.readouterr().out
 
@@ -141,7 +217,19 @@ def test_a_changed_setting_is_refused_and_named(folder, capsys):
 
 
 def test_shards_and_merge(folder, source, tmp_path, capsys):
-    flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", *ONE, "--attack", ATTACKS[1], "--batch-size", "8", "--quiet"]
+    flags = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        *ONE,
+        "--attack",
+        ATTACKS[1],
+        "--batch-size",
+        "8",
+        "--quiet",
+    ]
     for number in range(3):
         assert main([*flags, "--out", str(tmp_path / "a"), "--shard", f"{number}/3"]) == 0
     assert "almakit merge" in capsys.readouterr().out
@@ -159,7 +247,9 @@ def test_robust_accuracy_at_any_radius(folder, capsys):
 
 
 def test_verify_a_run_and_a_damaged_one(folder, source, tmp_path, capsys):
-    assert main(["verify", str(folder)]) == 2 and f"--model {source}:model" in capsys.readouterr().err  # code comes from the command line
+    assert (
+        main(["verify", str(folder)]) == 2 and f"--model {source}:model" in capsys.readouterr().err
+    )  # code comes from the command line
     assert main(["verify", str(folder), "--model", f"{source}:model"]) == 0
     assert "Every claimed success fools the model" in capsys.readouterr().out
     import shutil
@@ -173,7 +263,19 @@ def test_verify_a_run_and_a_damaged_one(folder, source, tmp_path, capsys):
 
 def test_export_and_verify_images(source, tmp_path, capsys):
     out = tmp_path / "a"
-    flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", *ONE, "--batch-size", "8", "--out", str(out), "--quiet"]
+    flags = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        *ONE,
+        "--batch-size",
+        "8",
+        "--out",
+        str(out),
+        "--quiet",
+    ]
     assert main(flags) == 0
     run = Run(out)
     assert main(["export", str(out)]) == 0 and main(["export", str(out), "--format", "parquet"]) == 0
@@ -183,7 +285,9 @@ def test_export_and_verify_images(source, tmp_path, capsys):
     from pyarrow import parquet
 
     table = parquet.read_table(out / "records.parquet").to_pydict()
-    assert table["measured"] == [record.measured for record in run.records] and table["id"] == [row["id"] for row in rows]
+    assert table["measured"] == [record.measured for record in run.records] and table["id"] == [
+        row["id"] for row in rows
+    ]
     assert main(["export", str(out), "--format", "png", "--out", str(tmp_path / "png")]) == 0
     survivors = sum(record.fooled_8bit and record.slot is not None for record in run.records)
     said = capsys.readouterr().out
@@ -196,7 +300,12 @@ def test_export_and_verify_images(source, tmp_path, capsys):
 
 
 def test_lists(capsys):
-    for what, words in (("attacks", "minimal"), ("distances", "ciede2000"), ("models", "mnist/smallcnn-trades"), ("data", "cifar10")):
+    for what, words in (
+        ("attacks", "minimal"),
+        ("distances", "ciede2000"),
+        ("models", "mnist/smallcnn-trades"),
+        ("data", "cifar10"),
+    ):
         assert main(["ls", what]) == 0
         assert words in capsys.readouterr().out
     assert main([]) == 2 and main(["--help"]) == 0 and main(["--version"]) == 0
@@ -219,7 +328,19 @@ def test_an_onnx_file_and_an_exported_program_are_evaluated_like_the_network(tmp
     for file in ("net.pt2", "net.onnx"):
         out = tmp_path / file.replace(".", "-")
         data = f"npz:{tmp_path / 'images.npz'}"
-        flags = ["run", "--model", str(tmp_path / file), "--data", data, *ONE, "--batch-size", "8", "--out", str(out), "--quiet"]
+        flags = [
+            "run",
+            "--model",
+            str(tmp_path / file),
+            "--data",
+            data,
+            *ONE,
+            "--batch-size",
+            "8",
+            "--out",
+            str(out),
+            "--quiet",
+        ]
         assert main(flags) == 0
         run = Run(out)
         assert run.meta["code_sha256"] and [r.status for r in run.records] == [r.status for r in direct.records]
@@ -237,16 +358,20 @@ def _write_onnx(net: Net, path) -> None:
     weights = {name: value.detach().numpy() for name, value in net.named_parameters()}
     constants = {"two": np.array(2, dtype=np.float32), "one": np.array(1, dtype=np.float32)}
     nodes = [
-        helper.make_node("Flatten", ["x"], ["flat"], axis=1), helper.make_node("Mul", ["flat", "two"], ["twice"]),
+        helper.make_node("Flatten", ["x"], ["flat"], axis=1),
+        helper.make_node("Mul", ["flat", "two"], ["twice"]),
         helper.make_node("Sub", ["twice", "one"], ["centred"]),
-        helper.make_node("Gemm", ["centred", "first.weight", "first.bias"], ["hidden"], transB=1), helper.make_node("Relu", ["hidden"], ["positive"]),
+        helper.make_node("Gemm", ["centred", "first.weight", "first.bias"], ["hidden"], transB=1),
+        helper.make_node("Relu", ["hidden"], ["positive"]),
         helper.make_node("Gemm", ["positive", "second.weight", "second.bias"], ["logits"], transB=1),
-    ]  # fmt: skip
+    ]
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, 8, 8])],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, 8, 8])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 5])],
         [numpy_helper.from_array(value, name) for name, value in {**weights, **constants}.items()],
-    )  # fmt: skip
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
 
 

@@ -1,4 +1,5 @@
-"""Output that cannot be written, with real processes and pipes: the work is done all the same, and an unfinished run never ends with 0."""
+"""Output that cannot be written, with real processes and pipes: the work is done all the same, and an unfinished run
+never ends with 0."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from eval.small_runs import ATTACKS, contents, source_file
+from runs.small_runs import ATTACKS, contents, source_file
 
 from almakit.cli.main import main
 from almakit.runs.progress import Lines, for_terminal
@@ -35,14 +36,27 @@ def leaver():
 
 def command(source: Path, out: Path, *more: str) -> str:
     """The run as a line of the shell."""
-    words = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--batch-size", "8", "--out", str(out), *more]
+    words = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        "--batch-size",
+        "8",
+        "--out",
+        str(out),
+        *more,
+    ]
     words += [part for attack in ATTACKS for part in ("--attack", attack)]
     return " ".join([f'"{sys.executable}" -m almakit', *(f"'{word}'" for word in words)])
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        ["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +118,21 @@ def test_a_broken_pipe_of_the_work_itself_is_an_error(whole, tmp_path, capsys, m
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(loop.Loop, "_keep", broken)
-    code = main(["run", "--model", f"{source}:model", "--data", f"{source}:data", "--batch-size", "8", "--out", str(tmp_path / "run"), "--attack", ATTACKS[0]])
+    code = main(
+        [
+            "run",
+            "--model",
+            f"{source}:model",
+            "--data",
+            f"{source}:data",
+            "--batch-size",
+            "8",
+            "--out",
+            str(tmp_path / "run"),
+            "--attack",
+            ATTACKS[0],
+        ]
+    )
     assert code == 1 and "unexpected BrokenPipeError" in capsys.readouterr().err
 
 
@@ -131,7 +159,14 @@ class Breaking:
         pass
 
 
-@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space left on device"), ValueError("I/O operation on closed file")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        BrokenPipeError(32, "Broken pipe"),
+        OSError(28, "No space left on device"),
+        ValueError("I/O operation on closed file"),
+    ],
+)
 def test_lines_go_on_from_python_too(error):
     stream = Breaking(error)
     lines = Lines(stream, pause=0.0)

@@ -18,9 +18,16 @@ class Linear:
         return x.flatten(1) @ self.weight.T.to(x.dtype) + self.bias.to(x.dtype)
 
 
-def random_problem(seed: int, batch: int, shape: tuple[int, ...], classes: int = 5, shrink: float = 1.0,
-                   dtype: torch.dtype = torch.float32) -> tuple[Linear, Tensor, Tensor]:
-    """A random linear model, images in [0, 1] and the labels it gives them; ``shrink`` < 1 moves the optimum towards the images."""
+def random_problem(
+    seed: int,
+    batch: int,
+    shape: tuple[int, ...],
+    classes: int = 5,
+    shrink: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Linear, Tensor, Tensor]:
+    """A random linear model, images in [0, 1] and the labels it gives them; ``shrink`` < 1 moves the optimum towards
+    the images."""
     generator = torch.Generator().manual_seed(seed)
     pixels = int(torch.tensor(shape).prod())
     weight = torch.randn(classes, pixels, generator=generator, dtype=torch.float64)
@@ -34,8 +41,11 @@ def random_problem(seed: int, batch: int, shape: tuple[int, ...], classes: int =
     return model, x, model(x).argmax(1)
 
 
-def smallest(model: Linear, x: Tensor, labels: Tensor, norm: float, targets: Tensor | None = None, tolerance: float = 0.0) -> Tensor:
-    """(B,) the exact minimal l1, l2 or linf distance to another class (or the target) inside [0, 1]; inf where there is none."""
+def smallest(
+    model: Linear, x: Tensor, labels: Tensor, norm: float, targets: Tensor | None = None, tolerance: float = 0.0
+) -> Tensor:
+    """(B,) the exact minimal l1, l2 or linf distance to another class (or the target) inside [0, 1]; inf where there is
+    none."""
     best = torch.full((len(x),), float("inf"), dtype=torch.float64)
     weight, bias = model.weight.double(), model.bias.double()
     for row, (image, label) in enumerate(zip(x.double().flatten(1), labels.tolist(), strict=True)):
@@ -64,10 +74,13 @@ def to_halfspace(image: Tensor, w: Tensor, need: float, norm: float) -> float:
         last = int((reached < need).sum())
         before = float(reached[last - 1]) if last else 0.0
         return float(room[order][:last].sum()) + (need - before) / float(gain[order][last])
-    # linf: d = min(t, room); l2: d = min(nu * gain, room); both grow along a piecewise-linear path until the need is met.
+    # linf: d = min(t, room); l2: d = min(nu * gain, room); both grow along a piecewise-linear path until the need is
+    # met.
     rate = torch.ones_like(gain) if norm == float("inf") else gain
     live = gain > 0
-    breaks = torch.where(live, room / torch.where(rate > 0, rate, torch.ones_like(rate)), torch.full_like(room, float("inf")))
+    breaks = torch.where(
+        live, room / torch.where(rate > 0, rate, torch.ones_like(rate)), torch.full_like(room, float("inf"))
+    )
     order = breaks.argsort()
     fixed, slope = 0.0, float((gain * rate).sum())
     level = 0.0
@@ -83,7 +96,8 @@ def to_halfspace(image: Tensor, w: Tensor, need: float, norm: float) -> float:
 
 
 def to_polytope(image: Tensor, weight: Tensor, bias: Tensor, target: int, norm: float) -> float:
-    """min |d| such that every other class is below the target, by linear programming (l1, linf) or quadratic programming (l2)."""
+    """min |d| such that every other class is below the target, by linear programming (l1, linf) or quadratic
+    programming (l2)."""
     n = len(image)
     others = [k for k in range(len(weight)) if k != target]
     a = (weight[others] - weight[target]).numpy()
@@ -91,7 +105,9 @@ def to_polytope(image: Tensor, weight: Tensor, bias: Tensor, target: int, norm: 
     lo, hi = -image.numpy(), 1 - image.numpy()
     if norm == 1:
         # d = p - q with p, q >= 0.
-        solution = linprog(np.ones(2 * n), A_ub=np.hstack([a, -a]), b_ub=b, bounds=[(0, h) for h in hi] + [(0, -low) for low in lo])
+        solution = linprog(
+            np.ones(2 * n), A_ub=np.hstack([a, -a]), b_ub=b, bounds=[(0, h) for h in hi] + [(0, -low) for low in lo]
+        )
         return float(solution.fun) if solution.status == 0 else float("inf")
     if norm == float("inf"):
         cost = np.zeros(n + 1)
@@ -99,10 +115,15 @@ def to_polytope(image: Tensor, weight: Tensor, bias: Tensor, target: int, norm: 
         eye = np.eye(n)
         top = np.hstack([a, np.zeros((len(a), 1))])
         bound = np.vstack([np.hstack([eye, -np.ones((n, 1))]), np.hstack([-eye, -np.ones((n, 1))])])
-        solution = linprog(cost, A_ub=np.vstack([top, bound]), b_ub=np.concatenate([b, np.zeros(2 * n)]),
-                           bounds=[*zip(lo, hi, strict=True), (0, None)])
+        solution = linprog(
+            cost,
+            A_ub=np.vstack([top, bound]),
+            b_ub=np.concatenate([b, np.zeros(2 * n)]),
+            bounds=[*zip(lo, hi, strict=True), (0, None)],
+        )
         return float(solution.fun) if solution.status == 0 else float("inf")
-    # Least distance programming (Lawson and Hanson, chapter 23): min |d| with G d >= h is a non-negative least squares problem.
+    # Least distance programming (Lawson and Hanson, chapter 23): min |d| with G d >= h is a non-negative least squares
+    # problem.
     g = np.vstack([-a, np.eye(n), -np.eye(n)])
     h = np.concatenate([-b, lo, -hi])
     system = np.vstack([g.T, h])

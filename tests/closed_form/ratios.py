@@ -1,6 +1,7 @@
 """What each attack is held to on problems with an exact optimum: its ratios on linear models, measured and rounded up.
 
-``PYTHONPATH=tests python -m closed_form.ratios`` prints them, with what is held on tiny ReLU networks, as the table of docs/figures/parity.md.
+``PYTHONPATH=tests python -m closed_form.ratios`` prints them, with what is held on tiny ReLU networks, as the table of
+docs/figures/parity.md.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ RATIOS: dict[str, dict[str, tuple[float, float]]] = {
 
 
 def claims(name: str) -> list[str]:
-    """The distances with exact optima that an attack minimises; none for attacks at a fixed radius and for ensembles of others."""
+    """The distances with exact optima that an attack minimises; none for attacks at a fixed radius and for ensembles of
+    others."""
     if name == "search":
         return list(NORM)
     kind = registry.get("attacks", name)
@@ -70,7 +72,10 @@ def table() -> str:
     """The held figures as markdown: worst and median ratio on linear models, median ratio on tiny ReLU networks."""
     from exact.test_exact_optima import WIDER
 
-    lines = ["| attack | distance | settings | linear: worst | linear: median | ReLU: median |", "| :-- | :-- | :-- | --: | --: | --: |"]
+    lines = [
+        "| attack | distance | settings | linear: worst | linear: median | ReLU: median |",
+        "| :-- | :-- | :-- | --: | --: | --: |",
+    ]
     for name, held in RATIOS.items():
         for distance, (worst, median) in held.items():
             # The test of ALMA itself runs 1000 steps.

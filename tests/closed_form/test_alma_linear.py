@@ -1,9 +1,9 @@
 """Law 6 for ALMA: linear models with the box, where the smallest perturbation is exact.
 
-Two classes leave one boundary, and there each image is held to the figures wherever its optimum is not below epsilon. With more classes the
-nearest boundary may belong to a class that ALMA, following the margin, does not walk towards: that is a property of the algorithm (the
-authors' library gives the same ratios on the same problems), so those are held to the figures in the median, and their worst is
-on record in ``ratios.py``.
+Two classes leave one boundary, and there each image is held to the figures wherever its optimum is not below epsilon.
+With more classes the nearest boundary may belong to a class that ALMA, following the margin, does not walk towards:
+that is a property of the algorithm (the authors' library gives the same ratios on the same problems), so those are held
+to the figures in the median, and their worst is on record in ``ratios.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ PROMISED = {("l2", 100): 1.01, ("l1", 100): 1.10, ("l2", 1000): 1.003, ("l1", 10
 SHAPES = [(12,), (6, 6), (3, 5, 5)]
 
 
-def ratios(distance: str, steps: int, model: Linear, x: Tensor, labels: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def ratios(
+    distance: str, steps: int, model: Linear, x: Tensor, labels: Tensor, targets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """(B,) found over smallest, and (B,) the smallest."""
     result = ALMA(distance=distance, steps=steps)(model, x, labels, targets)
     optimum = smallest(model, x, labels, NORM[distance], targets)

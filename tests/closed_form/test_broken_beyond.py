@@ -1,4 +1,5 @@
-"""A network whose logits stop being finite just beyond the boundary: a step too far must be taken back, not followed by longer ones."""
+"""A network whose logits stop being finite just beyond the boundary: a step too far must be taken back, not followed by
+longer ones."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Cliff(nn.Module):
 def attacked(attack: str, edge: float) -> Tensor:
     """(2,) the distances found on two images, both ``centre``."""
     centre = torch.rand(1, 1, 6, 8, generator=torch.Generator().manual_seed(1)) * 0.4 + 0.3
-    return attacks.get(attack)(Cliff(centre, edge), centre.expand(2, -1, -1, -1), torch.zeros(2, dtype=torch.long), check=False).distances
+    return attacks.get(attack)(
+        Cliff(centre, edge), centre.expand(2, -1, -1, -1), torch.zeros(2, dtype=torch.long), check=False
+    ).distances
 
 
 def test_the_boundary_is_where_the_closed_form_says() -> None:
@@ -38,7 +41,19 @@ def test_the_boundary_is_where_the_closed_form_says() -> None:
 
 
 @pytest.mark.parametrize("edge", [0.35, 0.5])
-@pytest.mark.parametrize("attack", ["alma-plus", "ddn", "fmn(distance=l2)", "deepfool", "superdeepfool", "fab(distance=l2)", "pdgd", "pdpgd(distance=l2)"])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "alma-plus",
+        "ddn",
+        "fmn(distance=l2)",
+        "deepfool",
+        "superdeepfool",
+        "fab(distance=l2)",
+        "pdgd",
+        "pdpgd(distance=l2)",
+    ],
+)
 def test_attacks_come_back_from_where_the_logits_are_not_finite(attack: str, edge: float) -> None:
     steps = attack.rstrip(")") + (", " if "(" in attack else "(") + "steps=200)"
     ratio = attacked(steps, edge) / SMALLEST

@@ -19,16 +19,26 @@ def solved(image: np.ndarray, w: np.ndarray, need: float, norm: float) -> float:
     if norm == 2:
         start = np.where(w > 0, 1 - image, -image)
         start = start * min(1.0, 1.001 * need / (w @ start))
-        answer = minimize(lambda d: d @ d, start, jac=lambda d: 2 * d, method="SLSQP", bounds=list(zip(-image, 1 - image, strict=True)),
-                          constraints=[{"type": "ineq", "fun": lambda d: w @ d - need, "jac": lambda d: w}],
-                          options={"ftol": 1e-14, "maxiter": 500})
+        answer = minimize(
+            lambda d: d @ d,
+            start,
+            jac=lambda d: 2 * d,
+            method="SLSQP",
+            bounds=list(zip(-image, 1 - image, strict=True)),
+            constraints=[{"type": "ineq", "fun": lambda d: w @ d - need, "jac": lambda d: w}],
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
         return float(np.sqrt(answer.fun))
     # Variables d and t: minimise the sum of t (l1) or one t (linf) with -t <= d <= t.
     count = n if norm == 1 else 1
     spread = np.eye(n) if norm == 1 else np.ones((n, 1))
     rows = [np.hstack([np.eye(n), -spread]), np.hstack([-np.eye(n), -spread]), np.hstack([-w, np.zeros(count)])[None]]
-    answer = linprog(np.concatenate([np.zeros(n), np.ones(count)]), A_ub=np.vstack(rows), b_ub=np.concatenate([np.zeros(2 * n), [-need]]),
-                     bounds=[*zip(-image, 1 - image, strict=True), *[(0, None)] * count])
+    answer = linprog(
+        np.concatenate([np.zeros(n), np.ones(count)]),
+        A_ub=np.vstack(rows),
+        b_ub=np.concatenate([np.zeros(2 * n), [-need]]),
+        bounds=[*zip(-image, 1 - image, strict=True), *[(0, None)] * count],
+    )
     return float(answer.fun) if answer.status == 0 else math.inf
 
 
@@ -56,7 +66,12 @@ def test_a_target_of_two_classes_is_the_other_class(norm: float) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_nearest_target_is_the_untargeted_optimum(norm: float) -> None:
     model, x, labels = random_problem(2, 4, (10,), 4, dtype=torch.float64)
-    aimed = torch.stack([torch.where(labels == t, math.inf, smallest(model, x, labels, norm, torch.full_like(labels, t))) for t in range(4)])
+    aimed = torch.stack(
+        [
+            torch.where(labels == t, math.inf, smallest(model, x, labels, norm, torch.full_like(labels, t)))
+            for t in range(4)
+        ]
+    )
     assert torch.allclose(aimed.amin(0), smallest(model, x, labels, norm), rtol=1e-6)
 
 
@@ -67,15 +82,27 @@ def test_quadratic_programs_agree_with_an_interior_point_method() -> None:
         others = [k for k in range(5) if k != target]
         a = (model.weight[others] - model.weight[target]).numpy()
         b = -(a @ image.numpy() + (model.bias[others] - model.bias[target]).numpy())
-        answer = minimize(lambda d: d @ d, np.zeros(8), jac=lambda d: 2 * d, method="trust-constr", constraints=[LinearConstraint(a, -np.inf, b)],
-                          bounds=list(zip(-image.numpy(), 1 - image.numpy(), strict=True)), options={"gtol": 1e-10, "xtol": 1e-12, "maxiter": 2000})
+        answer = minimize(
+            lambda d: d @ d,
+            np.zeros(8),
+            jac=lambda d: 2 * d,
+            method="trust-constr",
+            constraints=[LinearConstraint(a, -np.inf, b)],
+            bounds=list(zip(-image.numpy(), 1 - image.numpy(), strict=True)),
+            options={"gtol": 1e-10, "xtol": 1e-12, "maxiter": 2000},
+        )
         exact = to_polytope(image, model.weight, model.bias, target, 2.0)
         assert exact == pytest.approx(float(np.sqrt(answer.fun)), rel=1e-4)
 
 
 def test_an_unreachable_target_is_infinite() -> None:
-    model = Linear(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], dtype=torch.float64), torch.tensor([0.0, 0.0, -5.0], dtype=torch.float64))
+    model = Linear(
+        torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], dtype=torch.float64),
+        torch.tensor([0.0, 0.0, -5.0], dtype=torch.float64),
+    )
     x = torch.tensor([[0.8, 0.3]], dtype=torch.float64)
     for norm in NORMS:
         assert float(smallest(model, x, torch.tensor([0]), norm, torch.tensor([2]))) == math.inf
-        assert float(smallest(model, x, torch.tensor([0]), norm)) == pytest.approx({1.0: 0.5, 2.0: 0.5 / 2**0.5, math.inf: 0.25}[norm])
+        assert float(smallest(model, x, torch.tensor([0]), norm)) == pytest.approx(
+            {1.0: 0.5, 2.0: 0.5 / 2**0.5, math.inf: 0.25}[norm]
+        )

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from almakit import attacks, registry
 
-# Two classes, where there is one boundary, and five, where the nearest of four must be found; optima from 0.01 to 0.5 (l2).
+# Two classes, where there is one boundary, and five, where the nearest of four must be found; optima from 0.01 to 0.5
+# (l2).
 PROBLEMS = [(seed, shape, classes) for seed, shape in enumerate([(12,), (6, 6), (3, 5, 5)]) for classes in (2, 5)]
 
 

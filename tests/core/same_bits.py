@@ -1,8 +1,10 @@
-"""What the attacks find on three shipped networks, down to the last bit; ``python tests/core/same_bits.py`` writes it down anew.
+"""What the attacks find on three shipped networks, down to the last bit; ``python tests/core/same_bits.py`` writes it
+down anew.
 
-Another processor, or another build of torch, rounds differently, and within thirty iterations of float32 that grows beyond any useful bound. So each
-network has a mark: the hash of its clean logits and gradients. Where the mark is the stored one, rounding is the same and every bit must be. Elsewhere, and on
-the first network everywhere, the attacks run in float64, where differences of rounding stay small, and their distances must agree to 1e-4.
+Another processor, or another build of torch, rounds differently, and within thirty iterations of float32 that grows
+beyond any useful bound. So each network has a mark: the hash of its clean logits and gradients. Where the mark is the
+stored one, rounding is the same and every bit must be. Elsewhere, and on the first network everywhere, the attacks run
+in float64, where differences of rounding stay small, and their distances must agree to 1e-4.
 """
 
 from __future__ import annotations
@@ -21,12 +23,26 @@ STORED = Path(__file__).with_name("same_bits.json")
 NETWORKS = ("mnist/mlp-2x100", "mnist/smallcnn-tiny", "mnist/smallcnn-tiny-ddn")
 STEPS = 30
 TEXTS = (
-    "alma(distance=l1, steps={})", "alma(distance=l2, steps={})", "alma(distance=linf, steps={})", "ddn(steps={})", "fmn(distance=l0, steps={})",
-    "fmn(distance=l1, steps={})", "fmn(distance=l2, steps={})", "fmn(distance=linf, steps={})", "fab(distance=l1, steps={})",
-    "fab(distance=l2, steps={})", "fab(distance=linf, steps={})", "pdpgd(distance=l0, steps={})", "pdpgd(distance=l1, steps={})",
-    "pdpgd(distance=l2, steps={})", "pdpgd(distance=linf, steps={})", "bb(distance=l1, steps={})", "bb(distance=l2, steps={})",
-    "bb(distance=linf, steps={})", "sigma-zero(steps={})",
-)  # fmt: skip
+    "alma(distance=l1, steps={})",
+    "alma(distance=l2, steps={})",
+    "alma(distance=linf, steps={})",
+    "ddn(steps={})",
+    "fmn(distance=l0, steps={})",
+    "fmn(distance=l1, steps={})",
+    "fmn(distance=l2, steps={})",
+    "fmn(distance=linf, steps={})",
+    "fab(distance=l1, steps={})",
+    "fab(distance=l2, steps={})",
+    "fab(distance=linf, steps={})",
+    "pdpgd(distance=l0, steps={})",
+    "pdpgd(distance=l1, steps={})",
+    "pdpgd(distance=l2, steps={})",
+    "pdpgd(distance=linf, steps={})",
+    "bb(distance=l1, steps={})",
+    "bb(distance=l2, steps={})",
+    "bb(distance=linf, steps={})",
+    "sigma-zero(steps={})",
+)
 ATTACKS = tuple(text.format(STEPS) for text in TEXTS)
 
 
@@ -71,6 +87,9 @@ if __name__ == "__main__":
             for targeted in (False, True):
                 exact = run(network, text, targeted, torch.float64).distances.tolist()
                 name = f"{text}{', targeted' if targeted else ''}"
-                rows[name] = {"bits": bits(run(network, text, targeted, torch.float32)), "distances": [round(value, 7) for value in exact]}
+                rows[name] = {
+                    "bits": bits(run(network, text, targeted, torch.float32)),
+                    "distances": [round(value, 7) for value in exact],
+                }
         stored[network] = {"mark": mark(network), "attacks": rows}
     STORED.write_text(json.dumps(stored, indent=1).replace("Infinity", '"inf"') + "\n")

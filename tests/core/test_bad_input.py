@@ -36,14 +36,26 @@ def spoilt(row: int, value: float) -> Tensor:
 
 
 BEFORE_THE_MODEL: dict[str, tuple[dict[str, Any], str]] = {
-    "0-255 images": ({"x": X * 255}, r"image 0 has values in \[.*\], outside the box \[0, 1\]; this looks like 0-255 data: divide by 255"),
-    "normalised images": ({"x": spoilt(1, -0.5)}, r"image 1 has values in \[-0.5, .*this looks like normalised data.*inside the model"),
+    "0-255 images": (
+        {"x": X * 255},
+        r"image 0 has values in \[.*\], outside the box \[0, 1\]; this looks like 0-255 data: divide by 255",
+    ),
+    "normalised images": (
+        {"x": spoilt(1, -0.5)},
+        r"image 1 has values in \[-0.5, .*this looks like normalised data.*inside the model",
+    ),
     "slightly above": ({"x": spoilt(2, 1.01)}, r"image 2 has values in .* 1.01\], outside the box"),
     "nan": ({"x": spoilt(1, float("nan"))}, "image 1 contains NaN or infinite values; remove or repair it"),
     "inf": ({"x": spoilt(2, float("inf"))}, "image 2 contains NaN or infinite values"),
-    "bytes": ({"x": (X * 255).byte()}, r"images are torch.uint8; convert to floats in \[0, 1\], e.g. x.float\(\) / 255"),
+    "bytes": (
+        {"x": (X * 255).byte()},
+        r"images are torch.uint8; convert to floats in \[0, 1\], e.g. x.float\(\) / 255",
+    ),
     "complex": ({"x": X.to(torch.complex64)}, "images are torch.complex64; convert to floats"),
-    "an object": ({"x": object()}, "data are a name, a pair|images are a tensor, a numpy array or a list of images, not a object"),
+    "an object": (
+        {"x": object()},
+        "data are a name, a pair|images are a tensor, a numpy array or a list of images, not a object",
+    ),
     "no batch": ({"x": X.flatten()}, r"images must have a batch dimension.*use x.unsqueeze\(0\)"),
     "no pixels": ({"x": X[:, :, :0]}, "have no pixels"),
     "float labels": ({"labels": LABELS.float()}, "labels are torch.float32; they must be integer class indices"),
@@ -51,19 +63,36 @@ BEFORE_THE_MODEL: dict[str, tuple[dict[str, Any], str]] = {
     "boolean labels": ({"labels": LABELS.bool()}, "labels are torch.bool; they must be integer"),
     "too few labels": ({"labels": LABELS[:2]}, r"labels have shape \(2,\); for 3 images they must have shape \(3,\)"),
     "labels of a wrong kind": ({"labels": "abc"}, "labels must be a tensor of 3 class indices, not str"),
-    "negative label": ({"labels": torch.tensor([0, -1, 2])}, "label -1 of image 1 is not a class; classes are counted from 0"),
-    "target equals label": ({"targets": torch.tensor([1, 2, 2])}, r"the target of image 2 equals its label \(2\); choose another class"),
+    "negative label": (
+        {"labels": torch.tensor([0, -1, 2])},
+        "label -1 of image 1 is not a class; classes are counted from 0",
+    ),
+    "target equals label": (
+        {"targets": torch.tensor([1, 2, 2])},
+        r"the target of image 2 equals its label \(2\); choose another class",
+    ),
     "float targets": ({"targets": LABELS.float()}, "targets are torch.float32"),
     "too many targets": ({"targets": torch.zeros(4, dtype=torch.long)}, r"targets have shape \(4,\)"),
-    "mask of a wrong shape": ({"box": Box(mask=torch.ones(5, 5, dtype=torch.bool))},
-                              r"the mask has shape \(5, 5\); it must be \(3, 1, 4, 4\) or \(1, 4, 4\)"),
+    "mask of a wrong shape": (
+        {"box": Box(mask=torch.ones(5, 5, dtype=torch.bool))},
+        r"the mask has shape \(5, 5\); it must be \(3, 1, 4, 4\) or \(1, 4, 4\)",
+    ),
     "no budget": ({"budget": 0}, "budget=0: give a whole number, at least 1"),
     "half a budget": ({"budget": 2.5}, "budget=2.5: give a whole number"),
     "negative batch size": ({"batch_size": -1}, "batch_size=-1: give a whole number, at least 1"),
-    "negative confidence": ({"confidence": -0.1}, "confidence=-0.1: the logit lead demanded must be a finite number, 0 or more"),
+    "negative confidence": (
+        {"confidence": -0.1},
+        "confidence=-0.1: the logit lead demanded must be a finite number, 0 or more",
+    ),
     "confidence as text": ({"confidence": "1"}, "confidence='1': the logit lead demanded must be a finite number"),
-    "infinite confidence": ({"confidence": float("inf")}, "confidence=inf: the logit lead demanded must be a finite number"),
-    "images without values": ({"x": X.to("meta")}, "the images are on the device meta, which holds shapes and no values"),
+    "infinite confidence": (
+        {"confidence": float("inf")},
+        "confidence=inf: the logit lead demanded must be a finite number",
+    ),
+    "images without values": (
+        {"x": X.to("meta")},
+        "the images are on the device meta, which holds shapes and no values",
+    ),
     "confidence that is no number": ({"confidence": float("nan")}, "confidence=nan"),
 }
 
@@ -78,32 +107,48 @@ def test_refused_before_the_model_is_called(case: str) -> None:
     assert spy.calls == 0
 
 
-@pytest.mark.parametrize(("settings", "sentence"), [
-    ({"mask": [True, False]}, r"the mask must be a boolean tensor, not a list; use torch.as_tensor\(mask, dtype=torch.bool\)"),
-    ({"mask": X[0].numpy() > 0.5}, "the mask must be a boolean tensor, not a ndarray"),
-    ({"mask": X}, r"the mask must be boolean .* use mask.bool\(\)"),
-    ({"lo": torch.zeros(1, 4, 4)}, r"the box's lo is one finite number for all pixels, not a tensor of shape \(1, 4, 4\)"),
-    ({"hi": torch.tensor(1.0)}, r"the box's hi is one finite number for all pixels, not a tensor of shape \(\)"),
-    ({"lo": "0"}, "the box's lo is one finite number for all pixels, not '0'"),
-    ({"hi": float("inf")}, "the box's hi is one finite number for all pixels, not inf"),
-    ({"lo": float("nan")}, "the box's lo is one finite number"),
-    ({"lo": None}, "the box's lo is one finite number"),
-    ({"bits": "8"}, "bits='8' is no bit depth"),
-    ({"bits": 8.5}, "bits=8.5 is no bit depth"),
-    ({"bits": True}, "bits=True is no bit depth"),
-])
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"mask": [True, False]},
+            r"the mask must be a boolean tensor, not a list; use torch.as_tensor\(mask, dtype=torch.bool\)",
+        ),
+        ({"mask": X[0].numpy() > 0.5}, "the mask must be a boolean tensor, not a ndarray"),
+        ({"mask": X}, r"the mask must be boolean .* use mask.bool\(\)"),
+        (
+            {"lo": torch.zeros(1, 4, 4)},
+            r"the box's lo is one finite number for all pixels, not a tensor of shape \(1, 4, 4\)",
+        ),
+        ({"hi": torch.tensor(1.0)}, r"the box's hi is one finite number for all pixels, not a tensor of shape \(\)"),
+        ({"lo": "0"}, "the box's lo is one finite number for all pixels, not '0'"),
+        ({"hi": float("inf")}, "the box's hi is one finite number for all pixels, not inf"),
+        ({"lo": float("nan")}, "the box's lo is one finite number"),
+        ({"lo": None}, "the box's lo is one finite number"),
+        ({"bits": "8"}, "bits='8' is no bit depth"),
+        ({"bits": 8.5}, "bits=8.5 is no bit depth"),
+        ({"bits": True}, "bits=True is no bit depth"),
+    ],
+)
 def test_a_box_that_is_none_is_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         Box(**settings)
 
 
 def test_a_model_without_values_is_refused() -> None:
-    for module in (nn.Linear(16, 5, device="meta"), nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16, affine=False, device="meta"))):
-        with pytest.raises(BadModel, match="the model's weights are on the device meta, which holds shapes and no values"):
+    for module in (
+        nn.Linear(16, 5, device="meta"),
+        nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16, affine=False, device="meta")),
+    ):
+        with pytest.raises(
+            BadModel, match="the model's weights are on the device meta, which holds shapes and no values"
+        ):
             ALMA(steps=5)(module, X, LABELS)
         with pytest.raises(BadModel, match="on the device meta"):
             almakit.evaluate(module, (X, LABELS), ["ddn(steps=2)"], preflight=False)
-    with pytest.raises(AlmakitError, match="the device 'meta' holds shapes and no values, so nothing can be attacked on it"):
+    with pytest.raises(
+        AlmakitError, match="the device 'meta' holds shapes and no values, so nothing can be attacked on it"
+    ):
         almakit.evaluate(Spy(), (X, LABELS), ["ddn(steps=2)"], preflight=False, device="meta")
 
 
@@ -112,25 +157,28 @@ def test_a_box_of_ones_own_is_named_in_the_sentence() -> None:
         almakit.attack(Spy(), X, LABELS, box=Box(-1, 0.5))
 
 
-@pytest.mark.parametrize(("settings", "error", "sentence"), [
-    ({"steps": 0}, BadInput, "steps=0: an attack needs a whole number of steps, at least 1"),
-    ({"steps": 2.5}, BadInput, "steps=2.5: an attack needs a whole number"),
-    ({"steps": True}, BadInput, "steps=True"),
-    ({"distance": "l3"}, UnknownName, "there is no distance called 'l3'; did you mean"),
-    ({"distance": "lpisp"}, UnknownName, "did you mean lpips"),
-    ({"penalty": "p9"}, UnknownName, "there is no penalty called 'p9'; did you mean"),
-    ({"epsilon": "large"}, BadInput, "give a positive number, 'paper' or 'scripts'"),
-    ({"epsilon": -1.0}, BadInput, "the first step needs a positive distance"),
-    ({"alpha": 1.0}, BadInput, r"the smoothing constant must be in \[0, 1\)"),
-    ({"mu": 0.0}, BadInput, "multiplier and penalty weight must start above 0"),
-    ({"gamma": 0.5}, BadInput, "gamma must be 1 or more"),
-    ({"check_steps": 0}, BadInput, "check_steps a whole number from 1"),
-    ({"final_step": 0.0}, BadInput, r"final_step in \(0, 1\]"),
-    ({"mu": "high"}, BadInput, "ALMA cannot take mu='high'; it must be float"),
-    ({"check_steps": 1.5}, BadInput, "ALMA cannot take check_steps=1.5; it must be int"),
-    ({"ema": 1}, BadInput, "ALMA cannot take ema=1; it must be bool"),
-    ({"rho": True}, BadInput, "ALMA cannot take rho=True; it must be float"),
-])
+@pytest.mark.parametrize(
+    ("settings", "error", "sentence"),
+    [
+        ({"steps": 0}, BadInput, "steps=0: an attack needs a whole number of steps, at least 1"),
+        ({"steps": 2.5}, BadInput, "steps=2.5: an attack needs a whole number"),
+        ({"steps": True}, BadInput, "steps=True"),
+        ({"distance": "l3"}, UnknownName, "there is no distance called 'l3'; did you mean"),
+        ({"distance": "lpisp"}, UnknownName, "did you mean lpips"),
+        ({"penalty": "p9"}, UnknownName, "there is no penalty called 'p9'; did you mean"),
+        ({"epsilon": "large"}, BadInput, "give a positive number, 'paper' or 'scripts'"),
+        ({"epsilon": -1.0}, BadInput, "the first step needs a positive distance"),
+        ({"alpha": 1.0}, BadInput, r"the smoothing constant must be in \[0, 1\)"),
+        ({"mu": 0.0}, BadInput, "multiplier and penalty weight must start above 0"),
+        ({"gamma": 0.5}, BadInput, "gamma must be 1 or more"),
+        ({"check_steps": 0}, BadInput, "check_steps a whole number from 1"),
+        ({"final_step": 0.0}, BadInput, r"final_step in \(0, 1\]"),
+        ({"mu": "high"}, BadInput, "ALMA cannot take mu='high'; it must be float"),
+        ({"check_steps": 1.5}, BadInput, "ALMA cannot take check_steps=1.5; it must be int"),
+        ({"ema": 1}, BadInput, "ALMA cannot take ema=1; it must be bool"),
+        ({"rho": True}, BadInput, "ALMA cannot take rho=True; it must be float"),
+    ],
+)
 def test_refused_when_the_attack_is_made(settings: dict[str, Any], error: type[AlmakitError], sentence: str) -> None:
     with pytest.raises(error, match=sentence):
         ALMA(**settings)
@@ -141,13 +189,16 @@ def test_an_unknown_attack_is_answered_with_the_nearest() -> None:
         almakit.attacks.get("alma-plsu")
 
 
-@pytest.mark.parametrize(("distance", "shape", "sentence"), [
-    ("ssim", (3, 8, 8), "window of 11 x 11 pixels, and these images are 8 x 8"),
-    ("ms-ssim", (3, 64, 64), "needs at least 177 x 177 pixels, and these are 64 x 64"),
-    ("lpips", (1, 32, 32), r"colour images of shape \(B, 3, H, W\), not \(2, 1, 32, 32\)"),
-    ("lpips", (3, 8, 8), "needs at least 31 x 31 pixels, and these are 8 x 8"),
-    ("ciede2000", (1, 32, 32), r"needs RGB images of shape \(B, 3, H, W\), not \(2, 1, 32, 32\)"),
-])
+@pytest.mark.parametrize(
+    ("distance", "shape", "sentence"),
+    [
+        ("ssim", (3, 8, 8), "window of 11 x 11 pixels, and these images are 8 x 8"),
+        ("ms-ssim", (3, 64, 64), "needs at least 177 x 177 pixels, and these are 64 x 64"),
+        ("lpips", (1, 32, 32), r"colour images of shape \(B, 3, H, W\), not \(2, 1, 32, 32\)"),
+        ("lpips", (3, 8, 8), "needs at least 31 x 31 pixels, and these are 8 x 8"),
+        ("ciede2000", (1, 32, 32), r"needs RGB images of shape \(B, 3, H, W\), not \(2, 1, 32, 32\)"),
+    ],
+)
 def test_distances_refuse_images_they_are_not_defined_for(distance: str, shape: tuple[int, ...], sentence: str) -> None:
     x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
     calls: list[int] = []
@@ -161,16 +212,25 @@ def test_distances_refuse_images_they_are_not_defined_for(distance: str, shape: 
     assert not calls
 
 
-def after_one_call(model: Any, sentence: str, labels: Any = LABELS, error: type[AlmakitError] = BadModel, **options: Any) -> None:
+def after_one_call(
+    model: Any, sentence: str, labels: Any = LABELS, error: type[AlmakitError] = BadModel, **options: Any
+) -> None:
     with pytest.raises(error, match=sentence):
         ALMA(steps=5)(model, X, labels, **options)
 
 
 def test_what_only_the_models_output_can_show() -> None:
     model = RowWise((1, 4, 4))
-    after_one_call(model, r"label 7 of image 1 is not a class of this model, which has 5 \(0 to 4\)", torch.tensor([0, 7, 1]), BadInput)
+    after_one_call(
+        model,
+        r"label 7 of image 1 is not a class of this model, which has 5 \(0 to 4\)",
+        torch.tensor([0, 7, 1]),
+        BadInput,
+    )
     after_one_call(model, "target 9 of image 2 is not a class of this model", LABELS, BadInput, targets=[1, 2, 9])
-    after_one_call(lambda x: x, r"must return logits of shape \(batch, classes\); for 3 images it returned shape \(3, 1, 4, 4\)")
+    after_one_call(
+        lambda x: x, r"must return logits of shape \(batch, classes\); for 3 images it returned shape \(3, 1, 4, 4\)"
+    )
     after_one_call(lambda x: x.flatten(1).sum(1), r"it returned shape \(3,\)")
     after_one_call(lambda x: x.flatten(1)[:2], r"for 3 images it returned shape \(2, 16\)")
     after_one_call(lambda x: {"scores": x}, "it returned a dict. Wrap it in a function that returns the logits alone")
@@ -187,7 +247,9 @@ def test_a_model_that_is_not_deterministic_is_refused() -> None:
         return inner(x) + torch.randn(len(x), 5, generator=noise)
 
     labels = inner(X).argmax(1)
-    after_one_call(noisy, "the model is not deterministic: the same image got different logits twice.*pass check=False", labels)
+    after_one_call(
+        noisy, "the model is not deterministic: the same image got different logits twice.*pass check=False", labels
+    )
     assert len(ALMA(steps=5)(noisy, X, labels, check=False)) == 3
 
     def batchwise(x: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ Cheat = Callable[[Problem], Any]
 
 @dataclass(frozen=True)
 class Cheater(Attack):
-    """Takes five honest steps down the margin, then does what ``cheat`` does, then asks about the clean image once more."""
+    """Takes five honest steps down the margin, then does what ``cheat`` does, then asks about the clean image once
+    more."""
 
     cheat: Any = None
 
@@ -57,9 +58,40 @@ def test_the_honest_part_finds_something() -> None:
     assert bool((honest().status == Status.SUCCESS).all())
 
 
-READ_ONLY = ("x", "goal", "bound", "box", "random", "budget", "looks", "clean_logits", "best_point", "best_distance", "found", "forwards", "backwards",
-             "broken", "active")  # fmt: skip
-METHODS = ("query", "start", "release", "recall", "confirm", "within", "afresh", "round", "escape", "record", "midway", "onward", "tolerance", "why", "begin")
+READ_ONLY = (
+    "x",
+    "goal",
+    "bound",
+    "box",
+    "random",
+    "budget",
+    "looks",
+    "clean_logits",
+    "best_point",
+    "best_distance",
+    "found",
+    "forwards",
+    "backwards",
+    "broken",
+    "active",
+)
+METHODS = (
+    "query",
+    "start",
+    "release",
+    "recall",
+    "confirm",
+    "within",
+    "afresh",
+    "round",
+    "escape",
+    "record",
+    "midway",
+    "onward",
+    "tolerance",
+    "why",
+    "begin",
+)
 
 
 @pytest.mark.parametrize("name", [*READ_ONLY, *METHODS])
@@ -92,12 +124,18 @@ def test_what_a_query_returned_is_not_what_is_remembered() -> None:
 
 
 def all_lost(result: Result, reason: str) -> None:
-    assert bool((result.status == Status.FAILED).all()) and torch.equal(result.adversarials, X) and bool(torch.isinf(result.distances).all())
+    assert (
+        bool((result.status == Status.FAILED).all())
+        and torch.equal(result.adversarials, X)
+        and bool(torch.isinf(result.distances).all())
+    )
     assert all(reason in str(each) for each in result.reasons)
 
 
 def test_moving_the_clean_images_shortens_no_distance() -> None:
-    """The images an attack is given are its own copies: it can spoil its distances, and the check measures from the caller's."""
+    """The images an attack is given are its own copies: it can spoil its distances, and the check measures from the
+    caller's."""
+
     def nearer(problem: Problem) -> None:
         far = problem.best_point
         problem.x.copy_(far)
@@ -181,7 +219,9 @@ def test_a_spent_budget_stays_spent() -> None:
 
 
 def test_a_success_that_depends_on_the_batch_is_none() -> None:
-    """A model that answers differently in another batch: what it said during the attack does not hold in the fresh pass."""
+    """A model that answers differently in another batch: what it said during the attack does not hold in the fresh
+    pass."""
+
     class Moody(RowWise):
         calls = 0
 
@@ -191,4 +231,6 @@ def test_a_success_that_depends_on_the_batch_is_none() -> None:
             return logits if self.calls <= 3 or len(x) < len(X) else logits.flip(1)
 
     result = call(lambda problem: None, Moody(SHAPE).eval())[1]
-    assert bool((result.status == Status.FAILED).any()) and any("fresh pass" in str(reason) for reason in result.reasons)
+    assert bool((result.status == Status.FAILED).any()) and any(
+        "fresh pass" in str(reason) for reason in result.reasons
+    )

@@ -1,4 +1,5 @@
-"""The course of an attack: best distances after 10, 30, 100, ... forwards as an onlooker counts them, and images that stop when they no longer improve."""
+"""The course of an attack: best distances after 10, 30, 100, ... forwards as an onlooker counts them, and images that
+stop when they no longer improve."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Halfspace(nn.Module):
 
 @dataclass(frozen=True)
 class Onlooker(Attack):
-    """Draws a point outside at a time of some images, nearer and nearer, and notes for itself what is known after how many forwards."""
+    """Draws a point outside at a time of some images, nearer and nearer, and notes for itself what is known after how
+    many forwards."""
 
     seen: list[tuple[list[int], list[float]]] = field(default_factory=list)
     rows: bool = False
@@ -60,7 +62,9 @@ def test_the_course_is_what_an_onlooker_counts(kind: str) -> None:
             known = [best[image] for forwards, best in attack.seen if forwards[image] <= mark]
             assert float(result.course[image, place]) == pytest.approx(known[-1]), (image, mark)
     assert bool((result.course[:, -1] == result.distances).all())
-    assert bool((result.course[:, 1:] <= result.course[:, :-1]).all()) and bool((result.course[:, 2] < result.course[:, 0]).all())
+    assert bool((result.course[:, 1:] <= result.course[:, :-1]).all()) and bool(
+        (result.course[:, 2] < result.course[:, 0]).all()
+    )
 
 
 def test_images_that_need_nothing_and_images_for_which_nothing_is_found() -> None:
@@ -76,7 +80,9 @@ def test_an_ensemble_never_forgets_what_an_earlier_attack_found() -> None:
     x, labels = images()
     result, first = Ensemble(members)(Halfspace(), x, labels), members[0](Halfspace(), x, labels)
     assert torch.equal(result.course[:, :2], first.course[:, :2])
-    assert bool((result.course[:, 2] <= first.distances).all()) and bool((result.course[:, 1:] <= result.course[:, :-1]).all())
+    assert bool((result.course[:, 2] <= first.distances).all()) and bool(
+        (result.course[:, 1:] <= result.course[:, :-1]).all()
+    )
 
 
 def test_the_course_follows_rows_files_and_sums(tmp_path) -> None:
@@ -91,7 +97,8 @@ def test_the_course_follows_rows_files_and_sums(tmp_path) -> None:
 
 @dataclass(frozen=True)
 class Stalling(Attack):
-    """Halves the way to the boundary for ``improving`` forwards of each image and repeats itself afterwards; odd images improve to the end."""
+    """Halves the way to the boundary for ``improving`` forwards of each image and repeats itself afterwards; odd images
+    improve to the end."""
 
     steps: int = 100
     improving: int = 20
@@ -134,8 +141,12 @@ def test_a_stop_is_kept_when_images_are_called_again_and_saves_what_it_says() ->
         calls = 0
         result = attack(counted, x, labels, tolerance=0.05, check=False)
         assert calls == int(result.forwards.sum()) < int(whole.forwards.sum())
-        assert bool((result.forwards <= whole.forwards).all()) and bool((result.forwards[result.forwards > 1] >= 100).all())
-        assert bool((result.distances >= whole.distances).all()) and bool((result.distances <= 1.3 * whole.distances).all())
+        assert bool((result.forwards <= whole.forwards).all()) and bool(
+            (result.forwards[result.forwards > 1] >= 100).all()
+        )
+        assert bool((result.distances >= whole.distances).all()) and bool(
+            (result.distances <= 1.3 * whole.distances).all()
+        )
 
 
 def test_tolerances_that_make_no_sense_are_refused() -> None:

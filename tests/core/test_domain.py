@@ -17,7 +17,9 @@ boxes = st.tuples(st.floats(-3, 3), st.floats(0.01, 5), st.sampled_from([None, 1
 @given(boxes, st.integers(0, 10_000), st.sampled_from([torch.float32, torch.float64]))
 @example((0.1, 0.6, 8), 0, torch.float32)
 @settings(max_examples=200, deadline=None)
-def test_projections_lie_in_the_box_and_stay_where_they_are(spec: tuple[float, float, int | None], seed: int, dtype: torch.dtype) -> None:
+def test_projections_lie_in_the_box_and_stay_where_they_are(
+    spec: tuple[float, float, int | None], seed: int, dtype: torch.dtype
+) -> None:
     lo, width, bits = spec
     box = Box(lo, lo + width, bits)
     generator = torch.Generator().manual_seed(seed)
@@ -37,7 +39,9 @@ def test_eight_bits_give_the_floats_that_files_decode_to() -> None:
     decoded = torch.from_numpy(stored.astype(np.float32) / 255)
     near = decoded + (torch.rand(256, generator=torch.Generator().manual_seed(0)) - 0.5) * 0.9 / 255
     assert torch.equal(Box(bits=8).project(near[None], near[None])[0], decoded)
-    assert torch.equal(Box(bits=8).project(decoded[None].double(), decoded[None].double())[0], torch.from_numpy(stored / 255.0))
+    assert torch.equal(
+        Box(bits=8).project(decoded[None].double(), decoded[None].double())[0], torch.from_numpy(stored / 255.0)
+    )
 
 
 def test_the_iterate_keeps_what_is_below_a_level() -> None:
@@ -80,13 +84,16 @@ def test_contains_is_exact() -> None:
     assert Box(bits=8).contains(point, x).tolist() == [False, False, True]
 
 
-@pytest.mark.parametrize(("settings_", "sentence"), [
-    ({"lo": 1.0, "hi": 1.0}, "the box needs lo < hi"),
-    ({"lo": float("nan")}, "the box's lo is one finite number"),
-    ({"bits": 0}, "bits=0 is no bit depth; use 1 to 16"),
-    ({"bits": 17}, "bits=17 is no bit depth"),
-    ({"mask": torch.ones(3)}, "the mask must be boolean"),
-])
+@pytest.mark.parametrize(
+    ("settings_", "sentence"),
+    [
+        ({"lo": 1.0, "hi": 1.0}, "the box needs lo < hi"),
+        ({"lo": float("nan")}, "the box's lo is one finite number"),
+        ({"bits": 0}, "bits=0 is no bit depth; use 1 to 16"),
+        ({"bits": 17}, "bits=17 is no bit depth"),
+        ({"mask": torch.ones(3)}, "the mask must be boolean"),
+    ],
+)
 def test_bad_boxes_are_sentences(settings_: dict[str, object], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         Box(**settings_)  # type: ignore[arg-type]

@@ -63,7 +63,8 @@ def test_models_of_two_and_three_classes(classes: int, targeted: bool) -> None:
 @pytest.mark.parametrize("margin", [0.0, 1e-6, 1e-3])
 @pytest.mark.parametrize("level", [0.0, 5.0])
 def test_a_tie_or_nearly_one_on_the_clean_image(classes: int, margin: float, level: float) -> None:
-    """The easiest images of all: the constraint's scale must not vanish with the margin, or the first step is lost in rounding."""
+    """The easiest images of all: the constraint's scale must not vanish with the margin, or the first step is lost in
+    rounding."""
     weight = torch.randn(classes, 48, generator=torch.Generator().manual_seed(1))
     lead = level + margin * (torch.arange(classes) == 0)
 
@@ -75,7 +76,8 @@ def test_a_tie_or_nearly_one_on_the_clean_image(classes: int, margin: float, lev
 
 
 def fragile(model: RowWise, value: float, reach: float, row: int = 1) -> nn.Module:
-    """The model with logits of ``value`` for candidates further than ``reach`` from image ``row``, and in that image's neighbourhood only."""
+    """The model with logits of ``value`` for candidates further than ``reach`` from image ``row``, and in that image's
+    neighbourhood only."""
 
     class Fragile(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -138,7 +140,9 @@ def test_images_already_wrong_spend_nothing() -> None:
 
     result = ALMA(steps=20)(watched, X, labels)
     assert result.forwards.tolist() == [20, 20, 1, 1] and result.backwards.tolist() == [19, 19, 0, 0]
-    assert sizes == [4, 1, *[2] * 19, 1, 1], "after the clean pass and the probe only the others go through the model; at the end what was found, once more"
+    assert sizes == [4, 1, *[2] * 19, 1, 1], (
+        "after the clean pass and the probe only the others go through the model; at the end what was found, once more"
+    )
     assert result.distances.tolist()[2:] == [0.0, 0.0] and torch.equal(result.adversarials[2:], X[2:])
 
 
@@ -154,7 +158,9 @@ def test_the_last_iterate_is_evaluated_and_costs_no_backward() -> None:
 def test_no_hooks_stay_on_the_model() -> None:
     model, labels = classifier()
     ALMA(steps=5)(model, X, labels)
-    assert not any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in model.modules())
+    assert not any(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in model.modules()
+    )
 
 
 def plateau(x: Tensor) -> Tensor:
@@ -185,7 +191,9 @@ def gradient_lost_after_the_first_step(x: Tensor) -> Tensor:
     """A slope at the clean images only: further out the logits are constant until 0.5 away along the slope."""
     weight = torch.ones(48) / 48**0.5
     along = (x.flatten(1) - X[:1].flatten(1)) @ weight
-    value = torch.where(along.abs() < 0.01, 1 - along, torch.where(along > 0.5, torch.full_like(along, -1.0), torch.ones_like(along)))
+    value = torch.where(
+        along.abs() < 0.01, 1 - along, torch.where(along > 0.5, torch.full_like(along, -1.0), torch.ones_like(along))
+    )
     return torch.stack([value, -value, torch.full_like(value, -3.0)], 1)
 
 
@@ -205,7 +213,8 @@ def test_results_on_the_grid_survive_being_stored(distance: str) -> None:
 
 
 def test_quantising_afterwards_is_what_loses_results() -> None:
-    """The fault itself, so that the test above is known to test something: rounding free results undoes some of them."""
+    """The fault itself, so that the test above is known to test something: rounding free results undoes some of
+    them."""
     generator = torch.Generator().manual_seed(2)
     x = (torch.rand(40, 3, 4, 4, generator=generator) * 255).round() / 255
     model, _ = classifier()
@@ -223,7 +232,7 @@ def test_an_image_takes_no_notice_of_its_batch() -> None:
     model, labels = classifier()
     state = torch.random.get_rng_state()
     whole = ALMA(steps=30)(model, X, labels)
-    parts = Result.concatenate([ALMA(steps=30)(model, X[i:i + 1], labels[i:i + 1]) for i in (0, 1, 2, 3)])
+    parts = Result.concatenate([ALMA(steps=30)(model, X[i : i + 1], labels[i : i + 1]) for i in (0, 1, 2, 3)])
     assert torch.equal(whole.adversarials, parts.adversarials) and torch.equal(whole.forwards, parts.forwards)
     assert torch.equal(torch.random.get_rng_state(), state)
 

@@ -1,4 +1,5 @@
-"""Goals: the sign of the margin is the argmax decision, and the paper's constraints have their range and their fallbacks."""
+"""Goals: the sign of the margin is the argmax decision, and the paper's constraints have their range and their
+fallbacks."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from torch import Tensor
 from almakit.core import ClassGoal
 
 logit_rows = st.integers(2, 7).flatmap(
-    lambda classes: st.lists(st.lists(st.floats(-1e4, 1e4, width=32), min_size=classes, max_size=classes), min_size=1, max_size=4)
+    lambda classes: st.lists(
+        st.lists(st.floats(-1e4, 1e4, width=32), min_size=classes, max_size=classes), min_size=1, max_size=4
+    )
 )
 
 
@@ -43,7 +46,10 @@ def test_confidence_is_the_lead_demanded(values: list[list[float]], confidence: 
     plain, sure = ClassGoal(classes).margin(logits), ClassGoal(classes, confidence=confidence).margin(logits)
     assert torch.allclose(sure - plain, torch.full_like(plain, confidence), atol=1e-9)
     targets = (classes + 1) % logits.shape[1]
-    plain, sure = ClassGoal(classes, targets).margin(logits), ClassGoal(classes, targets, confidence=confidence).margin(logits)
+    plain, sure = (
+        ClassGoal(classes, targets).margin(logits),
+        ClassGoal(classes, targets, confidence=confidence).margin(logits),
+    )
     assert torch.allclose(sure - plain, torch.full_like(plain, confidence), atol=1e-9)
 
 
@@ -57,7 +63,10 @@ def test_dlr_plus_lies_between_minus_one_and_one_for_ranks_in_the_top_three(valu
         usable = spread[:, 0] - spread[:, 2] > 1e-9
         value = ClassGoal(order[:, rank]).constraint(logits)[usable]
         assert bool(((value >= -1) & (value <= 1)).all())
-        assert torch.equal(value <= 0, (spread[usable, rank] - torch.where(torch.tensor(rank == 0), spread[usable, 1], spread[usable, 0])) <= 0)
+        assert torch.equal(
+            value <= 0,
+            (spread[usable, rank] - torch.where(torch.tensor(rank == 0), spread[usable, 1], spread[usable, 0])) <= 0,
+        )
 
 
 def test_dlr_plus_is_the_papers_formula() -> None:
@@ -96,7 +105,9 @@ def test_three_classes_need_no_fallback_untargeted() -> None:
 
 def test_tolerance_follows_the_precision_and_the_logits() -> None:
     goal, logits = ClassGoal(torch.tensor([0])), torch.tensor([[10.0, -10.0, 0.0]])
-    sizes = [float(goal.tolerance(logits, dtype)) for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)]
+    sizes = [
+        float(goal.tolerance(logits, dtype)) for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    ]
     assert sizes == sorted(sizes) and sizes[0] > 0
     assert float(goal.tolerance(10 * logits, torch.float32)) == pytest.approx(10 * sizes[1])
     assert sizes[1] < 1e-3 * 20
@@ -113,7 +124,10 @@ def test_soft_margin_tends_to_the_margin() -> None:
     logits = torch.randn(5, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     labels = torch.tensor([0, 1, 2, 3, 4])
     for goal in (ClassGoal(labels, confidence=0.3), ClassGoal(labels, labels + 1)):
-        gaps = [(goal.soft_margin(logits, torch.full((5,), t, dtype=torch.float64)) - goal.margin(logits)).abs().max() for t in (1, 0.1, 0.001)]
+        gaps = [
+            (goal.soft_margin(logits, torch.full((5,), t, dtype=torch.float64)) - goal.margin(logits)).abs().max()
+            for t in (1, 0.1, 0.001)
+        ]
         assert gaps[0] > gaps[1] > gaps[2] and gaps[2] < 1e-3
 
 
@@ -132,7 +146,9 @@ def test_the_closed_form_slope_of_the_constraint_is_autograds(count: int, target
     logits, labels = torch.randn(60, count, generator=generator), torch.randint(0, count, (60,), generator=generator)
     logits[0] *= 1e-6
     logits[1] = 5.0 + 2e-6 * torch.randperm(count, generator=generator)  # a scale that is raised to its floor, no ties
-    goal = ClassGoal(labels, (labels + 1) % count if targeted else None, reference=torch.rand(60, generator=generator) + 0.1)
+    goal = ClassGoal(
+        labels, (labels + 1) % count if targeted else None, reference=torch.rand(60, generator=generator) + 0.1
+    )
     leaf, tolerance = logits.clone().requires_grad_(True), goal.tolerance(logits, torch.float32)
     expected = goal.constraint(leaf, tolerance)
     (slope,) = torch.autograd.grad(expected.sum(), leaf)

@@ -1,4 +1,5 @@
-"""Models that keep hold of what passes through them: they normalise in place, or their backward returns a tensor they keep."""
+"""Models that keep hold of what passes through them: they normalise in place, or their backward returns a tensor they
+keep."""
 
 from __future__ import annotations
 
@@ -68,7 +69,10 @@ class Buffered(torch.autograd.Function):
 @each_attack
 def test_a_backward_that_hands_out_one_buffer(sample: Sample) -> None:
     model, x, labels = sample.problem()
-    plain, buffered = sample.attack(model, x, labels), sample.attack(lambda images: model(Buffered.apply(images)), x, labels)
+    plain, buffered = (
+        sample.attack(model, x, labels),
+        sample.attack(lambda images: model(Buffered.apply(images)), x, labels),
+    )
     assert torch.equal(plain.adversarials, buffered.adversarials) and torch.equal(plain.backwards, buffered.backwards)
 
 
@@ -102,7 +106,9 @@ def test_the_determinism_probe_passes_a_copy() -> None:
         return answer
 
     kept, result = x.clone(), sample.attack(writes, x, labels)
-    assert seen[:2] == [6, 1] and result.probes == 1 + int(result.success.sum()), "the clean pass, then one image alone; successes again at the end"
+    assert seen[:2] == [6, 1] and result.probes == 1 + int(result.success.sum()), (
+        "the clean pass, then one image alone; successes again at the end"
+    )
     assert torch.equal(x, kept) and torch.equal(result.adversarials, sample.attack(model, x, labels).adversarials)
 
 

@@ -14,7 +14,9 @@ from almakit import registry
 from almakit.core.penalties import Penalty
 from almakit.errors import UnknownName
 
-each_penalty = pytest.mark.parametrize("penalty", [registry.get("penalties", name)() for name in registry.names("penalties")], ids=lambda p: p.name)
+each_penalty = pytest.mark.parametrize(
+    "penalty", [registry.get("penalties", name)() for name in registry.names("penalties")], ids=lambda p: p.name
+)
 
 constraints = st.floats(-50, 50, allow_nan=False)
 off_zero = st.floats(0.01, 50)

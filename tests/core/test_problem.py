@@ -20,8 +20,15 @@ from almakit.errors import BadModel
 SHAPE = (2, 3)
 
 
-def make(batch: int = 4, budget: int | None = None, model: Callable[[Tensor], Tensor] | None = None, box: Box | None = None,
-         labels: Tensor | None = None, trace: Callable[[dict[str, Any]], None] | None = None, rows: Tensor | None = None) -> Problem:
+def make(
+    batch: int = 4,
+    budget: int | None = None,
+    model: Callable[[Tensor], Tensor] | None = None,
+    box: Box | None = None,
+    labels: Tensor | None = None,
+    trace: Callable[[dict[str, Any]], None] | None = None,
+    rows: Tensor | None = None,
+) -> Problem:
     """A problem on a fixed small network, past its clean pass."""
     network = RowWise(SHAPE).eval() if model is None else model
     x = torch.rand(batch, *SHAPE, generator=torch.Generator().manual_seed(0))
@@ -30,7 +37,9 @@ def make(batch: int = 4, budget: int | None = None, model: Callable[[Tensor], Te
     logits = oracle(leaf)
     labels = logits.detach().argmax(1) if labels is None else labels
     goal = ClassGoal(labels, reference=torch.ones(batch))
-    problem = Problem(oracle, x, goal, resolve("l2").bind(x), box or Box(), ImageRandom(0, x, labels), budget, trace, rows)
+    problem = Problem(
+        oracle, x, goal, resolve("l2").bind(x), box or Box(), ImageRandom(0, x, labels), budget, trace, rows
+    )
     problem.begin(leaf, logits, torch.arange(batch))
     return problem
 
@@ -157,7 +166,11 @@ def test_finished_images_are_not_sent_again() -> None:
     problem.release(torch.tensor([False, True, False, True]))
     query = problem.query(problem.x + 0.3)
     slope = query.gradient(problem.goal.margin(query.logits))
-    assert recorder.sizes == [4, 2] and problem.forwards.tolist() == [2, 1, 2, 1] and problem.backwards.tolist() == [1, 0, 1, 0]
+    assert (
+        recorder.sizes == [4, 2]
+        and problem.forwards.tolist() == [2, 1, 2, 1]
+        and problem.backwards.tolist() == [1, 0, 1, 0]
+    )
     assert not bool(slope[[1, 3]].any()) and bool(slope[0].any()) and bool(slope[2].any())
     assert problem.active.tolist() == [True, False, True, False] and not bool(query.success[[1, 3]].any())
     images = torch.tensor([1, 2, 1, 0])
@@ -226,7 +239,11 @@ def test_not_finite_logits_spoil_nothing() -> None:
     problem = make(batch=2, model=fragile, labels=torch.zeros(2, dtype=torch.long))
     candidate = torch.stack([torch.full(SHAPE, 1.0), torch.full(SHAPE, 0.8)])
     query = problem.query(candidate, distance_grad=True)
-    assert query.valid.tolist() == [False, True] and query.success.tolist() == [False, True] and float(query.margin[0]) == float("inf")
+    assert (
+        query.valid.tolist() == [False, True]
+        and query.success.tolist() == [False, True]
+        and float(query.margin[0]) == float("inf")
+    )
     gradient = query.gradient(problem.goal.constraint(query.logits))
     assert bool(torch.isfinite(gradient).all()) and bool(gradient[1].any())
     assert problem.broken.tolist() == [True, False] and problem.found.tolist() == [False, True]
@@ -261,7 +278,9 @@ def test_a_trace_gets_copies_with_the_rows_they_belong_to() -> None:
     value = torch.ones(4)
     problem.record(3, value=value)
     value.zero_()
-    assert notes[0]["step"] == 3 and notes[0]["image"].tolist() == [5, 7, 8, 9] and notes[0]["value"].tolist() == [1.0] * 4
+    assert (
+        notes[0]["step"] == 3 and notes[0]["image"].tolist() == [5, 7, 8, 9] and notes[0]["value"].tolist() == [1.0] * 4
+    )
 
 
 def test_occurrence_counts_earlier_entries() -> None:

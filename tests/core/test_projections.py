@@ -1,4 +1,5 @@
-"""The shared geometry against independent solvers: linear programs, bounded searches and the closed forms of the linear tests."""
+"""The shared geometry against independent solvers: linear programs, bounded searches and the closed forms of the linear
+tests."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from almakit.core.projections import clip, dual_length, length, onto_ball, proxi
 INF = float("inf")
 
 
-def boxed(seed: int, batch: int = 4, shape: tuple[int, ...] = (2, 5, 3)) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def boxed(
+    seed: int, batch: int = 4, shape: tuple[int, ...] = (2, 5, 3)
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     x = torch.rand(batch, *shape, generator=generator, dtype=torch.float64)
     x[0].flatten()[:3] = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)  # no room at all in one direction
@@ -61,12 +64,21 @@ def test_projection_onto_ball_and_box_satisfies_its_variational_inequality(norm:
             pull = (z[i] - d[i]).flatten().numpy()
             lo, hi, n = low[i].flatten().numpy(), high[i].flatten().numpy(), pull.size
             if norm == 1:
-                answer = linprog(np.concatenate([-pull, pull]), A_ub=np.ones((1, 2 * n)), b_ub=[radius],
-                                 bounds=[(0, h) for h in hi] + [(0, -v) for v in lo])
+                answer = linprog(
+                    np.concatenate([-pull, pull]),
+                    A_ub=np.ones((1, 2 * n)),
+                    b_ub=[radius],
+                    bounds=[(0, h) for h in hi] + [(0, -v) for v in lo],
+                )
                 best = -answer.fun
-            else:  # maximise pull.v over the l2 ball and the box: v = clip(pull / (2 t)) for the t that meets the radius
-                best = max(float(pull @ v) for t in np.logspace(-6, 6, 4001)
-                           for v in [np.clip(pull / t, lo, hi)] if np.linalg.norm(v) <= radius)
+            # maximise pull.v over the l2 ball and the box: v = clip(pull / (2 t)) for the t that meets the radius
+            else:
+                best = max(
+                    float(pull @ v)
+                    for t in np.logspace(-6, 6, 4001)
+                    for v in [np.clip(pull / t, lo, hi)]
+                    if np.linalg.norm(v) <= radius
+                )
             assert best <= float(pull @ d[i].flatten().numpy()) + 1e-6 * (1 + abs(best))
 
 
@@ -118,7 +130,9 @@ def test_joint_proximal_maps_beat_every_other_radius(norm: float, seed: int) -> 
         return clip(metric[i] * z[i] / (metric[i] + t), low[i], high[i])
 
     for i in range(2):
-        found = minimize_scalar(lambda t, i=i: cost(at(t, i), i), bounds=(0, 10), method="bounded", options={"xatol": 1e-9})
+        found = minimize_scalar(
+            lambda t, i=i: cost(at(t, i), i), bounds=(0, 10), method="bounded", options={"xatol": 1e-9}
+        )
         assert cost(d[i], i) <= found.fun + 1e-6
         assert cost(d[i], i) <= cost(torch.zeros_like(z[i]), i) + 1e-12
 

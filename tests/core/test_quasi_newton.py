@@ -1,4 +1,5 @@
-"""The quasi-Newton solver of the walk's subproblem: the closed form, box, mask and half-space, and a memory that ends with its walk."""
+"""The quasi-Newton solver of the walk's subproblem: the closed form, box, mask and half-space, and a memory that ends
+with its walk."""
 
 from __future__ import annotations
 

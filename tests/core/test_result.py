@@ -11,13 +11,22 @@ from almakit import Result, Status
 
 def made(statuses: list[Status], distances: list[float]) -> Result:
     counts = torch.arange(len(statuses))
-    return Result(torch.zeros(len(statuses), 2), torch.tensor(distances), torch.tensor([int(s) for s in statuses]), counts, counts,
-                  ["why" if s in (Status.FAILED, Status.INVALID) else None for s in statuses], probes=1)
+    return Result(
+        torch.zeros(len(statuses), 2),
+        torch.tensor(distances),
+        torch.tensor([int(s) for s in statuses]),
+        counts,
+        counts,
+        ["why" if s in (Status.FAILED, Status.INVALID) else None for s in statuses],
+        probes=1,
+    )
 
 
 def test_summaries_count_all_images() -> None:
-    result = made([Status.ALREADY_WRONG, Status.SUCCESS, Status.SUCCESS, Status.FAILED, Status.INVALID],
-                  [0.0, 1.0, 3.0, float("inf"), float("inf")])
+    result = made(
+        [Status.ALREADY_WRONG, Status.SUCCESS, Status.SUCCESS, Status.FAILED, Status.INVALID],
+        [0.0, 1.0, 3.0, float("inf"), float("inf")],
+    )
     assert result.success.tolist() == [True, True, True, False, False]
     assert result.success_rate == 0.6 and result.median == 3.0 and len(result) == 5
     text = repr(result)

@@ -1,4 +1,5 @@
-"""What makes attacks fast must not change what they find: layouts, fixed batches, graphs, and steps that never wait for the device."""
+"""What makes attacks fast must not change what they find: layouts, fixed batches, graphs, and steps that never wait for
+the device."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ X = torch.rand(9, *SHAPE, generator=torch.Generator().manual_seed(0))
 def convolutional() -> nn.Sequential:
     state = torch.random.get_rng_state()
     torch.manual_seed(1)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 2), nn.Flatten(), nn.Linear(8, 4)).eval()
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 2), nn.Flatten(), nn.Linear(8, 4)
+    ).eval()
     torch.random.set_rng_state(state)
     return model
 
@@ -38,6 +41,7 @@ def classes(model: nn.Module) -> Tensor:
 
 
 # Layouts.
+
 
 def test_weights_come_back_as_the_very_tensors_they_were() -> None:
     model = convolutional()
@@ -95,6 +99,7 @@ def test_large_images_go_in_small_batches() -> None:
 
 # Batches of one size, compiled programs, recorded graphs.
 
+
 def test_fixed_batches_fill_up_and_agree() -> None:
     model, sizes = RowWise(SHAPE).eval(), []
 
@@ -150,6 +155,7 @@ def test_graphs_need_cuda() -> None:
 
 # Steps that never wait for the device.
 
+
 class Waits(TorchDispatchMode):
     """Counts the operations whose answer Python has to wait for on a device."""
 
@@ -161,7 +167,9 @@ class Waits(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function.overloadpacket.__name__
-        if name in self.NAMES or (name == "index" and any(index is not None and index.dtype == torch.bool for index in args[1])):
+        if name in self.NAMES or (
+            name == "index" and any(index is not None and index.dtype == torch.bool for index in args[1])
+        ):
             self.seen[name] += 1
         return function(*args, **(kwargs or {}))
 
@@ -178,7 +186,10 @@ def without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Problem, "__init__", blind)
 
 
-@pytest.mark.parametrize("text", ["alma(distance=l2, steps={})", "alma(distance=l1, steps={})", "ddn(steps={})", "fmn(distance=l2, steps={})"])
+@pytest.mark.parametrize(
+    "text",
+    ["alma(distance=l2, steps={})", "alma(distance=l1, steps={})", "ddn(steps={})", "fmn(distance=l2, steps={})"],
+)
 def test_no_step_waits_for_the_device(text: str, without_looking: None) -> None:
     model = RowWise(SHAPE).eval()
     labels, counts = classes(model), []
@@ -190,14 +201,26 @@ def test_no_step_waits_for_the_device(text: str, without_looking: None) -> None:
     assert all(counts[1][name] <= counts[0][name] for name in Waits.NAMES) and counts[1]["index"] <= counts[0]["index"]
 
 
-@pytest.mark.parametrize("text", ["alma(distance=l2, steps=15)", "ddn(steps=15)", "fmn(distance=linf, steps=15)", "apgd(distance=l2, epsilon=0.5, steps=15)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alma(distance=l2, steps=15)",
+        "ddn(steps=15)",
+        "fmn(distance=linf, steps=15)",
+        "apgd(distance=l2, epsilon=0.5, steps=15)",
+    ],
+)
 def test_looking_or_not_gives_the_same_bits(text: str, request: pytest.FixtureRequest) -> None:
     model = RowWise(SHAPE).eval()
     labels = classes(model)
     looked = attacks.get(text)(model, X, labels)
     request.getfixturevalue("without_looking")
     blind = attacks.get(text)(model, X, labels)
-    assert torch.equal(looked.adversarials, blind.adversarials) and torch.equal(looked.distances, blind.distances) and bool(looked.success.any())
+    assert (
+        torch.equal(looked.adversarials, blind.adversarials)
+        and torch.equal(looked.distances, blind.distances)
+        and bool(looked.success.any())
+    )
 
 
 def test_flat_models_are_left_without_looking(without_looking: None) -> None:
@@ -214,6 +237,7 @@ def test_flat_models_are_left_without_looking(without_looking: None) -> None:
 
 
 # Small pieces.
+
 
 def test_choose_agrees_with_where() -> None:
     a, b = X, X.flip(0)
@@ -244,4 +268,6 @@ def test_the_first_step_is_bracketed_as_by_doubling(wanted: float) -> None:
         if wanted < room[row] and 2.0**-20 <= wanted <= 2.0**10:
             assert float(after(found)[row]) == pytest.approx(wanted, rel=1e-5)
         elif wanted >= room[row]:
-            assert float(found[row] * largest[row]) == pytest.approx(1024, rel=1e-5), "out of reach: a thousand box widths"
+            assert float(found[row] * largest[row]) == pytest.approx(1024, rel=1e-5), (
+                "out of reach: a thousand box widths"
+            )

@@ -11,7 +11,9 @@ from torch import Tensor
 from almakit.core.steps import ImageRandom, cosine_decay, exponential_decay, first_step, per_image
 
 
-def search(x: Tensor, gradient: Tensor, epsilon: float, distance: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, int]:
+def search(
+    x: Tensor, gradient: Tensor, epsilon: float, distance: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, int]:
     """The step sizes, and how many distances were asked for."""
     calls = 0
 
@@ -42,6 +44,7 @@ def test_the_search_always_ends(case: str) -> None:
     elif case == "zero gradient":
         gradient = torch.zeros(3, 4)
     elif case == "nan distance":
+
         def distance(moved: Tensor) -> Tensor:
             return torch.full((len(moved),), float("nan"))
     elif case == "one pixel":

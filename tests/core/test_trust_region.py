@@ -35,18 +35,30 @@ def by_solver(home: Tensor, b: Tensor, c: Tensor, r: Tensor, low: Tensor, high: 
     if norm == 2.0:
         rules.append({"type": "ineq", "fun": lambda v: v[n] - ((v[:n] - h) ** 2).sum()})
     else:
-        rules += [{"type": "ineq", "fun": lambda v: v[n:] - (v[:n] - h)}, {"type": "ineq", "fun": lambda v: v[n:] + (v[:n] - h)}]
+        rules += [
+            {"type": "ineq", "fun": lambda v: v[n:] - (v[:n] - h)},
+            {"type": "ineq", "fun": lambda v: v[n:] + (v[:n] - h)},
+        ]
     bounds = [*zip(low[0].tolist(), high[0].tolist(), strict=True), *[(0, None)] * extra]
     values = []
     for scale in (0.0, 0.2):
         start = np.concatenate([scale * h, np.full(extra, 2.0)])
-        answer = minimize(lambda v: v[n:].sum(), start, bounds=bounds, constraints=rules, method="SLSQP", options={"ftol": 1e-13, "maxiter": 800})
+        answer = minimize(
+            lambda v: v[n:].sum(),
+            start,
+            bounds=bounds,
+            constraints=rules,
+            method="SLSQP",
+            options={"ftol": 1e-13, "maxiter": 800},
+        )
         if answer.success:
             values.append(float(answer.fun) ** (0.5 if norm == 2.0 else 1.0))
     return min(values, default=float("nan"))
 
 
-def solve(home: Tensor, b: Tensor, c: Tensor, r: Tensor, low: Tensor, high: Tensor, norm: float, times: int = 1) -> Tensor:
+def solve(
+    home: Tensor, b: Tensor, c: Tensor, r: Tensor, low: Tensor, high: Tensor, norm: float, times: int = 1
+) -> Tensor:
     """The step after ``times`` calls: in l1 the trust region is kept by feedback from one to the next."""
     # The clean image lies at delta + home; its room in the box is that of the point less delta.
     solver = SOLVERS[norm](low - home, high - home)

@@ -1,4 +1,5 @@
-"""The outer loop of penalty attacks: the search on the weight and the stop of images that stand still, each image by itself."""
+"""The outer loop of penalty attacks: the search on the weight and the stop of images that stand still, each image by
+itself."""
 
 from __future__ import annotations
 
@@ -35,13 +36,15 @@ def test_a_weight_that_never_succeeds_stays_finite_and_the_best_can_be_repeated(
 
 def test_progress_compares_the_best_loss_between_checks() -> None:
     progress = Progress(X, every=2)
-    losses = torch.tensor([
-        [5.0, 5.0, 5.0],
-        [4.0, 6.0, 5.0],
-        [9.0, 5.0, 4.9],  # check: image 0 was better in between, image 1 never, image 2 is
-        [4.0, 1.0, 4.9],
-        [4.0, 9.0, 4.9],  # check: only image 1 has improved since
-    ])
+    losses = torch.tensor(
+        [
+            [5.0, 5.0, 5.0],
+            [4.0, 6.0, 5.0],
+            [9.0, 5.0, 4.9],  # check: image 0 was better in between, image 1 never, image 2 is
+            [4.0, 1.0, 4.9],
+            [4.0, 9.0, 4.9],  # check: only image 1 has improved since
+        ]
+    )
     answers = [progress.stalled(step, loss) for step, loss in enumerate(losses)]
     assert answers[1] is None and answers[3] is None
     assert answers[0] is not None and not bool(answers[0].any())

@@ -25,7 +25,9 @@ def test_a_cifar_batch_comes_out_of_its_picture(tmp_path: Path) -> None:
     images = RNG.integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
     Image.fromarray(images.reshape(4, 1024, 3)).save(tmp_path / "batch.png")
     (tmp_path / "labels.json").write_text(json.dumps([9, 9, 1, 2, 3, 4]))
-    rows = np.frombuffer(convert.cifar_batch(tmp_path / "batch.png", tmp_path / "labels.json", first=2), dtype=np.uint8).reshape(4, 3073)
+    rows = np.frombuffer(
+        convert.cifar_batch(tmp_path / "batch.png", tmp_path / "labels.json", first=2), dtype=np.uint8
+    ).reshape(4, 3073)
     assert rows[:, 0].tolist() == [1, 2, 3, 4]
     assert (rows[:, 1:].reshape(4, 3, 32, 32) == images.transpose(0, 3, 1, 2)).all()
     with np.load(io.BytesIO(convert.cifar_first(rows.tobytes(), 2))) as first:
@@ -44,7 +46,10 @@ def test_mnist_comes_out_of_its_pickle(tmp_path: Path) -> None:
 
 
 def test_alexnet_comes_out_of_flax(tmp_path: Path) -> None:
-    layers = {f"Conv_{n}": {"kernel": RNG.random((3, 2, 4, 5), dtype=np.float32), "bias": RNG.random(5, dtype=np.float32)} for n in range(5)}
+    layers = {
+        f"Conv_{n}": {"kernel": RNG.random((3, 2, 4, 5), dtype=np.float32), "bias": RNG.random(5, dtype=np.float32)}
+        for n in range(5)
+    }
     (tmp_path / "alexnet.ckpt").write_bytes(pickle.dumps({"AlexNet_0": layers, "other": 1}, protocol=3))
     tensors = load_safetensors(convert.alexnet_of_flax(tmp_path / "alexnet.ckpt"))
     assert sorted(tensors) == sorted(f"features.{n}.{part}" for n in (0, 3, 6, 8, 10) for part in ("weight", "bias"))
@@ -69,9 +74,14 @@ def test_code_in_a_pickle_never_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "model.", "module.model."])
-@pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"state_dict": state, "epoch": 3}, lambda state: {"model": [state]}])
+@pytest.mark.parametrize(
+    "wrap", [lambda state: state, lambda state: {"state_dict": state, "epoch": 3}, lambda state: {"model": [state]}]
+)
 def test_checkpoints_lose_their_wrapping(tmp_path: Path, prefix: str, wrap: object) -> None:
-    state = {f"{prefix}a.weight": torch.randn(2, 3, dtype=torch.float64), f"{prefix}bn.num_batches_tracked": torch.tensor(7)}
+    state = {
+        f"{prefix}a.weight": torch.randn(2, 3, dtype=torch.float64),
+        f"{prefix}bn.num_batches_tracked": torch.tensor(7),
+    }
     torch.save(wrap(state), tmp_path / "net.pt")  # type: ignore[operator]
     tensors = load_safetensors(convert.checkpoint(tmp_path / "net.pt"))
     assert list(tensors) == ["a.weight"]

@@ -29,7 +29,9 @@ def test_mnist_is_the_canonical_one() -> None:
     assert test.class_names == tuple("0123456789")
 
 
-def test_the_demo_digits_are_the_first_of_the_test_set_and_need_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_demo_digits_are_the_first_of_the_test_set_and_need_no_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     real = data.load("mnist", limit=256)
     with monkeypatch.context() as patch:
         patch.setenv("ALMAKIT_DATA", str(tmp_path))
@@ -77,10 +79,19 @@ def test_a_data_set_is_the_same_however_it_is_cut() -> None:
     assert [len(chunk) for chunk in chunks] == [100, 100, 56]
     assert torch.equal(torch.cat([chunk.x for chunk in chunks]), x)
     part = whole.select([5, 3, 250])
-    assert part.ids == ("5", "3", "250") and torch.equal(part.tensors()[0], x[[5, 3, 250]]) and torch.equal(part.labels, labels[[5, 3, 250]])
+    assert (
+        part.ids == ("5", "3", "250")
+        and torch.equal(part.tensors()[0], x[[5, 3, 250]])
+        and torch.equal(part.labels, labels[[5, 3, 250]])
+    )
     sample = next(iter(part))
     assert sample.id == "5" and sample.label == int(labels[5]) and torch.equal(sample.image, x[5])
-    assert sample.sha256 == chunks[0].sha256[5] == data.image_sha256(x[5]) == hashlib.sha256(x[5].numpy().tobytes()).hexdigest()
+    assert (
+        sample.sha256
+        == chunks[0].sha256[5]
+        == data.image_sha256(x[5])
+        == hashlib.sha256(x[5].numpy().tobytes()).hexdigest()
+    )
     assert torch.equal(whole.chunk([-1]).x, x[255:])
     with pytest.raises(BadInput, match="positions"):
         whole.chunk([256])
@@ -94,10 +105,19 @@ def test_imagenet_photos_from_their_csv() -> None:
     assert photos.targets is not None and photos.targets.tolist() == [778, 377, 122, 740]
     chunk = photos.chunk([1, 0])
     assert chunk.x.shape == (2, 3, 299, 299) and chunk.targets is not None and chunk.targets.tolist() == [377, 778]
-    assert photos.class_names is not None and len(photos.class_names) == 1000 and photos.class_names[243] == "bull mastiff"
+    assert (
+        photos.class_names is not None and len(photos.class_names) == 1000 and photos.class_names[243] == "bull mastiff"
+    )
     with Image.open(hub.folders()[0] / "imagenet" / photos.ids[0]) as image:
-        assert np.array_equal((chunk.x[1] * 255).round().byte().permute(1, 2, 0).numpy(), np.asarray(image.convert("RGB")))
-    assert data.load(f"imagenet:{hub.folders()[0] / 'imagenet'}", limit=1, size=224).tensors()[0].shape == (1, 3, 224, 224)
+        assert np.array_equal(
+            (chunk.x[1] * 255).round().byte().permute(1, 2, 0).numpy(), np.asarray(image.convert("RGB"))
+        )
+    assert data.load(f"imagenet:{hub.folders()[0] / 'imagenet'}", limit=1, size=224).tensors()[0].shape == (
+        1,
+        3,
+        224,
+        224,
+    )
 
 
 def paint(path: Path, colour: tuple[int, ...] | int, size: tuple[int, int] = (6, 4)) -> None:
@@ -198,7 +218,10 @@ def test_npz_in_every_shape(tmp_path: Path) -> None:
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array([0, -1])}, "counted from 0"),
         ({"x": np.zeros((4, 4), np.uint8), "y": np.zeros(4, int)}, "they must be"),
         ({"x": np.array([{}, {}]), "y": np.zeros(2, int)}, "plain arrays"),
-        ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros(2, int), "ids": np.array(["a", "a"])}, "lists an image twice"),
+        (
+            {"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros(2, int), "ids": np.array(["a", "a"])},
+            "lists an image twice",
+        ),
     ],
 )
 def test_a_wrong_npz_is_a_sentence(tmp_path: Path, arrays: dict[str, np.ndarray], reason: str) -> None:
@@ -216,7 +239,11 @@ def test_a_function_of_the_users_own(tmp_path: Path) -> None:
     )
     found = data.load(f"{tmp_path}/mine.py:make", limit=3)
     assert found.labels.tolist() == [0, 1, 2] and found.targets is not None and found.targets.tolist() == [1, 0, 0]
-    for name, reason in (("wrong", "returned int"), ("raises", "failed with KeyError"), ("nothing", "no function called 'nothing'")):
+    for name, reason in (
+        ("wrong", "returned int"),
+        ("raises", "failed with KeyError"),
+        ("nothing", "no function called 'nothing'"),
+    ):
         with pytest.raises(BadInput, match=reason):
             data.load(f"{tmp_path}/mine.py:{name}")
     with pytest.raises(Unavailable, match="there is no file"):

@@ -1,4 +1,5 @@
-"""Data and models as people have them: every form gives the same images, and so the same distances, in ``attack`` and in ``evaluate``."""
+"""Data and models as people have them: every form gives the same images, and so the same distances, in ``attack`` and
+in ``evaluate``."""
 
 from __future__ import annotations
 
@@ -31,15 +32,29 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("photos")
     for number, photo in enumerate(photos):
         photo.save(folder / f"{number}.png")
-    return {"model": model, "x": x, "labels": labels, "photos": photos, "paths": [str(folder / f"{number}.png") for number in range(12)],
-            "distances": almakit.attack(model, x, labels, steps=10).distances}
+    return {
+        "model": model,
+        "x": x,
+        "labels": labels,
+        "photos": photos,
+        "paths": [str(folder / f"{number}.png") for number in range(12)],
+        "distances": almakit.attack(model, x, labels, steps=10).distances,
+    }
 
 
 class Photos(Dataset):
-    """As torchvision's: PIL images and labels one by one, ``targets`` and ``classes`` beside them; counts what is read."""
+    """As torchvision's: PIL images and labels one by one, ``targets`` and ``classes`` beside them; counts what is
+    read."""
 
     def __init__(self, photos: list[Any], labels: list[int], transform: Any = None):
-        self.photos, self.targets, self.classes, self.transform, self.target_transform, self.reads = photos, labels, list(NAMES), transform, None, 0
+        self.photos, self.targets, self.classes, self.transform, self.target_transform, self.reads = (
+            photos,
+            labels,
+            list(NAMES),
+            transform,
+            None,
+            0,
+        )
 
     def __len__(self) -> int:
         return len(self.photos)
@@ -73,7 +88,10 @@ class Stream(IterableDataset):
 FORMS = {
     "tensors": lambda d: (d["x"], d["labels"]),
     "numpy floats": lambda d: (d["x"].numpy(), d["labels"].numpy()),
-    "numpy bytes, channels last": lambda d: ((d["x"] * 255).round().byte().permute(0, 2, 3, 1).numpy(), d["labels"].tolist()),
+    "numpy bytes, channels last": lambda d: (
+        (d["x"] * 255).round().byte().permute(0, 2, 3, 1).numpy(),
+        d["labels"].tolist(),
+    ),
     "numpy bytes without channels": lambda d: ((d["x"] * 255).round().byte().numpy()[:, 0], d["labels"].numpy()),
     "a list of tensors": lambda d: (list(d["x"]), d["labels"].tolist()),
     "a list of arrays": lambda d: (list(d["x"].numpy()), d["labels"].tolist()),
@@ -83,9 +101,13 @@ FORMS = {
     "a pair": lambda d: ((d["x"], d["labels"]),),
     "paths": lambda d: ((d["paths"], d["labels"].tolist()),),
     "a loader": lambda d: (DataLoader(TensorDataset(d["x"], d["labels"]), batch_size=5),),
-    "a loader of dicts": lambda d: (DataLoader([{"pixel_values": x, "labels": y} for x, y in zip(d["x"], d["labels"], strict=True)], batch_size=5),),
+    "a loader of dicts": lambda d: (
+        DataLoader([{"pixel_values": x, "labels": y} for x, y in zip(d["x"], d["labels"], strict=True)], batch_size=5),
+    ),
     "a data set of tensors": lambda d: (TensorDataset(d["x"], d["labels"]),),
-    "a part of one": lambda d: (Subset(TensorDataset(d["x"].repeat(2, 1, 1, 1), d["labels"].repeat(2)), range(12, 24)),),
+    "a part of one": lambda d: (
+        Subset(TensorDataset(d["x"].repeat(2, 1, 1, 1), d["labels"].repeat(2)), range(12, 24)),
+    ),
     "a data set of photos": lambda d: (Photos(d["photos"], d["labels"].tolist()),),
     "a data set of dicts": lambda d: (Dicts(d["photos"], d["labels"].tolist()),),
     "a stream": lambda d: (Stream(d["x"], d["labels"]),),
@@ -111,7 +133,10 @@ def test_every_form_is_attacked_alike(form: str, digits: dict[str, Any]) -> None
 def test_every_form_is_evaluated_alike(form: str, digits: dict[str, Any]) -> None:
     data = given(form, digits)
     run = evaluate(digits["model"], data[0] if len(data) == 1 else data, "ddn(steps=3)", limit=10, offset=1)
-    assert np.array_equal(run.originals(), digits["x"][1:11].numpy()) and [info.label for info in run.images] == digits["labels"][1:11].tolist()
+    assert (
+        np.array_equal(run.originals(), digits["x"][1:11].numpy())
+        and [info.label for info in run.images] == digits["labels"][1:11].tolist()
+    )
     assert run.meta["data"].startswith("python:")
 
 
@@ -120,7 +145,9 @@ def test_a_model_and_data_by_name(digits: dict[str, Any]) -> None:
     assert torch.equal(named.distances, digits["distances"])
     with pytest.raises(BadInput, match="mnist-demo brings its own labels"):
         almakit.attack(digits["model"], "mnist-demo", digits["labels"])
-    found = almakit.standard_evaluation("mnist/smallcnn-tiny", DataLoader(TensorDataset(digits["x"][:1], digits["labels"][:1])), norm=2)
+    found = almakit.standard_evaluation(
+        "mnist/smallcnn-tiny", DataLoader(TensorDataset(digits["x"][:1], digits["labels"][:1])), norm=2
+    )
     assert len(found) == 1 and found.norm == "l2"
 
 
@@ -128,7 +155,9 @@ def test_an_attack_object_takes_arrays_and_says_where_the_rest_goes(digits: dict
     attack = almakit.ALMAPlus(steps=10)
     for x in (digits["x"].numpy(), list(digits["x"])):
         assert torch.equal(attack(digits["model"], x, digits["labels"].numpy()).distances, digits["distances"])
-    with pytest.raises(BadInput, match=r"not a DataLoader; loaders, data sets and image files are for almakit.attack\(model, data\)"):
+    with pytest.raises(
+        BadInput, match=r"not a DataLoader; loaders, data sets and image files are for almakit.attack\(model, data\)"
+    ):
         attack(digits["model"], DataLoader(digits["x"]), digits["labels"])
 
 
@@ -139,22 +168,47 @@ def test_a_data_set_is_read_when_it_is_needed_and_keeps_its_names(digits: dict[s
     found.chunk([3])
     assert photos.reads == 1
     photos.target_transform = lambda label: label
-    assert torch.equal(dataset_of(photos, last=4).labels, digits["labels"][:4]) and photos.reads == 5, "labels may be changed when they are read"
+    assert torch.equal(dataset_of(photos, last=4).labels, digits["labels"][:4]) and photos.reads == 5, (
+        "labels may be changed when they are read"
+    )
 
 
-@pytest.mark.parametrize(("data", "sentence"), [
-    (lambda d: DataLoader(TensorDataset(d["x"], d["labels"]), shuffle=True), "shuffles, so a run could not be resumed: make it with shuffle=False"),
-    (lambda d: Photos(d["photos"], d["labels"].tolist(), lambda photo: torch.as_tensor(np.array(photo))[None] / 127.5 - 1), "undo a normalisation"),
-    (lambda d: Photos([d["photos"][0], d["photos"][1].resize((9, 9))], [0, 1]), "different shapes, such as .* e.g. with size=224"),
-    (lambda d: {"test": 1, "train": 2}, r"holds the splits test, train; give one of them, e.g. data\['test'\]"),
-    (lambda d: [{"picture": 1, "label": 2}], "has the columns picture, label; none is called image or img or images for the image"),
-    (lambda d: [1, 2, 3], r"gave a int; it must give \(image, label\)"),
-    (lambda d: pandas.DataFrame({"picture": ["a"], "label": [1]}), "has the columns picture, label; it needs file and label"),
-    (lambda d: pandas.DataFrame({"file": ["no/where.png"], "label": [1]}), "files that do not exist, the first is no/where.png"),
-    (lambda d: 3, "data are a name, a pair"),
-    (lambda d: DataLoader(TensorDataset(d["x"][:0], d["labels"][:0])), "gave no images"),
-    (lambda d: (d["x"], d["labels"][:3]), "12 images and 3 labels"),
-])
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (
+            lambda d: DataLoader(TensorDataset(d["x"], d["labels"]), shuffle=True),
+            "shuffles, so a run could not be resumed: make it with shuffle=False",
+        ),
+        (
+            lambda d: Photos(
+                d["photos"], d["labels"].tolist(), lambda photo: torch.as_tensor(np.array(photo))[None] / 127.5 - 1
+            ),
+            "undo a normalisation",
+        ),
+        (
+            lambda d: Photos([d["photos"][0], d["photos"][1].resize((9, 9))], [0, 1]),
+            "different shapes, such as .* e.g. with size=224",
+        ),
+        (lambda d: {"test": 1, "train": 2}, r"holds the splits test, train; give one of them, e.g. data\['test'\]"),
+        (
+            lambda d: [{"picture": 1, "label": 2}],
+            "has the columns picture, label; none is called image or img or images for the image",
+        ),
+        (lambda d: [1, 2, 3], r"gave a int; it must give \(image, label\)"),
+        (
+            lambda d: pandas.DataFrame({"picture": ["a"], "label": [1]}),
+            "has the columns picture, label; it needs file and label",
+        ),
+        (
+            lambda d: pandas.DataFrame({"file": ["no/where.png"], "label": [1]}),
+            "files that do not exist, the first is no/where.png",
+        ),
+        (lambda d: 3, "data are a name, a pair"),
+        (lambda d: DataLoader(TensorDataset(d["x"][:0], d["labels"][:0])), "gave no images"),
+        (lambda d: (d["x"], d["labels"][:3]), "12 images and 3 labels"),
+    ],
+)
 def test_what_cannot_be_data_is_answered_with_a_sentence(data: Any, sentence: str, digits: dict[str, Any]) -> None:
     with pytest.raises(AlmakitError, match=sentence):
         evaluate(digits["model"], data(digits), "ddn(steps=3)")
@@ -168,7 +222,9 @@ def test_images_without_labels_and_labels_twice(digits: dict[str, Any]) -> None:
 
 
 def test_a_frame_has_names_of_classes_and_targets(digits: dict[str, Any]) -> None:
-    frame = pandas.DataFrame({"file": digits["paths"], "label": [f"digit {label}" for label in digits["labels"].tolist()]})
+    frame = pandas.DataFrame(
+        {"file": digits["paths"], "label": [f"digit {label}" for label in digits["labels"].tolist()]}
+    )
     assert dataset_of(frame).class_names == tuple(sorted({f"digit {label}" for label in digits["labels"].tolist()}))
     targets = [(label + 1) % 10 for label in digits["labels"].tolist()]
     whole = pandas.DataFrame({"file": digits["paths"], "label": digits["labels"].double().tolist(), "target": targets})
@@ -178,7 +234,8 @@ def test_a_frame_has_names_of_classes_and_targets(digits: dict[str, Any]) -> Non
 
 def test_a_users_function_may_return_a_data_set(digits: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "import torch\nfrom torch.utils.data import TensorDataset\n\ndef build():\n    return TensorDataset(torch.full((4, 1, 3, 3), 0.5), torch.arange(4))\n"
+        "import torch\nfrom torch.utils.data import TensorDataset\n\ndef build():\n    return "
+        "TensorDataset(torch.full((4, 1, 3, 3), 0.5), torch.arange(4))\n"
     )
     found = almakit.data.load(f"{tmp_path}/mine.py:build", limit=3)
     assert len(found) == 3 and found.name.endswith("mine.py:build") and found.labels.tolist() == [0, 1, 2]
@@ -199,7 +256,11 @@ class Wrapped(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         logits = self.inner(x)
-        return {"record": Record(loss=None, logits=logits), "dict": {"logits": logits}, "object": type("Output", (), {"logits": logits})()}[self.kind]
+        return {
+            "record": Record(loss=None, logits=logits),
+            "dict": {"logits": logits},
+            "object": type("Output", (), {"logits": logits})(),
+        }[self.kind]
 
 
 @pytest.mark.parametrize("kind", ["record", "dict", "object"])
@@ -231,7 +292,7 @@ def test_hf_dataset_without_the_library_says_what_to_install(monkeypatch: pytest
         almakit.data.load("hf-dataset:mnist")
 
 
-HUGGING = '''
+HUGGING = """
 import sys
 import datasets
 from PIL import Image
@@ -243,7 +304,8 @@ features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(n
 made = datasets.Dataset.from_dict({"image": photos, "label": [0, 1] * 3}, features=features)
 for form in (made, made.with_format("torch")):
     found = dataset_of(form, last=4)
-    assert found.labels.tolist() == [0, 1, 0, 1] and found.class_names == ("cat", "dog") and found.tensors()[0].shape == (4, 3, 8, 8)
+    assert found.labels.tolist() == [0, 1, 0, 1] and found.class_names == ("cat", "dog")
+    assert found.tensors()[0].shape == (4, 3, 8, 8)
     assert abs(float(found.tensors()[0][3, 0, 0, 0]) - 60 / 255) < 1e-6
 for number, photo in enumerate(photos):
     photo.save(f"{sys.argv[1]}/{['cat', 'dog'][number % 2]}/{number}.png")
@@ -255,7 +317,7 @@ except almakit.AlmakitError as error:
     assert "has the splits train" in str(error), error
 else:
     raise AssertionError
-'''
+"""
 
 
 @pytest.mark.network

@@ -1,4 +1,5 @@
-"""The hub: local folders first, then the cache, then sources in turn; nothing is used whose contents are not as pinned."""
+"""The hub: local folders first, then the cache, then sources in turn; nothing is used whose contents are not as
+pinned."""
 
 from __future__ import annotations
 
@@ -30,7 +31,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def offer(monkeypatch: pytest.MonkeyPatch, *recipes: Recipe, pin: str = PIN, name: str = "words/words.txt", size: int = len(WORDS)) -> None:
+def offer(
+    monkeypatch: pytest.MonkeyPatch,
+    *recipes: Recipe,
+    pin: str = PIN,
+    name: str = "words/words.txt",
+    size: int = len(WORDS),
+) -> None:
     monkeypatch.setitem(COLLECTIONS, "words", Collection("words", (File(name, pin, size),), recipes))
 
 
@@ -47,9 +54,13 @@ def tar_of(path: Path, members: dict[str, bytes], link: tuple[str, str] | None =
     return path
 
 
-def from_file(path: Path, member: str = "words.txt", limit: int = 10_000, sha256: str | None = None, name: str = "words/words.txt") -> Recipe:
+def from_file(
+    path: Path, member: str = "words.txt", limit: int = 10_000, sha256: str | None = None, name: str = "words/words.txt"
+) -> Recipe:
     """A recipe whose source is a file on this machine, read through urllib as any address."""
-    return Recipe(Address(path.as_uri(), limit, sha256, single=not path.name.endswith((".tgz", ".zip"))), {name: Make((member,))})
+    return Recipe(
+        Address(path.as_uri(), limit, sha256, single=not path.name.endswith((".tgz", ".zip"))), {name: Make((member,))}
+    )
 
 
 def test_the_first_folder_of_almakit_data_wins(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +68,9 @@ def test_the_first_folder_of_almakit_data_wins(elsewhere: Path, monkeypatch: pyt
     for folder in ("one", "two"):
         (elsewhere / folder / "words").mkdir(parents=True)
         (elsewhere / folder / "words" / "words.txt").write_bytes(WORDS)
-    monkeypatch.setenv("ALMAKIT_DATA", f"{elsewhere / 'none'}{hub.os.pathsep}{elsewhere / 'two'}{hub.os.pathsep}{elsewhere / 'one'}")
+    monkeypatch.setenv(
+        "ALMAKIT_DATA", f"{elsewhere / 'none'}{hub.os.pathsep}{elsewhere / 'two'}{hub.os.pathsep}{elsewhere / 'one'}"
+    )
     assert hub.path("words/words.txt") == elsewhere / "two" / "words" / "words.txt"
     # An altered file is passed over for the next good one.
     (elsewhere / "two" / "words" / "words.txt").write_bytes(WORDS[::-1])
@@ -91,7 +104,15 @@ def test_sources_are_tried_in_turn_and_every_reason_is_told(elsewhere: Path, mon
     with pytest.raises(Unavailable) as caught:
         hub.path("words/words.txt")
     told = str(caught.value)
-    reasons = ("no such file", "not reachable", f"not {PIN}", "more than the 10000 bytes", f"not {'0' * 64}", "ALMAKIT_DATA", "almakit fetch words")
+    reasons = (
+        "no such file",
+        "not reachable",
+        f"not {PIN}",
+        "more than the 10000 bytes",
+        f"not {'0' * 64}",
+        "ALMAKIT_DATA",
+        "almakit fetch words",
+    )
     for reason in reasons:
         assert reason in told
     assert not [path for path in (elsewhere / "home").rglob("*") if path.is_file()]
@@ -99,7 +120,9 @@ def test_sources_are_tried_in_turn_and_every_reason_is_told(elsewhere: Path, mon
     assert hub.path("words/words.txt").read_bytes() == WORDS
 
 
-def test_a_torn_download_does_not_keep_the_next_source_from_being_tried(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torn_download_does_not_keep_the_next_source_from_being_tried(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = tar_of(elsewhere / "words.tgz", {"words.txt": WORDS, "filler": bytes(range(256)) * 400})
     torn = elsewhere / "torn.tgz"
     torn.write_bytes(whole.read_bytes()[:60])
@@ -129,11 +152,20 @@ def test_offline_asks_nobody(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_missing_clients_are_named(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     makes = {"words/words.txt": Make(("words.txt",))}
-    offer(monkeypatch, Recipe(Npm("words@1.0.0"), makes), Recipe(Debian("words"), makes), Recipe(Installed(str(elsewhere / "usr")), makes))
+    offer(
+        monkeypatch,
+        Recipe(Npm("words@1.0.0"), makes),
+        Recipe(Debian("words"), makes),
+        Recipe(Installed(str(elsewhere / "usr")), makes),
+    )
     monkeypatch.setenv("PATH", str(elsewhere))
     with pytest.raises(Unavailable) as caught:
         hub.path("words/words.txt")
-    for reason in ("npm package words@1.0.0: the program npm is not installed", "the program apt-get is not installed", "there is no such folder"):
+    for reason in (
+        "npm package words@1.0.0: the program npm is not installed",
+        "the program apt-get is not installed",
+        "there is no such folder",
+    ):
         assert reason in str(caught.value)
 
 
@@ -153,7 +185,10 @@ def test_compression_does_not_matter_but_contents_do(elsewhere: Path, monkeypatc
         file.write_bytes(gzip.compress(WORDS, level, mtime=level))
         assert hub.path("words/words.gz") == file
     # A bomb is given up after the bytes it should have, a torn file is told apart.
-    for content, reason in ((gzip.compress(bytes(10**7)), "more than 42 bytes"), (gzip.compress(WORDS)[:-9], "cannot be read")):
+    for content, reason in (
+        (gzip.compress(bytes(10**7)), "more than 42 bytes"),
+        (gzip.compress(WORDS)[:-9], "cannot be read"),
+    ):
         file.write_bytes(content)
         with pytest.raises(Unavailable, match=reason):
             hub.path("words/words.gz")

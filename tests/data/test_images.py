@@ -30,7 +30,9 @@ def folder(place: Path, *contents: bytes) -> str:
 def test_16_bit_images_are_scaled_by_their_own_range(tmp_path):
     """They were read as white, and passed preflight."""
     x, _ = data.load(folder(tmp_path, made.png(DEEP, 16, 0), made.png(DEEP[::-1], 16, 0))).tensors()
-    assert torch.equal(x[0, 0], torch.from_numpy((DEEP / 65535).astype(np.float32))) and torch.equal(x[1, 0], x[0, 0].flip(0))
+    assert torch.equal(x[0, 0], torch.from_numpy((DEEP / 65535).astype(np.float32))) and torch.equal(
+        x[1, 0], x[0, 0].flip(0)
+    )
     assert len(x.unique()) == 54
 
 
@@ -48,7 +50,9 @@ def test_16_bit_images_in_colour_and_resized(tmp_path):
 
 def test_grey_first_and_colour_later_is_refused_unless_it_is_said_how(tmp_path):
     uri = folder(tmp_path, made.png(GREY, 8, 0), made.png(COLOUR, 8, 2))
-    with pytest.raises(BadInput, match=r"1.png is in colour while .*0.png is grey; say how to read them all: channels=3, or channels=1"):
+    with pytest.raises(
+        BadInput, match=r"1.png is in colour while .*0.png is grey; say how to read them all: channels=3, or channels=1"
+    ):
         data.load(uri).tensors()
     grey, _ = data.load(uri, channels=1).tensors()
     luma = COLOUR @ np.array([0.299, 0.587, 0.114]) / 255
@@ -83,13 +87,24 @@ def test_a_size_beyond_reason_is_a_sentence(size, tmp_path, capsys):
     for given in (uri, "mnist-demo"):
         with pytest.raises(BadInput, match=f"size={size}: images are made square with a side of 8192 at most"):
             data.load(given, size=size)
-    flags = ["--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--attack", "ddn(steps=2)", "--out", str(tmp_path / "run")]
+    flags = [
+        "--model",
+        "mnist/smallcnn-tiny",
+        "--data",
+        "mnist-demo",
+        "--attack",
+        "ddn(steps=2)",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert main(["run", *flags, "--size", str(size)]) == 1 and "a side of 8192 at most" in capsys.readouterr().err
 
 
 def test_an_image_too_narrow_to_resize_is_a_sentence(tmp_path):
     uri = folder(tmp_path, made.png(np.zeros((1, 3000), np.uint8), 8, 0))
-    with pytest.raises(BadInput, match=r"0.png is 3000 x 1 pixels; with its shorter side brought to 256 it would be too large: crop it"):
+    with pytest.raises(
+        BadInput, match=r"0.png is 3000 x 1 pixels; with its shorter side brought to 256 it would be too large: crop it"
+    ):
         data.load(uri, size=224).tensors()
 
 
@@ -111,11 +126,19 @@ def test_labels_beyond_any_class_are_a_sentence(label, tmp_path):
         data.load(f"folder:{tmp_path}")
 
 
-@pytest.mark.parametrize(("images", "sentence"), [
-    (np.array([["a", "b"]]), "are no array of numbers"), ([[1], [1, 2]], "are no array of numbers"), (np.zeros((2, 4, 4), object), "are no array of numbers"),
-    (np.zeros((2, 4, 4), np.uint16), "give uint8"), (np.zeros((2, 4, 4), np.int32), "give uint8"), (np.full((2, 4, 4), 255.0), "they must lie in"),
-    (torch.zeros(2, 4, 4, device="meta"), "are on the device meta"), (np.zeros((2, 4, 4), np.complex64), "give uint8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("images", "sentence"),
+    [
+        (np.array([["a", "b"]]), "are no array of numbers"),
+        ([[1], [1, 2]], "are no array of numbers"),
+        (np.zeros((2, 4, 4), object), "are no array of numbers"),
+        (np.zeros((2, 4, 4), np.uint16), "give uint8"),
+        (np.zeros((2, 4, 4), np.int32), "give uint8"),
+        (np.full((2, 4, 4), 255.0), "they must lie in"),
+        (torch.zeros(2, 4, 4, device="meta"), "are on the device meta"),
+        (np.zeros((2, 4, 4), np.complex64), "give uint8"),
+    ],
+)
 def test_arrays_that_are_no_images_are_a_sentence(images, sentence):
     with pytest.raises(BadInput, match=sentence):
         from_arrays("mine", images, [0, 1])
@@ -127,4 +150,6 @@ def test_ordinary_files_are_read_as_ever(tmp_path):
     uri = folder(tmp_path, made.png(photo, 8, 2))
     assert torch.equal(data.load(uri).tensors()[0][0], torch.from_numpy(photo).permute(2, 0, 1).float() / 255)
     resized = Image.fromarray(photo).resize((256, 274), Image.Resampling.BILINEAR).crop((16, 25, 240, 249))
-    assert torch.equal(data.load(uri, size=224).tensors()[0][0], torch.from_numpy(np.array(resized)).permute(2, 0, 1).float() / 255)
+    assert torch.equal(
+        data.load(uri, size=224).tensors()[0][0], torch.from_numpy(np.array(resized)).permute(2, 0, 1).float() / 255
+    )

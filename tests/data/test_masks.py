@@ -25,7 +25,12 @@ def test_scenes_need_no_file_and_are_the_same_in_any_order(monkeypatch: pytest.M
     x, maps = scenes.tensors()
     assert x.shape == (40, 3, 32, 32) and maps.shape == (40, 32, 32) and maps.dtype == torch.int64
     assert float(x.min()) >= 0 and float(x.max()) <= 1 and torch.equal((x * 255).round() / 255, x)
-    assert set(maps.unique().tolist()) == {*range(13), IGNORED} and scenes.class_names == ("smooth", "stripes", "checks", *"0123456789")
+    assert set(maps.unique().tolist()) == {*range(13), IGNORED} and scenes.class_names == (
+        "smooth",
+        "stripes",
+        "checks",
+        *"0123456789",
+    )
     later = data.load("scenes", limit=2, offset=37).chunk([1, 0])
     assert later.maps is not None and torch.equal(later.x, x[[38, 37]]) and torch.equal(later.maps, maps[[38, 37]])
     # Drawn by a stream that is the same everywhere: these very values, in 8 bits.
@@ -66,7 +71,9 @@ def test_a_folder_of_images_and_masks(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("ground\nsky\n\ntree\n")
     found = data.load(f"folder:{tmp_path}")
     x, maps = found.tensors()
-    assert found.ids == ("a.png", "b.png") and x.shape == (2, 3, 6, 8) and found.class_names == ("ground", "sky", "tree")
+    assert (
+        found.ids == ("a.png", "b.png") and x.shape == (2, 3, 6, 8) and found.class_names == ("ground", "sky", "tree")
+    )
     assert np.array_equal(maps.numpy(), np.stack([wanted["a"], wanted["b"]]))
     shifted = data.load(f"folder:{tmp_path}?zero=ignored").tensors()[1]
     assert torch.equal(shifted, torch.where((maps == 0) | (maps == IGNORED), IGNORED, maps - 1))
@@ -90,7 +97,9 @@ def test_voc_lists_and_palettes_and_ade_splits(tmp_path: Path) -> None:
     for split in ("training", "validation"):
         picture(ade / "images" / split / f"{split}.jpg", (8, 8))
         picture(ade / "annotations" / split / f"{split}.png", (8, 8), "L")
-    assert data.load(f"folder:{ade}").ids == ("validation.jpg",) and data.load(f"folder:{ade}", split="train").ids == ("training.jpg",)
+    assert data.load(f"folder:{ade}").ids == ("validation.jpg",) and data.load(f"folder:{ade}", split="train").ids == (
+        "training.jpg",
+    )
 
 
 def test_masks_are_cut_as_their_images_and_mix_no_classes(tmp_path: Path) -> None:

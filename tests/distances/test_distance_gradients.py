@@ -58,7 +58,8 @@ def test_grey_to_grey(distance: Distance, x: Tensor) -> None:
     along = direction(x, 13)
     measured = (gradient * along).flatten(1).sum(1)
     if distance.norm == float("inf"):
-        # Three equal channels tie for the largest difference: no derivative there, and the gradient has to be a subgradient.
+        # Three equal channels tie for the largest difference: no derivative there, and the gradient has to be a
+        # subgradient.
         assert bool((bound(y + 1e-4 * along) >= value + 1e-4 * measured - 1e-12).all())
         return
     expected = slope(bound, y, along, 1e-7)
@@ -137,7 +138,10 @@ def test_gradcheck_of_torch(name_small: str) -> None:
 def test_float32_agrees_with_float64(distance: Distance, x: Tensor) -> None:
     y = (x + 0.05 * direction(x)).clamp(0.01, 0.99)
     single, double = distance.bind(x.float()), distance.bind(x.float().double())
-    (value, gradient), (value64, gradient64) = single.value_and_grad(y.float()), double.value_and_grad(y.float().double())
+    (value, gradient), (value64, gradient64) = (
+        single.value_and_grad(y.float()),
+        double.value_and_grad(y.float().double()),
+    )
     assert torch.allclose(value.double(), value64, rtol=1e-4)
     if gradient64.any():
         assert relative(gradient[:2].double() - gradient64[:2], gradient64[:2]) < 1e-3

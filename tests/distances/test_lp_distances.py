@@ -55,7 +55,17 @@ def test_l2_does_not_underflow(size: float) -> None:
 def test_names_functions_and_distances_resolve() -> None:
     l2 = distances.get("l2")
     assert distances.get(l2) is l2 and repr(l2) == "l2"
-    assert set(distances.names()) >= {"l0", "l1", "l2", "linf", "ciede2000", "ssim", "lpips", "lpips-learned", "ms-ssim"}
+    assert set(distances.names()) >= {
+        "l0",
+        "l1",
+        "l2",
+        "linf",
+        "ciede2000",
+        "ssim",
+        "lpips",
+        "lpips-learned",
+        "ms-ssim",
+    }
     with pytest.raises(UnknownName, match="did you mean"):
         distances.get("lpip")
 
@@ -76,7 +86,9 @@ def test_a_root_in_a_users_function_has_zero_gradient_at_identity() -> None:
 
 
 def test_a_users_function_of_the_wrong_shape_is_a_sentence() -> None:
-    with pytest.raises(BadInput, match=r"returned \(\) for a batch of 2.*sum or average over all dimensions but the first"):
+    with pytest.raises(
+        BadInput, match=r"returned \(\) for a batch of 2.*sum or average over all dimensions but the first"
+    ):
         distances.get(lambda x, y: (y - x).abs().sum())(X, Y)
     with pytest.raises(BadInput, match="returned float for a batch of 2"):
         distances.get(lambda x, y: float((y - x).abs().sum()))(X, Y)

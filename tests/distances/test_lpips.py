@@ -1,4 +1,5 @@
-"""LPIPS: the learned one against the ``lpips`` package, the paper's against its definition, both near identity in float32."""
+"""LPIPS: the learned one against the ``lpips`` package, the paper's against its definition, both near identity in
+float32."""
 
 from __future__ import annotations
 
@@ -22,10 +23,12 @@ DECLARED = torch.library.Library("torchvision", "FRAGMENT")  # what it declares 
 
 @lru_cache(maxsize=1)
 def package() -> Any:
-    """The ``lpips`` package's AlexNet metric with our weights in its trunk; its heads are its own, so that ours are compared too."""
+    """The ``lpips`` package's AlexNet metric with our weights in its trunk; its heads are its own, so that ours are
+    compared too."""
     from safetensors.torch import load_file
 
-    # The package imports torchvision, whose compiled part may not fit this torch: its two operators are never called here, only declared.
+    # The package imports torchvision, whose compiled part may not fit this torch: its two operators are never called
+    # here, only declared.
     for operator in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, operator):
             DECLARED.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -42,12 +45,15 @@ def package() -> Any:
 
 
 def definition(x: Tensor, y: Tensor) -> Tensor:
-    """Laidlaw et al.: normalised activations, divided by the root of their places, concatenated, l2 norm of the difference."""
+    """Laidlaw et al.: normalised activations, divided by the root of their places, concatenated, l2 norm of the
+    difference."""
     mean, std = (x.new_tensor(values).view(1, 3, 1, 1) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
 
     def phi(image: Tensor) -> Tensor:
         layers = package().net.to(image.dtype)((image - mean) / std)
-        parts = [f / (f.square().sum(1, keepdim=True).sqrt() + 1e-10) / (f.shape[2] * f.shape[3]) ** 0.5 for f in layers]
+        parts = [
+            f / (f.square().sum(1, keepdim=True).sqrt() + 1e-10) / (f.shape[2] * f.shape[3]) ** 0.5 for f in layers
+        ]
         return torch.cat([part.flatten(1) for part in parts], 1)
 
     return (phi(x) - phi(y)).norm(dim=1)
@@ -90,7 +96,8 @@ def test_float32_is_accurate_near_identity(distance: LPIPS, step: float) -> None
     value, gradient = distance.bind(x).value_and_grad(y)
     exact, exact_gradient = distance.bind(x.double()).value_and_grad(y.double())
     assert float((value / exact - 1).abs().max()) < 1e-4
-    # The flat and the ramp image tie many windows of the pooling; rounding picks among them, and with them another subgradient.
+    # The flat and the ramp image tie many windows of the pooling; rounding picks among them, and with them another
+    # subgradient.
     assert relative(gradient[:2] - exact_gradient[:2], exact_gradient[:2]) < 5e-4
     assert torch.isfinite(gradient).all()
 
@@ -105,7 +112,8 @@ def test_exactly_zero_at_identity_whatever_the_batch(distance: LPIPS) -> None:
 
 
 def test_a_place_without_any_activation_stays_finite() -> None:
-    """Black and white images silence whole feature vectors; their unit vector is zero, and nothing divides by their length."""
+    """Black and white images silence whole feature vectors; their unit vector is zero, and nothing divides by their
+    length."""
     x = torch.stack([torch.zeros(3, 32, 32), torch.ones(3, 32, 32)])
     for distance in (LPIPS(), LPIPSLearned()):
         for y in (x.flip(0), (x + 1e-3).clamp(0, 1), torch.full_like(x, 0.5)):
@@ -122,13 +130,16 @@ def test_weights_are_read_once_and_frozen() -> None:
         LPIPS()(x, y)
     information = _weights.cache_info()
     assert information.misses == 2  # trunk and heads, once each
-    assert not any(value.requires_grad for value in _weights("lpips/alexnet-features.safetensors", x.dtype, x.device).values())
+    assert not any(
+        value.requires_grad for value in _weights("lpips/alexnet-features.safetensors", x.dtype, x.device).values()
+    )
 
 
 @pytest.mark.parametrize("size", [31, 32, 33, 34, 35, (31, 64), (63, 70), 72], ids=str)
 @pytest.mark.parametrize("name", ["lpips", "lpips-learned"])
 def test_the_closed_form_gradient_is_that_of_the_graph(name: str, size: int | tuple[int, int]) -> None:
-    """Over the sizes where blocks of the first convolution are cut or filled up, and where small maps go through dense matrices."""
+    """Over the sizes where blocks of the first convolution are cut or filled up, and where small maps go through dense
+    matrices."""
     for step in (0.05, 1e-5):
         x, y = pairs(size, step, torch.float64)
         bound = distances.get(name).bind(x)

@@ -18,7 +18,9 @@ from almakit.errors import BadInput
 def scikit_image(x: Tensor, y: Tensor) -> Tensor:
     """1 - SSIM by scikit-image, which crops its mean to the windows that fit; mean over channels."""
     settings = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 1.0}
-    per_channel = [[structural_similarity(a.numpy(), b.numpy(), **settings) for a, b in zip(*pair)] for pair in zip(x, y)]
+    per_channel = [
+        [structural_similarity(a.numpy(), b.numpy(), **settings) for a, b in zip(*pair)] for pair in zip(x, y)
+    ]
     return 1 - torch.tensor(per_channel, dtype=torch.float64).mean(1)
 
 
@@ -55,7 +57,8 @@ def test_equals_scikit_image(shape: tuple[int, ...], size: float, brightness: fl
 
 
 def reference_images() -> Tensor:
-    """(7, 3, 48, 48) float32: noise, smooth, grey, ramp, and flat black, white and grey, where SSIM is most delicate."""
+    """(7, 3, 48, 48) float32: noise, smooth, grey, ramp, and flat black, white and grey, where SSIM is most
+    delicate."""
     x = F.interpolate(images("ssim", torch.float32), size=48, mode="bilinear")
     return torch.cat([x, *(torch.full_like(x[:1], level) for level in (0.0, 1.0, 0.5))])
 
@@ -83,7 +86,10 @@ def test_the_textbook_form_would_not_do() -> None:
     y = x + 1e-4 * direction(x)
     exact = SSIM()(x.double(), y.double())
     settings = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 1.0}
-    plain = [1 - sum(float(structural_similarity(a.numpy(), b.numpy(), **settings)) for a, b in zip(*pair)) / 3 for pair in zip(x, y)]
+    plain = [
+        1 - sum(float(structural_similarity(a.numpy(), b.numpy(), **settings)) for a, b in zip(*pair)) / 3
+        for pair in zip(x, y)
+    ]
     assert float((torch.tensor(plain) / exact - 1).abs().max()) > 1e-2
     assert float((SSIM()(x, y) / exact - 1).abs().max()) < 1e-5
 

@@ -46,9 +46,7 @@ class Block:
 
 def blocks(text: str) -> Iterator[Block]:
     for found in _BLOCK.finditer(text):
-        yield Block(
-            found["kind"], found["title"], found["needs"], found["body"], text[: found.start()].count("\n") + 1
-        )
+        yield Block(found["kind"], found["title"], found["needs"], found["body"], text[: found.start()].count("\n") + 1)
 
 
 def inline_commands(text: str) -> Iterator[str]:

@@ -16,7 +16,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_benchmark_is_listed_with_what_it_measures() -> None:
     listed = dict(re.findall(r"^(\w+) {2,}(\S.+)$", run().stdout, flags=re.M))
-    scripts = {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py") if '__name__ == "__main__"' in path.read_text()}
+    scripts = {
+        path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py") if '__name__ == "__main__"' in path.read_text()
+    }
     assert set(listed) == scripts and all(len(text) > 20 for text in listed.values())
 
 
@@ -30,6 +32,8 @@ def test_a_name_leads_to_its_script_and_a_wrong_one_to_a_sentence() -> None:
 def test_pages_name_scripts_that_exist() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     named = {name for page in pages for name in re.findall(r"benchmarks/(\w+)\.py", page.read_text())}
-    named |= {name for page in pages for name in re.findall(r"python -m benchmarks (\w+)", page.read_text()) if name != "NAME"}
+    named |= {
+        name for page in pages for name in re.findall(r"python -m benchmarks (\w+)", page.read_text()) if name != "NAME"
+    }
     assert len(named) > 10
     assert not {name for name in named if not (ROOT / "benchmarks" / f"{name}.py").is_file()}

@@ -44,7 +44,8 @@ def photos(folder: Path) -> None:
 
 
 def parse(command: str, mention: bool = False) -> list[str]:
-    """The command's words, once a real parser has taken them: almakit's own, make's, pip's; a Python file must be there.
+    """The command's words, once a real parser has taken them: almakit's own, make's, pip's; a Python file must be
+    there.
 
     A ``mention`` in a sentence, such as `almakit report`, may leave out what a command needs.
     """
@@ -80,7 +81,11 @@ def parse(command: str, mention: bool = False) -> list[str]:
         assert rest[0] in ("-m", "-c", "-W") or (ROOT / rest[0]).is_file(), command
         if rest[0] == "-m":
             inner = rest[1].replace(".", "/")
-            files = [place / name for place in (ROOT, ROOT / "src", ROOT / "tests") for name in (f"{inner}.py", f"{inner}/__main__.py")]
+            files = [
+                place / name
+                for place in (ROOT, ROOT / "src", ROOT / "tests")
+                for name in (f"{inner}.py", f"{inner}/__main__.py")
+            ]
             assert rest[1] in ("venv", "build") or any(file.is_file() for file in files), command
     else:
         assert program in ("cd", "git", "ray", "ssh", "rsync", "srun", "tensorboard", "sqlite3", "npm"), (
@@ -90,7 +95,8 @@ def parse(command: str, mention: bool = False) -> list[str]:
 
 
 def check_attacks(given: list[str]) -> None:
-    """Attack texts are read by the reader of attack texts; those of other libraries and of the reader's own files are theirs."""
+    """Attack texts are read by the reader of attack texts; those of other libraries and of the reader's own files are
+    theirs."""
     from almakit.attacks import get
 
     for flag, text in pairwise(given):

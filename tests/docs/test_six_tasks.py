@@ -22,7 +22,9 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_page_is_what_was_kept(benchmark: ModuleType) -> None:
     figures = (DOCS / "figures" / "six-tasks.md").read_text()
     assert figures == benchmark.page(), "python benchmarks/six_tasks.py --docs writes it anew"
-    rows = [line for line in figures.splitlines() if line.startswith("| ") and "task |" not in line and ":--" not in line]
+    rows = [
+        line for line in figures.splitlines() if line.startswith("| ") and "task |" not in line and ":--" not in line
+    ]
     assert len(rows) == 6 and all(row in (DOCS / "libraries.md").read_text() for row in rows)
 
 

@@ -1,8 +1,9 @@
 """The exact l2 optimum of a tiny ReLU network, by walking through its linear regions from the image outwards.
 
-A ReLU network is linear on each cell of a partition into polytopes, one for every pattern of units that are on. Cells are visited in the order
-of their distance from the image; the walk ends when the next one is further than the best adversarial point (the idea of GeoCert, Jordan
-et al. 2019). All distances are least distance problems in the space of the image.
+A ReLU network is linear on each cell of a partition into polytopes, one for every pattern of units that are on. Cells
+are visited in the order of their distance from the image; the walk ends when the next one is further than the best
+adversarial point (the idea of GeoCert, Jordan et al. 2019). All distances are least distance problems in the space of
+the image.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Layers = list[tuple[np.ndarray, np.ndarray]]
 
 
 def nearest(normals: np.ndarray, needs: np.ndarray) -> np.ndarray | None:
-    """The shortest d with ``normals`` (M, n) d >= ``needs`` (M,), None where there is none (Lawson and Hanson, chapter 23)."""
+    """The shortest d with ``normals`` (M, n) d >= ``needs`` (M,), None where there is none (Lawson and Hanson, chapter
+    23)."""
     system = np.vstack([normals.T, needs])
     wanted = np.zeros(len(system))
     wanted[-1] = 1
@@ -32,7 +34,8 @@ def nearest(normals: np.ndarray, needs: np.ndarray) -> np.ndarray | None:
 
 
 def cell(parts: Layers, image: np.ndarray, on: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of the pattern ``on`` (2, H): its polytope normals d >= needs, and the logits slope d + level, all as functions of d = x - image."""
+    """Of the pattern ``on`` (2, H): its polytope normals d >= needs, and the logits slope d + level, all as functions
+    of d = x - image."""
     slope, level = np.eye(len(image)), image
     normals, needs = [np.eye(len(image)), -np.eye(len(image))], [-image, image - 1]
     for (weight, bias), pattern in zip(parts[:-1], on, strict=True):
@@ -69,7 +72,9 @@ def nearest_by_cells(parts: Layers, image: np.ndarray, label: int, reach: float)
         for rival in range(len(level)):
             if rival == label:
                 continue
-            found = nearest(np.vstack([normals, slope[rival] - slope[label]]), np.append(needs, level[label] - level[rival]))
+            found = nearest(
+                np.vstack([normals, slope[rival] - slope[label]]), np.append(needs, level[label] - level[rival])
+            )
             if found is not None and math.hypot(*found) < best:
                 best, move = math.hypot(*found), found
         for unit in range(on.size):

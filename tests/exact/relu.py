@@ -1,4 +1,5 @@
-"""Tiny ReLU networks whose smallest adversarial perturbation is found exactly: l1 and linf by a mixed-integer program, l2 cell by cell."""
+"""Tiny ReLU networks whose smallest adversarial perturbation is found exactly: l1 and linf by a mixed-integer program,
+l2 cell by cell."""
 
 from __future__ import annotations
 
@@ -18,11 +19,16 @@ INPUTS, HIDDEN, CLASSES = 8, 16, 3
 def tiny_network(seed: int) -> nn.Sequential:
     """Two hidden layers of 16 units, in double precision, so that rounding is no part of the comparison."""
     generator = torch.Generator().manual_seed(seed)
-    model = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)).double()
+    model = nn.Sequential(
+        nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)
+    ).double()
     with torch.no_grad():
         for layer in model:
             if isinstance(layer, nn.Linear):
-                layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator, dtype=torch.float64) * (2 / layer.in_features) ** 0.5)
+                layer.weight.copy_(
+                    torch.randn(layer.weight.shape, generator=generator, dtype=torch.float64)
+                    * (2 / layer.in_features) ** 0.5
+                )
                 layer.bias.copy_(torch.randn(layer.bias.shape, generator=generator, dtype=torch.float64) * 0.1)
         # Logits alike at the centre, so that all classes occur.
         centre = torch.full((1, INPUTS), 0.5, dtype=torch.float64)
@@ -41,7 +47,8 @@ def layers(model: nn.Sequential) -> Layers:
 
 
 def some_point(model: nn.Sequential, image: Tensor, label: int, norm: float) -> Tensor:
-    """A point (8,) of another class: the nearest that 4000 random segments from the image cross; it bounds the exact search."""
+    """A point (8,) of another class: the nearest that 4000 random segments from the image cross; it bounds the exact
+    search."""
     far = torch.rand(4000, INPUTS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     far = far[model(far).argmax(1) != label]
     inside, outside = torch.zeros(len(far), 1, dtype=torch.float64), torch.ones(len(far), 1, dtype=torch.float64)
@@ -53,8 +60,11 @@ def some_point(model: nn.Sequential, image: Tensor, label: int, norm: float) -> 
     return points[torch.linalg.vector_norm(points - image, norm, dim=1).argmin()]
 
 
-def pre_activation_bounds(parts: Layers, image: np.ndarray, reach: float, norm: float) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Bounds of each hidden layer's inputs within ``reach`` of the image, by interval arithmetic: the big-M of the program."""
+def pre_activation_bounds(
+    parts: Layers, image: np.ndarray, reach: float, norm: float
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Bounds of each hidden layer's inputs within ``reach`` of the image, by interval arithmetic: the big-M of the
+    program."""
     low, high, found = (image - reach).clip(min=0), (image + reach).clip(max=1), []
     for index, (weight, bias) in enumerate(parts[:-1]):
         up, down = weight.clip(min=0), weight.clip(max=0)
@@ -69,7 +79,8 @@ def pre_activation_bounds(parts: Layers, image: np.ndarray, reach: float, norm: 
 
 
 class Program:
-    """Variables x, the hidden layers' outputs and switches, the rival's switch, and distances; rows lower <= A v <= upper."""
+    """Variables x, the hidden layers' outputs and switches, the rival's switch, and distances; rows lower <= A v <=
+    upper."""
 
     def __init__(self, model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float):
         """``reach``: a point as near as that is known."""
@@ -124,7 +135,8 @@ class Program:
 
 
 def optima(model: nn.Sequential, image: Tensor, label: int) -> dict[float, tuple[float, Tensor]]:
-    """For l1, l2 and linf: the exact smallest distance from ``image`` (8,) to another class inside [0, 1], and a point (8,) there.
+    """For l1, l2 and linf: the exact smallest distance from ``image`` (8,) to another class inside [0, 1], and a point
+    (8,) there.
 
     The quick ones go first; their points are near in the next norm too and narrow its search.
     """
@@ -140,7 +152,9 @@ def optima(model: nn.Sequential, image: Tensor, label: int) -> dict[float, tuple
     return found
 
 
-def nearest_by_program(model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float) -> tuple[float, Tensor]:
+def nearest_by_program(
+    model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float
+) -> tuple[float, Tensor]:
     """l1 or linf by a mixed-integer linear program with the big-M of the bounds, solved by HiGHS."""
     program = Program(model, image, label, reach, norm)
     for pixel in range(INPUTS):
@@ -148,9 +162,14 @@ def nearest_by_program(model: nn.Sequential, image: np.ndarray, label: int, reac
         program._add(program._row([bound, pixel], [1.0, -1.0]), -image[pixel], np.inf)
         program._add(program._row([bound, pixel], [1.0, 1.0]), image[pixel], np.inf)
     cost = np.zeros(program.size)
-    cost[program.first_extra:] = 1
+    cost[program.first_extra :] = 1
     matrix, low, high = (np.array([row[part] for row in program.rows]) for part in range(3))
-    answer = milp(cost, constraints=LinearConstraint(matrix, low, high), integrality=program.integer.astype(int),
-                  bounds=Bounds(program.low, program.high), options={"mip_rel_gap": 1e-6})
+    answer = milp(
+        cost,
+        constraints=LinearConstraint(matrix, low, high),
+        integrality=program.integer.astype(int),
+        bounds=Bounds(program.low, program.high),
+        options={"mip_rel_gap": 1e-6},
+    )
     assert answer.status == 0, answer.message
     return float(answer.fun), torch.from_numpy(answer.x[:INPUTS])

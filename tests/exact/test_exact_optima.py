@@ -14,7 +14,8 @@ from torch import Tensor
 from almakit import attacks, registry
 from almakit.core import Result
 
-# What misses 10 % in the median, with what it reaches instead: the plain augmented Lagrangian, as the ALMA paper says, and DAG.
+# What misses 10 % in the median, with what it reaches instead: the plain augmented Lagrangian, as the ALMA paper says,
+# and DAG.
 WIDER: dict[tuple[str, str], float] = {
     ("alm", "l1"): 1.70,
     ("alm", "l2"): 1.16,
@@ -53,7 +54,7 @@ def test_the_optima_are_points_on_the_boundary(network: int) -> None:
             assert float(torch.linalg.vector_norm(point - image, norm)) == pytest.approx(value, rel=1e-4)
             assert float(point.min()) > -1e-6 and float(point.max()) < 1 + 1e-6
             logits = model(point[None])[0]
-            rival = torch.cat([logits[:label], logits[label + 1:]]).max()
+            rival = torch.cat([logits[:label], logits[label + 1 :]]).max()
             assert abs(float(rival - logits[label])) < 1e-4, "the nearest point of another class lies on the boundary"
         values = {norm: value for norm, (value, _) in row.items()}
         assert values[math.inf] <= values[2.0] * (1 + 1e-6) <= values[1.0] * (1 + 1e-5)
@@ -61,7 +62,8 @@ def test_the_optima_are_points_on_the_boundary(network: int) -> None:
 
 @pytest.mark.parametrize("distance", ["l1", "l2", "linf"])
 def test_no_random_point_is_nearer(distance: str) -> None:
-    """A check of the programs by something that knows nothing of them: random points a little nearer than the optimum keep the class."""
+    """A check of the programs by something that knows nothing of them: random points a little nearer than the optimum
+    keep the class."""
     generator = torch.Generator().manual_seed(3)
     x, labels = images(0, IMAGES)
     model = tiny_network(0)

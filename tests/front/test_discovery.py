@@ -1,4 +1,5 @@
-"""What there is can be found: every setting has a meaning, tables fit a terminal, a start to write on, a page of all flags."""
+"""What there is can be found: every setting has a meaning, tables fit a terminal, a start to write on, a page of all
+flags."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def test_all_about_an_attack(name: str, capsys: pytest.CaptureFixture[str]) -> N
     text = printed(capsys, "ls", "attacks", name)
     assert text.startswith(f"{name}: ") and kind.paper in " ".join(text.split()) and kind.cost in " ".join(text.split())
     for setting in fields(kind):
-        assert len(meaning(name, kind, setting.name)) > 10, f"write what {setting.name} of {name} means into attacks/meanings.py"
+        assert len(meaning(name, kind, setting.name)) > 10, (
+            f"write what {setting.name} of {name} means into attacks/meanings.py"
+        )
         assert re.search(rf"^{setting.name}  ", text, re.MULTILINE)
     assert max(map(len, text.splitlines())) <= 100
     assert f"almakit.{kind.__name__}(" in text
@@ -49,10 +52,18 @@ def test_no_meaning_without_a_setting() -> None:
 
 def test_names_as_people_write_them_and_wrong_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "ls", "attacks", "DDN") == printed(capsys, "ls", "attacks", "ddn")
-    assert "adaptive=false" in printed(capsys, "ls", "attacks", "ddn") and 'distance="l2"' in printed(capsys, "ls", "attacks", "alma")
+    assert "adaptive=false" in printed(capsys, "ls", "attacks", "ddn") and 'distance="l2"' in printed(
+        capsys, "ls", "attacks", "alma"
+    )
     assert "Largest absolute difference" in printed(capsys, "ls", "distances", "Linf")
-    assert "99.44 %" in printed(capsys, "ls", "models", "mnist/smallcnn") and "handwritten" in printed(capsys, "ls", "data", "mnist")
-    for command, sentence in ((("attacks", "dnd"), "mean ddn"), (("models", "mnist/smalcnn"), "mean mnist/smallcnn"), (("data", "mnits"), "mean mnist")):
+    assert "99.44 %" in printed(capsys, "ls", "models", "mnist/smallcnn") and "handwritten" in printed(
+        capsys, "ls", "data", "mnist"
+    )
+    for command, sentence in (
+        (("attacks", "dnd"), "mean ddn"),
+        (("models", "mnist/smalcnn"), "mean mnist/smallcnn"),
+        (("data", "mnits"), "mean mnist"),
+    ):
         assert main(["ls", *command]) == 2 and sentence in capsys.readouterr().err
 
 
@@ -60,11 +71,18 @@ def test_names_as_people_write_them_and_wrong_ones(capsys: pytest.CaptureFixture
 def test_tables_fit_a_hundred_columns(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "ls", what)
     assert max(map(len, text.splitlines())) <= 100
-    known = {"attacks": registry.names("attacks"), "distances": registry.names("distances"), "models": almakit.models.names(), "data": almakit.data.names()}
+    known = {
+        "attacks": registry.names("attacks"),
+        "distances": registry.names("distances"),
+        "models": almakit.models.names(),
+        "data": almakit.data.names(),
+    }
     assert all(re.search(rf"^{re.escape(name)} ", text, re.MULTILINE) for name in known[what])
 
 
-def test_a_start_to_write_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_start_to_write_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert "almakit run --config run.toml" in printed(capsys, "init")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my_attack.py", "my_model.py", "run.toml"]
@@ -80,11 +98,21 @@ def test_a_start_to_write_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert main(["run", "--config", "run.toml", "--limit", "12", "--quiet"]) in (0, 4)
     (place,) = Path("runs").iterdir()
     run = almakit.open(place)
-    assert len(run.attacks) == 2 and run.summary["complete"] and run.summary["attacks"][1]["success_rate"]["value"] > 0.8
-    assert Path("run.toml").read_text() == text and sorted(path.name for path in tmp_path.iterdir()) == ["my_attack.py", "my_model.py", "run.toml", "runs"]
+    assert (
+        len(run.attacks) == 2 and run.summary["complete"] and run.summary["attacks"][1]["success_rate"]["value"] > 0.8
+    )
+    assert Path("run.toml").read_text() == text and sorted(path.name for path in tmp_path.iterdir()) == [
+        "my_attack.py",
+        "my_model.py",
+        "run.toml",
+        "runs",
+    ]
     assert main(["init"]) == 2 and "run.toml is there already and is not overwritten" in capsys.readouterr().err
     assert main(["init", "other"]) == 0 and (tmp_path / "other" / "run.toml").is_file()
-    assert main(["run", "--config", str(place / "run.toml"), "--quiet"]) in (0, 4) and len(list(Path("runs").iterdir())) == 1, "a run's own goes on there"
+    assert (
+        main(["run", "--config", str(place / "run.toml"), "--quiet"]) in (0, 4)
+        and len(list(Path("runs").iterdir())) == 1
+    ), "a run's own goes on there"
 
 
 def test_the_page_of_the_api_has_public_names_that_exist() -> None:
@@ -95,7 +123,9 @@ def test_the_page_of_the_api_has_public_names_that_exist() -> None:
         if name.startswith("almakit.bridges."):
             continue  # they import the other libraries, which need not be installed
         found = pkgutil.resolve_name(name)
-        assert name in (f"almakit.{public.get(id(found))}", name if id(found) not in public else "", "almakit.open"), f"{name} is almakit.{public[id(found)]}"
+        assert name in (f"almakit.{public.get(id(found))}", name if id(found) not in public else "", "almakit.open"), (
+            f"{name} is almakit.{public[id(found)]}"
+        )
     assert {"almakit.attack", "almakit.Result", "almakit.Run", "almakit.open"} <= set(listed)
 
 

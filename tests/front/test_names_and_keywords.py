@@ -18,9 +18,9 @@ from almakit import registry
 from almakit.attacks import get
 from almakit.cli.main import main
 from almakit.errors import AlmakitError, BadInput, UnknownName
+from almakit.hints import meant, number
 from almakit.runs.attacktext import text_of
 from almakit.runs.spec import RunSpec
-from almakit.hints import meant, number
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 MODEL = RowWise((1, 4, 4)).eval()
@@ -41,27 +41,50 @@ def test_every_attack_is_a_class_at_the_top() -> None:
     assert "open" in dir(almakit) and "open" not in almakit.__all__, "a star import must not hide Python's open"
 
 
-@pytest.mark.parametrize(("wrong", "right"), [("DNN", "DDN"), ("Alma", "ALMA"), ("evalute", "evaluate"), ("softwalk", "SoftWalk"), ("xyzzy", "dir(almakit)")])
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("DNN", "DDN"), ("Alma", "ALMA"), ("evalute", "evaluate"), ("softwalk", "SoftWalk"), ("xyzzy", "dir(almakit)")],
+)
 def test_a_misspelt_name_says_what_was_meant(wrong: str, right: str) -> None:
     with pytest.raises(AttributeError, match=re.escape(right)):
         getattr(almakit, wrong)
 
 
-@pytest.mark.parametrize("written", ["Linf", "linf", "LINF", "l_inf", "L-inf", "inf", "l∞", float("inf"), math.inf, torch.inf])
+@pytest.mark.parametrize(
+    "written", ["Linf", "linf", "LINF", "l_inf", "L-inf", "inf", "l∞", float("inf"), math.inf, torch.inf]
+)
 def test_linf_as_people_write_it(written: str | float) -> None:
-    assert almakit.DDN(distance="L_2") == almakit.DDN(distance=2) == almakit.DDN(distance=2.0) == almakit.DDN(distance="2")
+    assert (
+        almakit.DDN(distance="L_2") == almakit.DDN(distance=2) == almakit.DDN(distance=2.0) == almakit.DDN(distance="2")
+    )
     attack = almakit.FMN(distance=written, steps=10)
     assert attack == almakit.FMN(distance="linf", steps=10) and text_of(attack) == "fmn(distance=linf, steps=10)"
     assert repr(almakit.distances.get(written)) == "linf" and almakit.standard.Standard.of(written).norm == "linf"
 
 
 def test_distances_and_attacks_as_people_write_them() -> None:
-    assert repr(almakit.distances.get("MS_SSIM")) == "ms-ssim" and repr(almakit.distances.get(0)) == "l0" and repr(almakit.distances.get("1")) == "l1"
+    assert (
+        repr(almakit.distances.get("MS_SSIM")) == "ms-ssim"
+        and repr(almakit.distances.get(0)) == "l0"
+        and repr(almakit.distances.get("1")) == "l1"
+    )
     for written in ("DDN", "ddn", "Ddn"):
         assert text_of(get(written)) == "ddn(steps=100)"
-    for written in ("SoftWalk", "soft_walk", "soft-walk", "ALMAPlus", "alma_plus", "alma-plus", "AlmaPlus(distance=Linf, steps=50)"):
+    for written in (
+        "SoftWalk",
+        "soft_walk",
+        "soft-walk",
+        "ALMAPlus",
+        "alma_plus",
+        "alma-plus",
+        "AlmaPlus(distance=Linf, steps=50)",
+    ):
         assert text_of(get(written)).startswith("soft-walk(")
-    assert text_of(get("alma(distance=inf)")) == text_of(get("alma(distance=Linf)")) == text_of(get("ALMA(distance=l_inf)"))
+    assert (
+        text_of(get("alma(distance=inf)"))
+        == text_of(get("alma(distance=Linf)"))
+        == text_of(get("ALMA(distance=l_inf)"))
+    )
     with pytest.raises(UnknownName, match="there is no distance called 'l3'; did you mean"):
         almakit.ALMA(distance=3)
     with pytest.raises(BadInput, match="None is no distance"):
@@ -77,7 +100,9 @@ def test_an_attack_by_name_with_settings() -> None:
         almakit.PGD(eps=0.3)
     with pytest.raises(BadInput, match="DDN has no setting 'nb_iter'; did you mean steps"):
         almakit.DDN(nb_iter=3)
-    with pytest.raises(BadInput, match=r"DDN has no setting 'epsilon': it looks for the smallest change.*robust_accuracy"):
+    with pytest.raises(
+        BadInput, match=r"DDN has no setting 'epsilon': it looks for the smallest change.*robust_accuracy"
+    ):
         almakit.DDN(epsilon=0.3)
 
 
@@ -91,15 +116,22 @@ def test_any_attack_in_one_call() -> None:
     assert torch.equal(plain.distances, almakit.SoftWalk(distance="l2", steps=100)(MODEL, X, LABELS).distances)
 
 
-@pytest.mark.parametrize(("options", "sentence"), [
-    ({"epsilon": 0.3}, r"soft-walk has no setting 'epsilon': it looks for the smallest change.*result.robust_accuracy.*pgd and apgd"),
-    ({"eps": 0.3}, "soft-walk has no setting 'eps': it looks for the smallest change"),
-    ({"norm": 2}, "soft-walk has no setting 'norm'; did you mean distance"),
-    ({"step": 3}, "soft-walk has no setting 'step'; did you mean steps"),
-    ({"bs": 3}, "almakit.attack has no setting 'bs'; did you mean batch_size"),
-    ({"target": [1]}, "almakit.attack has no setting 'target'; did you mean targets"),
-    ({"attack": "ddm"}, "there is no attack called 'ddm'; did you mean ddn"),
-])
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"epsilon": 0.3},
+            r"soft-walk has no setting 'epsilon': it looks for the smallest change.*result.robust_accuracy.*pgd and "
+            r"apgd",
+        ),
+        ({"eps": 0.3}, "soft-walk has no setting 'eps': it looks for the smallest change"),
+        ({"norm": 2}, "soft-walk has no setting 'norm'; did you mean distance"),
+        ({"step": 3}, "soft-walk has no setting 'step'; did you mean steps"),
+        ({"bs": 3}, "almakit.attack has no setting 'bs'; did you mean batch_size"),
+        ({"target": [1]}, "almakit.attack has no setting 'target'; did you mean targets"),
+        ({"attack": "ddm"}, "there is no attack called 'ddm'; did you mean ddn"),
+    ],
+)
 def test_a_wrong_option_of_attack(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(AlmakitError, match=sentence):
         almakit.attack(MODEL, X, LABELS, **options)
@@ -130,7 +162,12 @@ def test_progress_true_shows(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_fractions_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for text in ("pgd(epsilon=8/255)", "pgd(epsilon=8 / 255)", "pgd(epsilon = 8/255, steps=40)", "pgd(epsilon=8.0/255)"):
+    for text in (
+        "pgd(epsilon=8/255)",
+        "pgd(epsilon=8 / 255)",
+        "pgd(epsilon = 8/255, steps=40)",
+        "pgd(epsilon=8.0/255)",
+    ):
         attack = get(text)
         assert attack == almakit.PGD(epsilon=8 / 255) and get(text_of(attack)) == attack
     assert text_of(get("pgd(epsilon=8/255)")) == f"pgd(epsilon={8 / 255!r}, distance=linf, steps=40)"
@@ -141,10 +178,25 @@ def test_fractions_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(BadInput):
         get("pgd(epsilon=8/0)")
     config = tmp_path / "run.toml"
-    config.write_text('model = "mnist/smallcnn-tiny"\ndata = "mnist-demo"\nattacks = ["pgd(epsilon=8/255)"]\nmean = ["127.5/255"]\nstd = ["1/2"]\n')
+    config.write_text(
+        'model = "mnist/smallcnn-tiny"\ndata = "mnist-demo"\nattacks = ["pgd(epsilon=8/255)"]\nmean = '
+        '["127.5/255"]\nstd = ["1/2"]\n'
+    )
     spec = RunSpec.from_toml(config)
     assert spec.mean == spec.std == (0.5,) and get(spec.attacks[0]) == almakit.PGD(epsilon=8 / 255)
-    command = ["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "12", "--attack", "ddn(steps=5)", "--out", str(tmp_path / "a")]
+    command = [
+        "run",
+        "--model",
+        "mnist/smallcnn-tiny",
+        "--data",
+        "mnist-demo",
+        "--limit",
+        "12",
+        "--attack",
+        "ddn(steps=5)",
+        "--out",
+        str(tmp_path / "a"),
+    ]
     assert main([*command, "--epsilon", "8/255"]) == 0 and "l2 <= 0.0313725" in capsys.readouterr().out
     assert main([*command, "--epsilon", "8/0"]) == 2 and "8/0" in capsys.readouterr().err
 
@@ -157,7 +209,7 @@ def test_a_path_that_looks_like_a_fraction_is_a_word() -> None:
     assert parse(f"a(file={_value('1/2')})").arguments == {"file": "1/2"}
 
 
-USER = '''
+USER = """
 import numpy as np
 import torch
 from torch import nn
@@ -178,24 +230,26 @@ best = almakit.best_of([attack(model, x, labels), almakit.DDN(steps=10)(model, x
 loader = DataLoader(TensorDataset(x, labels), batch_size=4)
 almakit.attack(model, loader, attack="ddn")
 almakit.attack(model, x.numpy(), np.zeros(8, dtype=np.int64).tolist())
-run: almakit.Run = almakit.evaluate(model, loader, attacks=[attack, "ddn(steps=10)"], out="runs/a", progress=True, limit=4)
+run: almakit.Run = almakit.evaluate(model, loader, attacks=[attack, "ddn(steps=10)"], out="runs/a", limit=4)
 again = almakit.open("runs/a")
-print(again.robust_accuracy({"linf": 8 / 255, "l2": 0.5}), again.report(), result.plot(), result.show(3), result.save("a.safetensors"))
+print(again.robust_accuracy({"linf": 8 / 255, "l2": 0.5}), again.report(), result.plot())
+print(result.show(3), result.save("a.safetensors"))
 found = almakit.standard_evaluation(model, x, labels, norm="Linf")
-print(found.version, found.robust_accuracy(0.3), almakit.Result.load("a.safetensors").median, almakit.check_distance("ssim"), almakit.Box(bits=8))
+print(found.version, found.robust_accuracy(0.3), almakit.Result.load("a.safetensors").median)
+print(almakit.check_distance("ssim"), almakit.Box(bits=8))
 
 
 class Mine(almakit.Attack):
     pass
-'''
-WRONG = '''
+"""
+WRONG = """
 import almakit
 
 almakit.DDN(stepz=3)
 almakit.attack(3, 4, steps="many")
 almakit.DNN
 almakit.open("runs/a").robust_accuracy([0.1])
-'''
+"""
 
 
 def test_a_users_script_is_clean_under_strict_mypy(tmp_path: Path) -> None:
@@ -203,7 +257,9 @@ def test_a_users_script_is_clean_under_strict_mypy(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(SOURCE.parent / ".mypy_cache" / "user")]
     env = {**os.environ, "MYPYPATH": str(SOURCE)}
-    said = subprocess.run([*command, "script.py", "wrong.py"], cwd=tmp_path, env=env, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        [*command, "script.py", "wrong.py"], cwd=tmp_path, env=env, capture_output=True, text=True
+    ).stdout
     errors = {int(line.split(":")[1]): line for line in said.splitlines() if line.startswith("wrong.py")}
     assert errors.keys() == {4, 5, 6, 7} and "in 1 file (checked 2 source files)" in said, said
     assert 'Unexpected keyword argument "stepz"' in errors[4] and 'has no attribute "DNN"' in errors[6], said
@@ -218,7 +274,10 @@ def loaded(code: str) -> set[str]:
 
 def test_importing_is_light_and_silent() -> None:
     """Counted, not timed: torch loads some 1100 modules. benchmarks/speed.py has the processor time (row imports)."""
-    light, helped = loaded("import almakit; almakit.open; dir(almakit)"), loaded("from almakit.cli.main import main; main(['--help'])")
+    light, helped = (
+        loaded("import almakit; almakit.open; dir(almakit)"),
+        loaded("from almakit.cli.main import main; main(['--help'])"),
+    )
     own = {name for name in light if name.partition(".")[0] not in sys.stdlib_module_names}
     assert own == {"almakit", "almakit.version"} and len(light) <= 40
     own = {name for name in helped if name.partition(".")[0] not in sys.stdlib_module_names}

@@ -1,4 +1,5 @@
-"""Progress wherever long work happens: steps inside a chunk, in Python, in notebooks; an estimate before what takes long."""
+"""Progress wherever long work happens: steps inside a chunk, in Python, in notebooks; an estimate before what takes
+long."""
 
 from __future__ import annotations
 
@@ -57,17 +58,27 @@ def test_an_attack_tells_too() -> None:
     assert [(round(12 * forwards), of, count) for forwards, of, count in heard.calls] == [
         (rows, 7, 12) for rows in [*range(8, 57, 8), *range(60, 85, 4)]
     ], "8 images, then 4: seven forwards each"
-    assert torch.equal(result.distances, almakit.attack(MODEL, X, LABELS, attack="ddn", steps=7, batch_size=8).distances)
+    assert torch.equal(
+        result.distances, almakit.attack(MODEL, X, LABELS, attack="ddn", steps=7, batch_size=8).distances
+    )
     found = Heard()
     almakit.standard_evaluation(MODEL, X[:1], LABELS[:1], norm=2, progress=found)
-    assert found.stages[0][0] == "almakit:standard-v1(distance=l2)" and found.calls[-1][0] > 500 and found.calls[-1][1] == 500 + 500 + 7 * 50
+    assert (
+        found.stages[0][0] == "almakit:standard-v1(distance=l2)"
+        and found.calls[-1][0] > 500
+        and found.calls[-1][1] == 500 + 500 + 7 * 50
+    )
 
 
 def test_expected_forwards() -> None:
     texts = {
-        "ddn(steps=7)": 7, "cw(steps=10, searches=3)": 30, "pgd(steps=5, restarts=2, epsilon=1)": 10, "alm(outer=2, inner=5)": 10,
-        "search(attack=pgd(steps=5), halvings=3)": 15, "ensemble(attacks=[ddn(steps=3), fmn(steps=4)])": 7,
-    }  # fmt: skip
+        "ddn(steps=7)": 7,
+        "cw(steps=10, searches=3)": 30,
+        "pgd(steps=5, restarts=2, epsilon=1)": 10,
+        "alm(outer=2, inner=5)": 10,
+        "search(attack=pgd(steps=5), halvings=3)": 15,
+        "ensemble(attacks=[ddn(steps=3), fmn(steps=4)])": 7,
+    }
     assert {text: expected_forwards(get(text)) for text in texts} == texts
     assert expected_forwards(object()) is None
 

@@ -1,4 +1,5 @@
-"""A run has hands: opened by its folder, as a pandas frame, at any radius, with its images, its report, in a notebook."""
+"""A run has hands: opened by its folder, as a pandas frame, at any radius, with its images, its report, in a
+notebook."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def test_opened_by_its_folder_and_without_torch(run: Run) -> None:
     again = almakit.open(run.folder)
     assert isinstance(again, Run) and again.summary == run.summary
     script = (
-        "import sys, almakit; run = almakit.open(sys.argv[1]); run.robust_accuracy({'Linf': 8/255, 2: 0.5}); run.adversarials(0); run._repr_html_()\n"
+        "import sys, almakit; run = almakit.open(sys.argv[1]); run.robust_accuracy({'Linf': 8/255, 2: 0.5}); "
+        "run.adversarials(0); run._repr_html_()\n"
         "assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script, str(run.folder)], check=True)
@@ -43,7 +45,10 @@ def test_opened_by_its_folder_and_without_torch(run: Run) -> None:
 def test_pandas(run: Run) -> None:
     frame = run.to_pandas()
     assert len(frame) == 36 and set(frame["attack"]) == {info.text for info in run.attacks}
-    assert frame["verified"].tolist() == [record.verified for record in run.records] and (frame["status"] == "already-wrong").sum() == 3
+    assert (
+        frame["verified"].tolist() == [record.verified for record in run.records]
+        and (frame["status"] == "already-wrong").sum() == 3
+    )
 
 
 def test_robust_accuracy_over_all_attacks(run: Run) -> None:
@@ -51,15 +56,26 @@ def test_robust_accuracy_over_all_attacks(run: Run) -> None:
     proven = [np.array([record.verified for record in run.records_of(index)]) for index in range(3)]
     l2, linf = np.minimum(proven[0], proven[1]), proven[2]
     eps = float(np.median(l2))
-    assert run.robust_accuracy({"l2": eps}) == pytest.approx((l2 > eps).mean()) and run.robust_accuracy({"l2": 0, "linf": 0}) == pytest.approx(11 / 12)
+    assert run.robust_accuracy({"l2": eps}) == pytest.approx((l2 > eps).mean()) and run.robust_accuracy(
+        {"l2": 0, "linf": 0}
+    ) == pytest.approx(11 / 12)
     radius = float(np.median(linf))
     assert run.robust_accuracy({"Linf": radius, 2: eps}) == pytest.approx(((linf > radius) & (l2 > eps)).mean())
-    worst = {(part["distance"], row["epsilon"]): row["value"] for part in run.summary["worst_case"] for row in part["robust_accuracy"]}
+    worst = {
+        (part["distance"], row["epsilon"]): row["value"]
+        for part in run.summary["worst_case"]
+        for row in part["robust_accuracy"]
+    }
     assert worst and all(run.robust_accuracy({name: at}) == value for (name, at), value in worst.items())
     own = np.array([record.verified for record in run.records_of("ddn")])
     assert np.isfinite(own).sum() > 6 and (l2 <= own).all()
     assert run.robust_accuracy(float(np.median(own)), attack="ddn") == pytest.approx((own > np.median(own)).mean())
-    wrong = [(0.3, "give radii by distance"), ({"l1": 1.0}, "has no attack in l1; it has l2, linf"), ({"l2": -1}, "0 or more"), ({"l2": "8/0"}, "0 or more")]
+    wrong = [
+        (0.3, "give radii by distance"),
+        ({"l1": 1.0}, "has no attack in l1; it has l2, linf"),
+        ({"l2": -1}, "0 or more"),
+        ({"l2": "8/0"}, "0 or more"),
+    ]
     for eps_given, sentence in [*wrong, ({}, "at least one")]:
         with pytest.raises(BadInput, match=sentence):
             run.robust_accuracy(eps_given)
@@ -79,8 +95,15 @@ def test_adversarials_where_images_were_already_wrong(run: Run) -> None:
 
 def test_what_an_attack_found_as_a_result(run: Run) -> None:
     result = run.result("ddn")
-    assert isinstance(result, almakit.Result) and result.distance == "l2" and result[3].status is almakit.Status.ALREADY_WRONG
-    assert result.distances.tolist() == pytest.approx([record.verified for record in run.records_of("ddn")]) and len(result.show(0).axes) == 3
+    assert (
+        isinstance(result, almakit.Result)
+        and result.distance == "l2"
+        and result[3].status is almakit.Status.ALREADY_WRONG
+    )
+    assert (
+        result.distances.tolist() == pytest.approx([record.verified for record in run.records_of("ddn")])
+        and len(result.show(0).axes) == 3
+    )
     assert np.array_equal(result.adversarials.numpy(), run.adversarials("ddn"))
 
 

@@ -1,4 +1,5 @@
-"""How long the fuzzers look: a moment by default, always at the same examples; ALMAKIT_FUZZ=20 means twenty times as many, others each time."""
+"""How long the fuzzers look: a moment by default, always at the same examples; ALMAKIT_FUZZ=20 means twenty times as
+many, others each time."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ COUNTS: Counter[str] = Counter()
 def examples(count: int) -> settings:
     """Settings for so many examples, times ALMAKIT_FUZZ."""
     return settings(
-        max_examples=count * TIMES, derandomize=TIMES == 1, database=None, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+        max_examples=count * TIMES,
+        derandomize=TIMES == 1,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
     )
 
 

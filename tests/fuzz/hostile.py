@@ -1,4 +1,5 @@
-"""Models that misbehave, and the judge of what an attack makes of them: a valid result or a sentence, never a wrong success."""
+"""Models that misbehave, and the judge of what an attack makes of them: a valid result or a sentence, never a wrong
+success."""
 
 from __future__ import annotations
 
@@ -12,9 +13,21 @@ from almakit import attacks, registry
 from almakit.core import Attack, Box, Result, Status
 
 KINDS = (
-    "linear", "constant", "saturated", "steps", "torn gradient", "infinite gradient", "nan region", "infinite region", "tied", "tiny", "flat",
-    "two faced", "one pixel", "squared",
-)  # fmt: skip
+    "linear",
+    "constant",
+    "saturated",
+    "steps",
+    "torn gradient",
+    "infinite gradient",
+    "nan region",
+    "infinite region",
+    "tied",
+    "tiny",
+    "flat",
+    "two faced",
+    "one pixel",
+    "squared",
+)
 
 
 class Hostile:
@@ -48,7 +61,9 @@ class Hostile:
             "tiny": lambda: score * 1e-30,
             "flat": lambda: score.detach() + 0 * flat[:, :1],
             "two faced": lambda: torch.where(score[:, :1] > 0, score, -score),
-            "one pixel": lambda: torch.cat([flat[:, :1], -flat[:, :1], (flat[:, :1] * 0 - 9).expand(-1, len(weight) - 2)], 1),
+            "one pixel": lambda: torch.cat(
+                [flat[:, :1], -flat[:, :1], (flat[:, :1] * 0 - 9).expand(-1, len(weight) - 2)], 1
+            ),
             "squared": lambda: score.square().clamp(max=3e38),
         }
         return plain[self.kind]()
@@ -60,7 +75,10 @@ def independent_rows(kind: str) -> bool:
 
 
 SMALL = {"steps": 6, "searches": 2, "outer": 2, "inner": 5, "halvings": 3, "refine": 3}
-NEEDS = {"search": "attack=apgd(distance={distance}, steps=5)", "ensemble": "attacks=[alma(distance={distance}, steps=6), bb(distance={distance}, steps=3)]"}
+NEEDS = {
+    "search": "attack=apgd(distance={distance}, steps=5)",
+    "ensemble": "attacks=[alma(distance={distance}, steps=6), bb(distance={distance}, steps=3)]",
+}
 
 
 def small_text(name: str, distance: str) -> str:
@@ -78,7 +96,16 @@ def build(name: str, distance: str) -> Attack:
     return attacks.get(small_text(name, distance))
 
 
-def check(attack: Attack, model: Hostile, x: Tensor, labels: Tensor, targets: Tensor | None, box: Box, result: Result, budget: int | None) -> None:
+def check(
+    attack: Attack,
+    model: Hostile,
+    x: Tensor,
+    labels: Tensor,
+    targets: Tensor | None,
+    box: Box,
+    result: Result,
+    budget: int | None,
+) -> None:
     """Everything a result promises about the images ``x`` (B, ...)."""
     assert len(result) == len(x) and result.adversarials.shape == x.shape and len(result.reasons) == len(x)
     points, status = result.adversarials, result.status.tolist()
@@ -101,7 +128,14 @@ def check(attack: Attack, model: Hostile, x: Tensor, labels: Tensor, targets: Te
             assert distance == 0 and torch.equal(points[row], images[row])
         if state == Status.SUCCESS:
             assert bool(inside[row]), "outside the box"
-            assert abs(distance - float(measured[row])) <= 1e-4 * max(distance, float(measured[row])) + 1e-6, (distance, float(measured[row]))
+            assert abs(distance - float(measured[row])) <= 1e-4 * max(distance, float(measured[row])) + 1e-6, (
+                distance,
+                float(measured[row]),
+            )
     if len(x):
-        assert model.rows == int(result.forwards.sum()) + result.probes, (model.rows, int(result.forwards.sum()), result.probes)
+        assert model.rows == int(result.forwards.sum()) + result.probes, (
+            model.rows,
+            int(result.forwards.sum()),
+            result.probes,
+        )
         assert budget is None or max(int(result.forwards.max()), int(result.backwards.max())) <= budget

@@ -1,4 +1,5 @@
-"""Image files written byte by byte, so that what a reader makes of them can be held against the numbers that went in."""
+"""Image files written byte by byte, so that what a reader makes of them can be held against the numbers that went
+in."""
 
 from __future__ import annotations
 
@@ -12,17 +13,23 @@ Array = np.ndarray
 
 
 def png(samples: Array, depth: int, colour: int, extra: Sequence[tuple[bytes, bytes]] = ()) -> bytes:
-    """A PNG of ``samples`` (H, W) or (H, W, C) with so many bits each; ``colour`` is 0 grey, 2 RGB, 3 palette, 4 grey + alpha, 6 RGB + alpha."""
+    """A PNG of ``samples`` (H, W) or (H, W, C) with so many bits each; ``colour`` is 0 grey, 2 RGB, 3 palette, 4 grey +
+    alpha, 6 RGB + alpha."""
     rows = samples.reshape(len(samples), -1)
     if depth == 16:
         lines = [row.astype(">u2").tobytes() for row in rows]
     elif depth == 8:
         lines = [row.astype(np.uint8).tobytes() for row in rows]
     else:
-        lines = [np.packbits(((row[:, None] >> np.arange(depth)[::-1]) & 1).astype(np.uint8).ravel()).tobytes() for row in rows]
+        lines = [
+            np.packbits(((row[:, None] >> np.arange(depth)[::-1]) & 1).astype(np.uint8).ravel()).tobytes()
+            for row in rows
+        ]
     header = struct.pack(">IIBBBBB", samples.shape[1], samples.shape[0], depth, colour, 0, 0, 0)
     data = zlib.compress(b"".join(b"\0" + line for line in lines))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in [(b"IHDR", header), *extra, (b"IDAT", data), (b"IEND", b"")])
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        _chunk(*part) for part in [(b"IHDR", header), *extra, (b"IDAT", data), (b"IEND", b"")]
+    )
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -34,18 +41,36 @@ def exif(orientation: int) -> bytes:
     return b"II*\0" + struct.pack("<IHHHII", 8, 1, 274, 3, 1, orientation) + b"\0\0\0\0"
 
 
-def tiff(samples: Array, *, photometric: int = 1, sample_format: int = 1, bits: int | None = None, big: bool = False, data: bytes | None = None,
-         extra: dict[int, tuple[int, list[int]]] | None = None) -> bytes:
-    """An uncompressed TIFF of ``samples`` (H, W) or (H, W, C) in their own type; ``data`` stands for the bytes where they are packed otherwise."""
+def tiff(
+    samples: Array,
+    *,
+    photometric: int = 1,
+    sample_format: int = 1,
+    bits: int | None = None,
+    big: bool = False,
+    data: bytes | None = None,
+    extra: dict[int, tuple[int, list[int]]] | None = None,
+) -> bytes:
+    """An uncompressed TIFF of ``samples`` (H, W) or (H, W, C) in their own type; ``data`` stands for the bytes where
+    they are packed otherwise."""
     order = ">" if big else "<"
     high, wide, *rest = samples.shape
     channels = rest[0] if rest else 1
     content = samples.astype(samples.dtype.newbyteorder(order)).tobytes() if data is None else data
     depth = bits or samples.dtype.itemsize * 8
     tags: dict[int, tuple[int, list[int]]] = {
-        256: (4, [wide]), 257: (4, [high]), 258: (3, [depth] * channels), 259: (3, [1]), 262: (3, [photometric]), 273: (4, [0]), 277: (3, [channels]),
-        278: (4, [high]), 279: (4, [len(content)]), 339: (3, [sample_format] * channels), **(extra or {}),
-    }  # fmt: skip
+        256: (4, [wide]),
+        257: (4, [high]),
+        258: (3, [depth] * channels),
+        259: (3, [1]),
+        262: (3, [photometric]),
+        273: (4, [0]),
+        277: (3, [channels]),
+        278: (4, [high]),
+        279: (4, [len(content)]),
+        339: (3, [sample_format] * channels),
+        **(extra or {}),
+    }
     at = 8 + 2 + 12 * len(tags) + 4
     entries, more = b"", b""
     for tag, (kind, values) in sorted(tags.items()):
@@ -79,17 +104,26 @@ def bmp(samples: Array) -> bytes:
     """24 bits of colour, blue first, from the bottom up, rows of a multiple of 4 bytes."""
     lines = [row[:, ::-1].astype(np.uint8).tobytes() for row in samples[::-1]]
     content = b"".join(line + b"\0" * (-len(line) % 4) for line in lines)
-    return (b"BM" + struct.pack("<IHHI", 54 + len(content), 0, 0, 54)
-            + struct.pack("<IiiHHIIiiII", 40, samples.shape[1], samples.shape[0], 1, 24, 0, len(content), 0, 0, 0, 0) + content)
+    return (
+        b"BM"
+        + struct.pack("<IHHI", 54 + len(content), 0, 0, 54)
+        + struct.pack("<IiiHHIIiiII", 40, samples.shape[1], samples.shape[0], 1, 24, 0, len(content), 0, 0, 0, 0)
+        + content
+    )
 
 
 def tga(samples: Array) -> bytes:
     """Uncompressed colours, blue first, from the top down."""
     high, wide = samples.shape[:2]
-    return struct.pack("<BBBHHBHHHHBB", 0, 0, 2, 0, 0, 0, 0, 0, wide, high, 24, 0x20) + samples[..., ::-1].astype(np.uint8).tobytes()
+    return (
+        struct.pack("<BBBHHBHHHHBB", 0, 0, 2, 0, 0, 0, 0, 0, wide, high, 24, 0x20)
+        + samples[..., ::-1].astype(np.uint8).tobytes()
+    )
 
 
 def announced(wide: int, high: int) -> bytes:
     """A PNG that says it is so large and holds next to nothing: a decompression bomb."""
     header = struct.pack(">IIBBBBB", wide, high, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 1000)), (b"IEND", b"")])
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        _chunk(*part) for part in [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 1000)), (b"IEND", b"")]
+    )

@@ -1,4 +1,5 @@
-"""Files that try to run code, and hundreds of mutated ones, opened in a process that is watched: none executes, each ends in a result or a sentence."""
+"""Files that try to run code, and hundreds of mutated ones, opened in a process that is watched: none executes, each
+ends in a result or a sentence."""
 
 from __future__ import annotations
 
@@ -15,12 +16,21 @@ from security.mutated_files import jobs, seeds
 WATCHED = Path(security.__path__[0]) / "watched.py"
 
 
-def watched(folder: Path, todo: list[tuple[str, str, str]], warm: list[tuple[str, str]]) -> list[tuple[str, str, str, list[str]]]:
+def watched(
+    folder: Path, todo: list[tuple[str, str, str]], warm: list[tuple[str, str]]
+) -> list[tuple[str, str, str, list[str]]]:
     """What became of each: (name, outcome, what was said, what was noticed)."""
     plan = folder / "jobs.json"
     plan.write_text(json.dumps({"warm": warm, "jobs": todo}))
     environment = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(WATCHED), str(plan)], cwd=folder, env=environment, capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(
+        [sys.executable, str(WATCHED), str(plan)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+    )
     assert done.returncode == 0, f"the process died ({done.returncode}): {done.stderr[-2000:]}"
     return [(name, ending, said, seen) for name, ending, said, seen in json.loads(done.stdout.splitlines()[-1])]
 

@@ -1,4 +1,5 @@
-"""Run folders damaged at random: readers find the numbers that were written or say that they cannot, and a resume mends what it can."""
+"""Run folders damaged at random: readers find the numbers that were written or say that they cannot, and a resume mends
+what it can."""
 
 from __future__ import annotations
 
@@ -7,18 +8,18 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from eval.small_runs import Net, images, small_run
 from fuzz.amount import examples, outcome
 from hypothesis import example, given
 from hypothesis import strategies as st
+from runs.small_runs import Net, images, small_run
 
 from almakit.errors import AlmakitError
+from almakit.report import html, subjects
+from almakit.report.payload import Limits
 from almakit.runs.flat import flat_rows
 from almakit.runs.folder import Run
 from almakit.runs.records import Record
 from almakit.runs.verify import damaged_files
-from almakit.report import html, subjects
-from almakit.report.payload import Limits
 
 SMALL = {"attacks": ["alma(distance=l2, steps=6)"], "batch_size": 4, "data": images(12)}
 
@@ -36,11 +37,17 @@ def numbers(run: Run) -> list[object]:
     return [*found, *run.images]
 
 
-harms = st.tuples(st.sampled_from(["flip", "cut", "grow", "gone", "swap", "empty", "cell", "row"]), st.integers(0, 10**6), st.integers(0, 10**6))
+harms = st.tuples(
+    st.sampled_from(["flip", "cut", "grow", "gone", "swap", "empty", "cell", "row"]),
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+)
 
 
 def damage(folder: Path, kind: str, a: int, b: int) -> None:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in ("records.lock", "summary.json"))
+    files = sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.name not in ("records.lock", "summary.json")
+    )
     file = files[a % len(files)]
     if kind in ("cell", "row"):
         edit(folder / "records.sqlite", kind, a, b)
@@ -53,7 +60,9 @@ def damage(folder: Path, kind: str, a: int, b: int) -> None:
         content = bytearray(file.read_bytes())
         if kind == "flip" and content:
             content[b % len(content)] ^= 1 << (a % 8)
-        file.write_bytes({"cut": content[: b % (len(content) + 1)], "grow": content + b"\x00more", "empty": b""}.get(kind, content))
+        file.write_bytes(
+            {"cut": content[: b % (len(content) + 1)], "grow": content + b"\x00more", "empty": b""}.get(kind, content)
+        )
 
 
 def edit(database: Path, kind: str, a: int, b: int) -> None:
@@ -85,7 +94,9 @@ def readable(folder: Path, expected: list[object]) -> None:
     """Reads the folder as reports and exports do."""
     try:
         run = Run(folder)
-        assert numbers(run) in (expected, []) or set(map(repr, numbers(run))) <= set(map(repr, expected)), "a wrong number could be read"
+        assert numbers(run) in (expected, []) or set(map(repr, numbers(run))) <= set(map(repr, expected)), (
+            "a wrong number could be read"
+        )
         run.table()
         flat_rows(run)
         damaged_files(run)

@@ -1,4 +1,5 @@
-"""Image files of every format and mode at hand: each is read as the numbers that were written, or refused with a sentence; never as anything else."""
+"""Image files of every format and mode at hand: each is read as the numbers that were written, or refused with a
+sentence; never as anything else."""
 
 from __future__ import annotations
 
@@ -70,7 +71,16 @@ def several(form: str) -> bytes:
 def turned(orientation: int, values: Any) -> Any:
     """What a viewer shows of stored values (H, W, ...) under an EXIF orientation, from its definition."""
     swap = np.swapaxes(values, 0, 1)
-    return {1: values, 2: values[:, ::-1], 3: values[::-1, ::-1], 4: values[::-1], 5: swap, 6: swap[:, ::-1], 7: swap[::-1, ::-1], 8: swap[::-1]}[orientation]
+    return {
+        1: values,
+        2: values[:, ::-1],
+        3: values[::-1, ::-1],
+        4: values[::-1],
+        5: swap,
+        6: swap[:, ::-1],
+        7: swap[::-1, ::-1],
+        8: swap[::-1],
+    }[orientation]
 
 
 def from_cmyk(values: Any) -> Any:
@@ -102,24 +112,53 @@ def cases() -> list[Case]:
         Case("png grey 16 bits, dark", made.png(DEEP // 300, 16, 0), (DEEP // 300) / 65535),
         Case("png rgb 8 bits", made.png(COLOUR, 8, 2), c),
         Case("png rgb 16 bits", made.png(COLOUR.astype(np.uint16) * 257, 16, 2), c),
-        Case("png rgb 16 bits, low bytes", made.png(COLOUR.astype(np.uint16) * 256 + 200, 16, 2), (COLOUR * 256.0 + 200) / 65535, 1 / 255),
-        *[Case(f"png palette {bits} bits", made.png(INDEX % 2**bits, bits, 3, [plte]), PALETTE[INDEX % 2**bits] / 255) for bits in (1, 2, 4, 8)],
+        Case(
+            "png rgb 16 bits, low bytes",
+            made.png(COLOUR.astype(np.uint16) * 256 + 200, 16, 2),
+            (COLOUR * 256.0 + 200) / 65535,
+            1 / 255,
+        ),
+        *[
+            Case(f"png palette {bits} bits", made.png(INDEX % 2**bits, bits, 3, [plte]), PALETTE[INDEX % 2**bits] / 255)
+            for bits in (1, 2, 4, 8)
+        ],
         Case("png palette, all opaque", made.png(INDEX, 8, 3, [plte, (b"tRNS", b"\xff" * 16)]), levels),
-        Case("png palette with a transparent entry", made.png(INDEX, 8, 3, [plte, (b"tRNS", b"\xff\0\xff")]), see_through),
+        Case(
+            "png palette with a transparent entry", made.png(INDEX, 8, 3, [plte, (b"tRNS", b"\xff\0\xff")]), see_through
+        ),
         Case("png grey + alpha, opaque", made.png(joined(GREY, OPAQUE), 8, 4), g),
         Case("png grey + alpha, half", made.png(joined(GREY, GLASS), 8, 4), see_through),
-        Case("png grey + alpha 16 bits, opaque", made.png(joined(GREY, OPAQUE).astype(np.uint16) * 257, 16, 4), joined(g, g, g)),
-        Case("png grey + alpha 16 bits, half", made.png(joined(GREY, GLASS).astype(np.uint16) * 257, 16, 4), see_through),
+        Case(
+            "png grey + alpha 16 bits, opaque",
+            made.png(joined(GREY, OPAQUE).astype(np.uint16) * 257, 16, 4),
+            joined(g, g, g),
+        ),
+        Case(
+            "png grey + alpha 16 bits, half", made.png(joined(GREY, GLASS).astype(np.uint16) * 257, 16, 4), see_through
+        ),
         Case("png rgb + alpha, opaque", made.png(joined(COLOUR, OPAQUE), 8, 6), c),
         Case("png rgb + alpha, half", made.png(joined(COLOUR, GLASS), 8, 6), see_through),
         Case("png rgb + alpha 16 bits, opaque", made.png(joined(COLOUR, OPAQUE).astype(np.uint16) * 257, 16, 6), c),
-        Case("png rgb + alpha 16 bits, half", made.png(joined(COLOUR, GLASS).astype(np.uint16) * 257, 16, 6), see_through),
+        Case(
+            "png rgb + alpha 16 bits, half", made.png(joined(COLOUR, GLASS).astype(np.uint16) * 257, 16, 6), see_through
+        ),
         Case("png grey, one level transparent", made.png(GREY, 8, 0, [(b"tRNS", bytes([0, GREY[1, 1]]))]), see_through),
         Case("png grey, an absent level transparent", made.png(GREY, 8, 0, [(b"tRNS", bytes([0, 1]))]), g),
-        Case("png rgb, one colour transparent", made.png(COLOUR, 8, 2, [(b"tRNS", COLOUR[1, 1].astype(">u2").tobytes())]), see_through),
-        Case("png grey 16 bits, one level transparent", made.png(DEEP, 16, 0, [(b"tRNS", deep_key.byteswap().tobytes())]), see_through),
+        Case(
+            "png rgb, one colour transparent",
+            made.png(COLOUR, 8, 2, [(b"tRNS", COLOUR[1, 1].astype(">u2").tobytes())]),
+            see_through,
+        ),
+        Case(
+            "png grey 16 bits, one level transparent",
+            made.png(DEEP, 16, 0, [(b"tRNS", deep_key.byteswap().tobytes())]),
+            see_through,
+        ),
         Case("png grey 16 bits, an absent level transparent", made.png(DEEP, 16, 0, [(b"tRNS", b"\0\1")]), d),
-        *[Case(f"png turned {way}", made.png(COLOUR, 8, 2, [(b"eXIf", made.exif(way))]), turned(way, c)) for way in range(1, 9)],
+        *[
+            Case(f"png turned {way}", made.png(COLOUR, 8, 2, [(b"eXIf", made.exif(way))]), turned(way, c))
+            for way in range(1, 9)
+        ],
         Case("png grey 16 bits turned", made.png(DEEP, 16, 0, [(b"eXIf", made.exif(6))]), turned(6, d)),
         Case("png with broken EXIF", made.png(COLOUR, 8, 2, [(b"eXIf", b"II*\0\xff\xff\xff\xff\0")]), c),
         Case("png with an orientation of 99", made.png(COLOUR, 8, 2, [(b"eXIf", made.exif(99))]), c),
@@ -132,7 +171,11 @@ def cases() -> list[Case]:
         Case("tiff grey 16 bits", made.tiff(DEEP), d),
         Case("tiff grey 16 bits, big-endian", made.tiff(DEEP, big=True), d),
         Case("tiff grey 16 bits, white is zero", made.tiff(DEEP, photometric=0), 1 - d),
-        Case("tiff grey 12 bits", made.tiff(DEEP[:, :8] >> 4, bits=12, data=twelve_bits(DEEP[:, :8] >> 4)), (DEEP[:, :8] >> 4) / 4095),
+        Case(
+            "tiff grey 12 bits",
+            made.tiff(DEEP[:, :8] >> 4, bits=12, data=twelve_bits(DEEP[:, :8] >> 4)),
+            (DEEP[:, :8] >> 4) / 4095,
+        ),
         Case("tiff rgb 16 bits", made.tiff(COLOUR.astype(np.uint16) * 257, photometric=2), c),
         Case("tiff int16", made.tiff(DEEP.astype(np.int16), sample_format=2), "holds signed integers"),
         Case("tiff int32", made.tiff(DEEP.astype(np.int32), sample_format=2), "holds signed integers"),
@@ -140,7 +183,11 @@ def cases() -> list[Case]:
         Case("tiff int8", made.tiff(GREY.astype(np.int8), sample_format=2), "holds signed integers"),
         Case("tiff float32 in [0, 1]", made.tiff(FLOATS, sample_format=3), FLOATS),
         Case("tiff float32, 0 to 255", made.tiff(FLOATS * 255, sample_format=3), "holds floats from"),
-        Case("tiff float32 with NaN", made.tiff(np.where(BITS, np.nan, FLOATS).astype(np.float32), sample_format=3), "holds floats from"),
+        Case(
+            "tiff float32 with NaN",
+            made.tiff(np.where(BITS, np.nan, FLOATS).astype(np.float32), sample_format=3),
+            "holds floats from",
+        ),
         Case("tiff float32, negative", made.tiff(FLOATS - 0.5, sample_format=3), "holds floats from"),
         Case("tiff float32, white is zero", made.tiff(FLOATS, sample_format=3, photometric=0), None),
         Case("tiff float64", made.tiff(FLOATS.astype(np.float64), sample_format=3), None),
@@ -149,16 +196,30 @@ def cases() -> list[Case]:
         Case("tiff CMYK", made.tiff(CYAN, photometric=5), from_cmyk(CYAN), 1.01 / 255),
         Case("tiff LAB", made.tiff(COLOUR, photometric=8), "stores its colours as LAB"),
         Case("tiff rgb + alpha, opaque", made.tiff(joined(COLOUR, OPAQUE), photometric=2, extra={338: (3, [2])}), c),
-        Case("tiff rgb + alpha, half", made.tiff(joined(COLOUR, GLASS), photometric=2, extra={338: (3, [2])}), see_through),
-        Case("tiff rgb + premultiplied alpha, half", made.tiff(joined(COLOUR, GLASS), photometric=2, extra={338: (3, [1])}), see_through),
+        Case(
+            "tiff rgb + alpha, half",
+            made.tiff(joined(COLOUR, GLASS), photometric=2, extra={338: (3, [2])}),
+            see_through,
+        ),
+        Case(
+            "tiff rgb + premultiplied alpha, half",
+            made.tiff(joined(COLOUR, GLASS), photometric=2, extra={338: (3, [1])}),
+            see_through,
+        ),
         Case("tiff rgb + a spare channel", made.tiff(joined(COLOUR, GLASS), photometric=2, extra={338: (3, [0])}), c),
-        *[Case(f"tiff turned {way}", made.tiff(COLOUR, photometric=2, extra={274: (3, [way])}), turned(way, c)) for way in (3, 6, 8)],
+        *[
+            Case(f"tiff turned {way}", made.tiff(COLOUR, photometric=2, extra={274: (3, [way])}), turned(way, c))
+            for way in (3, 6, 8)
+        ],
         Case("tiff grey 16 bits turned", made.tiff(DEEP, extra={274: (3, [6])}), turned(6, d)),
         Case("tiff of two pages", several("TIFF"), "holds 2 pictures"),
         Case("tiff YCbCr", pillow("YCbCr", COLOUR, "TIFF"), from_ycc(COLOUR), 1.6 / 255),
         Case("tiff palette", palette("TIFF"), levels),
         Case("tiff 1 bit", pillow("1", np.packbits(BITS, axis=1), "TIFF"), BITS),
-        *[Case(f"tiff rgb, {how}", pillow("RGB", COLOUR, "TIFF", compression=how), c) for how in ("tiff_lzw", "tiff_deflate", "packbits")],
+        *[
+            Case(f"tiff rgb, {how}", pillow("RGB", COLOUR, "TIFF", compression=how), c)
+            for how in ("tiff_lzw", "tiff_deflate", "packbits")
+        ],
         # Netpbm, BMP, TGA, PFM, byte by byte
         Case("pbm text", made.netpbm(1, BITS, None), 1 - BITS),
         Case("pbm", made.netpbm(4, BITS, None), 1 - BITS),
@@ -182,15 +243,30 @@ def cases() -> list[Case]:
         Case("gif with a transparent colour", palette("GIF", transparency=3), see_through),
         Case("gif animated", several("GIF"), "holds 2 pictures"),
         Case("webp lossless", pillow("RGB", COLOUR, "WEBP", lossless=True), c),
-        Case("webp lossless + alpha, opaque", pillow("RGBA", joined(COLOUR, OPAQUE), "WEBP", lossless=True, exact=True), c),
-        Case("webp lossless + alpha, half", pillow("RGBA", joined(COLOUR, GLASS), "WEBP", lossless=True, exact=True), see_through),
+        Case(
+            "webp lossless + alpha, opaque",
+            pillow("RGBA", joined(COLOUR, OPAQUE), "WEBP", lossless=True, exact=True),
+            c,
+        ),
+        Case(
+            "webp lossless + alpha, half",
+            pillow("RGBA", joined(COLOUR, GLASS), "WEBP", lossless=True, exact=True),
+            see_through,
+        ),
         Case("webp animated", several("WEBP"), "holds 2 pictures"),
         Case("jpeg grey", pillow("L", GREY, "JPEG", quality=100), g, LOSSY),
         Case("jpeg rgb", pillow("RGB", COLOUR, "JPEG", quality=100, subsampling=0), c, LOSSY),
         Case("jpeg progressive", pillow("RGB", COLOUR, "JPEG", quality=100, subsampling=0, progressive=True), c, LOSSY),
         Case("jpeg CMYK", pillow("CMYK", CYAN, "JPEG", quality=100, subsampling=0), from_cmyk(CYAN), 2 * LOSSY),
-        *[Case(f"jpeg turned {way}", pillow("RGB", COLOUR, "JPEG", quality=100, subsampling=0, exif=b"Exif\0\0" + made.exif(way)), turned(way, c), LOSSY)
-          for way in (2, 5, 6)],
+        *[
+            Case(
+                f"jpeg turned {way}",
+                pillow("RGB", COLOUR, "JPEG", quality=100, subsampling=0, exif=b"Exif\0\0" + made.exif(way)),
+                turned(way, c),
+                LOSSY,
+            )
+            for way in (2, 5, 6)
+        ],
         Case("mpo, a photo and its preview", several("MPO"), c, 40 / 255),
         Case("jpeg 2000", pillow("RGB", COLOUR, "JPEG2000", irreversible=False), c),
         Case("jpeg 2000 grey 16 bits", pillow("I;16", DEEP, "JPEG2000", irreversible=False), d),
@@ -204,11 +280,15 @@ def cases() -> list[Case]:
         Case("text", b"not an image\n" * 20, "cannot be read as an image"),
         Case("png cut off", made.png(COLOUR, 8, 2)[:-40], "cannot be read as an image"),
         Case("tiff cut off", made.tiff(DEEP)[:-20], "cannot be read as an image"),
-        Case("png with a wrong sum", made.png(COLOUR, 8, 2, [(b"gAMA", b"half")]).replace(b"gAMAhalf", b"gAMAhalt"), "cannot be read as an image"),
+        Case(
+            "png with a wrong sum",
+            made.png(COLOUR, 8, 2, [(b"gAMA", b"half")]).replace(b"gAMAhalf", b"gAMAhalt"),
+            "cannot be read as an image",
+        ),
         Case("bomb of 10 000 x 10 000", made.announced(10_000, 10_000), "more than the"),
         Case("bomb of 100 000 x 100 000", made.announced(100_000, 100_000), "cannot be read as an image"),
         Case("bomb of 2^31 - 1 pixels a side", made.announced(2**31 - 1, 2**31 - 1), "cannot be read as an image"),
-    ]  # fmt: skip
+    ]
     assert len({case.name for case in found}) == len(found)
     return found
 
@@ -252,9 +332,13 @@ def test_an_image_is_what_was_written_or_a_sentence(case: Case, tmp_path: Path) 
         assert str(error).startswith(str(tmp_path)) and str(error).endswith(".")
         outcome("image formats and modes", "sentence")
         return
-    assert not isinstance(case.shows, (str, type(None))), f"read as {tuple(image.shape)}, {float(image.min())} to {float(image.max())}"
+    assert not isinstance(case.shows, (str, type(None))), (
+        f"read as {tuple(image.shape)}, {float(image.min())} to {float(image.max())}"
+    )
     compare(case, image)
-    assert image.dtype == torch.float32 and image.is_contiguous() and float(image.min()) >= 0 and float(image.max()) <= 1
+    assert (
+        image.dtype == torch.float32 and image.is_contiguous() and float(image.min()) >= 0 and float(image.max()) <= 1
+    )
     outcome("image formats and modes", "result")
 
 

@@ -6,8 +6,8 @@ import random
 import shutil
 
 import pytest
-from eval.forgery import NUMBERS, Colours, alter, colour_run
 from fuzz.amount import TIMES, outcome
+from runs.forgery import NUMBERS, Colours, alter, colour_run
 
 from almakit.errors import AlmakitError
 from almakit.runs.folder import Run
@@ -16,7 +16,12 @@ from almakit.runs.subject import open_model
 from almakit.runs.verify import verify_run
 
 SUBJECT = open_model(Colours(), RunSpec(model="m", data="d"))
-RUNS = {"targets of its own": {}, "all targets": {"targets": "all", "limit": 6}, "random targets": {"targets": "random"}, "untargeted": {"targets": None}}
+RUNS = {
+    "targets of its own": {},
+    "all targets": {"targets": "all", "limit": 6},
+    "random targets": {"targets": "random"},
+    "untargeted": {"targets": None},
+}
 
 
 def trusted(folder) -> bool:

@@ -19,7 +19,14 @@ from almakit.errors import AlmakitError
 from almakit.runs.attacktext import text_of
 from almakit.runs.spec import RunSpec, parse_shard
 
-plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.lists(st.integers() | st.text(max_size=5), max_size=3)
+plain = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=12)
+    | st.lists(st.integers() | st.text(max_size=5), max_size=3)
+)
 anything = plain | st.dictionaries(st.text(max_size=4), plain, max_size=2)
 settings_of_a_run = st.sampled_from([field.name for field in fields(RunSpec)]) | st.text(max_size=8)
 
@@ -36,11 +43,20 @@ def test_any_mapping(values):
     assert RunSpec.from_dict(spec.to_dict()) == spec and len(spec.sha256) == 64
 
 
-GOOD = RunSpec(model="mnist/smallcnn-tiny", data="mnist-demo", attacks=("alma(distance=l2, steps=5)", "ddn(steps=3)"), limit=8, batch_size=4, bits=8)
+GOOD = RunSpec(
+    model="mnist/smallcnn-tiny",
+    data="mnist-demo",
+    attacks=("alma(distance=l2, steps=5)", "ddn(steps=3)"),
+    limit=8,
+    batch_size=4,
+    bits=8,
+)
 
 
 @examples(120)
-@given(places=st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=4), st.integers(0, 4)), min_size=1, max_size=4))
+@given(
+    places=st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=4), st.integers(0, 4)), min_size=1, max_size=4)
+)
 def test_any_damage_to_a_config(places, tmp_path_factory):
     content = bytearray(GOOD.to_toml().encode())
     for place, inserted, removed in places:
@@ -57,7 +73,27 @@ def test_any_damage_to_a_config(places, tmp_path_factory):
     assert isinstance(spec, RunSpec)
 
 
-values = st.sampled_from(["l2", "1", "-1", "0", "1e400", "nan", "none", "true", "[]", "[1, 2]", "alma", "alma(steps=3)", "''", '"x"', "10**9", "((", "inf"])
+values = st.sampled_from(
+    [
+        "l2",
+        "1",
+        "-1",
+        "0",
+        "1e400",
+        "nan",
+        "none",
+        "true",
+        "[]",
+        "[1, 2]",
+        "alma",
+        "alma(steps=3)",
+        "''",
+        '"x"',
+        "10**9",
+        "((",
+        "inf",
+    ]
+)
 SETTINGS = st.sampled_from(["steps", "distance", "epsilon", "attack", "attacks", "rate", "searches", "mu", "restarts"])
 calls = st.builds(
     lambda name, pairs: f"{name}({', '.join(f'{key}={value}' for key, value in pairs)})",
@@ -95,11 +131,53 @@ def test_any_shard(text):
     assert 0 <= number < total
 
 
-flags = st.sampled_from([
-    "--model", "--data", "--attack", "--limit", "--offset", "--bits", "--targets", "--dtype", "--batch-size", "--seed", "--budget", "--shard",
-    "--engine", "--workers", "--config", "--mean", "--std", "--epsilon", "--json", "--quiet", "--device", "--allow", "--split", "--size",
-])  # fmt: skip
-words = st.sampled_from(["mnist/smallcnn-tiny", "mnist-demo", "nix", "alma(steps=2)", "0", "-1", "3", "auto", "cpu", "", "x.csv", "0/2", "nan", "local", "--"])
+flags = st.sampled_from(
+    [
+        "--model",
+        "--data",
+        "--attack",
+        "--limit",
+        "--offset",
+        "--bits",
+        "--targets",
+        "--dtype",
+        "--batch-size",
+        "--seed",
+        "--budget",
+        "--shard",
+        "--engine",
+        "--workers",
+        "--config",
+        "--mean",
+        "--std",
+        "--epsilon",
+        "--json",
+        "--quiet",
+        "--device",
+        "--allow",
+        "--split",
+        "--size",
+    ]
+)
+words = st.sampled_from(
+    [
+        "mnist/smallcnn-tiny",
+        "mnist-demo",
+        "nix",
+        "alma(steps=2)",
+        "0",
+        "-1",
+        "3",
+        "auto",
+        "cpu",
+        "",
+        "x.csv",
+        "0/2",
+        "nan",
+        "local",
+        "--",
+    ]
+)
 
 
 @examples(60)

@@ -1,4 +1,5 @@
-"""Goals: margins say what they mean, every goal is reached at its exact optimum on linear models, and all attacks that need a margin keep the laws."""
+"""Goals: margins say what they mean, every goal is reached at its exact optimum on linear models, and all attacks that
+need a margin keep the laws."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from almakit.core.attack import serving_any_goal
 each_aim = pytest.mark.parametrize("aim", AIMS, ids=lambda aim: f"{aim.name}-{aim.text}")
 
 
-def attacked(aim: Aim, attack: str = "soft-walk(steps=200)", rows: list[int] | None = None, **options: object) -> Result:
+def attacked(
+    aim: Aim, attack: str = "soft-walk(steps=200)", rows: list[int] | None = None, **options: object
+) -> Result:
     """The result of an attack on some of the images, each with what belongs to it."""
     places = torch.arange(len(X)) if rows is None else torch.tensor(rows)
     goal = aim.goal.take(places)
@@ -53,17 +56,25 @@ def test_soft_margins_tend_to_margins_and_rivals_imply_the_goal(aim: Aim) -> Non
     goal = almakit.core.wanted.goal_of(len(X), aim.labels, aim.targets, aim.goal, 0.0, None, 0.5)
     outputs = goal.read(aim.model(X), len(X)).detach()
     goal = goal.fit(outputs, torch.arange(len(X))).scaled_by(outputs)
-    point = goal.read(aim.model(torch.rand(X.shape, generator=torch.Generator().manual_seed(1), dtype=X.dtype)), len(X)).detach()
+    point = goal.read(
+        aim.model(torch.rand(X.shape, generator=torch.Generator().manual_seed(1), dtype=X.dtype)), len(X)
+    ).detach()
     cold = torch.full((len(X),), 1e-6, dtype=X.dtype)
     assert torch.allclose(goal.soft_margin(point, cold), goal.margin(point), atol=1e-4)
-    assert bool((goal.spread(point) > 0).all()) and bool((goal.scale(point) > 0).all()) and bool((goal.tolerance(point, torch.float64) > 0).all())
+    assert (
+        bool((goal.spread(point) > 0).all())
+        and bool((goal.scale(point) > 0).all())
+        and bool((goal.tolerance(point, torch.float64) > 0).all())
+    )
     ways = goal.rivals(point)
     if ways is not None:
         margins = torch.stack([goal.rival_margin(point, way) for way in ways.unbind(1)], 1)
         assert bool((goal.margin(point)[(margins < 0).any(1)] < 0).all())
         assert torch.allclose(margins[:, 0], goal.margin(point)), "the first way is the nearest to the goal"
     d, slope = goal.constraint_and_slope(point, goal.margin(point), goal.tolerance(point, torch.float64))
-    assert torch.allclose(d, goal.constraint(point, goal.tolerance(point, torch.float64))) and slope.shape == point.shape
+    assert (
+        torch.allclose(d, goal.constraint(point, goal.tolerance(point, torch.float64))) and slope.shape == point.shape
+    )
 
 
 # Where several boundaries meet at the optimum the walk takes longer to settle between them.
@@ -85,14 +96,27 @@ def test_soft_walk_is_at_the_exact_optimum(aim: Aim) -> None:
 
 
 @each_aim
-@pytest.mark.parametrize("attack", ["alma(steps=300)", "ddn(steps=100)", "fmn(steps=100)", "pdpgd(steps=100)", "bb(steps=100)", "fab(steps=40)",
-                                    "deepfool(steps=40)", "superdeepfool(steps=60)", "cw(steps=200, searches=5, rate=0.05, weight=0.1)",
-                                    "search(attack=pgd(distance=l2, steps=20, loss=margin), halvings=6)"])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "alma(steps=300)",
+        "ddn(steps=100)",
+        "fmn(steps=100)",
+        "pdpgd(steps=100)",
+        "bb(steps=100)",
+        "fab(steps=40)",
+        "deepfool(steps=40)",
+        "superdeepfool(steps=60)",
+        "cw(steps=200, searches=5, rate=0.05, weight=0.1)",
+        "search(attack=pgd(distance=l2, steps=20, loss=margin), halvings=6)",
+    ],
+)
 def test_attacks_that_need_a_margin_alone_serve_every_goal(aim: Aim, attack: str) -> None:
     """Law 1 for every goal: a success reaches the goal in a fresh pass."""
     result = attacked(aim, attack)
     found = result.status == Status.SUCCESS
-    # FAB goes back and forth between the boundaries of a goal that asks for several things at once, and may find nothing.
+    # FAB goes back and forth between the boundaries of a goal that asks for several things at once, and may find
+    # nothing.
     lost = attack.startswith("fab") and aim.name in ("detection", "pixels")
     assert lost or int(result.success.sum()) >= len(X) // 2, result.reasons
     assert bool(aim.reached(outputs_of(aim, result.adversarials))[found].all())
@@ -155,18 +179,30 @@ def test_outputs_in_every_form() -> None:
         def __init__(self, scores: Tensor):
             self.scores = scores
 
-    forms = {None: lambda z: {"logits": z}, 0: lambda z: (z, z.sum()), 1: lambda z: [None, z], "scores": lambda z: {"scores": z, "more": None}}
+    forms = {
+        None: lambda z: {"logits": z},
+        0: lambda z: (z, z.sum()),
+        1: lambda z: [None, z],
+        "scores": lambda z: {"scores": z, "more": None},
+    }
     for output, form in [*forms.items(), (None, lambda z: z[:, 0]), ("scores", Record)]:
         answer = lambda x, form=form: form(aim.model(x))  # noqa: E731
-        assert torch.allclose(almakit.attack(answer, X, goal=goals.threshold(above=0.8, output=output)).distances, plain, rtol=1e-4)
+        assert torch.allclose(
+            almakit.attack(answer, X, goal=goals.threshold(above=0.8, output=output)).distances, plain, rtol=1e-4
+        )
     with pytest.raises(almakit.AlmakitError, match=r"has no output 'score': it is a dict with scores \(4, 1\)"):
         almakit.attack(lambda x: {"scores": aim.model(x)}, X, goal=goals.threshold(above=0.8, output="score"))
-    with pytest.raises(almakit.AlmakitError, match=r"returned a tuple of \(4, 1\) and \(4, 1\); give goal\(output=...\)"):
+    with pytest.raises(
+        almakit.AlmakitError, match=r"returned a tuple of \(4, 1\) and \(4, 1\); give goal\(output=...\)"
+    ):
         almakit.attack(lambda x: (aim.model(x), aim.model(x)), X, goal=goals.threshold(above=0.8))
 
 
 BAD = {
-    "a margin that is no number": (lambda z: z[:, 0] / 0 * 0, "margin of image 0 is nan, although its outputs are finite"),
+    "a margin that is no number": (
+        lambda z: z[:, 0] / 0 * 0,
+        "margin of image 0 is nan, although its outputs are finite",
+    ),
     "one margin for all": (lambda z: z.sum(), r"shape \(4,\); it gave torch.float64 of shape \(\)"),
     "a margin per class": (lambda z: z, r"it gave torch.float64 of shape \(4, 5\)"),
     "booleans": (lambda z: z[:, 0] > 0, r"it gave torch.bool of shape \(4,\)"),
@@ -187,7 +223,9 @@ def test_bad_goals_end_in_a_sentence(goal: object, sentence: str) -> None:
 
 def test_a_goal_that_is_never_reached_fails_with_a_reason() -> None:
     result = almakit.attack(AIMS[0].model, X, goal=lambda z: z[:, 0].square() + 1)
-    assert not bool(result.success.any()) and set(result.reasons) == {"no adversarial point was found within the budget"}
+    assert not bool(result.success.any()) and set(result.reasons) == {
+        "no adversarial point was found within the budget"
+    }
     flat = almakit.attack(AIMS[0].model, X, goal=lambda z: z[:, 0] * 0 + 1)
     assert not bool(flat.success.any()) and all("gradient was zero" in str(reason) for reason in flat.reasons)
 
@@ -202,9 +240,14 @@ def test_a_margin_that_breaks_on_the_way_spoils_nothing() -> None:
 def test_attacks_that_need_classes_say_so_and_name_others() -> None:
     aim = next(aim for aim in AIMS if aim.name == "threshold")
     for text in ("apgd(distance=l2, epsilon=1, loss=dlr)", "pgd(distance=l2, epsilon=1, loss=ce)"):
-        with pytest.raises(almakit.AlmakitError, match=r"serves the goals untargeted and targeted; for threshold take .*soft-walk.*ddn.*or loss=margin"):
+        with pytest.raises(
+            almakit.AlmakitError,
+            match=r"serves the goals untargeted and targeted; for threshold take .*soft-walk.*ddn.*or loss=margin",
+        ):
             attacked(aim, text)
-    assert {"soft-walk", "alma", "ddn", "fmn", "fab", "deepfool", "cw", "bb"} <= set(serving_any_goal()) and "perc-al" not in serving_any_goal()
+    assert {"soft-walk", "alma", "ddn", "fmn", "fab", "deepfool", "cw", "bb"} <= set(
+        serving_any_goal()
+    ) and "perc-al" not in serving_any_goal()
     assert attacked(aim, "apgd(distance=l2, epsilon=1.5, loss=margin)").success_rate == 1
 
 
@@ -216,21 +259,39 @@ def test_goals_as_text(aim: Aim) -> None:
 
 
 def test_texts_that_are_wrong(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    for text, words in (("top-q(k=3)", "no goal called 'top-q'; did you mean top-k"), ("top-k(q=3)", "top-k has no setting 'q'"), ("top-k(k=0)", "at least 1"),
-                        ("threshold", "needs above=... or below"), ("reject", "needs probability"), ("top-k(k=", "cannot read the goal"),
-                        ("python:mine", "given from Python"), ("multilabel(need=some)", "choose any or all"), ("any-of", "is made of goals")):
+    for text, words in (
+        ("top-q(k=3)", "no goal called 'top-q'; did you mean top-k"),
+        ("top-k(q=3)", "top-k has no setting 'q'"),
+        ("top-k(k=0)", "at least 1"),
+        ("threshold", "needs above=... or below"),
+        ("reject", "needs probability"),
+        ("top-k(k=", "cannot read the goal"),
+        ("python:mine", "given from Python"),
+        ("multilabel(need=some)", "choose any or all"),
+        ("any-of", "is made of goals"),
+    ):
         with pytest.raises(almakit.AlmakitError, match=words):
             goals.get(text)
     file = tmp_path / "mine.py"
-    file.write_text("import almakit\n\ndef build(k=2):\n    return almakit.goals.top_k(k=k)\n\ndef margin():\n    return lambda outputs: outputs[:, 0]\n")
-    assert goals.text_of(goals.get(f"{file}:build(k=3)")) == "top-k(k=3)" and isinstance(goals.get(f"{file}:margin"), goals.FunctionGoal)
+    file.write_text(
+        "import almakit\n\ndef build(k=2):\n    return almakit.goals.top_k(k=k)\n\ndef margin():\n    return lambda "
+        "outputs: outputs[:, 0]\n"
+    )
+    assert goals.text_of(goals.get(f"{file}:build(k=3)")) == "top-k(k=3)" and isinstance(
+        goals.get(f"{file}:margin"), goals.FunctionGoal
+    )
 
 
 def test_the_check_names_each_law() -> None:
     model = AIMS[0].model
     state = iter(range(1000))
-    for function, law in ((lambda z: z[:, 0] - z[:, 0].mean(), "per image"), (lambda z: z[:, 0] + next(state), "the same twice"),
-                          (lambda z: z[:, 0].detach(), "gradient"), (lambda z: z[:, 0] * 0 + 1, "gradient"), (lambda z: z, "form")):
+    for function, law in (
+        (lambda z: z[:, 0] - z[:, 0].mean(), "per image"),
+        (lambda z: z[:, 0] + next(state), "the same twice"),
+        (lambda z: z[:, 0].detach(), "gradient"),
+        (lambda z: z[:, 0] * 0 + 1, "gradient"),
+        (lambda z: z, "form"),
+    ):
         report = goals.check_goal(function, model, X)
         assert not report.ok and law in [name for name, _ in report.findings] and law in str(report)
     disagrees = goals.check_goal(lambda z: z[:, 0], model, X, decision=lambda z: z[:, 0] > 0)

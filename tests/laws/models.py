@@ -1,4 +1,5 @@
-"""Small classifiers for the laws: one whose rows never touch each other, so that results can be compared bit for bit."""
+"""Small classifiers for the laws: one whose rows never touch each other, so that results can be compared bit for
+bit."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 class RowWise(nn.Module):
     """Two layers with softsign between, written as products and sums of single rows.
 
-    A matrix product rounds differently at other batch sizes; a product with a sum over one's own row does not. Softsign is made of exactly
-    rounded operations, whereas tanh and pow may differ in the last bit with the place in the batch.
+    A matrix product rounds differently at other batch sizes; a product with a sum over one's own row does not. Softsign
+    is made of exactly rounded operations, whereas tanh and pow may differ in the last bit with the place in the batch.
     """
 
     def __init__(self, shape: tuple[int, ...], classes: int = 5, hidden: int = 16, seed: int = 0):

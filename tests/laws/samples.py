@@ -1,4 +1,5 @@
-"""Texts of every registered attack to hold the laws against; a new name is picked up by itself where its settings have defaults."""
+"""Texts of every registered attack to hold the laws against; a new name is picked up by itself where its settings have
+defaults."""
 
 from __future__ import annotations
 
@@ -11,26 +12,52 @@ from torch import Tensor
 from almakit import attacks, registry
 from almakit.core import Attack
 
-# Settings a law test needs where the fallback's are not enough: names with required settings, or slow with their defaults.
+# Settings a law test needs where the fallback's are not enough: names with required settings, or slow with their
+# defaults.
 TEXTS: dict[str, list[str]] = {
-    "ead": ["ead(steps=20, searches=5, weight=0.1)", "ead(steps=20, searches=4, weight=0.1, accelerated=false)",
-            "ead(steps=20, searches=4, weight=0.1, rule=en)"],
-    "cw": ["cw(steps=25, searches=4, rate=0.05, weight=0.1)", "cw(distance=l1, steps=25, searches=4, rate=0.05, weight=1)"],
-    "apgd": ["apgd(distance=l2, epsilon=1.5, steps=20)", "apgd(distance=l1, epsilon=8, steps=20, loss=ce)",
-             "apgd(distance=linf, epsilon=0.3, steps=20, restarts=2)",
-             "apgd(distance=l2, epsilon=0.6, steps=15, loss=targeted-dlr)"],
-    "pgd": ["pgd(distance=linf, epsilon=0.2, steps=15)", "pgd(distance=l2, epsilon=1.5, steps=15)", "pgd(distance=l1, epsilon=10, steps=15, restarts=2)"],
-    "search": ["search(attack=apgd(distance=l2, steps=10), halvings=6)", "search(attack=pgd(distance=linf, steps=10), halvings=6, largest=0.3)",
-               "search(attack=apgd(distance=l1, steps=15, loss=targeted-dlr, rivals=2), halvings=5)"],
-    "lpa": ["lpa(distance=l2, epsilon=1.5, steps=10, searches=3)", "lpa(distance=ssim, epsilon=0.1, steps=10, searches=3)"],
+    "ead": [
+        "ead(steps=20, searches=5, weight=0.1)",
+        "ead(steps=20, searches=4, weight=0.1, accelerated=false)",
+        "ead(steps=20, searches=4, weight=0.1, rule=en)",
+    ],
+    "cw": [
+        "cw(steps=25, searches=4, rate=0.05, weight=0.1)",
+        "cw(distance=l1, steps=25, searches=4, rate=0.05, weight=1)",
+    ],
+    "apgd": [
+        "apgd(distance=l2, epsilon=1.5, steps=20)",
+        "apgd(distance=l1, epsilon=8, steps=20, loss=ce)",
+        "apgd(distance=linf, epsilon=0.3, steps=20, restarts=2)",
+        "apgd(distance=l2, epsilon=0.6, steps=15, loss=targeted-dlr)",
+    ],
+    "pgd": [
+        "pgd(distance=linf, epsilon=0.2, steps=15)",
+        "pgd(distance=l2, epsilon=1.5, steps=15)",
+        "pgd(distance=l1, epsilon=10, steps=15, restarts=2)",
+    ],
+    "search": [
+        "search(attack=apgd(distance=l2, steps=10), halvings=6)",
+        "search(attack=pgd(distance=linf, steps=10), halvings=6, largest=0.3)",
+        "search(attack=apgd(distance=l1, steps=15, loss=targeted-dlr, rivals=2), halvings=5)",
+    ],
+    "lpa": [
+        "lpa(distance=l2, epsilon=1.5, steps=10, searches=3)",
+        "lpa(distance=ssim, epsilon=0.1, steps=10, searches=3)",
+    ],
     "bb": [f"bb(distance={distance}, steps=6)" for distance in ("l1", "l2", "linf")],
     "strattack": ["strattack(steps=20, searches=3, refine=10)"],
     "alm": ["alm(distance=l2, outer=3, inner=15)", "alm(distance=l1, outer=3, inner=15)"],
     "alma-prox": ["alma-prox(steps=40, rate=0.01)"],
     "dag": ["dag(steps=40, rate=0.02)"],
     "asma": ["asma(steps=40, tau=0.01, beta=0.01)"],
-    "sea": ["sea(distance=linf, epsilon=0.3, steps=10)", "sea(distance=l2, epsilon=1.5, steps=10, losses=[js, balanced-ce])"],
-    "ensemble": ["ensemble(attacks=[alma(distance=l2, steps=15), pgd(distance=l2, epsilon=1, steps=5), bb(distance=l2, steps=4)])"],
+    "sea": [
+        "sea(distance=linf, epsilon=0.3, steps=10)",
+        "sea(distance=l2, epsilon=1.5, steps=10, losses=[js, balanced-ce])",
+    ],
+    "ensemble": [
+        "ensemble(attacks=[alma(distance=l2, steps=15), pgd(distance=l2, epsilon=1, steps=5), bb(distance=l2, "
+        "steps=4)])"
+    ],
 }
 # Distances that are defined on colour images of a certain size only.
 COLOUR = {"ciede2000", "ciede2000-paper", "ssim", "lpips", "lpips-learned"}
@@ -67,11 +94,14 @@ def fallback(name: str) -> list[str]:
     steps = "steps=20" if "steps" in settings else ""
     if "distance" not in settings:
         return [f"{name}({steps})"]
-    return [f"{name}({', '.join(filter(None, [f'distance={distance}', steps]))})" for distance in kind.does or ("l2", "l1")]
+    return [
+        f"{name}({', '.join(filter(None, [f'distance={distance}', steps]))})" for distance in kind.does or ("l2", "l1")
+    ]
 
 
 def samples(name: str) -> list[Sample]:
-    """The samples of a registered attack; one that cannot be built stays a bare name, and fails in each law by itself."""
+    """The samples of a registered attack; one that cannot be built stays a bare name, and fails in each law by
+    itself."""
     try:
         texts = TEXTS.get(name) or fallback(name)
         colour = [repr(attacks.get(text).measure) in COLOUR for text in texts]

@@ -132,7 +132,9 @@ def test_a_result_does_not_depend_on_the_company(sample: Sample) -> None:
     for rows in ([size // 2], [1, size - 1]):
         same_rows(whole, rows, run(x[rows], labels[rows]))
     _, others, their_labels = sample.problem(batch=3, seed=1)
-    mixed = run(torch.cat([others[:2], x[2:4], others[2:]]), torch.cat([their_labels[:2], labels[2:4], their_labels[2:]]))
+    mixed = run(
+        torch.cat([others[:2], x[2:4], others[2:]]), torch.cat([their_labels[:2], labels[2:4], their_labels[2:]])
+    )
     same_rows(whole, [2, 3], mixed, [2, 3])
     same_rows(whole, list(range(size)), run(x, labels, batch_size=8))
 
@@ -161,7 +163,10 @@ def test_counts_are_what_hooks_count(sample: Sample, steady_rng: None) -> None:
     assert counted.forwards == int(result.forwards.sum()) + result.probes
     assert counted.backwards == int(result.backwards.sum())
     # One pass before, of the first image, and one of every success afterwards.
-    assert result.probes == 1 + int((result.status == Status.SUCCESS).sum()) and sample.attack(model, x, labels, check=False).probes == 0
+    assert (
+        result.probes == 1 + int((result.status == Status.SUCCESS).sum())
+        and sample.attack(model, x, labels, check=False).probes == 0
+    )
 
 
 @each_attack
@@ -174,13 +179,16 @@ def test_a_budget_is_never_exceeded(sample: Sample, budget: int) -> None:
         counted.remove()
         assert int(result.forwards.max()) <= budget and int(result.backwards.max()) <= budget
         assert counted.forwards == int(result.forwards.sum())
-        assert counted.backwards == int(result.backwards.sum()), "rows went through a backward pass that nobody paid for"
+        assert counted.backwards == int(result.backwards.sum()), (
+            "rows went through a backward pass that nobody paid for"
+        )
 
 
 @each_attack
 @pytest.mark.parametrize("budget", [None, 9, 30])
 def test_images_already_wrong_go_through_no_backward_but_the_clean_pass(sample: Sample, budget: int | None) -> None:
-    """The clean pass settles who is attacked, and its graph holds the whole batch: gradients taken there pass through all rows, later ones do not."""
+    """The clean pass settles who is attacked, and its graph holds the whole batch: gradients taken there pass through
+    all rows, later ones do not."""
     model, x, labels = sample.problem(batch=8)
     wrong = torch.tensor([1, 6])
     labels = labels.index_copy(0, wrong, (labels[wrong] + 1) % 5)
@@ -193,7 +201,8 @@ def test_images_already_wrong_go_through_no_backward_but_the_clean_pass(sample: 
 
 
 class Furnished(nn.Module):
-    """A model with everything an attack could disturb: mixed modes, frozen and free parameters, statistics, hooks and gradients."""
+    """A model with everything an attack could disturb: mixed modes, frozen and free parameters, statistics, hooks and
+    gradients."""
 
     def __init__(self, inner: RowWise):
         super().__init__()
@@ -216,11 +225,26 @@ class Furnished(nn.Module):
         """Everything that must be as before, in a form that compares with ``==``."""
         found: dict[str, Any] = {"rng": torch.random.get_rng_state().tolist(), "default": torch.get_default_dtype()}
         for name, module in self.named_modules():
-            hooks = [len(kind) for kind in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)]
+            hooks = [
+                len(kind)
+                for kind in (
+                    module._forward_hooks,
+                    module._forward_pre_hooks,
+                    module._backward_hooks,
+                    module._backward_pre_hooks,
+                )
+            ]
             found[f"module {name}"] = (module.training, hooks)
         for name, parameter in self.named_parameters():
             grad = None if parameter.grad is None else parameter.grad.tolist()
-            found[name] = (parameter.requires_grad, parameter.dtype, parameter.device, parameter.is_leaf, grad, parameter.tolist())
+            found[name] = (
+                parameter.requires_grad,
+                parameter.dtype,
+                parameter.device,
+                parameter.is_leaf,
+                grad,
+                parameter.tolist(),
+            )
         for name, buffer in self.named_buffers():
             found[name] = (buffer.dtype, buffer.device, buffer.tolist())
         return found

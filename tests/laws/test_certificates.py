@@ -1,4 +1,5 @@
-"""A certificate and an attack test each other: no attack may succeed below the radius the interval bounds prove, and the proof must not be empty."""
+"""A certificate and an attack test each other: no attack may succeed below the radius the interval bounds prove, and
+the proof must not be empty."""
 
 from __future__ import annotations
 
@@ -10,8 +11,14 @@ from almakit.certify import certified_radius
 from almakit.core import Status
 
 NAME, COUNT = "mnist/smallcnn-tiny-ibp", 48
-MINIMAL = ("alma-plus(distance=linf, steps=100)", "fmn(distance=linf, steps=100)", "pdpgd(distance=linf, steps=100)", "fab(distance=linf, steps=20)",
-           "deepfool(distance=linf)", "search(attack=apgd(distance=linf, steps=30), halvings=8)")  # fmt: skip
+MINIMAL = (
+    "alma-plus(distance=linf, steps=100)",
+    "fmn(distance=linf, steps=100)",
+    "pdpgd(distance=linf, steps=100)",
+    "fab(distance=linf, steps=20)",
+    "deepfool(distance=linf)",
+    "search(attack=apgd(distance=linf, steps=30), halvings=8)",
+)
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +28,13 @@ def certified() -> tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Te
     return model, x, labels, certified_radius(model, x, labels, method="ibp")
 
 
-def test_the_certificate_is_not_vacuous(certified: tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
+def test_the_certificate_is_not_vacuous(
+    certified: tuple[models.Classifier, torch.Tensor, torch.Tensor, torch.Tensor],
+) -> None:
     radius = certified[3]
     assert float((radius >= 0.2).double().mean()) > 0.7
-    # Nor is it a claim about everything: nobody is proved robust where one half of the grey scale can be reached from anywhere.
+    # Nor is it a claim about everything: nobody is proved robust where one half of the grey scale can be reached from
+    # anywhere.
     assert float(radius.max()) < 0.5
 
 
@@ -43,7 +53,7 @@ def test_no_attack_succeeds_below_the_certified_radius(
 OTHER_NORMS = {
     "l2": ("alma-plus(distance=l2, steps=50)", "ddn(steps=50)", "fmn(distance=l2, steps=50)", "deepfool(distance=l2)"),
     "l1": ("alma-plus(distance=l1, steps=50)", "fmn(distance=l1, steps=50)", "ead(steps=90)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)
@@ -64,7 +74,9 @@ def test_attacks_at_the_radius_itself_find_nothing_and_far_beyond_it_something(
 ) -> None:
     model, x, labels, radius = certified
     proved = radius >= 0.2
-    inside = attacks.get("apgd(distance=linf, epsilon=0.2, steps=40, loss=targeted-dlr)")(model, x[proved], labels[proved])
+    inside = attacks.get("apgd(distance=linf, epsilon=0.2, steps=40, loss=targeted-dlr)")(
+        model, x[proved], labels[proved]
+    )
     assert not bool(inside.success.any())
     beyond = attacks.get("pgd(distance=linf, epsilon=0.6, steps=40)")(model, x[proved], labels[proved])
     assert float(beyond.success.double().mean()) > 0.5

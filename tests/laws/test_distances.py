@@ -1,4 +1,5 @@
-"""Law 5, for every distance the registry knows: 0 at identity, finite gradient at and near x, per image, dtype kept, monotone in the scale."""
+"""Law 5, for every distance the registry knows: 0 at identity, finite gradient at and near x, per image, dtype kept,
+monotone in the scale."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def x(distance: Distance) -> Tensor:
         generator = torch.Generator().manual_seed(17)
         ramp = torch.linspace(0, 1, size)
         down, across = torch.meshgrid(ramp, ramp, indexing="ij")
-        smooth = torch.stack([0.5 + 0.45 * torch.cos(4 * down * (1 + phase) + 3 * across - phase) for phase in (0.0, 1.0, 2.0)])
+        smooth = torch.stack(
+            [0.5 + 0.45 * torch.cos(4 * down * (1 + phase) + 3 * across - phase) for phase in (0.0, 1.0, 2.0)]
+        )
         edge = (down > 0.5).float().expand(3, -1, -1)
         x = torch.stack([torch.rand(3, size, size, generator=generator), smooth, edge, across.expand(3, -1, -1)])
         try:

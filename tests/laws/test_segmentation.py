@@ -25,7 +25,9 @@ class Pixelwise(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         centred = x - 0.5
         beside = torch.roll(centred, 1, dims=3)
-        return (centred.unsqueeze(1) * self.own[:, :, None, None]).sum(2) + (beside.unsqueeze(1) * self.left[:, :, None, None]).sum(2)
+        return (centred.unsqueeze(1) * self.own[:, :, None, None]).sum(2) + (
+            beside.unsqueeze(1) * self.left[:, :, None, None]
+        ).sum(2)
 
 
 def scene(batch: int = 4) -> tuple[Pixelwise, Tensor, Tensor]:
@@ -48,7 +50,9 @@ def test_enough_pixels_are_wrong_on_a_fresh_forward(targeted: bool) -> None:
         maps = torch.cat([model(image[None]).argmax(1) for image in result.adversarials])
     share = ((maps == targets) if targeted else (maps != labels)).flatten(1).double().mean(1)
     assert bool((result.status == Status.SUCCESS).all()) and bool((share >= 0.9).all())
-    assert torch.allclose(result.distances, (result.adversarials - x).abs().flatten(1).amax(1)) and bool(Box().contains(result.adversarials, x).all())
+    assert torch.allclose(result.distances, (result.adversarials - x).abs().flatten(1).amax(1)) and bool(
+        Box().contains(result.adversarials, x).all()
+    )
 
 
 def test_an_image_takes_no_notice_of_its_batch() -> None:
@@ -65,7 +69,9 @@ def test_counts_are_what_hooks_count_and_budgets_hold() -> None:
     counted = Counted(model)
     result = run(model, x, labels)
     counted.remove()
-    assert counted.forwards == int(result.forwards.sum()) + result.probes and counted.backwards == int(result.backwards.sum())
+    assert counted.forwards == int(result.forwards.sum()) + result.probes and counted.backwards == int(
+        result.backwards.sum()
+    )
     for budget in (1, 5, 17):
         held = run(model, x, labels, budget=budget)
         assert int(held.forwards.max()) <= budget and int(held.backwards.max()) <= budget

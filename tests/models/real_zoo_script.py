@@ -1,4 +1,5 @@
-"""Run by test_real_zoo.py where torchvision, timm, transformers and datasets are installed: one randomly initialised model of each."""
+"""Run by test_real_zoo.py where torchvision, timm, transformers and datasets are installed: one randomly initialised
+model of each."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def normalised(mean: tuple[float, ...], std: tuple[float, ...]) -> torch.Tensor:
     return (x - torch.tensor(mean).reshape(3, 1, 1)) / torch.tensor(std).reshape(3, 1, 1)
 
 
-# torchvision and timm: their own networks, weights' facts and constructors; only the download is a random initialisation.
+# torchvision and timm: their own networks, weights' facts and constructors; only the download is a random
+# initialisation.
 weights = torchvision.models.ResNet18_Weights.IMAGENET1K_V1
 network = torchvision.models.resnet18().eval()
 type(weights).get_state_dict = lambda self, **_: network.state_dict()

@@ -30,7 +30,9 @@ class Residual(nn.Module):
         y = y + nn.functional.hardswish(self.group(y))
         batch, channels, high, wide = y.shape
         y = y.view(batch, 2, channels // 2, high, wide).transpose(1, 2).reshape(batch, channels, high, wide)
-        y = nn.functional.max_pool2d(nn.functional.pad(self.down(y), (1, 1, 1, 1)), 2) * torch.sigmoid(y.mean((2, 3), keepdim=True))
+        y = nn.functional.max_pool2d(nn.functional.pad(self.down(y), (1, 1, 1, 1)), 2) * torch.sigmoid(
+            y.mean((2, 3), keepdim=True)
+        )
         found: Tensor = self.last(nn.functional.adaptive_avg_pool2d(y, 1).flatten(1))
         return found
 
@@ -61,7 +63,9 @@ class Resize(nn.Module):
         self.table, self.last = nn.Embedding(4, 10), nn.Linear(48, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = nn.functional.interpolate(self.group(x), size=(8, 8), mode="bilinear") + nn.functional.interpolate(self.instance(x), (8, 8))
+        y = nn.functional.interpolate(self.group(x), size=(8, 8), mode="bilinear") + nn.functional.interpolate(
+            self.instance(x), (8, 8)
+        )
         y = torch.where(y > 0, y, nn.functional.leaky_relu(y)).clamp(-2, 2).unfold(2, 2, 2).amax(-1)[:, :, :, ::2]
         y = y.flatten(1).topk(48).values
         return self.last(y) + self.table(x.flatten(1)[:, :1].mul(3).long().clamp(0, 3)).squeeze(1).softmax(-1)
@@ -83,7 +87,9 @@ def test_every_layer_is_what_torch_makes_of_it(tmp_path, kind, free, decomposed)
     path = save(model, tmp_path / "net.pt2", free, decomposed)
     # Frozen as models.load does it: attention takes another kernel where weights want gradients.
     ours, theirs = exported(path, trust=False).requires_grad_(False), exported(path, trust=True).requires_grad_(False)
-    assert set(ours.state_dict()) == set(theirs.state_dict()), "the weights have other names, so that older runs would not resume"
+    assert set(ours.state_dict()) == set(theirs.state_dict()), (
+        "the weights have other names, so that older runs would not resume"
+    )
     x = torch.rand(5, 3, 16, 16, requires_grad=True)
     found, expected = ours(x), theirs(x)
     assert torch.equal(found, expected)
@@ -132,6 +138,10 @@ def test_the_list_holds_operators_of_torch_and_none_that_reaches_out():
     assert not missing
     for name in ATEN:
         for overload in getattr(torch.ops.aten, name).overloads():
-            texts = [each.name for each in getattr(getattr(torch.ops.aten, name), overload)._schema.arguments if str(each.type) == "str"]
+            texts = [
+                each.name
+                for each in getattr(getattr(torch.ops.aten, name), overload)._schema.arguments
+                if str(each.type) == "str"
+            ]
             assert not {"filename", "path", "file", "name"} & set(texts), name
     assert not {"from_file", "set", "save", "_print", "resize", "as_strided_", "record_stream"} & ATEN

@@ -18,14 +18,20 @@ X = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
 
 def test_importing_the_rooms_is_light() -> None:
-    code = "import sys, almakit.models, almakit.data; print([n for n in ('torch', 'torchvision', 'PIL', 'onnx', 'timm') if n in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, almakit.models, almakit.data; print([n for n in ('torch', 'torchvision', 'PIL', 'onnx', "
+        "'timm') if n in sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_a_users_function(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import torch\nfrom torch import nn\n"
-        "def module():\n    net = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(784, 3))\n    return net.train()\n"
+        "def module():\n    net = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(784, 3))\n    return "
+        "net.train()\n"
         "def function():\n    return lambda x: x.flatten(1)[:, :4] * 2\n"
         "def wrapped():\n    net = module()\n    return lambda x: {'logits': net.eval()(x)}\n"
         "def nothing():\n    return None\n"
@@ -84,13 +90,17 @@ LIBRARIES = [
 def test_a_library_that_cannot_be_imported_names_the_torch_it_must_be_built_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, package: str, message: str
 ) -> None:
-    """As torchvision does beside a torch it was not built for: RuntimeError, not ImportError. The extra would bring the same one again."""
+    """As torchvision does beside a torch it was not built for: RuntimeError, not ImportError. The extra would bring the
+    same one again."""
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(Unavailable, match=f"{package} is installed but does not go with torch .*operator torchvision::nms does not exist") as caught:
+    with pytest.raises(
+        Unavailable,
+        match=f"{package} is installed but does not go with torch .*operator torchvision::nms does not exist",
+    ) as caught:
         models.load(uri)
     assert "almakit[zoo]" not in str(caught.value) and "built for it" in str(caught.value)
 
@@ -101,18 +111,24 @@ def test_a_library_that_lacks_another_names_that_one(tmp_path: Path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.split(".")[0] == "timm"]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(Unavailable, match="timm is installed but lacks something_it_needs: pip install something_it_needs"):
+    with pytest.raises(
+        Unavailable, match="timm is installed but lacks something_it_needs: pip install something_it_needs"
+    ):
         models.load("timm:resnet50")
 
 
 @pytest.mark.parametrize(("uri", "package", "message"), LIBRARIES)
-def test_a_library_that_is_missing_says_so(monkeypatch: pytest.MonkeyPatch, uri: str, package: str, message: str) -> None:
+def test_a_library_that_is_missing_says_so(
+    monkeypatch: pytest.MonkeyPatch, uri: str, package: str, message: str
+) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(Unavailable, match=f"{package} is not installed: {message}") as caught:
         models.load(uri)
-    assert ("almakit[zoo]" in str(caught.value)) == (package != "robustbench"), "an extra is named where it brings the library, and only there"
+    assert ("almakit[zoo]" in str(caught.value)) == (package != "robustbench"), (
+        "an extra is named where it brings the library, and only there"
+    )
 
 
 def test_robustbench_names_have_three_parts() -> None:
@@ -120,8 +136,8 @@ def test_robustbench_names_have_three_parts() -> None:
         models.load("robustbench:Carmon2019Unlabeled")
 
 
-# Stand-ins with the few functions the adapters call, since the libraries themselves need a torchvision that fits torch; they record what
-# they were asked and read their weights with torch.load as the real ones do.
+# Stand-ins with the few functions the adapters call, since the libraries themselves need a torchvision that fits torch;
+# they record what they were asked and read their weights with torch.load as the real ones do.
 STAND_INS = {
     "timm": """
 import torch
@@ -143,7 +159,9 @@ def load_model(model_name, dataset, threat_model, model_dir):
 }
 
 
-@pytest.mark.parametrize(("uri", "module"), [("timm:tiny", "timm"), ("robustbench:cifar10/Linf/tiny", "robustbench.utils")])
+@pytest.mark.parametrize(
+    ("uri", "module"), [("timm:tiny", "timm"), ("robustbench:cifar10/Linf/tiny", "robustbench.utils")]
+)
 def test_foreign_models_normalise_inside_and_unpickle_only_when_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, module: str
 ) -> None:
@@ -169,8 +187,11 @@ def test_foreign_models_normalise_inside_and_unpickle_only_when_trusted(
             models.load("timm:other")
 
 
-def test_a_zoo_models_preprocessing_is_taken_over_and_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Photos of any size are cut to the size the model was made for, its normalisation is folded in; a resume says nothing of it."""
+def test_a_zoo_models_preprocessing_is_taken_over_and_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Photos of any size are cut to the size the model was made for, its normalisation is folded in; a resume says
+    nothing of it."""
     from PIL import Image
 
     import almakit
@@ -186,12 +207,19 @@ def test_a_zoo_models_preprocessing_is_taken_over_and_said_once(tmp_path: Path, 
     (tmp_path / "photos" / "classes.txt").write_text("cat\n")
 
     def evaluate() -> tuple[almakit.Run, str]:
-        run = almakit.evaluate("timm:tiny", f"folder:{tmp_path / 'photos'}", "ddn(steps=3)", out=tmp_path / "run", progress=True)
+        run = almakit.evaluate(
+            "timm:tiny", f"folder:{tmp_path / 'photos'}", "ddn(steps=3)", out=tmp_path / "run", progress=True
+        )
         return run, capsys.readouterr().err
 
     run, said = evaluate()
     assert run.originals().shape == (4, 3, 2, 2)
-    assert said.count("timm:tiny normalises inside (mean 0.5 0.5 0.5, std 0.2 0.2 0.2): images are given in [0, 1].") == 1
+    assert (
+        said.count("timm:tiny normalises inside (mean 0.5 0.5 0.5, std 0.2 0.2 0.2): images are given in [0, 1].") == 1
+    )
     assert said.count("Photos are cut to 2 x 2, the size the model was made for.") == 1
     assert "normalises" not in evaluate()[1]
-    assert "normalises" in models.load("timm:tiny").preprocessing and models.load("mnist/smallcnn-tiny").preprocessing is None
+    assert (
+        "normalises" in models.load("timm:tiny").preprocessing
+        and models.load("mnist/smallcnn-tiny").preprocessing is None
+    )

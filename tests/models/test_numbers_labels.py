@@ -1,4 +1,5 @@
-"""Issue 19, item 3: labels are checked before a run: class folders, their names, what the model predicts, shuffled labels."""
+"""Issue 19, item 3: labels are checked before a run: class folders, their names, what the model predicts, shuffled
+labels."""
 
 from __future__ import annotations
 
@@ -27,14 +28,21 @@ def write(root: Path, names: dict[int, str], count: int = 64) -> Path:
         if sample.label in names:
             place = root / names[sample.label]
             place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray((sample.image[0] * 255).round().byte().numpy()).save(place / f"{sample.id.replace('/', '-')}.png")
+            Image.fromarray((sample.image[0] * 255).round().byte().numpy()).save(
+                place / f"{sample.id.replace('/', '-')}.png"
+            )
     return root
 
 
 def found(place: Path) -> set[str]:
     data, model = almakit.data.load(f"folder:{place}", channels=1), almakit.models.load(MODEL)
     x, labels = data.tensors()
-    return {finding.name for finding in preflight(model, x, labels, measure=False, class_names=data.class_names, alphabetical=data.alphabetical).refusals}
+    return {
+        finding.name
+        for finding in preflight(
+            model, x, labels, measure=False, class_names=data.class_names, alphabetical=data.alphabetical
+        ).refusals
+    }
 
 
 def test_item_3_a_missing_folder_is_noticed(tmp_path, capsys):
@@ -43,9 +51,14 @@ def test_item_3_a_missing_folder_is_noticed(tmp_path, capsys):
     flags = ["--model", MODEL, "--data", f"folder:{place}", "--channels", "1"]
     assert main(["doctor", *flags]) == 3
     said = capsys.readouterr().out
-    assert "The data have 9 classes (0, 1, 2, 3, ...) and the model 10" in said and "The class '9' has the label 8" in said
+    assert (
+        "The data have 9 classes (0, 1, 2, 3, ...) and the model 10" in said and "The class '9' has the label 8" in said
+    )
     assert "of class 8 ('9') are predicted as class 9" in said and "nothing to object to" not in said
-    assert main(["run", *flags, "--attack", "ddn(steps=2)", "--out", str(tmp_path / "run"), "--quiet"]) == 3 and not (tmp_path / "run").exists()
+    assert (
+        main(["run", *flags, "--attack", "ddn(steps=2)", "--out", str(tmp_path / "run"), "--quiet"]) == 3
+        and not (tmp_path / "run").exists()
+    )
 
 
 def test_item_3_all_folders_are_nothing_to_object_to(tmp_path):
@@ -55,10 +68,18 @@ def test_item_3_all_folders_are_nothing_to_object_to(tmp_path):
 @pytest.mark.parametrize("file", ["classes.txt", "classes.csv"])
 def test_item_3_classes_are_put_in_order_by_a_file(tmp_path, file):
     place = write(tmp_path, {digit: str(digit) for digit in range(10) if digit != 8})
-    lines = [str(digit) for digit in range(10)] if file == "classes.txt" else ["class,label", *(f"{digit},{digit}" for digit in range(10))]
+    lines = (
+        [str(digit) for digit in range(10)]
+        if file == "classes.txt"
+        else ["class,label", *(f"{digit},{digit}" for digit in range(10))]
+    )
     (place / file).write_text("\n".join(lines))
     data = almakit.data.load(f"folder:{place}", channels=1)
-    assert not data.alphabetical and data.class_names == tuple("0123456789") and set(data.labels.tolist()) == {0, 1, 2, 3, 4, 5, 6, 7, 9}
+    assert (
+        not data.alphabetical
+        and data.class_names == tuple("0123456789")
+        and set(data.labels.tolist()) == {0, 1, 2, 3, 4, 5, 6, 7, 9}
+    )
     assert found(place) == set()
     (place / file).write_text("\n".join(lines[:-1]))
     with pytest.raises(BadInput, match="does not name the class '9'"):
@@ -75,14 +96,18 @@ def test_item_3_shuffled_labels():
     data, model = almakit.data.load("mnist-demo"), almakit.models.load(MODEL)
     x, labels = data.tensors()
     shuffled = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
-    assert {"shuffled-labels", "wrong-labels-or-range"} == {finding.name for finding in preflight(model, x, shuffled, measure=False).findings}
+    assert {"shuffled-labels", "wrong-labels-or-range"} == {
+        finding.name for finding in preflight(model, x, shuffled, measure=False).findings
+    }
     assert preflight(model, x, labels, measure=False).ok
 
 
 def test_item_3_names():
     digits = [str(digit) for digit in range(10)]
     assert name_findings(digits, 10) == []
-    assert [name for name, _, _ in name_findings(sorted(str(k) for k in range(12)), 12)] == ["class-order"], "10 and 11 come before 2"
+    assert [name for name, _, _ in name_findings(sorted(str(k) for k in range(12)), 12)] == ["class-order"], (
+        "10 and 11 come before 2"
+    )
     synsets = ["n01440764", "n01443537", "n01498041"]
     assert [name for name, _, _ in name_findings(synsets, 1000)] == ["class-count", "class-order"]
     assert [name for name, _, _ in name_findings(["cat", "dog"], 2)] == []

@@ -1,4 +1,5 @@
-"""ONNX graphs in torch: every operator against the onnx package's own reference, a whole network against its torch original."""
+"""ONNX graphs in torch: every operator against the onnx package's own reference, a whole network against its torch
+original."""
 
 from __future__ import annotations
 
@@ -42,7 +43,13 @@ CASES: list[tuple[str, np.ndarray, list[np.ndarray | None], dict[str, Any], int]
     ("MaxPool", IMAGE, [], {"kernel_shape": [2, 3], "strides": [2, 3], "ceil_mode": 1}, 17),
     ("AveragePool", IMAGE, [], {"kernel_shape": [2, 2], "strides": [2, 2]}, 17),
     ("AveragePool", IMAGE, [], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}, 17),
-    ("AveragePool", IMAGE, [], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "count_include_pad": 1}, 17),
+    (
+        "AveragePool",
+        IMAGE,
+        [],
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+        17,
+    ),
     ("AveragePool", IMAGE, [], {"kernel_shape": [2, 3], "strides": [2, 3], "ceil_mode": 1}, 19),
     ("GlobalAveragePool", IMAGE, [], {}, 17),
     ("GlobalMaxPool", IMAGE, [], {}, 17),
@@ -123,23 +130,33 @@ CASES: list[tuple[str, np.ndarray, list[np.ndarray | None], dict[str, Any], int]
     ("Equal", whole(1, 2, 3), [whole(1, 5, 3)], {}, 17),
     ("Where", np.array([True, False, True]), [floats(2, 3), floats(3)], {}, 17),
     ("ConstantOfShape", whole(2, 3), [], {"value": helper.make_tensor("v", TensorProto.FLOAT, [1], [1.5])}, 17),
-]  # fmt: skip
+]
 
 
-def graph_of(op: str, data: np.ndarray, others: list[np.ndarray | None], attributes: dict[str, Any], opset: int) -> onnx.ModelProto:
+def graph_of(
+    op: str, data: np.ndarray, others: list[np.ndarray | None], attributes: dict[str, Any], opset: int
+) -> onnx.ModelProto:
     names = ["" if other is None else f"in{number}" for number, other in enumerate(others)]
     outputs = ["out", "rest"] if op == "Split" else ["out"]
     node = helper.make_node(op, ["x", *names], outputs, **attributes)
     kind = helper.np_dtype_to_tensor_dtype(data.dtype)
-    initial = [numpy_helper.from_array(other, name) for name, other in zip(names, others, strict=True) if other is not None]
+    initial = [
+        numpy_helper.from_array(other, name) for name, other in zip(names, others, strict=True) if other is not None
+    ]
     graph = helper.make_graph(
-        [node], "one", [helper.make_tensor_value_info("x", kind, [None] * data.ndim)], [onnx.ValueInfoProto(name="out")], initial
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", kind, [None] * data.ndim)],
+        [onnx.ValueInfoProto(name="out")],
+        initial,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]}-{number}" for number, case in enumerate(CASES)])
-def test_operator_agrees_with_the_reference(case: tuple[str, np.ndarray, list[np.ndarray | None], dict[str, Any], int]) -> None:
+def test_operator_agrees_with_the_reference(
+    case: tuple[str, np.ndarray, list[np.ndarray | None], dict[str, Any], int],
+) -> None:
     model = graph_of(*case)
     expected = ReferenceEvaluator(model).run(None, {"x": case[1]})[0]
     got = OnnxNetwork(model.graph, case[4])._run(torch.from_numpy(case[1]))
@@ -160,7 +177,9 @@ def small_cnn_file(folder: Path, batch: int | str, flatten_to: list[int]) -> Pat
     nodes, last = [], "x"
     for number in range(1, 5):
         key = f"feature_extractor.conv{number}"
-        nodes.append(helper.make_node("Conv", [last, f"{key}.weight", f"{key}.bias"], [f"c{number}"], kernel_shape=[3, 3]))
+        nodes.append(
+            helper.make_node("Conv", [last, f"{key}.weight", f"{key}.bias"], [f"c{number}"], kernel_shape=[3, 3])
+        )
         nodes.append(helper.make_node("Relu", [f"c{number}"], [f"r{number}"]))
         last = f"r{number}"
         if number % 2 == 0:
@@ -169,7 +188,9 @@ def small_cnn_file(folder: Path, batch: int | str, flatten_to: list[int]) -> Pat
     nodes.append(helper.make_node("Reshape", [last, "flat"], ["f0"]))
     for number in range(1, 4):
         key = f"classifier.fc{number}"
-        nodes.append(helper.make_node("Gemm", [f"f{number - 1}", f"{key}.weight", f"{key}.bias"], [f"g{number}"], transB=1))
+        nodes.append(
+            helper.make_node("Gemm", [f"f{number - 1}", f"{key}.weight", f"{key}.bias"], [f"g{number}"], transB=1)
+        )
         nodes.append(helper.make_node("Relu" if number < 3 else "Identity", [f"g{number}"], [f"f{number}"]))
     graph = helper.make_graph(
         nodes,
@@ -184,7 +205,9 @@ def small_cnn_file(folder: Path, batch: int | str, flatten_to: list[int]) -> Pat
 
 
 @pytest.mark.parametrize(
-    ("batch", "flatten_to", "fixed"), [("n", [0, -1], None), (1, [-1, 512], None), (1, [1, 512], 1), (3, [3, 512], 3)], ids=str
+    ("batch", "flatten_to", "fixed"),
+    [("n", [0, -1], None), (1, [-1, 512], None), (1, [1, 512], 1), (3, [3, 512], 3)],
+    ids=str,
 )
 def test_a_network_from_onnx_has_the_logits_and_gradients_of_the_original(
     tmp_path: Path, batch: int | str, flatten_to: list[int], fixed: int | None

@@ -26,7 +26,12 @@ def test_a_good_model_passes_with_figures() -> None:
     report = preflight(MODEL, X, LABELS)
     assert report.findings == () and report.ok
     report.raise_if_refused()
-    assert report.clean_accuracy is not None and report.clean_accuracy > 0.98 and report.classes == 10 and report.images == 256
+    assert (
+        report.clean_accuracy is not None
+        and report.clean_accuracy > 0.98
+        and report.classes == 10
+        and report.images == 256
+    )
     assert report.seconds is not None and 0 < report.seconds < 0.1
     # Activations kept for one image: at least the outputs of the four convolutions, at most a few copies of everything.
     outputs = 4 * (16 * 26 * 26 + 16 * 24 * 24 + 32 * 10 * 10 + 32 * 8 * 8)
@@ -38,7 +43,9 @@ def test_a_good_model_passes_with_figures() -> None:
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", ["mnist/smallcnn-trades", "cifar10/resnet20", "cifar10/resnet4b-adv", "cifar10/cnn-a-adv"])
+@pytest.mark.parametrize(
+    "name", ["mnist/smallcnn-trades", "cifar10/resnet20", "cifar10/resnet4b-adv", "cifar10/cnn-a-adv"]
+)
 def test_the_zoo_passes(name: str) -> None:
     model = models.load(name)
     assert model.dataset is not None
@@ -84,7 +91,11 @@ def test_some_zero_gradients_warn() -> None:
     assert names(partly) == {"zero-gradient": "warn"}
 
 
-@pytest.mark.parametrize("x", [X * 255, (X - 0.13) / 0.31, X / 255, torch.where(X > 0.5, torch.nan, X)], ids=["bytes", "normalised", "twice", "nan"])
+@pytest.mark.parametrize(
+    "x",
+    [X * 255, (X - 0.13) / 0.31, X / 255, torch.where(X > 0.5, torch.nan, X)],
+    ids=["bytes", "normalised", "twice", "nan"],
+)
 def test_images_out_of_range_are_refused(x: Tensor) -> None:
     found = names(MODEL, x)
     assert found["data-range"] == "refuse"
@@ -156,8 +167,14 @@ def test_the_model_leaves_as_it_came() -> None:
     assert report.get("train-mode") is not None and model.calls > 0
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
     assert {name: module.training for name, module in model.named_modules()} == modes and len(set(modes.values())) == 2
-    assert {name: parameter.requires_grad for name, parameter in model.named_parameters()} == free and len(set(free.values())) == 2
-    assert model.line.weight.grad is not None and bool((model.line.weight.grad == 1).all()) and model.norm.weight.grad is None
+    assert {name: parameter.requires_grad for name, parameter in model.named_parameters()} == free and len(
+        set(free.values())
+    ) == 2
+    assert (
+        model.line.weight.grad is not None
+        and bool((model.line.weight.grad == 1).all())
+        and model.norm.weight.grad is None
+    )
     assert dict(model._forward_hooks) == hooks
     assert torch.equal(torch.get_rng_state(), generator)
 

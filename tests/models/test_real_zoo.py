@@ -1,4 +1,5 @@
-"""torchvision, timm, transformers and datasets themselves, beside the torch that is installed (``pytest -m network``)."""
+"""torchvision, timm, transformers and datasets themselves, beside the torch that is installed (``pytest -m
+network``)."""
 
 from __future__ import annotations
 
@@ -26,5 +27,7 @@ def test_one_random_model_of_each_library(tmp_path: Path) -> None:
     script = Path(__file__).with_name("real_zoo_script.py")
     done = subprocess.run([python, script], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0 and "all done" in done.stdout, done.stdout + done.stderr[-3000:]
-    told = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True
+    )
     assert told.stdout.strip() == torch.__version__

@@ -1,4 +1,5 @@
-"""The zoo: published accuracies on real images, architectures with their authors' keys, weights that fit or are refused."""
+"""The zoo: published accuracies on real images, architectures with their authors' keys, weights that fit or are
+refused."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from almakit.models.zoo import ZOO, build
 from almakit.models.zoo.residual import CifarResNet50, ResNet50, WideResNet
 from almakit.train.loop import KINDS, accuracy, mean_iou
 
-# Correct answers among the first 1000 test images of each network's data set: measured for MNIST and ResNet-20, whose published figures are
-# of all 10 000 (below); published for the other two.
+# Correct answers among the first 1000 test images of each network's data set: measured for MNIST and ResNet-20, whose
+# published figures are of all 10 000 (below); published for the other two.
 FIRST_1000 = {
     "mnist/smallcnn": 992,
     "mnist/smallcnn-ddn": 990,
@@ -40,7 +41,10 @@ def test_clean_accuracy_on_the_first_thousand(name: str) -> None:
     x, labels = data.load(model.dataset, limit=1000).tensors()
     assert x.shape[1:] == model.shape
     with torch.no_grad():
-        right = sum(int((model(part).argmax(1) == wanted).sum()) for part, wanted in zip(x.split(250), labels.split(250), strict=True))
+        right = sum(
+            int((model(part).argmax(1) == wanted).sum())
+            for part, wanted in zip(x.split(250), labels.split(250), strict=True)
+        )
     assert right == FIRST_1000[name]
     # The README's figures for the two adversarially trained CIFAR networks are of these very images.
     entry = ZOO[name]
@@ -54,7 +58,10 @@ def test_published_accuracy_on_the_whole_test_set(name: str) -> None:
     model = models.load(name)
     x, labels = data.load("mnist").tensors()
     with torch.no_grad():
-        right = sum(int((model(part).argmax(1) == wanted).sum()) for part, wanted in zip(x.split(250), labels.split(250), strict=True))
+        right = sum(
+            int((model(part).argmax(1) == wanted).sum())
+            for part, wanted in zip(x.split(250), labels.split(250), strict=True)
+        )
     assert right / 100 == ZOO[name].accuracy
 
 
@@ -70,7 +77,9 @@ def test_a_shipped_network_is_as_its_log_says(name: str) -> None:
     assert (folder / str(entry.shipped)).stat().st_size < 1_500_000  # type: ignore[attr-defined]
     x, labels = data.load(entry.dataset, limit=log["test_images"]).tensors()
     right = 100 * accuracy(model, x, labels)
-    assert right == pytest.approx(log["clean_accuracy"], abs=0.011) and entry.accuracy == pytest.approx(log["clean_accuracy"], abs=0.0051)
+    assert right == pytest.approx(log["clean_accuracy"], abs=0.011) and entry.accuracy == pytest.approx(
+        log["clean_accuracy"], abs=0.0051
+    )
     assert right >= (95 if entry.dataset == "mnist" else 90)
     if labels.ndim == 3:
         assert 100 * mean_iou(model, x, labels) == pytest.approx(log["mean_iou"], abs=0.05)
@@ -80,7 +89,9 @@ def test_a_shipped_network_is_as_its_log_says(name: str) -> None:
     measured = kind.measure(model, x[:200], labels[:200], **log["recipe"]["options"])
     assert measured["pgd_accuracy"] == pytest.approx(log["pgd_accuracy"], abs=6), "on 200 of the log's 1000 images"
     if "verified_accuracy" in log:
-        assert log["verified_accuracy"] > 70 and measured["verified_accuracy"] == pytest.approx(log["verified_accuracy"], abs=6)
+        assert log["verified_accuracy"] > 70 and measured["verified_accuracy"] == pytest.approx(
+            log["verified_accuracy"], abs=6
+        )
 
 
 def test_models_come_frozen_in_evaluation_mode_and_differentiable() -> None:
@@ -97,7 +108,10 @@ def test_models_come_frozen_in_evaluation_mode_and_differentiable() -> None:
 def test_normalisation_is_inside() -> None:
     model = models.load("cifar10/resnet20")
     x = torch.rand(3, 3, 32, 32)
-    mean, std = torch.tensor([0.485, 0.456, 0.406]).reshape(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).reshape(3, 1, 1)
+    mean, std = (
+        torch.tensor([0.485, 0.456, 0.406]).reshape(3, 1, 1),
+        torch.tensor([0.229, 0.224, 0.225]).reshape(3, 1, 1),
+    )
     with torch.no_grad():
         torch.testing.assert_close(model(x), model.network((x - mean) / std))
         other = models.load("cifar10/resnet20", normalisation=((0, 0, 0), (1, 1, 1)))
@@ -136,7 +150,11 @@ def test_every_architecture_maps_its_images_to_its_classes(name: str) -> None:
     entry = ZOO[name]
     with torch.device("meta"):
         network = build(entry).eval()
-        assert network(torch.empty(2, *entry.shape)).shape == (2, entry.classes, *(entry.shape[1:] if entry.dataset == "scenes" else ()))
+        assert network(torch.empty(2, *entry.shape)).shape == (
+            2,
+            entry.classes,
+            *(entry.shape[1:] if entry.dataset == "scenes" else ()),
+        )
 
 
 def keys(network: nn.Module) -> set[str]:
@@ -146,10 +164,23 @@ def keys(network: nn.Module) -> set[str]:
 def test_keys_are_those_of_the_checkpoints_in_the_world() -> None:
     with torch.device("meta"):
         wide, cifar, imagenet = WideResNet(), CifarResNet50(), ResNet50()
-    assert {"conv1.weight", "block1.layer.0.convShortcut.weight", "block3.layer.3.bn2.running_var", "bn1.bias", "fc.weight"} <= keys(wide)
-    assert {"layer1.0.shortcut.0.weight", "layer4.0.shortcut.1.running_mean", "layer3.5.conv3.weight", "linear.bias"} <= keys(cifar)
+    assert {
+        "conv1.weight",
+        "block1.layer.0.convShortcut.weight",
+        "block3.layer.3.bn2.running_var",
+        "bn1.bias",
+        "fc.weight",
+    } <= keys(wide)
+    assert {
+        "layer1.0.shortcut.0.weight",
+        "layer4.0.shortcut.1.running_mean",
+        "layer3.5.conv3.weight",
+        "linear.bias",
+    } <= keys(cifar)
     assert {"layer1.0.downsample.0.weight", "layer4.2.bn3.weight", "fc.bias"} <= keys(imagenet)
-    assert "block1.layer.1.convShortcut.weight" not in keys(wide) and "layer1.1.downsample.0.weight" not in keys(imagenet)
+    assert "block1.layer.1.convShortcut.weight" not in keys(wide) and "layer1.1.downsample.0.weight" not in keys(
+        imagenet
+    )
 
 
 def small_wide(**options: int) -> WideResNet:
@@ -162,7 +193,10 @@ def test_checkpoints_of_every_prefix_fit(tmp_path: Path, prefix: str) -> None:
     original = small_wide().eval()
     state = {f"{prefix}{key}": value for key, value in original.state_dict().items()}
     # What the checkpoints of Carmon et al. and of the robustness library hold besides the network.
-    state |= {f"{prefix}sub_block1.layer.0.bn1.weight": torch.ones(3), "module.attacker.model.conv1.weight": torch.ones(2)}
+    state |= {
+        f"{prefix}sub_block1.layer.0.bn1.weight": torch.ones(3),
+        "module.attacker.model.conv1.weight": torch.ones(2),
+    }
     state |= {"module.normalizer.new_mean": torch.zeros(3)}
     torch.save({"state_dict": state, "epoch": 200, "args": {"lr": 0.1}}, tmp_path / "net.pt")
     torch.manual_seed(1)
@@ -172,15 +206,24 @@ def test_checkpoints_of_every_prefix_fit(tmp_path: Path, prefix: str) -> None:
     assert torch.equal(copy(x), original(x))
 
 
-# How the authors of each of the paper's networks wrap their checkpoints: prefix of the keys, the dictionary's key, and what else lies in it.
+# How the authors of each of the paper's networks wrap their checkpoints: prefix of the keys, the dictionary's key, and
+# what else lies in it.
 WORLD = {
     "mnist/crown-ibp-large": ("", "state_dict", {}),
     "cifar10/wrn-28-10": ("", None, {}),
     "cifar10/wrn-28-10-carmon": ("module.", "state_dict", {"module.sub_block1.layer.0.conv1.weight": (16, 16, 3, 3)}),
     "cifar10/resnet50-augustin": ("", None, {"mu": (1, 3, 1, 1), "sigma": (1, 3, 1, 1)}),
     "imagenet/resnet50": ("", None, {}),
-    "imagenet/resnet50-l2": ("module.model.", "model", {"module.normalizer.new_mean": (3, 1, 1), "module.attacker.normalize.new_std": (3, 1, 1)}),
-    "imagenet/resnet50-linf": ("module.model.", "model", {"module.attacker.model.fc.bias": (1000,), "module.normalizer.new_std": (3, 1, 1)}),
+    "imagenet/resnet50-l2": (
+        "module.model.",
+        "model",
+        {"module.normalizer.new_mean": (3, 1, 1), "module.attacker.normalize.new_std": (3, 1, 1)},
+    ),
+    "imagenet/resnet50-linf": (
+        "module.model.",
+        "model",
+        {"module.attacker.model.fc.bias": (1000,), "module.normalizer.new_std": (3, 1, 1)},
+    ),
 }
 
 
@@ -190,8 +233,13 @@ def test_the_papers_networks_load_from_files_of_their_authors_format(name: str, 
     entry = ZOO[name]
     generator = torch.Generator().manual_seed(0)
     with torch.device("meta"):
-        shapes = {key: value.shape for key, value in build(entry).state_dict().items() if not key.endswith("num_batches_tracked")}
-    # One random value per tensor: whole tensors of random numbers would make files of hundreds of megabytes slow to write.
+        shapes = {
+            key: value.shape
+            for key, value in build(entry).state_dict().items()
+            if not key.endswith("num_batches_tracked")
+        }
+    # One random value per tensor: whole tensors of random numbers would make files of hundreds of megabytes slow to
+    # write.
     values = {key: float(torch.rand(1, generator=generator)) + 0.5 for key in shapes}
     state = {f"{prefix}{key}": torch.full(shape, values[key]) for key, shape in shapes.items()}
     state |= {key: torch.zeros(shape) for key, shape in more.items()}
@@ -242,7 +290,9 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 
 def test_a_users_own_weights_file(tmp_path: Path) -> None:
     network = build(ZOO["mnist/smallcnn-tiny"]).eval()
-    torch.save({"state_dict": {f"module.{key}": value for key, value in network.state_dict().items()}}, tmp_path / "mine.pt")
+    torch.save(
+        {"state_dict": {f"module.{key}": value for key, value in network.state_dict().items()}}, tmp_path / "mine.pt"
+    )
     model = models.load(f"mnist/smallcnn-tiny@{tmp_path}/mine.pt")
     x = torch.rand(2, 1, 28, 28)
     assert torch.equal(model(x), network(x)) and model.name.endswith("mine.pt")
@@ -271,12 +321,18 @@ def test_torn_and_missing_files_are_sentences(tmp_path: Path) -> None:
         models.load(f"mnist/smallcnn@{tmp_path}/torn.safetensors")
     with pytest.raises(Unavailable, match="no weights file"):
         models.load(f"mnist/smallcnn@{tmp_path}/none.pt")
-    with pytest.raises(Unavailable, match="get RobustBench's Carmon2019Unlabeled and name the file: cifar10/wrn-28-10-carmon@<file>"):
+    with pytest.raises(
+        Unavailable, match="get RobustBench's Carmon2019Unlabeled and name the file: cifar10/wrn-28-10-carmon@<file>"
+    ):
         models.load("cifar10/wrn-28-10-carmon")
 
 
 def test_names_are_known_and_near_ones_offered() -> None:
-    assert models.names()[0] == "mnist/smallcnn-tiny" and {"mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades"} < set(models.names())
+    assert models.names()[0] == "mnist/smallcnn-tiny" and {
+        "mnist/smallcnn",
+        "mnist/smallcnn-ddn",
+        "mnist/smallcnn-trades",
+    } < set(models.names())
     with pytest.raises(UnknownName, match="did you mean mnist/smallcnn-trades"):
         models.load("mnist/smallcnn-trade")
     with pytest.raises(UnknownName, match="torchvision:<model>"):

@@ -1,4 +1,5 @@
-"""A new user's path: own model and own images to a report in five lines, and the likely mistakes on the way: each a sentence, none a traceback."""
+"""A new user's path: own model and own images to a report in five lines, and the likely mistakes on the way: each a
+sentence, none a traceback."""
 
 from __future__ import annotations
 
@@ -121,10 +122,24 @@ def test_the_quick_starts_five_lines(home: Path, capsys: pytest.CaptureFixture[s
     assert len([line for line in code.splitlines() if line.strip()]) <= 5
     exec(compile(code, "quickstart.md", "exec"), {})
     assert "clean accuracy 100.0" in capsys.readouterr().out
-    assert main(["report", "runs/mine", "--no-figures"]) == 0 and (home / "runs" / "mine" / "report" / "index.html").stat().st_size > 50_000
+    assert (
+        main(["report", "runs/mine", "--no-figures"]) == 0
+        and (home / "runs" / "mine" / "report" / "index.html").stat().st_size > 50_000
+    )
 
 
-RUN = ["run", "--model", "my_model.py:build", "--data", "folder:photos", "--attack", "ddn(steps=5)", "--out", "runs/mine", "--quiet"]
+RUN = [
+    "run",
+    "--model",
+    "my_model.py:build",
+    "--data",
+    "folder:photos",
+    "--attack",
+    "ddn(steps=5)",
+    "--out",
+    "runs/mine",
+    "--quiet",
+]
 
 
 def with_(flag: str, value: str) -> list[str]:
@@ -186,7 +201,13 @@ MISTAKES: list[tuple[str, Callable[[Path], None] | None, list[str], int, str]] =
     ("the model's file is misspelt", None, with_("--model", "my_modl.py:build"), 1, "there is no file my_modl.py"),
     ("the function is misspelt", None, with_("--model", "my_model.py:biuld"), 1, "did you mean build"),
     ("the function is forgotten", None, with_("--model", "my_model.py"), 2, "my_model.py:<function>"),
-    ("the function wants arguments", None, with_("--model", "my_model.py:takes_more"), 1, "missing 1 required positional argument"),
+    (
+        "the function wants arguments",
+        None,
+        with_("--model", "my_model.py:takes_more"),
+        1,
+        "missing 1 required positional argument",
+    ),
     ("the file needs a package that is not there", broken_import, RUN, 1, "a_package_that_is_not_there"),
     ("the file is not Python", syntax_error, RUN, 1, "SyntaxError"),
     ("the function returns weights", None, with_("--model", "my_model.py:state"), 1, "OrderedDict"),
@@ -195,12 +216,24 @@ MISTAKES: list[tuple[str, Callable[[Path], None] | None, list[str], int, str]] =
     ("probabilities instead of logits", None, with_("--model", "my_model.py:softmax"), 0, ""),
     ("random layers", None, with_("--model", "my_model.py:dropout"), 3, "not-deterministic"),
     ("no gradients", None, with_("--model", "my_model.py:no_grad"), 3, "non-differentiable"),
-    ("a tuple of outputs", None, with_("--model", "my_model.py:pair"), 3, "bad-output: my_model.py:pair returned tuple with 2 tensors"),
+    (
+        "a tuple of outputs",
+        None,
+        with_("--model", "my_model.py:pair"),
+        3,
+        "bad-output: my_model.py:pair returned tuple with 2 tensors",
+    ),
     ("one logit", None, with_("--model", "my_model.py:one_class_too_few"), 3, "bad-output"),
     ("colour images for a grey model", None, with_("--model", "my_model.py:grey"), 3, "forward-fails"),
     ("classes in another order", None, with_("--model", "my_model.py:other_order"), 3, "wrong-labels-or-range"),
     ("a checkpoint is given as the model", pickled, with_("--model", "whole.pth"), 2, "weights alone are no model"),
-    ("weights that do not belong to the network", weights_only, with_("--model", "mnist/smallcnn@mine.pth"), 1, "for another architecture"),
+    (
+        "weights that do not belong to the network",
+        weights_only,
+        with_("--model", "mnist/smallcnn@mine.pth"),
+        1,
+        "for another architecture",
+    ),
     ("the folder is misspelt", None, with_("--data", "folder:foto"), 1, "there is no folder foto"),
     ("folder: is forgotten", None, with_("--data", "photos"), 2, "folder:photos"),
     ("images without class folders", no_folders, with_("--data", "folder:flat"), 1, "sub-folder"),
@@ -217,12 +250,21 @@ MISTAKES: list[tuple[str, Callable[[Path], None] | None, list[str], int, str]] =
     ("the folder holds another run", another_run, with_("--attack", "ddn(steps=6)"), 1, "holds another run"),
     ("a report of nothing", None, ["report", "runs/none"], 1, "runs/none"),
     ("a GPU that is not there", None, [*RUN, "--device", "cuda:9"], 1, "choose --device cpu"),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("prepare", "command", "code", "words"), [mistake[1:] for mistake in MISTAKES], ids=[mistake[0] for mistake in MISTAKES])
+@pytest.mark.parametrize(
+    ("prepare", "command", "code", "words"),
+    [mistake[1:] for mistake in MISTAKES],
+    ids=[mistake[0] for mistake in MISTAKES],
+)
 def test_a_likely_mistake_is_a_sentence(
-    prepare: Callable[[Path], None] | None, command: list[str], code: int, words: str, home: Path, capsys: pytest.CaptureFixture[str]
+    prepare: Callable[[Path], None] | None,
+    command: list[str],
+    code: int,
+    words: str,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if prepare:
         prepare(home)

@@ -1,7 +1,9 @@
-"""The guides from an empty folder, in a fresh environment with the wheel and what it asks for: no source tree, nothing else.
+"""The guides from an empty folder, in a fresh environment with the wheel and what it asks for: no source tree, nothing
+else.
 
-``make newcomer`` runs them. Nothing is downloaded: of the packages installed here, the environment gets the very ones that the
-wheel's extras name, and theirs. Commands are typed at the installed ``almakit``, Python runs in one session for a page.
+``make newcomer`` runs them. Nothing is downloaded: of the packages installed here, the environment gets the very ones
+that the wheel's extras name, and theirs. Commands are typed at the installed ``almakit``, Python runs in one session
+for a page.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from packaging.requirements import Requirement
 pytestmark = pytest.mark.slow
 GUIDES = ["README", "guide-defence", "guide-compare", "guide-own", "guide-large", "report"]
 NOT_THERE = ("foolbox:",)
-"""What the pages use and ``almakit[cli,report]`` does not bring: the answer must be a sentence that says what to install."""
+"""What the pages use and ``almakit[cli,report]`` does not bring: the answer must be a sentence that says what to
+install."""
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         shutil.copy(ROOT / name, place)
-    command = [
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        str(place / "dist"),
-        str(place),
-    ]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(place / "dist"), str(place)]
     subprocess.run(command, check=True, capture_output=True)
     (made,) = (place / "dist").glob("*.whl")
     return made
@@ -66,7 +60,8 @@ def needed(requirements: list[str], extra: str = "") -> set[str]:
 
 
 def environment(place: Path, wheel: Path, extras: str) -> Path:
-    """A virtual environment with the wheel and what ``extras`` ask for, linked from the packages installed here; its bin."""
+    """A virtual environment with the wheel and what ``extras`` ask for, linked from the packages installed here; its
+    bin."""
     venv.create(place, symlinks=True)
     (site,) = place.glob("lib/python*/site-packages")
     asked = [
@@ -164,8 +159,6 @@ def test_a_guide_with_the_wheel_alone(page: str, programs: Path, tmp_path: Path)
     walk(page, tmp_path, programs)
 
 
-def test_the_quick_start_with_its_extras(
-    wheel: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_quick_start_with_its_extras(wheel: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     photos(tmp_path / "photos")
     walk("quickstart", tmp_path, environment(tmp_path_factory.mktemp("vision"), wheel, "cli,report,vision"))

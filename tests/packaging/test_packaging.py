@@ -31,7 +31,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     papers = [path.name for path in ROOT.glob("*.md")] + ["LICENSE", "CITATION.cff", "tox.ini"]
     for file in (*papers, "pyproject.toml", "MANIFEST.in", "constraints.txt", "Makefile", "mkdocs.yml"):
         shutil.copy(ROOT / file, copy / file)
-    done = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place)], cwd=copy, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place)],
+        cwd=copy,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return place
 
@@ -43,15 +48,24 @@ def test_the_wheel_is_whole(built: Path, tmp_path: Path) -> None:
         names = set(archive.namelist())
         metadata = archive.read(f"almakit-{VERSION}.dist-info/METADATA").decode()
         archive.extractall(tmp_path)
-    source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "almakit").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    source = {
+        str(path.relative_to(ROOT / "src"))
+        for path in (ROOT / "src" / "almakit").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
     assert source <= names, f"left out: {sorted(source - names)}"
     assert "almakit/py.typed" in names and not [name for name in names if name.startswith("tests")]
     for extra in ("cli", "report", "ray", "vision", "bridges", "docs", "dev"):
         assert f"Provides-Extra: {extra}" in metadata
     # It runs from where it was unpacked, with what it ships.
-    code = "import almakit; print(almakit.__file__); m = almakit.models.load('mnist/smallcnn-tiny'); print(len(almakit.data.load('mnist-demo', limit=3)))"
+    code = (
+        "import almakit; print(almakit.__file__); m = almakit.models.load('mnist/smallcnn-tiny'); "
+        "print(len(almakit.data.load('mnist-demo', limit=3)))"
+    )
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert done.stdout.split() == [str(tmp_path / "almakit" / "__init__.py"), "3"]
 
 
@@ -59,7 +73,16 @@ def test_the_sdist_is_whole(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "src/almakit/py.typed", "tests/conftest.py", "mkdocs.yml"} <= names
+    assert {
+        "pyproject.toml",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "src/almakit/py.typed",
+        "tests/conftest.py",
+        "mkdocs.yml",
+    } <= names
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +105,21 @@ def almakit(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedPr
 def test_a_package_adds_a_distance_and_an_attack(plugged: dict[str, str], tmp_path: Path) -> None:
     assert "straight" in almakit(["ls", "attacks"], plugged).stdout
     attacks = ["--attack", "straight(steps=30)", "--attack", "alma(distance=l4, steps=20)"]
-    done = almakit(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "6", *attacks, "--out", str(tmp_path / "run")], plugged)
+    done = almakit(
+        [
+            "run",
+            "--model",
+            "mnist/smallcnn-tiny",
+            "--data",
+            "mnist-demo",
+            "--limit",
+            "6",
+            *attacks,
+            "--out",
+            str(tmp_path / "run"),
+        ],
+        plugged,
+    )
     assert done.returncode in (0, 4), done.stderr
     assert "straight(distance=l2, steps=30)" in done.stdout and "alma(distance=l4, steps=20)" in done.stdout
     assert almakit(["verify", str(tmp_path / "run")], plugged).returncode == 0
@@ -99,7 +136,10 @@ def test_a_broken_package_is_a_sentence_and_cannot_replace_a_name(plugged: dict[
 
 def completed(*words: str) -> list[str]:
     """What bash would offer after these words, the last of which is being typed."""
-    script = 'source <("$0" -m almakit completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_almakit; printf "%s\\n" "${COMPREPLY[@]}"'
+    script = (
+        'source <("$0" -m almakit completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_almakit; '
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
     done = subprocess.run(["bash", "-c", script, sys.executable, *words], capture_output=True, text=True, check=True)
     assert not done.stderr
     return done.stdout.split()

@@ -1,4 +1,5 @@
-"""The grid is the paper's: every published row has its cell, every text is an attack as almakit writes it, every network is in the zoo."""
+"""The grid is the paper's: every published row has its cell, every text is an attack as almakit writes it, every
+network is in the zoo."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ import pytest
 
 from almakit.attacks import get
 from almakit.errors import BadInput
-from almakit.runs.attacktext import describe, text_of
 from almakit.models.zoo import ZOO
 from almakit.paper.grid import DATASETS, SAMPLES, cells, choose, networks
 from almakit.report.published import published, tables
+from almakit.runs.attacktext import describe, text_of
 
 ROWS = list(csv.DictReader(files("almakit").joinpath("paper", "tables.csv").read_text().splitlines()))
 

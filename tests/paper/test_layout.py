@@ -1,4 +1,5 @@
-"""Tables in the paper's layout: dashes for medians that are not defined, geometric means over the same models, numbers that come back from a file."""
+"""Tables in the paper's layout: dashes for medians that are not defined, geometric means over the same models, numbers
+that come back from a file."""
 
 from __future__ import annotations
 
@@ -13,11 +14,56 @@ from almakit.paper import layout
 from almakit.paper.entries import Entry, from_json, to_json
 from almakit.report.published import Published, tables
 
-BASE = Entry("mnist", "smallcnn", "SmallCNN", "l2", "alma", "100", "small", "alma(distance=l2, steps=100)", 20, 1.0, 1.4, 1.2, 1.6, 1.4, 100.0, 99.0,
-             0.01, 0.99, Published(1.0, 1.38, 100.0, 100.0), True, 0, "2026-01-01T00:00:00", "a", "b", "c", "runs/x")  # fmt: skip
-DDN = replace(BASE, model="smallcnn-ddn", label="SmallCNN-DDN", median=2.8, low=2.5, high=None, paper=Published(1.0, 2.68, 100.0, 100.0))
-FMN = replace(BASE, attack="fmn", text="fmn(distance=l2)", success=0.4, median=None, low=None, high=None, paper=Published(0.8204, 1.53, 100, 100))
-FMN_DDN = replace(FMN, model="smallcnn-ddn", label="SmallCNN-DDN", success=0.9, median=2.0, paper=Published(0.9, None, 100.0, 100.0))
+BASE = Entry(
+    "mnist",
+    "smallcnn",
+    "SmallCNN",
+    "l2",
+    "alma",
+    "100",
+    "small",
+    "alma(distance=l2, steps=100)",
+    20,
+    1.0,
+    1.4,
+    1.2,
+    1.6,
+    1.4,
+    100.0,
+    99.0,
+    0.01,
+    0.99,
+    Published(1.0, 1.38, 100.0, 100.0),
+    True,
+    0,
+    "2026-01-01T00:00:00",
+    "a",
+    "b",
+    "c",
+    "runs/x",
+)
+DDN = replace(
+    BASE,
+    model="smallcnn-ddn",
+    label="SmallCNN-DDN",
+    median=2.8,
+    low=2.5,
+    high=None,
+    paper=Published(1.0, 2.68, 100.0, 100.0),
+)
+FMN = replace(
+    BASE,
+    attack="fmn",
+    text="fmn(distance=l2)",
+    success=0.4,
+    median=None,
+    low=None,
+    high=None,
+    paper=Published(0.8204, 1.53, 100, 100),
+)
+FMN_DDN = replace(
+    FMN, model="smallcnn-ddn", label="SmallCNN-DDN", success=0.9, median=2.0, paper=Published(0.9, None, 100.0, 100.0)
+)
 ALL = [FMN, FMN_DDN, BASE, DDN]
 
 
@@ -27,7 +73,18 @@ def test_each_model_has_its_table_with_the_papers_numbers() -> None:
     assert "clean accuracy 99.0 % of 20 images" in tables[0].note
     fmn, alma = (layout.cells_of(line) for line in tables[0].lines)
     assert fmn == ["FMN 100", "20", "40.0", "–", "", "100 / 99", "82.04", "1.53", "100 / 100", ""]
-    assert alma == ["ALMA 100", "20", "100.0", "1.400", "1.20 to 1.60", "100 / 99", "100.00", "1.38", "100 / 100", "1.014"]
+    assert alma == [
+        "ALMA 100",
+        "20",
+        "100.0",
+        "1.400",
+        "1.20 to 1.60",
+        "100 / 99",
+        "100.00",
+        "1.38",
+        "100 / 100",
+        "1.014",
+    ]
     assert layout.cells_of(tables[1].lines[1])[4] == "2.50 to –"
     assert layout.cells_of(tables[1].lines[0])[7] == "–", "a dash of the paper stays one"
 
@@ -35,8 +92,14 @@ def test_each_model_has_its_table_with_the_papers_numbers() -> None:
 def test_geometric_means_are_over_the_same_models() -> None:
     (table,) = layout.geometric(ALL)
     fmn, alma = table.lines
-    assert alma.median == pytest.approx((1.4 * 2.8) ** 0.5) and alma.paper is not None and alma.paper.median == pytest.approx((1.38 * 2.68) ** 0.5)
-    assert fmn.median is None and fmn.success == pytest.approx(0.6) and fmn.paper is not None and fmn.paper.median is None
+    assert (
+        alma.median == pytest.approx((1.4 * 2.8) ** 0.5)
+        and alma.paper is not None
+        and alma.paper.median == pytest.approx((1.38 * 2.68) ** 0.5)
+    )
+    assert (
+        fmn.median is None and fmn.success == pytest.approx(0.6) and fmn.paper is not None and fmn.paper.median is None
+    )
     assert "over SmallCNN, SmallCNN-DDN" in table.note and "ALMA 100 99.72 % / 2.38" in table.note
     assert layout.geometric([BASE, FMN]) == [], "one model has no mean"
     assert len(layout.geometric([BASE, DDN, FMN])[0].lines) == 1, "an attack that one model lacks has no mean"
@@ -44,7 +107,11 @@ def test_geometric_means_are_over_the_same_models() -> None:
 
 def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
     rows = tables()
-    found = {key: layout.own_mean(rows, key) for key, row in rows.items() if key[1] == layout.SUMMARY and layout.contradicts(row, layout.own_mean(rows, key))}
+    found = {
+        key: layout.own_mean(rows, key)
+        for key, row in rows.items()
+        if key[1] == layout.SUMMARY and layout.contradicts(row, layout.own_mean(rows, key))
+    }
     mine = {key[3:]: own for key, own in found.items() if key[0] == "mnist"}
     for attack, success, median, printed in (
         (("fab", "100"), 0.9996, 2.42, (0.8325, 2.10)),
@@ -58,10 +125,16 @@ def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
     assert not mine, "no other line of MNIST's summary does"
     others = {(key[0], *key[2:]) for key in found if key[0] != "mnist"}
     assert others == {
-        ("cifar10", "l1", "fab", "1000"), ("imagenet", "l1", "fmn", "100"), ("cifar10", "ciede2000", "alma", "100"), ("cifar10", "ciede2000", "alma", "1000")
-    }  # fmt: skip
+        ("cifar10", "l1", "fab", "1000"),
+        ("imagenet", "l1", "fmn", "100"),
+        ("cifar10", "ciede2000", "alma", "100"),
+        ("cifar10", "ciede2000", "alma", "1000"),
+    }
     (table,) = layout.geometric(ALL)
-    assert "FMN 100 70.99 % / 3.18 (the paper's own rows give 83.25 % / 2.10)" in table.note and "ALMA 100 99.72 % / 2.38." in table.note
+    assert (
+        "FMN 100 70.99 % / 3.18 (the paper's own rows give 83.25 % / 2.10)" in table.note
+        and "ALMA 100 99.72 % / 2.38." in table.note
+    )
 
 
 def test_networks_the_paper_has_not_stand_without_its_figures() -> None:
@@ -82,7 +155,11 @@ def test_every_format_holds_every_line() -> None:
 
 def test_entries_come_back_from_their_file(tmp_path: Path) -> None:
     place = tmp_path / "reproduce.json"
-    place.write_text(to_json(ALL, {"processor": "one", "cores": 2, "commit": "abc", "release": "left out"}, ["CROWN-IBP is not at hand"]))
+    place.write_text(
+        to_json(
+            ALL, {"processor": "one", "cores": 2, "commit": "abc", "release": "left out"}, ["CROWN-IBP is not at hand"]
+        )
+    )
     entries, rest = from_json(place)
     assert entries == ALL and rest["skipped"] == ["CROWN-IBP is not at hand"]
     assert rest["machine"]["processor"] == "one" and "release" not in rest["machine"]

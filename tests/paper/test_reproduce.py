@@ -1,4 +1,5 @@
-"""`almakit reproduce`: runs, resumes, grows, joins its shards, leaves out what is not at hand with a sentence, and ends in the paper's tables."""
+"""`almakit reproduce`: runs, resumes, grows, joins its shards, leaves out what is not at hand with a sentence, and ends
+in the paper's tables."""
 
 from __future__ import annotations
 
@@ -17,7 +18,19 @@ from almakit.paper.figures import course, draw_decay, draw_ema, draw_penalties, 
 from almakit.paper.reproduce import Settings, plan
 from almakit.paper.sample import images_of, numbers
 
-FLAGS = ["reproduce", "mnist", "--limit", "6", "--budget", "small", "--model", "mnist/smallcnn-tiny", "--model", "mnist/smallcnn", "--quiet"]
+FLAGS = [
+    "reproduce",
+    "mnist",
+    "--limit",
+    "6",
+    "--budget",
+    "small",
+    "--model",
+    "mnist/smallcnn-tiny",
+    "--model",
+    "mnist/smallcnn",
+    "--quiet",
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +44,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_ends_in_the_papers_tables(folder: Path) -> None:
     entries, rest = from_json(folder / "report" / "reproduce.json")
     assert [(e.label, e.distance, e.attack) for e in entries] == [
-        (label, distance, attack) for distance in ("l1", "l2") for attack in ("fmn", "alma") for label in ("mnist/smallcnn-tiny", "SmallCNN")
+        (label, distance, attack)
+        for distance in ("l1", "l2")
+        for attack in ("fmn", "alma")
+        for label in ("mnist/smallcnn-tiny", "SmallCNN")
     ]
     assert all(e.images == 6 and e.complete and (e.paper is not None) == (e.label == "SmallCNN") for e in entries)
     assert rest["machine"]["torch"]
@@ -58,16 +74,37 @@ def test_the_same_command_does_nothing_and_another_adds(folder: Path, capsys: py
 
 def test_a_network_trained_with_interval_bounds_gets_its_band_and_others_none(tmp_path: Path) -> None:
     flags = ["reproduce", "mnist", "--limit", "4", "--attacks", "alma", "--budget", "small", "--no-figures", "--quiet"]
-    assert main([*flags, "--model", "mnist/smallcnn-tiny-ibp", "--model", "mnist/smallcnn-tiny", "--out", str(tmp_path)]) == 0
-    certified = sorted(path.relative_to(tmp_path / "runs").as_posix() for path in tmp_path.glob("runs/*/*/certificates/*.json"))
-    assert [(place.split("/")[0], place.split("/")[-1]) for place in certified] == [("smallcnn-tiny-ibp", "l1-ibp.json"), ("smallcnn-tiny-ibp", "l2-ibp.json")]
+    assert (
+        main([*flags, "--model", "mnist/smallcnn-tiny-ibp", "--model", "mnist/smallcnn-tiny", "--out", str(tmp_path)])
+        == 0
+    )
+    certified = sorted(
+        path.relative_to(tmp_path / "runs").as_posix() for path in tmp_path.glob("runs/*/*/certificates/*.json")
+    )
+    assert [(place.split("/")[0], place.split("/")[-1]) for place in certified] == [
+        ("smallcnn-tiny-ibp", "l1-ibp.json"),
+        ("smallcnn-tiny-ibp", "l2-ibp.json"),
+    ]
     page = (tmp_path / "report" / "index.html").read_text()
     bands = json.loads("[" + page.partition('"certified":[')[2].partition("]")[0] + "]")
     assert [(band["model"], band["group"]) for band in bands] == [(0, "l1"), (0, "l2")] and 'id="brackets"' in page
 
 
 def test_shards_are_joined(tmp_path: Path) -> None:
-    flags = ["reproduce", "mnist", "--limit", "6", "--batch-size", "2", "--attacks", "alma", "--distances", "l2", "--budget", "small"]
+    flags = [
+        "reproduce",
+        "mnist",
+        "--limit",
+        "6",
+        "--batch-size",
+        "2",
+        "--attacks",
+        "alma",
+        "--distances",
+        "l2",
+        "--budget",
+        "small",
+    ]
     flags += ["--model", "mnist/smallcnn-tiny", "--no-figures", "--quiet"]
     for shard in ("0/2", "1/2"):
         assert main([*flags, "--shard", shard, "--out", str(tmp_path / "a")]) == 0
@@ -89,7 +126,9 @@ def test_what_is_not_at_hand_is_left_out_with_a_sentence(tmp_path: Path, capsys:
     assert costly == sorted(costly) and made.tasks[0].cell.attack == "fmn", "cheap attacks come first"
     whole = plan(Settings("mnist", tmp_path, "both"))
     assert {task.spec.limit for task in whole.tasks} == {10_000} and len(whole.tasks) == 3 * 23
-    with pytest.raises(Unavailable, match=r"none of the networks for cifar10 is at hand.*--model cifar10/wrn-28-10@<file>"):
+    with pytest.raises(
+        Unavailable, match=r"none of the networks for cifar10 is at hand.*--model cifar10/wrn-28-10@<file>"
+    ):
         plan(Settings("cifar10", tmp_path))
     assert main(["reproduce", "mnist", "--limit", "0"]) == 2 and "--limit 0" in capsys.readouterr().err
     assert main(["reproduce", "mnist", "--attacks", "none"]) == 2 and "no attack 'none'" in capsys.readouterr().err
@@ -109,7 +148,9 @@ def test_imagenets_validation_images_are_those_of_the_list(tmp_path: Path) -> No
     uri, count, note = images_of("imagenet", f"imagenet:{tmp_path}", tmp_path / "out")
     assert count == 3 and note == "997 of the 1000 listed validation images are missing."
     found = load(uri, size=16)
-    assert found.labels.tolist() == [1, 0, 1] and [Path(name).stem[-8:] for name in found.ids] == [f"{number:08d}" for number in listed]
+    assert found.labels.tolist() == [1, 0, 1] and [Path(name).stem[-8:] for name in found.ids] == [
+        f"{number:08d}" for number in listed
+    ]
     # The photos beside the project are not the validation set, and it says so.
     uri, count, note = images_of("imagenet", None, tmp_path / "out")
     assert uri == "imagenet" and count == 64 and note is not None and "64 photos are used instead" in note
@@ -119,13 +160,19 @@ def test_imagenets_validation_images_are_those_of_the_list(tmp_path: Path) -> No
 def test_the_papers_other_figures_show_real_runs(tmp_path: Path) -> None:
     model, x, label, name = subject()
     assert "mnist/smallcnn, MNIST test image" in name
-    courses = {title: course(model, x, label, ema, steps=120) for title, ema in (("without EMA", False), ("with EMA", True))}
+    courses = {
+        title: course(model, x, label, ema, steps=120) for title, ema in (("without EMA", False), ("with EMA", True))
+    }
     smooth, rough = courses["with EMA"], courses["without EMA"]
     jumps = [float(np.abs(np.diff(np.log(found.mu))).max()) for found in (rough, smooth)]
     assert jumps[0] > 3 * jumps[1], "without the moving average mu jumps"
     assert smooth.first_success is not None and smooth.rate[smooth.first_success] == pytest.approx(smooth.rate[0])
     assert smooth.rate[-1] < 0.02 * smooth.rate[0] and 0 < smooth.final < 10
-    written = draw_penalties(tmp_path, ("svg",)) + draw_ema(tmp_path, courses, name, ("svg",)) + draw_decay(tmp_path, smooth, ("svg",))
+    written = (
+        draw_penalties(tmp_path, ("svg",))
+        + draw_ema(tmp_path, courses, name, ("svg",))
+        + draw_decay(tmp_path, smooth, ("svg",))
+    )
     assert [path.name for path in written] == ["penalties.svg", "ema.svg", "decay.svg"]
     assert all(path.read_text().startswith("<?xml") for path in written)
 
@@ -134,4 +181,6 @@ def test_the_report_is_written_from_what_is_there(folder: Path) -> None:
     (folder / "report" / "paper.md").unlink()
     assert main([*FLAGS, "--attacks", "alma", "--report-only", "--no-figures", "--out", str(folder)]) == 0
     stored = json.loads((folder / "report" / "reproduce.json").read_text())
-    assert {row["attack"] for row in stored["entries"]} >= {"alma", "fmn"} and (folder / "report" / "paper.md").is_file()
+    assert {row["attack"] for row in stored["entries"]} >= {"alma", "fmn"} and (
+        folder / "report" / "paper.md"
+    ).is_file()

@@ -1,4 +1,5 @@
-"""One output folder and many commands: the report is of all of them; shards, unfinished cells, changed settings and weights files of one's own."""
+"""One output folder and many commands: the report is of all of them; shards, unfinished cells, changed settings and
+weights files of one's own."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ import pytest
 
 from almakit.cli.main import main
 from almakit.data import hub
-from almakit.runs.spec import RunSpec
-from almakit.runs.store import ATTACK, ChunkKey, FailureRow, Store
 from almakit.models.zoo import ZOO
 from almakit.paper.collect import collect
 from almakit.paper.entries import from_json
 from almakit.paper.reproduce import Settings, plan
+from almakit.runs.spec import RunSpec
+from almakit.runs.store import ATTACK, ChunkKey, FailureRow, Store
 
 TINY = ["reproduce", "mnist", "--distances", "l2", "--model", "mnist/smallcnn-tiny", "--no-figures", "--quiet"]
 SMALL = [*TINY, "--budget", "small", "--limit", "4", "--batch-size", "2"]
@@ -31,19 +32,27 @@ def test_a_second_command_adds_to_the_report(tmp_path: Path) -> None:
     assert main([*SMALL, "--attacks", "alma", *out]) == 0
     assert main([*SMALL, "--attacks", "ddn", *out]) == 0
     assert set(reported(tmp_path)) == {("mnist/smallcnn-tiny", "alma", "100"), ("mnist/smallcnn-tiny", "ddn", "100")}
-    assert main([*TINY, "--budget", "small", "--limit", "3", "--model", "mnist/smallcnn", "--attacks", "ddn", *out]) == 0
+    assert (
+        main([*TINY, "--budget", "small", "--limit", "3", "--model", "mnist/smallcnn", "--attacks", "ddn", *out]) == 0
+    )
     assert reported(tmp_path) == {
-        ("mnist/smallcnn-tiny", "alma", "100"): 4, ("mnist/smallcnn-tiny", "ddn", "100"): 4, ("SmallCNN", "ddn", "100"): 3
-    }, "of the two folders of a cell the one with more images counts"  # fmt: skip
+        ("mnist/smallcnn-tiny", "alma", "100"): 4,
+        ("mnist/smallcnn-tiny", "ddn", "100"): 4,
+        ("SmallCNN", "ddn", "100"): 3,
+    }, "of the two folders of a cell the one with more images counts"
     (config,) = tmp_path.glob("runs/smallcnn-tiny/l2-ddn-100-first-4/run.toml")
     config.write_text(config.read_text().replace("steps=100", "steps=100, gamma=none"))
     with Store(config.parent / "records.sqlite") as store:
-        store.set_meta(spec_sha256=RunSpec.from_toml(config).sha256)  # as an almakit that writes the text so would have left it
+        store.set_meta(
+            spec_sha256=RunSpec.from_toml(config).sha256
+        )  # as an almakit that writes the text so would have left it
     assert len(collect(tmp_path, "mnist").entries) == 3, "an attack written otherwise is the same attack"
     assert collect(tmp_path, "cifar10").entries == [], "the same attacks on another data set are other cells"
 
 
-def test_a_cell_begun_with_other_settings_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_begun_with_other_settings_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = ["--out", str(tmp_path)]
     assert main([*SMALL, "--attacks", "alma", *out]) == 0
     assert main([*SMALL, "--attacks", "alma,ddn", "--seed", "1", *out]) == 0
@@ -61,11 +70,17 @@ def test_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*flags, "--report-only"]) == 0
     assert reported(tmp_path) == {("mnist/smallcnn-tiny", "alma", "100"): 4}
     assert main([*flags, "--report-only", "--shard", "0/2"]) == 2 and "leave --shard out" in capsys.readouterr().err
-    made = plan(Settings("mnist", tmp_path, "small", ("alma",), ("l2",), ("mnist/smallcnn-tiny",), limit=20, shard=(1, 4)))
-    assert any("fewer chunks than there are shards" in sentence and "--batch-size, 5" in sentence for sentence in made.skipped)
+    made = plan(
+        Settings("mnist", tmp_path, "small", ("alma",), ("l2",), ("mnist/smallcnn-tiny",), limit=20, shard=(1, 4))
+    )
+    assert any(
+        "fewer chunks than there are shards" in sentence and "--batch-size, 5" in sentence for sentence in made.skipped
+    )
 
 
-def test_what_is_not_finished_is_named_and_what_was_given_up_is_exit_code_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_finished_is_named_and_what_was_given_up_is_exit_code_4(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = [*SMALL, "--attacks", "alma", "--out", str(tmp_path)]
     assert main(flags) == 0
     key = ChunkKey(ATTACK, 0, 1)
@@ -92,13 +107,24 @@ def test_weights_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
     def planned(*models: str) -> tuple[list[str], list[str], list[str]]:
         made = plan(Settings("mnist", tmp_path, "small", ("alma",), ("l2",), models, limit=4))
-        return [task.network.label for task in made.tasks], [task.folder.parent.name for task in made.tasks], made.skipped
+        return (
+            [task.network.label for task in made.tasks],
+            [task.folder.parent.name for task in made.tasks],
+            made.skipped,
+        )
 
     labels, folders, skipped = planned(third)
-    assert labels == ["SmallCNN (other.safetensors)", "SmallCNN-DDN", "SmallCNN-TRADES"], "the paper's other networks stay"
+    assert labels == ["SmallCNN (other.safetensors)", "SmallCNN-DDN", "SmallCNN-TRADES"], (
+        "the paper's other networks stay"
+    )
     assert folders[0].startswith("smallcnn-") and folders[1:] == ["smallcnn-ddn", "smallcnn-trades"]
     labels, folders, _ = planned(first, second, "mnist/smallcnn-tiny")
     assert labels == [first, second, "mnist/smallcnn-tiny"] and len(set(folders)) == 3
     labels, _, skipped = planned("mnist/smallcnn-tiny", "mnist/smallcnn-tiny")
-    assert labels == ["mnist/smallcnn-tiny"] and "--model mnist/smallcnn-tiny was given more than once and counts once." in skipped
-    assert main(["reproduce", "mnist", "--attacks", ","]) == 2 and "--attacks ',' names nothing" in capsys.readouterr().err
+    assert (
+        labels == ["mnist/smallcnn-tiny"]
+        and "--model mnist/smallcnn-tiny was given more than once and counts once." in skipped
+    )
+    assert (
+        main(["reproduce", "mnist", "--attacks", ","]) == 2 and "--attacks ',' names nothing" in capsys.readouterr().err
+    )

@@ -1,4 +1,5 @@
-"""docs/figures/results.md: written from kept runs, which can be checked against their folders, and equal to what the kept files give."""
+"""docs/figures/results.md: written from kept runs, which can be checked against their folders, and equal to what the
+kept files give."""
 
 from __future__ import annotations
 
@@ -44,24 +45,54 @@ def test_lines_are_judged_as_they_are(writer: ModuleType) -> None:
     better = replace(BASE, median=1.0, low=0.9, high=1.1)
     text = writer.judged([far, near, wide, better, FMN, replace(BASE, paper=None)]).splitlines()[2:]
     assert [line.rsplit("|", 2)[1].strip() for line in text] == [
-        "**larger**", "within 3 %", "within the interval", "smaller", "no median: less than half found"
-    ]  # fmt: skip
+        "**larger**",
+        "within 3 %",
+        "within the interval",
+        "smaller",
+        "no median: less than half found",
+    ]
 
 
 def test_runs_are_kept_replaced_and_checked(writer: ModuleType, tmp_path: Path) -> None:
-    flags = ["reproduce", "mnist", "--attacks", "alma", "--distances", "l2", "--budget", "small", "--model", "mnist/smallcnn-tiny", "--no-figures", "--quiet"]
+    flags = [
+        "reproduce",
+        "mnist",
+        "--attacks",
+        "alma",
+        "--distances",
+        "l2",
+        "--budget",
+        "small",
+        "--model",
+        "mnist/smallcnn-tiny",
+        "--no-figures",
+        "--quiet",
+    ]
     assert main([*flags, "--limit", "3", "--out", str(tmp_path / "run")]) == 0
     place = writer.keep(tmp_path / "run")
     assert main([*flags, "--limit", "2", "--out", str(tmp_path / "run")]) == 0
-    assert [entry.images for entry in from_json(writer.keep(tmp_path / "run"))[0]] == [3], "fewer images do not replace more"
+    assert [entry.images for entry in from_json(writer.keep(tmp_path / "run"))[0]] == [3], (
+        "fewer images do not replace more"
+    )
     assert writer.check(tmp_path / "run") == (1, [])
     text = writer.page()
     assert "## MNIST" in text and "First 3 images" in text and "mnist/smallcnn-tiny" in text
-    assert "almakit reproduce mnist --limit 3 --costly-limit 3 --budget small --attacks alma --model mnist/smallcnn-tiny" in text
+    assert (
+        "almakit reproduce mnist --limit 3 --costly-limit 3 --budget small --attacks alma --model mnist/smallcnn-tiny"
+        in text
+    )
     entries, rest = from_json(place)
     place.write_text(to_json([replace(entries[0], median=9.0)], rest["machine"], rest["skipped"]))
     assert len(writer.check(tmp_path / "run")[1]) == 1, "a number nobody measured is found"
-    for wrong in ({"success": 0.5}, {"low": 0.1}, {"images": 4}, {"forwards": 1.0}, {"weights_sha256": "0"}, {"complete": False}, {"machine": "another"}):
+    for wrong in (
+        {"success": 0.5},
+        {"low": 0.1},
+        {"images": 4},
+        {"forwards": 1.0},
+        {"weights_sha256": "0"},
+        {"complete": False},
+        {"machine": "another"},
+    ):
         place.write_text(to_json([replace(entries[0], **wrong)], rest["machine"], rest["skipped"]))
         (sentence,) = writer.check(tmp_path / "run")[1]
         assert f"gives {next(iter(wrong))} " in sentence
@@ -84,7 +115,13 @@ def test_each_entry_keeps_its_machine(writer: ModuleType, tmp_path: Path) -> Non
 
 
 def test_the_papers_tables_are_in_the_page(writer: ModuleType) -> None:
-    (writer.KEPT / "reproduce-mnist.json").write_text(to_json(ALL, {"processor": "a processor", "torch": "2"}, ["CROWN-IBP is not at hand."]))
+    (writer.KEPT / "reproduce-mnist.json").write_text(
+        to_json(ALL, {"processor": "a processor", "torch": "2"}, ["CROWN-IBP is not at hand."])
+    )
     text = writer.page()
-    assert "### ℓ2, geometric mean" in text and "### Line by line against the paper" in text and "- CROWN-IBP is not at hand." in text
+    assert (
+        "### ℓ2, geometric mean" in text
+        and "### Line by line against the paper" in text
+        and "- CROWN-IBP is not at hand." in text
+    )
     assert "a processor" in text and "seed 0" in text and "2026-01-01" in text

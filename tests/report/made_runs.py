@@ -1,4 +1,5 @@
-"""Run folders made through the store's own writing interface, with known numbers: what the report and browser tests read."""
+"""Run folders made through the store's own writing interface, with known numbers: what the report and browser tests
+read."""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def make_run(
     label: str | None = None,
     ended: bool = True,
 ) -> Path:
-    """A run folder. ``unfinished``: so many of the last pieces of work are missing. Difficulty depends on the image and ``seed`` of 0 only."""
+    """A run folder. ``unfinished``: so many of the last pieces of work are missing. Difficulty depends on the image and
+    ``seed`` of 0 only."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(1000 + seed)
     x = pictures(images, shape, seed=5)

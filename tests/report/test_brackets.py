@@ -1,4 +1,5 @@
-"""Certified radii in the tables and in the page's data: their columns only where there are any, their numbers those of the folder."""
+"""Certified radii in the tables and in the page's data: their columns only where there are any, their numbers those of
+the folder."""
 
 from __future__ import annotations
 
@@ -12,19 +13,22 @@ import numpy as np
 import pytest
 from report.made_runs import make_run
 
-from almakit.runs.certificates import Certificate
-from almakit.runs.folder import Run
 from almakit.report import formats, payload, subjects
 from almakit.report.blocks import blocks
 from almakit.report.summary import FORMAT
 from almakit.report.write import summary
+from almakit.runs.certificates import Certificate
+from almakit.runs.folder import Run
 
 
 def certify(folder: Path, share: float, leave_out: int = 0) -> dict[int, float]:
     """Certificates at ``share`` of the nearest distance of each image, of all but the first few."""
     run = Run(folder)
     norm = run.attacks[0].distance
-    nearest = {info.index: min(record.verified for record in run.records if record.image == info.index) for info in run.images[leave_out:]}
+    nearest = {
+        info.index: min(record.verified for record in run.records if record.image == info.index)
+        for info in run.images[leave_out:]
+    }
     radii = {image: share * value for image, value in nearest.items() if np.isfinite(value)}
     radii |= {image: 1.0 for image, value in nearest.items() if not np.isfinite(value)}
     Certificate(norm, "crown", run.meta.get("weights_sha256"), radii).write(folder)
@@ -53,7 +57,9 @@ def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
         row = next(row for row in rows if row["text"] == info.text)
         assert float(row["certified_median"]) == pytest.approx(np.median([radii[record.image] for record in records]))
         found = [record for record in records if np.isfinite(record.verified)]
-        assert float(row["certified_share"]) == pytest.approx(np.median([radii[record.image] / record.verified for record in found]))
+        assert float(row["certified_share"]) == pytest.approx(
+            np.median([radii[record.image] / record.verified for record in found])
+        )
     best = min(rows, key=lambda row: float(row["median"] or "inf"))
     gap = f"{100 * (1 - float(best['certified_share'])):.0f} %"
     lines = formats.markdown(made).splitlines()
@@ -62,9 +68,16 @@ def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
     assert line.count("|") == head.count("|") and f"{float(best['certified_median']):.4g} | {gap}" in line
     assert "provably keeps its class" in lines[-1]
     tex = formats.latex(made)
-    assert r"Certified $\geq$ & Gap" in tex and f"{float(best['certified_median']):.4g} & {gap.replace('%', chr(92) + '%')}" in tex
+    assert (
+        r"Certified $\geq$ & Gap" in tex
+        and f"{float(best['certified_median']):.4g} & {gap.replace('%', chr(92) + '%')}" in tex
+    )
     widths = {row.count(" & ") for row in tex.splitlines() if row.endswith(r" \\")}
-    assert widths == {tex.split("{tabular}{")[1].partition("}")[0].count("l") + tex.split("{tabular}{")[1].partition("}")[0].count("r") - 1}
+    assert widths == {
+        tex.split("{tabular}{")[1].partition("}")[0].count("l")
+        + tex.split("{tabular}{")[1].partition("}")[0].count("r")
+        - 1
+    }
 
 
 def test_the_summary_of_a_certified_run_keeps_to_its_schema(folder: Path) -> None:

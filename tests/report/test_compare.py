@@ -13,8 +13,8 @@ from report.made_runs import FOUR, MadeAttack, make_run
 
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.runs.folder import Run
 from almakit.report.compare import compare, ratio_of_medians
+from almakit.runs.folder import Run
 
 
 @pytest.fixture(scope="module")

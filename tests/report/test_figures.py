@@ -1,4 +1,5 @@
-"""Figures for papers: exact steps, all kinds of files, the same bytes for the same numbers, odd names, nothing found."""
+"""Figures for papers: exact steps, all kinds of files, the same bytes for the same numbers, odd names, nothing
+found."""
 
 from __future__ import annotations
 

@@ -19,8 +19,13 @@ EVIL = "a_b & 100% $x$ {y} #1 \\input{z} ~^ <|>"
 
 
 def test_labels_name_method_and_budget() -> None:
-    made = [MadeAttack(), MadeAttack(steps=1000), MadeAttack(steps=1000, settings={"alpha": 0.9}), MadeAttack("cw", "C&W", settings={"searches": 9}),
-            MadeAttack("cw", "C&W", steps=10, settings={"searches": 9, "box": "(0, 1)"})]  # fmt: skip
+    made = [
+        MadeAttack(),
+        MadeAttack(steps=1000),
+        MadeAttack(steps=1000, settings={"alpha": 0.9}),
+        MadeAttack("cw", "C&W", settings={"searches": 9}),
+        MadeAttack("cw", "C&W", steps=10, settings={"searches": 9, "box": "(0, 1)"}),
+    ]
     infos = [one.info(place) for place, one in enumerate(made)]
     labels = label_attacks(infos)
     assert [label.label for label in labels] == [
@@ -76,7 +81,9 @@ def test_markdown(made: list[Block]) -> None:
 
 def test_csv_reads_back(made: list[Block]) -> None:
     rows = list(csv.DictReader(io.StringIO(formats.comma_separated(made))))
-    assert len(rows) == 6 + 2 and rows[0]["model"] == EVIL and [row["text"] for row in rows].count("") == 2, "one row for all attacks of a block"
+    assert len(rows) == 6 + 2 and rows[0]["model"] == EVIL and [row["text"] for row in rows].count("") == 2, (
+        "one row for all attacks of a block"
+    )
     rows = [row for row in rows if row["text"]]
     by_label = {row.label: row for block in made for row in block.rows}
     for row in rows:

@@ -1,4 +1,5 @@
-"""Issue 19, item 7: robustness per class, what images are taken for, which attack came nearest, recomputed from the records."""
+"""Issue 19, item 7: robustness per class, what images are taken for, which attack came nearest, recomputed from the
+records."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from eval.small_runs import small_run
+from runs.small_runs import small_run
 
 from almakit.report import html, subjects
 from almakit.report.classes import portraits
@@ -34,11 +35,19 @@ def test_item_7_classes_mistakes_and_winners(run):
         winner = one if one.verified <= two.verified else two
         if winner.status == "success":
             nearest[str(label), str(winner.prediction)] += 1
-    assert {(row, column): count for row, cells in portrait.cells for column, (count, _) in zip(portrait.columns, cells, strict=True) if count} == nearest
+    assert {
+        (row, column): count
+        for row, cells in portrait.cells
+        for column, (count, _) in zip(portrait.columns, cells, strict=True)
+        if count
+    } == nearest
     assert max(level for _, cells in portrait.cells for _, level in cells) == 9
     wins = {label: count for label, count, _ in portrait.winners}
     attacked = [(one.verified, two.verified) for one, two in zip(a, b, strict=True) if one.status == "success"]
-    assert wins == {"DDN 10": sum(x <= 1.001 * min(x, y) for x, y in attacked), "ALMA 12": sum(y <= 1.001 * min(x, y) for x, y in attacked)}
+    assert wins == {
+        "DDN 10": sum(x <= 1.001 * min(x, y) for x, y in attacked),
+        "ALMA 12": sum(y <= 1.001 * min(x, y) for x, y in attacked),
+    }
     page = html.render(found)
     assert "Class by class" in page and "heat-9" in page and "Nearest on how many images" in page
 
@@ -49,4 +58,9 @@ def test_item_7_many_classes_are_listed(run):
     (subject,) = subjects.load([run.folder])
     wide = replace(subject, images=[replace(info, label=info.index) for info in subject.images])
     ((portrait,),) = portraits([wide])
-    assert len(portrait.rows) == 20 and portrait.left_out == 20 and portrait.columns == [] and 0 < len(portrait.pairs) <= 15
+    assert (
+        len(portrait.rows) == 20
+        and portrait.left_out == 20
+        and portrait.columns == []
+        and 0 < len(portrait.pairs) <= 15
+    )

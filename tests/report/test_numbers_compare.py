@@ -1,4 +1,5 @@
-"""Issue 19, item 2: compare says what it compares, refuses what does not belong together, and takes attack texts as they were typed."""
+"""Issue 19, item 2: compare says what it compares, refuses what does not belong together, and takes attack texts as
+they were typed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 
 import pytest
 import torch
-from eval.small_runs import Net, small_run
+from runs.small_runs import Net, small_run
 
 from almakit.cli.main import main
 
@@ -28,7 +29,9 @@ def runs(tmp_path_factory):
         "targeted": small_run(root / "targeted", attacks=attacks, targets="next").folder,
         "random": small_run(root / "random", attacks=attacks, targets="random").folder,
         "seed": small_run(root / "seed", attacks=attacks, targets="random", seed=1).folder,
-        "ddn": small_run(root / "ddn", attacks=["ddn(steps=12)", "pgd(distance=l2, epsilon=0.2, steps=5)"], bits=8).folder,
+        "ddn": small_run(
+            root / "ddn", attacks=["ddn(steps=12)", "pgd(distance=l2, epsilon=0.2, steps=5)"], bits=8
+        ).folder,
     }
 
 
@@ -41,7 +44,11 @@ def said(capsys, *arguments):
 def test_item_2_the_head_names_both_runs(runs, capsys):
     code, out, _ = said(capsys, runs["one"], runs["ddn"], "--pair", "alma(steps=12)=>ddn(steps=12)")
     before, after = out.splitlines()[:2]
-    assert code == 0 and before.startswith(f"before  {runs['one']}: python:Net (weights ") and "on python:arrays, 40 images" in before
+    assert (
+        code == 0
+        and before.startswith(f"before  {runs['one']}: python:Net (weights ")
+        and "on python:arrays, 40 images" in before
+    )
     assert "untargeted, any value in [0, 1]" in before and "untargeted, on the 8-bit grid" in after and "torch" in after
     _, out, _ = said(capsys, runs["one"], runs["one"], "--json")
     answer = json.loads(out)
@@ -67,9 +74,17 @@ def test_item_2_texts_as_they_were_typed(runs, capsys):
 
 
 def test_item_2_radii_that_differ_are_refused(runs, capsys):
-    code, _, err = said(capsys, runs["one"], runs["ddn"], "--pair", "pgd(distance=l2, epsilon=0.3, steps=5)=>pgd(distance=l2, epsilon=0.2, steps=5)")
+    code, _, err = said(
+        capsys,
+        runs["one"],
+        runs["ddn"],
+        "--pair",
+        "pgd(distance=l2, epsilon=0.3, steps=5)=>pgd(distance=l2, epsilon=0.2, steps=5)",
+    )
     assert code == 1 and "do not look equally far" in err
-    code, _, err = said(capsys, runs["one"], runs["ddn"], "--pair", "alma(steps=12)=>pgd(distance=l2, epsilon=0.2, steps=5)")
+    code, _, err = said(
+        capsys, runs["one"], runs["ddn"], "--pair", "alma(steps=12)=>pgd(distance=l2, epsilon=0.2, steps=5)"
+    )
     assert code == 1 and "do not look equally far" in err
 
 

@@ -1,4 +1,5 @@
-"""Issue 19, item 4: attacks at a fixed epsilon are one marker there, have neither median nor optimality, and what they do not break is robust."""
+"""Issue 19, item 4: attacks at a fixed epsilon are one marker there, have neither median nor optimality, and what they
+do not break is robust."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from eval.small_runs import small_run
+from runs.small_runs import small_run
 
 from almakit.cli.run import exit_code
-from almakit.runs.flat import flat_rows
-from almakit.runs.records import AttackInfo, reach_of
 from almakit.report import blocks, figures, formats, html, payload, subjects
 from almakit.report.labels import radius
 from almakit.report.numbers import robust, worst_case
 from almakit.report.trust import checks, count
+from almakit.runs.flat import flat_rows
+from almakit.runs.records import AttackInfo, reach_of
 
 FIXED = "apgd(distance=l2, steps=10, epsilon=0.2)"
 
@@ -31,9 +32,18 @@ def test_item_4_the_summary_speaks_of_its_epsilon_alone(run):
     near, anywhere = run.summary["attacks"]
     assert near["epsilon"] == 0.2 and anywhere["epsilon"] is None
     (row,) = near["robust_accuracy"]
-    assert row["epsilon"] == 0.2 and row["value"] == pytest.approx(1 - near["success_rate"]["value"]) and row["low"] < row["value"] < row["high"]
+    assert (
+        row["epsilon"] == 0.2
+        and row["value"] == pytest.approx(1 - near["success_rate"]["value"])
+        and row["low"] < row["value"] < row["high"]
+    )
     assert len(anywhere["robust_accuracy"]) > 5
-    assert near["median_all"]["value"] is None and near["quantiles_all"] == [] and "optimality" not in near and "area" not in near
+    assert (
+        near["median_all"]["value"] is None
+        and near["quantiles_all"] == []
+        and "optimality" not in near
+        and "area" not in near
+    )
     assert near["status"]["robust"] > 0 and "failed" not in near["status"] and "failed" in anywhere["status"]
     assert exit_code(run.summary) == 0, "nothing failed"
 
@@ -45,10 +55,16 @@ def test_item_4_tables_have_no_median_and_nothing_failed(run):
     (block,) = blocks.blocks(found)
     near, _ = block.rows
     assert near.label == "APGD 10, ε = 0.2" and near.median is None and near.optimality is None and not near.best
-    (line,) = (row for row in csv.DictReader(io.StringIO(formats.comma_separated([block]))) if row["attack"] == near.label)
+    (line,) = (
+        row for row in csv.DictReader(io.StringIO(formats.comma_separated([block]))) if row["attack"] == near.label
+    )
     assert line["median"] == line["optimality"] == "" != line["success_rate"]
     assert count(found[0]).failed == 0 and not any(check.what == "Failures" for check in checks(found[0]))
-    assert {row["status"] for row in flat_rows(run) if row["attack"].startswith("apgd")} == {"already-wrong", "success", "robust"}
+    assert {row["status"] for row in flat_rows(run) if row["attack"].startswith("apgd")} == {
+        "already-wrong",
+        "success",
+        "robust",
+    }
     assert {row["epsilon"] for row in flat_rows(run)} == {0.2, None}
 
 
@@ -72,9 +88,15 @@ def test_item_4_one_marker_and_no_curve(run):
     labels = subjects.labelled([subject])
     figures._panel(Panel(), subject, ("l2", ""), labels, [label.method for label in labels.values()], {}, True, True)
     ((xs, ys, yerr),) = marked
-    assert xs == [0.2] and ys[0] == pytest.approx(100 * run.summary["attacks"][0]["robust_accuracy"][0]["value"]) and yerr[0][0] > 0
+    assert (
+        xs == [0.2]
+        and ys[0] == pytest.approx(100 * run.summary["attacks"][0]["robust_accuracy"][0]["value"])
+        and yerr[0][0] > 0
+    )
     (curve,) = drawn
-    assert curve.max() >= subject.columns[1].distances[np.isfinite(subject.columns[1].distances)].max(), "the whole range of the minimal attack"
+    assert curve.max() >= subject.columns[1].distances[np.isfinite(subject.columns[1].distances)].max(), (
+        "the whole range of the minimal attack"
+    )
     data = payload.build([subject], payload.Limits(images=1))
     assert data["attacks"][0]["fixed"]["epsilon"] == 0.2 and data["attacks"][1]["fixed"] is None
     alone = replace(subject, columns=subject.columns[:1])
@@ -84,7 +106,9 @@ def test_item_4_one_marker_and_no_curve(run):
 
 def test_item_4_curves_cover_all_minimal_attacks():
     near, far = np.array([0.1, 0.2]), np.array([0.5, 9.0, math.inf])
-    assert figures.extent([near, far]) == pytest.approx(1.02 * 9.0) and figures.extent([near], [3.0]) == pytest.approx(1.02 * 3)
+    assert figures.extent([near, far]) == pytest.approx(1.02 * 9.0) and figures.extent([near], [3.0]) == pytest.approx(
+        1.02 * 3
+    )
 
 
 def test_item_4_the_arithmetic():
@@ -94,10 +118,18 @@ def test_item_4_the_arithmetic():
     minimal = np.array([0.0, 0.3, 0.4, 0.05])
     both, reaches = [found, minimal], [0.2, math.inf]
     assert worst_case(both, reaches, 0.1).tolist() == [0, 1, 1, 0], "below its epsilon the fixed attack does not count"
-    assert worst_case(both, reaches, 0.2).tolist() == [0, 0, 0, 0] and worst_case(both, reaches, 0.35).tolist() == [0, 0, 0, 0]
+    assert worst_case(both, reaches, 0.2).tolist() == [0, 0, 0, 0] and worst_case(both, reaches, 0.35).tolist() == [
+        0,
+        0,
+        0,
+        0,
+    ]
     assert np.isnan(worst_case([found], [0.2], 0.1)).all() and worst_case([found], [0.2], 0.2).tolist() == [0, 0, 0, 1]
     info = AttackInfo(0, "x", "X", "l2", False, False, "", "", {"epsilon": 0.2})
     assert reach_of(info, found) == 0.2 and reach_of(replace(info, minimal=True), found) == math.inf
     nested = {"attacks": [{"attack": "apgd", "epsilon": 0.1}, {"attack": "pgd", "epsilon": 0.3}]}
-    assert reach_of(replace(info, settings=nested), found) == 0.3 and reach_of(replace(info, settings={}), found) == found[2]
+    assert (
+        reach_of(replace(info, settings=nested), found) == 0.3
+        and reach_of(replace(info, settings={}), found) == found[2]
+    )
     assert radius(8 / 255, "linf") == "8/255" and radius(0.3, "linf") == "0.3" and radius(8 / 255, "l2") == "0.0313725"

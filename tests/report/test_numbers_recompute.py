@@ -1,4 +1,5 @@
-"""Issue 19: every number of a report is what the exported records say, recomputed by code that shares nothing with almakit; and that notices a wrong one."""
+"""Issue 19: every number of a report is what the exported records say, recomputed by code that shares nothing with
+almakit; and that notices a wrong one."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
-from eval.small_runs import ATTACKS, small_run
+from runs.small_runs import ATTACKS, small_run
 
-from almakit.runs.export import export_csv
-from almakit.runs.folder import Run
 from almakit.report.board_page import write_board
 from almakit.report.write import write_report
+from almakit.runs.export import export_csv
+from almakit.runs.folder import Run
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +30,11 @@ def recompute():
 def report(tmp_path_factory):
     root = tmp_path_factory.mktemp("recompute")
     fixed = "pgd(distance=l2, epsilon=0.25, steps=5)"
-    runs = [small_run(root / "a", attacks=[*ATTACKS, fixed]), small_run(root / "b", attacks=ATTACKS[:1], targets="next"),
-            small_run(root / "c", attacks=ATTACKS[:1], bits=8)]
+    runs = [
+        small_run(root / "a", attacks=[*ATTACKS, fixed]),
+        small_run(root / "b", attacks=ATTACKS[:1], targets="next"),
+        small_run(root / "c", attacks=ATTACKS[:1], bits=8),
+    ]
     for run in runs:
         export_csv(run, run.folder / "records.csv")
     write_report([run.folder for run in runs], root / "report", with_figures=False)
@@ -43,8 +47,18 @@ def differences(recompute, place, folders):
     recompute.check_report(check, place, [recompute.read(folder) for folder in folders])
     recompute.check_board(check, place / "site", {folder.name: recompute.read(folder) for folder in folders})
     for run in map(Run, folders):
-        recompute.check_terminal(check, run.table(), recompute.read(run.folder), [part["name"] for part in run.summary["attacks"]])
-    assert sum(check.compared.values()) > 600 and set(check.compared) == {"summary.json", "tables.csv", "tables.md", "tables.tex", "page", "board", "table"}
+        recompute.check_terminal(
+            check, run.table(), recompute.read(run.folder), [part["name"] for part in run.summary["attacks"]]
+        )
+    assert sum(check.compared.values()) > 600 and set(check.compared) == {
+        "summary.json",
+        "tables.csv",
+        "tables.md",
+        "tables.tex",
+        "page",
+        "board",
+        "table",
+    }
     return check.differences
 
 
@@ -54,7 +68,10 @@ def test_every_number_is_what_the_records_say(recompute, report):
 
 def test_a_wrong_number_is_noticed(recompute, report):
     place, folders = report
-    kept = {name: (place / name).read_text() for name in ("summary.json", "tables.csv", "index.html", "site/board.json", "site/index.html")}
+    kept = {
+        name: (place / name).read_text()
+        for name in ("summary.json", "tables.csv", "index.html", "site/board.json", "site/index.html")
+    }
     summary = json.loads(kept["summary.json"])
     summary["worst_case"][0]["robust_accuracy"][0]["value"] += 0.025
     (place / "summary.json").write_text(json.dumps(summary))
@@ -63,7 +80,9 @@ def test_a_wrong_number_is_noticed(recompute, report):
     rate = str(summary["runs"][0]["attacks"][0]["median_all"]["value"])
     for name in ("tables.csv", "index.html", "site/board.json"):
         assert rate in kept[name]
-        (place / name).write_text(kept[name].replace(rate, rate[:4] + "5" + rate[5:] if rate[4] != "5" else rate[:4] + "6" + rate[5:]))
+        (place / name).write_text(
+            kept[name].replace(rate, rate[:4] + "5" + rate[5:] if rate[4] != "5" else rate[:4] + "6" + rate[5:])
+        )
         assert differences(recompute, place, folders), name
         (place / name).write_text(kept[name])
     shown = re.search(r'<td data-v="([^"]+)">', kept["site/index.html"])[1]

@@ -9,14 +9,14 @@ import math
 
 import numpy as np
 import pytest
-from eval.small_runs import ATTACKS, Net, images, small_run, source_file
+from runs.small_runs import ATTACKS, Net, images, small_run, source_file
 
 from almakit.cli.main import main
 from almakit.errors import BadInput
+from almakit.report import blocks, formats, html, subjects, write
 from almakit.runs.folder import Run
 from almakit.runs.radii import for_distances, number, texts_of
 from almakit.runs.spec import RunSpec
-from almakit.report import blocks, formats, html, subjects, write
 
 RADII = {"l2": ["1/8", 0.25], "l1": 1}
 
@@ -40,7 +40,11 @@ def test_item_5_the_summary_has_the_radii_and_the_worst_case(run):
     summary = json.loads((run.folder / "summary.json").read_text())
     assert summary["radii"] == {"l2": [0.125, 0.25], "l1": [1.0]}
     two, one = summary["worst_case"]
-    assert [row["epsilon"] for row in two["robust_accuracy"]] == [0.125, 0.25] and two["attacks"] == 2 and one["attacks"] == 1
+    assert (
+        [row["epsilon"] for row in two["robust_accuracy"]] == [0.125, 0.25]
+        and two["attacks"] == 2
+        and one["attacks"] == 1
+    )
     for row in two["robust_accuracy"]:
         assert row["value"] == pytest.approx(worst(run, row["epsilon"])) and row["low"] <= row["value"] <= row["high"]
     at = {row["epsilon"]: row["value"] for row in summary["attacks"][0]["robust_accuracy"]}
@@ -52,8 +56,14 @@ def test_item_5_every_format_has_the_columns(run, tmp_path):
     expected = f"{100 * worst(run, 0.25):.1f}"
     rows = list(csv.DictReader(io.StringIO((tmp_path / "tables.csv").read_text())))
     (together,) = (row for row in rows if row["attack"] == "all attacks")
-    assert float(together["epsilon_2"]) == 0.25 and float(together["robust_accuracy_2"]) == pytest.approx(worst(run, 0.25))
-    assert float(together["robust_accuracy_2_low"]) <= float(together["robust_accuracy_2"]) <= float(together["robust_accuracy_2_high"])
+    assert float(together["epsilon_2"]) == 0.25 and float(together["robust_accuracy_2"]) == pytest.approx(
+        worst(run, 0.25)
+    )
+    assert (
+        float(together["robust_accuracy_2_low"])
+        <= float(together["robust_accuracy_2"])
+        <= float(together["robust_accuracy_2_high"])
+    )
     (fixed,) = (row for row in rows if row["attack"].startswith("PGD"))
     assert fixed["robust_accuracy_1"] == "" != fixed["robust_accuracy_2"], "at its own radius alone"
     for file in ("tables.md", "tables.tex", "index.html"):
@@ -62,7 +72,9 @@ def test_item_5_every_format_has_the_columns(run, tmp_path):
     assert f"{expected} ± " in (tmp_path / "tables.md").read_text()
     page = (tmp_path / "index.html").read_text()
     assert "Robust accuracy against all attacks" in page and "ℓ2 ≤ 0.125" in page and "ε = 0.25" in page
-    assert json.loads((tmp_path / "summary.json").read_text())["worst_case"][1]["robust_accuracy"][1]["value"] == pytest.approx(worst(run, 0.25))
+    assert json.loads((tmp_path / "summary.json").read_text())["worst_case"][1]["robust_accuracy"][1][
+        "value"
+    ] == pytest.approx(worst(run, 0.25))
     assert "all attacks" in run.table() and "l2 <= 0.125" in run.table()
 
 
@@ -72,14 +84,20 @@ def test_item_5_from_python(run):
     assert run.robust_accuracy({"l2": 0.125, "l1": 1}) == pytest.approx(float(both.mean()))
     only = small_run(None, attacks=["pgd(distance=l2, epsilon=0.25, steps=5)"])
     assert math.isnan(only.robust_accuracy(0.1)), "an attack at a fixed radius speaks of that one alone"
-    assert only.robust_accuracy("1/4") == only.robust_accuracy({"l2": 0.25}) == pytest.approx(float(np.isinf(verified(only, 0)).mean()))
+    assert (
+        only.robust_accuracy("1/4")
+        == only.robust_accuracy({"l2": 0.25})
+        == pytest.approx(float(np.isinf(verified(only, 0)).mean()))
+    )
 
 
 def test_item_5_a_report_may_ask_for_others(run, tmp_path, capsys):
     assert main(["report", str(run.folder), "--out", str(tmp_path), "--no-figures", "--epsilon", "l2=1/4"]) == 0
     text = (tmp_path / "tables.md").read_text()
     assert "(0.25)" in text and "(0.125)" not in text
-    assert main(["report", str(run.folder), "--out", str(tmp_path / "b"), "--no-figures", "--epsilon", "linf=8/255"]) == 1
+    assert (
+        main(["report", str(run.folder), "--out", str(tmp_path / "b"), "--no-figures", "--epsilon", "linf=8/255"]) == 1
+    )
     assert "no attack here is in that distance; the attacks have l1, l2" in capsys.readouterr().err
 
 
@@ -91,10 +109,22 @@ def test_item_5_without_a_wish_usual_radii_are_chosen(tmp_path):
     assert all(len(row.robust) == len(block.radii) for block in blocks.blocks([subject]) for row in block.rows)
 
 
-@pytest.mark.parametrize("text", ["8/0", "1/255/2", "-1", "l2=-0.5", "l2=", "=0.5", "l2=abc", "l2=inf", "nan", "l2=1,,2", "1e999"])
+@pytest.mark.parametrize(
+    "text", ["8/0", "1/255/2", "-1", "l2=-0.5", "l2=", "=0.5", "l2=abc", "l2=inf", "nan", "l2=1,,2", "1e999"]
+)
 def test_item_5_bad_radii_are_refused_before_anything_runs(text, tmp_path, capsys):
     source = source_file(tmp_path)
-    flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", "ddn(steps=3)", "--out", str(tmp_path / "out")]
+    flags = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        "--attack",
+        "ddn(steps=3)",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert main([*flags, f"--epsilon={text}"]) == 2
     assert "epsilon" in capsys.readouterr().err and not (tmp_path / "out").exists()
     assert main([*flags, "--epsilon", "linf=8/255"]) == 2 and "the attacks have l2" in capsys.readouterr().err
@@ -107,14 +137,19 @@ def test_item_5_radii_are_kept_with_the_run_and_may_change(tmp_path):
     small_run(tmp_path / "run", attacks=["ddn(steps=3)"])
     assert Run(tmp_path / "run").summary["radii"] == {"l2": [0.125]}, "the same command without radii keeps them"
     small_run(tmp_path / "run", attacks=["ddn(steps=3)"], epsilons=0.5)
-    assert Run(tmp_path / "run").summary["radii"] == {"l2": [0.5]} and Run(tmp_path / "run").meta["spec_sha256"] == before
+    assert (
+        Run(tmp_path / "run").summary["radii"] == {"l2": [0.5]} and Run(tmp_path / "run").meta["spec_sha256"] == before
+    )
 
 
 def test_item_5_the_words():
     assert number("8/255") == 8 / 255 and number(" 0.5 ") == 0.5 and number(2) == 2.0 and number("1e-3") == 1e-3
     assert texts_of({"linf": ["8/255", 0.1], "l2": 1}) == ("linf=8/255,0.1", "l2=1") and texts_of(0.5) == ("0.5",)
     assert for_distances(["linf=8/255,4/255", "0.5"], ["linf", "l2"]) == {"linf": [4 / 255, 8 / 255, 0.5], "l2": [0.5]}
-    assert RunSpec(epsilon="l2=1/2").sha256 == RunSpec().sha256 and 'epsilon = ["l2=1/2"]' in RunSpec(epsilon="l2=1/2").to_toml()
+    assert (
+        RunSpec(epsilon="l2=1/2").sha256 == RunSpec().sha256
+        and 'epsilon = ["l2=1/2"]' in RunSpec(epsilon="l2=1/2").to_toml()
+    )
     with pytest.raises(BadInput, match="more than 16"):
         texts_of([0.1] * 17)
 
@@ -130,15 +165,23 @@ def test_item_5_trackers_get_it(tmp_path):
             self.values |= values
 
     kept = Kept()
-    run = small_run(tmp_path / "run", attacks=["ddn(steps=5)", "alma(distance=l2, steps=5)"], epsilons={"l2": 0.125}, track=kept)
+    run = small_run(
+        tmp_path / "run", attacks=["ddn(steps=5)", "alma(distance=l2, steps=5)"], epsilons={"l2": 0.125}, track=kept
+    )
     assert kept.values["all attacks/summary/robust accuracy at l2 0.125"] == run.robust_accuracy({"l2": 0.125})
     assert "ddn(steps=5)/summary/robust accuracy at l2 0.125" in kept.values
 
 
 def test_item_5_targeted_rows_are_targets_not_reached(tmp_path):
-    run = small_run(tmp_path / "run", attacks=["ddn(steps=5)"], targets="all", epsilons={"l2": 0.25}, model=Net(), data=images(16))
+    run = small_run(
+        tmp_path / "run", attacks=["ddn(steps=5)"], targets="all", epsilons={"l2": 0.25}, model=Net(), data=images(16)
+    )
     assert "targets not reached %, targeted (all)" in run.table()
     share = np.mean([record.verified > 0.25 for record in run.records])
-    assert run.summary["worst_case"][0]["robust_accuracy"][0]["value"] == pytest.approx(share), "over records, as the attack's own row"
+    assert run.summary["worst_case"][0]["robust_accuracy"][0]["value"] == pytest.approx(share), (
+        "over records, as the attack's own row"
+    )
     found = subjects.load([run.folder])
-    assert "ℓ2, targeted (all) ≤ 0.25" in html.render(found) and "targeted (all)" in formats.markdown(blocks.blocks(found))
+    assert "ℓ2, targeted (all) ≤ 0.25" in html.render(found) and "targeted (all)" in formats.markdown(
+        blocks.blocks(found)
+    )

@@ -1,4 +1,5 @@
-"""Issue 19, item 8: summary.json and exported records keep to the shipped JSON Schemas; the model card is YAML with the run's numbers."""
+"""Issue 19, item 8: summary.json and exported records keep to the shipped JSON Schemas; the model card is YAML with the
+run's numbers."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from importlib.resources import files
 import jsonschema
 import pytest
 import yaml
-from eval.small_runs import ATTACKS, small_run
+from runs.small_runs import ATTACKS, small_run
 
 from almakit.cli.main import main
-from almakit.runs.flat import flat_rows, json_schema
 from almakit.report import subjects
 from almakit.report.summary import FORMAT
 from almakit.report.write import summary as report_summary
+from almakit.runs.flat import flat_rows, json_schema
 
 
 def schema(name):
@@ -27,7 +28,10 @@ def schema(name):
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("schema")
     fixed = "pgd(distance=l2, epsilon=0.25, steps=5)"
-    return [small_run(root / "mixed", attacks=[*ATTACKS, fixed], epsilons={"l2": 0.25}), small_run(root / "all", attacks=ATTACKS[:1], targets="all")]
+    return [
+        small_run(root / "mixed", attacks=[*ATTACKS, fixed], epsilons={"l2": 0.25}),
+        small_run(root / "all", attacks=ATTACKS[:1], targets="all"),
+    ]
 
 
 def test_item_8_summaries_and_records_keep_to_the_schemas(runs):
@@ -45,7 +49,8 @@ def test_item_8_summaries_and_records_keep_to_the_schemas(runs):
 
 
 def test_item_8_the_shipped_schema_of_records_is_the_table_of_fields():
-    """After a new field of Record: json.dumps(almakit.runs.flat.json_schema(), indent=1) into report/schemas/record-1.json."""
+    """After a new field of Record: json.dumps(almakit.runs.flat.json_schema(), indent=1) into
+    report/schemas/record-1.json."""
     assert json.loads(files("almakit.report").joinpath("schemas", "record-1.json").read_text()) == json_schema()
 
 

@@ -1,4 +1,5 @@
-"""Issue 19, item 1: the threat model is part of every label, and targeted results never share a block or a curve with untargeted ones."""
+"""Issue 19, item 1: the threat model is part of every label, and targeted results never share a block or a curve with
+untargeted ones."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from eval.small_runs import small_run
+from runs.small_runs import small_run
 
+from almakit.report import blocks, figures, formats, html, payload, subjects, write
 from almakit.runs.spec import RunSpec
 from almakit.runs.threat import Threat, appended, named, sentence, threat_of
-from almakit.report import blocks, figures, formats, html, payload, subjects, write
 
 DDN = {"attacks": ["ddn(steps=30)"]}
 
@@ -20,7 +21,14 @@ DDN = {"attacks": ["ddn(steps=30)"]}
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("threats")
-    settings = {"plain": {}, "targeted": {"targets": "random"}, "next": {"targets": "next"}, "eight": {"bits": 8}, "seed": {"seed": 3}, "again": {}}
+    settings = {
+        "plain": {},
+        "targeted": {"targets": "random"},
+        "next": {"targets": "next"},
+        "eight": {"bits": 8},
+        "seed": {"seed": 3},
+        "again": {},
+    }
     return {name: small_run(root / name, **DDN, **more).folder for name, more in settings.items()}
 
 
@@ -46,7 +54,9 @@ def test_item_1_every_format_says_it(folders, tmp_path):
     assert [row["goal"] for row in rows] == ["untargeted", "targeted (random)"]
     runs = json.loads((tmp_path / "summary.json").read_text())["runs"]
     assert [run["attacks"][0]["label"] for run in runs] == ["DDN 30", "DDN 30, targeted"]
-    assert runs[1]["run"]["threat_model"] == "targeted (random), any value in [0, 1], float32, seed 0, layout contiguous"
+    assert (
+        runs[1]["run"]["threat_model"] == "targeted (random), any value in [0, 1], float32, seed 0, layout contiguous"
+    )
 
 
 def test_item_1_whatever_differs_is_appended(folders):
@@ -82,7 +92,9 @@ def test_item_1_trackers_hear_it(tmp_path):
 
     kept = Kept()
     small_run(tmp_path / "run", **DDN, bits=8, targets="next", track=kept)
-    assert kept.names and all(name.startswith(("ddn(steps=30), targeted, 8-bit/", "all attacks, targeted, 8-bit/")) for name in kept.names)
+    assert kept.names and all(
+        name.startswith(("ddn(steps=30), targeted, 8-bit/", "all attacks, targeted, 8-bit/")) for name in kept.names
+    )
 
 
 def test_item_1_figures_call_it_targets_not_reached(folders):
@@ -102,7 +114,9 @@ def test_item_1_figures_call_it_targets_not_reached(folders):
             return lambda *_, **__: None
 
     labels = subjects.labelled([subject])
-    figures._panel(Panel(), subject, ("l2", "random"), labels, [label.method for label in labels.values()], {}, True, True)
+    figures._panel(
+        Panel(), subject, ("l2", "random"), labels, [label.method for label in labels.values()], {}, True, True
+    )
     assert said == ["targets not reached (%)\nrandom"]
     assert 'data-group="l2/random"' in html.render([subject])
 

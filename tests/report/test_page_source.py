@@ -1,4 +1,5 @@
-"""The page as a file: self-contained, guarded by its policy, safe data, small; the vendored library as its package has it."""
+"""The page as a file: self-contained, guarded by its policy, safe data, small; the vendored library as its package has
+it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ cifar10,wrn-28-10,ciede2000,alma,100,100,1.09,100,100
 
 def test_the_same_cell_is_found() -> None:
     assert published("mnist/smallcnn", "mnist", MadeAttack().info(0), TABLE) == Published(0.9972, 2.38, 100, 100)
-    wagner = published("mnist/smallcnn", "mnist", MadeAttack("cw", "C&W", steps=1000, settings={"searches": 9}).info(0), TABLE)
+    wagner = published(
+        "mnist/smallcnn", "mnist", MadeAttack("cw", "C&W", steps=1000, settings={"searches": 9}).info(0), TABLE
+    )
     assert wagner is not None and wagner.median is None and wagner.success == 0.4019
     assert published("mnist/smallcnn", "mnist", MadeAttack("apgd-t", "APGD-T").info(0), TABLE) is not None
 

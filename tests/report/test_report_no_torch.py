@@ -1,4 +1,5 @@
-"""Reports are made where there is no torch: a subprocess makes one with every module of the package and torch is never imported."""
+"""Reports are made where there is no torch: a subprocess makes one with every module of the package and torch is never
+imported."""
 
 from __future__ import annotations
 
@@ -30,5 +31,13 @@ def test_a_report_is_made_without_torch(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", CODE, str(run), str(tmp_path / "out")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "curves.pdf", "curves.png", "curves.svg", "gallery.png", "index.html", "summary.json", "tables.csv", "tables.md", "tables.tex",
-    ]  # fmt: skip
+        "curves.pdf",
+        "curves.png",
+        "curves.svg",
+        "gallery.png",
+        "index.html",
+        "summary.json",
+        "tables.csv",
+        "tables.md",
+        "tables.tex",
+    ]

@@ -12,9 +12,9 @@ from report.made_runs import FOUR, MadeAttack, make_run
 
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
-from almakit.runs.store import Store, database_name
 from almakit.report import html, subjects
 from almakit.report.trust import checks, count
+from almakit.runs.store import Store, database_name
 
 
 def test_runs_of_the_same_weights_and_images_are_one_subject(tmp_path: Path) -> None:
@@ -116,8 +116,19 @@ def _no_original(run: Path) -> None:
     shutil.rmtree(run / "originals")
 
 
-DAMAGE = (_no_database, _truncated, _garbage, _zeros_in_the_middle, _no_table, _bad_json, _odd_status, _no_settings, _broken_settings,
-          _other_image_file, _no_original)  # fmt: skip
+DAMAGE = (
+    _no_database,
+    _truncated,
+    _garbage,
+    _zeros_in_the_middle,
+    _no_table,
+    _bad_json,
+    _odd_status,
+    _no_settings,
+    _broken_settings,
+    _other_image_file,
+    _no_original,
+)
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)

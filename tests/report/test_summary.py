@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from almakit.runs.records import AttackInfo, ImageInfo, Record
 from almakit.report import numbers
 from almakit.report.summary import attack_summary, best_known, geometric_means
 from almakit.report.tables import number, run_table, text_table
+from almakit.runs.records import AttackInfo, ImageInfo, Record
 
 INF = math.inf
 INFO = AttackInfo(0, "alma(distance=l2, steps=100)", "ALMA", "l2", True, False, "", "", {})
@@ -23,24 +23,59 @@ def info(index: int, correct: bool = True) -> ImageInfo:
     return ImageInfo(index, str(index), "", 1, None, 0, 1 if correct else 2, ())
 
 
-def record(image: int, distance: float, attack: int = 0, fooled: bool = True, coarse: float | None = None, l1: float | None = None) -> Record:
+def record(
+    image: int,
+    distance: float,
+    attack: int = 0,
+    fooled: bool = True,
+    coarse: float | None = None,
+    l1: float | None = None,
+) -> Record:
     status = "already-wrong" if distance == 0 else "success" if math.isfinite(distance) else "failed"
     found = math.isfinite(distance)
-    return Record(attack, image, None, status, None, distance, 100, 98, 2 if found else None, (), found and fooled, distance if found else None,
-                  {"l2": distance if found else None, "l1": l1}, coarse is not None, coarse, seconds=0.5, slot=0)
+    return Record(
+        attack,
+        image,
+        None,
+        status,
+        None,
+        distance,
+        100,
+        98,
+        2 if found else None,
+        (),
+        found and fooled,
+        distance if found else None,
+        {"l2": distance if found else None, "l1": l1},
+        coarse is not None,
+        coarse,
+        seconds=0.5,
+        slot=0,
+    )
 
 
 def test_numbers_as_the_paper_counts():
-    records = [record(0, 0.0, coarse=0.0), record(1, 1.0, coarse=1.25), record(2, 2.0), record(3, 4.0, coarse=4.5), record(4, INF)]
+    records = [
+        record(0, 0.0, coarse=0.0),
+        record(1, 1.0, coarse=1.25),
+        record(2, 2.0),
+        record(3, 4.0, coarse=4.5),
+        record(4, INF),
+    ]
     part = attack_summary(INFO, records, [info(0, False), *map(info, range(1, 5))], epsilons=[1.0, 3.0])
     assert part["success_rate"]["value"] == 0.8 and part["success_rate_attacked"] == 0.75
     assert part["median_all"]["value"] == 2.0, "already wrong counts 0, nothing found infinity"
-    assert part["median_attacked"]["value"] == 3.0 and part["mean_all"]["value"] is None and part["mean_attacked"] is None
+    assert (
+        part["median_attacked"]["value"] == 3.0 and part["mean_all"]["value"] is None and part["mean_attacked"] is None
+    )
     assert part["mean_found"] == pytest.approx(7 / 3)
     assert part["success_rate_8bit"]["value"] == 0.6 and part["median_all_8bit"]["value"] == 4.5
     robust = {row["epsilon"]: row["value"] for row in part["robust_accuracy"]}
     assert robust[0.0] == 0.8 and robust[1.0] == 0.6 and robust[3.0] == 0.4
-    assert part["forwards"] == {"mean": 100.0, "median": 100.0, "max": 100, "total": 400} and part["backwards"]["mean"] == 98.0
+    assert (
+        part["forwards"] == {"mean": 100.0, "median": 100.0, "max": 100, "total": 400}
+        and part["backwards"]["mean"] == 98.0
+    )
     assert part["seconds"] == {"per_image": 0.5, "total": 2.5}
     assert part["status"] == {"already-wrong": 1, "success": 3, "failed": 1, "invalid": 0}
 
@@ -55,14 +90,17 @@ def test_optimality_is_exact():
     clean = 0.75
     assert numbers.optimality(best, best, clean) == (1.0, 4.0)
     nothing = np.array([0.0, INF, INF, INF])
-    assert numbers.optimality(nothing, best, clean)[0] == pytest.approx(0.0, abs=1e-15), "an attack that finds nothing scores 0"
+    assert numbers.optimality(nothing, best, clean)[0] == pytest.approx(0.0, abs=1e-15), (
+        "an attack that finds nothing scores 0"
+    )
     here = np.array([0.0, 1.5, INF, 4.0])
     expected = 1 - ((1.5 + 4 + 4) / 4 - 7 / 4) / (0.75 * 4 - 7 / 4)
     assert numbers.optimality(here, best, clean)[0] == pytest.approx(expected)
 
 
 def test_optimality_is_the_area_between_the_curves():
-    """xi = 1 - (area under the attack's curve - area under the best one's)/(area under no attack's - that), integrated by brute force."""
+    """xi = 1 - (area under the attack's curve - area under the best one's)/(area under no attack's - that), integrated
+    by brute force."""
     random = np.random.default_rng(0)
     best = np.where(random.random(50) < 0.1, 0.0, random.random(50) * 3)
     here = np.where(best == 0, 0.0, best * (1 + random.random(50)))
@@ -70,8 +108,10 @@ def test_optimality_is_the_area_between_the_curves():
     here[best == 0] = 0.0
     clean, furthest = float((best > 0).mean()), float(best.max())
     grid = (np.arange(200_000) + 0.5) / 200_000 * furthest
+
     def area(d):
         return np.searchsorted(np.sort(d), grid, side="right")
+
     curve = {name: (1 - area(d) / 50).mean() * furthest for name, d in (("here", here), ("best", best))}
     expected = 1 - (curve["here"] - curve["best"]) / (clean * furthest - curve["best"])
     assert numbers.optimality(here, best, clean)[0] == pytest.approx(expected, abs=1e-4)
@@ -80,20 +120,30 @@ def test_optimality_is_the_area_between_the_curves():
 
 def test_optimality_without_a_scale_is_not_a_number():
     assert math.isnan(numbers.optimality(np.array([INF]), np.array([INF]), 1.0)[0])
-    assert math.isnan(numbers.optimality(np.array([2.0]), np.array([2.0]), 1.0)[0]), "one image: d_max is its own distance"
+    assert math.isnan(numbers.optimality(np.array([2.0]), np.array([2.0]), 1.0)[0]), (
+        "one image: d_max is its own distance"
+    )
 
 
 def test_the_best_known_distance_may_come_from_another_attack():
     l1 = AttackInfo(1, "alma(distance=l1, steps=100)", "ALMA", "l1", True, False, "", "", {})
-    records = [record(0, 2.0, l1=9.0), record(1, 3.0, l1=5.0),
-               Record(1, 0, None, "success", None, 7.0, 1, 1, 2, (), True, 7.0, {"l2": 1.5, "l1": 7.0}),
-               Record(1, 1, None, "success", None, 4.0, 1, 1, 2, (), False, 4.0, {"l2": 0.1, "l1": 4.0})]
+    records = [
+        record(0, 2.0, l1=9.0),
+        record(1, 3.0, l1=5.0),
+        Record(1, 0, None, "success", None, 7.0, 1, 1, 2, (), True, 7.0, {"l2": 1.5, "l1": 7.0}),
+        Record(1, 1, None, "success", None, 4.0, 1, 1, 2, (), False, 4.0, {"l2": 0.1, "l1": 4.0}),
+    ]
     best = best_known(records, [INFO, l1], [info(0), info(1)])
-    assert best == {"l2": {(0, None): 1.5, (1, None): 3.0}, "l1": {(0, None): 7.0, (1, None): 5.0}}, "a refuted image holds no record"
+    assert best == {"l2": {(0, None): 1.5, (1, None): 3.0}, "l1": {(0, None): 7.0, (1, None): 5.0}}, (
+        "a refuted image holds no record"
+    )
 
 
 @settings(max_examples=60, deadline=None)
-@given(values=st.lists(st.one_of(st.floats(0, 1e6), st.just(INF)), min_size=1, max_size=30), at=st.sampled_from([0.05, 0.25, 0.5, 0.9]))
+@given(
+    values=st.lists(st.one_of(st.floats(0, 1e6), st.just(INF)), min_size=1, max_size=30),
+    at=st.sampled_from([0.05, 0.25, 0.5, 0.9]),
+)
 def test_quantiles_are_numpys_and_know_infinity(values, at):
     array = np.array(values)
     finite = np.where(np.isinf(array), 1e300, array)
@@ -107,7 +157,11 @@ def test_intervals_are_seeded_and_cover():
     draw = numbers.Bootstrap(400, seed=3)
     low, high = draw.of_median(values)
     assert low < np.median(values) < high and high - low < 0.4
-    assert numbers.Bootstrap(400, seed=3).of_median(values) == (low, high) != numbers.Bootstrap(400, seed=4).of_median(values)
+    assert (
+        numbers.Bootstrap(400, seed=3).of_median(values)
+        == (low, high)
+        != numbers.Bootstrap(400, seed=4).of_median(values)
+    )
     keep = values > 0.5
     low, high = draw.of_median(values, keep)
     assert low < np.median(values[keep]) < high
@@ -130,7 +184,11 @@ def test_intervals_are_those_of_plain_resampling(size):
     kept = np.array([numbers.median(values[pick][keep[pick]]) for pick in picked[:5000]])
     found = np.isfinite(values).astype(np.float64)
     shares = found[picked].mean(axis=1)
-    for interval, drawn in ((draw.of_median(values), np.median(rows, axis=1)), (draw.of_median(values, keep), kept), (draw.of_mean(found), shares)):
+    for interval, drawn in (
+        (draw.of_median(values), np.median(rows, axis=1)),
+        (draw.of_median(values, keep), kept),
+        (draw.of_mean(found), shares),
+    ):
         for side, at in zip(interval, (0.025, 0.975), strict=True):
             below, above = numbers.quantile(drawn, at - 0.01), numbers.quantile(drawn, at + 0.01)
             assert below <= side <= above
@@ -140,11 +198,17 @@ def test_intervals_are_those_of_plain_resampling(size):
 def test_geometric_means_over_models_are_the_papers():
     # ALMA, l2, 100 steps on CIFAR-10 and its summary: any three medians and their geometric mean.
     assert numbers.geometric_mean([0.1, 0.6, 0.7]) == pytest.approx((0.1 * 0.6 * 0.7) ** (1 / 3))
-    assert numbers.geometric_mean([0.5, INF]) == INF and numbers.geometric_mean([0.0, 2.0]) == 0.0 and math.isnan(numbers.geometric_mean([]))
+    assert (
+        numbers.geometric_mean([0.5, INF]) == INF
+        and numbers.geometric_mean([0.0, 2.0]) == 0.0
+        and math.isnan(numbers.geometric_mean([]))
+    )
     parts = []
     for scale in (1.0, 4.0):
         records = [record(0, scale), record(1, 2 * scale), record(2, 3 * scale)]
-        parts.append({"run": {"model": f"m{scale}"}, "attacks": [attack_summary(INFO, records, [info(i) for i in range(3)])]})
+        parts.append(
+            {"run": {"model": f"m{scale}"}, "attacks": [attack_summary(INFO, records, [info(i) for i in range(3)])]}
+        )
     parts[0]["attacks"].append(attack_summary(OTHER, [record(0, 1.0, 1)], [info(0)]))
     (only,) = geometric_means(parts)
     assert only["attack"] == INFO.text and only["median_all"] == pytest.approx(4.0)
@@ -155,9 +219,14 @@ def test_tables_align_and_say_infinity():
     assert text_table(("a", "bb"), [("xyz", 1), ("x", 22)]) == "a    bb\n---  --\nxyz   1\nx    22"
     assert number(None) == "inf" and number(0.123456) == "0.1235"
     part = attack_summary(INFO, [record(0, 1.0), record(1, INF)], [info(0), info(1)])
-    summary = {"run": {"model": "m", "data": "d", "threat_model": "untargeted"}, "images": 2,
-               "clean_accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}, "attacks": [part],
-               "complete": True, "missing_records": 0}
+    summary = {
+        "run": {"model": "m", "data": "d", "threat_model": "untargeted"},
+        "images": 2,
+        "clean_accuracy": {"value": 1.0, "low": 1.0, "high": 1.0},
+        "attacks": [part],
+        "complete": True,
+        "missing_records": 0,
+    }
     table = run_table(summary)
     assert "nothing found for 1 of 2" in table and "inf" in table and "50.0" in table
 

@@ -1,10 +1,11 @@
-"""Issue 18, items 9 and 10: what the report says of every target, of refuted claims, and beyond the radius of an attack."""
+"""Issue 18, items 9 and 10: what the report says of every target, of refuted claims, and beyond the radius of an
+attack."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from eval.small_runs import Net, images, small_run
+from runs.small_runs import Net, images, small_run
 
 from almakit.core import Result
 from almakit.report import blocks, formats, html, subjects
@@ -34,7 +35,9 @@ def test_item_9_medians_and_curves_say_what_they_are_over(every_target):
     (part,) = every_target.summary["attacks"]
     assert part["over"] == "records" and part["records"] == 160 and "best_target" in part
     assert "over all records, one for each image and target" in every_target.table()
-    assert "records (each image once for every target" in html.render(subject) and "each image by its nearest target" in html.render(subject)
+    assert "records (each image once for every target" in html.render(
+        subject
+    ) and "each image by its nearest target" in html.render(subject)
     table = blocks.blocks(subject)
     assert "over all records" in formats.markdown(table) and "over all records" in formats.latex(table)
     plain = small_run(None)
@@ -42,7 +45,8 @@ def test_item_9_medians_and_curves_say_what_they_are_over(every_target):
 
 
 class Flips(Net):
-    """Wrong on five clean images as long as it is asked with gradients, as an attack asks; right when the verdict asks."""
+    """Wrong on five clean images as long as it is asked with gradients, as an attack asks; right when the verdict
+    asks."""
 
     def forward(self, x):
         logits = super().forward(x)
@@ -58,7 +62,9 @@ def test_item_9_refuted_already_wrong_images_are_counted_apart(tmp_path):
     counts = count(subject)
     never = [record for record in run.records if record.status == "already-wrong" and record.refuted]
     assert counts.never_wrong == len(never) >= 4
-    assert 0 <= counts.refuted <= counts.claims and counts.claims == sum(record.status == "success" for record in run.records)
+    assert 0 <= counts.refuted <= counts.claims and counts.claims == sum(
+        record.status == "success" for record in run.records
+    )
     (said,) = (check for check in checks(subject) if check.what == "Wrong from the start")
     assert said.level == "bad" and said.sentence.startswith(f"{len(never)} results")
     page = html.render([subject])

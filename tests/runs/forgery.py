@@ -1,4 +1,5 @@
-"""Numbers altered in a run folder with care: every sum in it is made anew, so that only a fresh look at model and images can tell."""
+"""Numbers altered in a run folder with care: every sum in it is made anew, so that only a fresh look at model and
+images can tell."""
 
 from __future__ import annotations
 
@@ -18,17 +19,37 @@ from almakit.runs.run import evaluate
 from almakit.runs.store import ATTACK, CHUNK_COLUMNS, CLEAN, Store
 
 RESULTS = (
-    "status", "distance", "prediction", "top", "fooled", "measured", "l0", "l1", "l2", "linf", "ssim", "ciede2000", "fooled_8bit", "measured_8bit", "slot",
-    "target", "round",
-)  # fmt: skip
+    "status",
+    "distance",
+    "prediction",
+    "top",
+    "fooled",
+    "measured",
+    "l0",
+    "l1",
+    "l2",
+    "linf",
+    "ssim",
+    "ciede2000",
+    "fooled_8bit",
+    "measured_8bit",
+    "slot",
+    "target",
+    "round",
+)
 IMAGES = ("id", "sha256", "label", "target", "chunk", "prediction", "top")
 ATTACKS = ("text", "distance", "minimal", "targeted", "settings")
 CHUNKS = ("images", "file", "sha256")
 META = ("images", "classes", "weights_sha256", "data_sha256", "model", "data", "spec_sha256")
-NUMBERS = [*(("results", name) for name in RESULTS), *(("images", name) for name in IMAGES), *(("attacks", name) for name in ATTACKS),
-           *(("chunks", name) for name in CHUNKS), *(("meta", name) for name in META)]  # fmt: skip
-"""Every stored number and word that a report uses and that can be computed again. Not among them, for nobody can: forwards, backwards, seconds, reasons,
-courses (traces), titles, preflight's findings, the environment."""
+NUMBERS = [
+    *(("results", name) for name in RESULTS),
+    *(("images", name) for name in IMAGES),
+    *(("attacks", name) for name in ATTACKS),
+    *(("chunks", name) for name in CHUNKS),
+    *(("meta", name) for name in META),
+]
+"""Every stored number and word that a report uses and that can be computed again. Not among them, for nobody can:
+forwards, backwards, seconds, reasons, courses (traces), titles, preflight's findings, the environment."""
 
 
 class Colours(nn.Module):
@@ -44,13 +65,19 @@ class Colours(nn.Module):
 
 
 def colour_run(out: Path, **settings: Any) -> Run:
-    """A targeted run on a few colour images, so that every column has numbers; one image already has its target's class."""
+    """A targeted run on a few colour images, so that every column has numbers; one image already has its target's
+    class."""
     x = torch.rand(10, 3, 16, 16, generator=torch.Generator().manual_seed(4))
     logits = Colours()(x)
     labels, targets = logits.topk(2).indices.T.clone()
     targets[3] = int(labels[3])
     labels[3] = (labels[3] + 1) % 5
-    arguments = {"attacks": ["alma(distance=l2, steps=12)", "alma(distance=ciede2000, steps=12)"], "batch_size": 4, "targets": targets, **settings}
+    arguments = {
+        "attacks": ["alma(distance=l2, steps=12)", "alma(distance=ciede2000, steps=12)"],
+        "batch_size": 4,
+        "targets": targets,
+        **settings,
+    }
     return evaluate(Colours(), (x, labels), out=out, **arguments)  # type: ignore[arg-type]
 
 
@@ -62,13 +89,19 @@ def forge(folder: Path, change: Callable[[sqlite3.Connection], None]) -> None:
         for *own, _ in store.rows(f"SELECT {CHUNK_COLUMNS}, rows_sha256 FROM chunks"):
             kind, attack, chunk, turn = own[:4]
             if kind == CLEAN:
-                found = rows.images_by_chunk(store.rows(f"{store.images_query()} WHERE chunk = ?", (chunk,))).get((-1, chunk, 0), [])
+                found = rows.images_by_chunk(store.rows(f"{store.images_query()} WHERE chunk = ?", (chunk,))).get(
+                    (-1, chunk, 0), []
+                )
             else:
                 assert kind == ATTACK
-                found = store.rows(f"{store.records_query()} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn))
+                found = store.rows(
+                    f"{store.records_query()} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn)
+                )
                 found = rows.results_by_chunk(found).get((attack, chunk, turn), [])
-            store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?",
-                             (rowsums.chunk_sum(found, own), kind, attack, chunk, turn))  # fmt: skip
+            store.db.execute(
+                "UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?",
+                (rowsums.chunk_sum(found, own), kind, attack, chunk, turn),
+            )
 
 
 def alter(folder: Path, table: str, column: str, draw: random.Random) -> str:
@@ -77,7 +110,10 @@ def alter(folder: Path, table: str, column: str, draw: random.Random) -> str:
 
     def change(db: sqlite3.Connection) -> None:
         if table == "meta":
-            keys, chosen = ["key"], [(column, *db.execute("SELECT value FROM meta WHERE key = ?", (column,)).fetchone())]
+            keys, chosen = (
+                ["key"],
+                [(column, *db.execute("SELECT value FROM meta WHERE key = ?", (column,)).fetchone())],
+            )
             name = "value"
         else:
             keys = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[5]]
@@ -85,7 +121,9 @@ def alter(folder: Path, table: str, column: str, draw: random.Random) -> str:
             chosen, name = db.execute(f"SELECT {', '.join(keys)}, {column} FROM {table} {where}").fetchall(), column
         *key, value = draw.choice(chosen)
         new = other(value, column, draw)
-        db.execute(f"UPDATE OR REPLACE {table} SET {name} = ? WHERE {' AND '.join(f'{one} = ?' for one in keys)}", (new, *key))
+        db.execute(
+            f"UPDATE OR REPLACE {table} SET {name} = ? WHERE {' AND '.join(f'{one} = ?' for one in keys)}", (new, *key)
+        )
         done.append(f"{table}.{column} of {key}: {value!r} -> {new!r}")
 
     forge(folder, change)
@@ -107,7 +145,9 @@ def other(value: Any, column: str, draw: random.Random) -> Any:
     if column in ("images", "classes") and isinstance(value, str):
         return str(int(value) + draw.choice((-1, 1)))
     if isinstance(value, str):
-        return {"text": "alma(distance=l2, steps=11)", "distance": "linf"}.get(column, f"{value[:-1]}{'a' if value[-1:] != 'a' else 'b'}")
+        return {"text": "alma(distance=l2, steps=11)", "distance": "linf"}.get(
+            column, f"{value[:-1]}{'a' if value[-1:] != 'a' else 'b'}"
+        )
     if isinstance(value, float):
         return value * draw.choice((0.1, 0.5, 0.99, 1.01, 3.0)) if value else draw.choice((0.5, 1.0))
     return value + (draw.choice((-1, 1)) if value > 0 else 1)

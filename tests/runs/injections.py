@@ -1,8 +1,10 @@
-"""Faults thrown at real runs: each returns what became of the run. Used by a quick test and, in their hundreds, by benchmarks/faults.py.
+"""Faults thrown at real runs: each returns what became of the run. Used by a quick test and, in their hundreds, by
+benchmarks/faults.py.
 
-Runs are real processes that carry out `almakit run`, forked from a server that has torch in memory already, so that one takes a second. After each
-fault four things are asked: is every number that a reader now finds one of the undisturbed run's, is every chunk that was finished still there, was
-the user told in a sentence, and does the same command end with the undisturbed run's numbers, bit for bit.
+Runs are real processes that carry out `almakit run`, forked from a server that has torch in memory already, so that one
+takes a second. After each fault four things are asked: is every number that a reader now finds one of the undisturbed
+run's, is every chunk that was finished still there, was the user told in a sentence, and does the same command end with
+the undisturbed run's numbers, bit for bit.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.small_runs import ATTACKS, SOURCE, contents
+from runs.small_runs import ATTACKS, SOURCE, contents
 
 FRAGILE = (
     SOURCE
@@ -45,21 +47,32 @@ class Fragile(Net):
             return logits * float("nan")
         if what == "memory":
             raise torch.OutOfMemoryError("CUDA out of memory (as it were)")
-        return (logits[:, :, None], logits[:-1], logits[:, :1], {"logits": logits}, logits[0], logits[:, :3])[self.passes % 6]
+        found = (logits[:, :, None], logits[:-1], logits[:, :1], {"logits": logits}, logits[0], logits[:, :3])
+        return found[self.passes % 6]
 
 
 def fragile():
     return Fragile()
 '''
 )
-PRELOADED = ("attacks.alma", "cli.main", "cli.run", "eval.run", "models.classifier", "models.preflight", "report.summary", "report.tables")
+PRELOADED = (
+    "attacks.alma",
+    "cli.main",
+    "cli.run",
+    "eval.run",
+    "models.classifier",
+    "models.preflight",
+    "report.summary",
+    "report.tables",
+)
 CHUNKS = 15  # five chunks of eight images: a clean pass and two attacks on each
 NOBODY = 65534
 
 
 @dataclass(frozen=True)
 class Injected:
-    """What became of a run: ``lost`` finished chunks that are gone (a damaged one not counted), ``why`` it did not survive, where it did not."""
+    """What became of a run: ``lost`` finished chunks that are gone (a damaged one not counted), ``why`` it did not
+    survive, where it did not."""
 
     fault: str
     lost: int
@@ -88,7 +101,18 @@ class Arena:
     # Runs.
 
     def command(self, out: Path) -> list[str]:
-        flags = ["run", "--model", f"{self.source}:fragile", "--data", f"{self.source}:data", "--batch-size", "8", "--out", str(out), "--quiet"]
+        flags = [
+            "run",
+            "--model",
+            f"{self.source}:fragile",
+            "--data",
+            f"{self.source}:data",
+            "--batch-size",
+            "8",
+            "--out",
+            str(out),
+            "--quiet",
+        ]
         return flags + [part for attack in ATTACKS for part in ("--attack", attack)]
 
     def start(self, out: Path, harm: tuple[Any, ...] = (), **environment: str) -> tuple[Any, Path]:
@@ -124,20 +148,36 @@ class Arena:
 
     # Judgement.
 
-    def judged(self, fault: str, out: Path, before: set[tuple[object, ...]], code: int, said: str, codes: tuple[int, ...], words: str = "",
-               harmed: int = 0) -> Injected:
+    def judged(
+        self,
+        fault: str,
+        out: Path,
+        before: set[tuple[object, ...]],
+        code: int,
+        said: str,
+        codes: tuple[int, ...],
+        words: str = "",
+        harmed: int = 0,
+    ) -> Injected:
         """Looks at what a fault left behind and resumes; ``harmed``: so many chunks the fault itself destroyed."""
         wrong = wrong_rows(out, self.expected)
         lost = max(0, len(before - finished(out)) - harmed)
         again, told = self.run(out)
         why = (
-            f"exit code {code}: {said[-300:]}" if code not in codes
-            else "a traceback" if "Traceback" in said
-            else f"nothing about {words!r} was said: {said[-300:]}" if words not in said
-            else f"{wrong} wrong rows could be read" if wrong
-            else f"{lost} finished chunks were lost" if lost
-            else f"the resume ended with {again}: {told[-300:]}" if again != 0
-            else "the numbers differ in the end" if contents(out) != self.expected
+            f"exit code {code}: {said[-300:]}"
+            if code not in codes
+            else "a traceback"
+            if "Traceback" in said
+            else f"nothing about {words!r} was said: {said[-300:]}"
+            if words not in said
+            else f"{wrong} wrong rows could be read"
+            if wrong
+            else f"{lost} finished chunks were lost"
+            if lost
+            else f"the resume ended with {again}: {told[-300:]}"
+            if again != 0
+            else "the numbers differ in the end"
+            if contents(out) != self.expected
             else ""
         )
         return Injected(fault, lost, said.strip().splitlines()[-1] if said.strip() else "", why)
@@ -170,13 +210,21 @@ class Arena:
         return self.told(signal.SIGINT)
 
     def full_disk(self, most: int = 250) -> Injected:
-        """A disk that fills up: a small one where it can be mounted, else a limit on the size of files. ``most``: kilobytes it may have."""
+        """A disk that fills up: a small one where it can be mounted, else a limit on the size of files. ``most``:
+        kilobytes it may have."""
         out, size = self.fresh(), self.random.randint(90, most)
         out.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", str(out)], capture_output=True).returncode == 0
+        mounted = (
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", str(out)], capture_output=True
+            ).returncode
+            == 0
+        )
         try:
             code, said = self.run(out, () if mounted else ("file size", 1000 * self.random.randint(40, 75)))
-            if code == 0 and mounted and size > 160:  # The whole run fitted: no fault was injected. The finished folder alone is larger than 160.
+            if (
+                code == 0 and mounted and size > 160
+            ):  # The whole run fitted: no fault was injected. The finished folder alone is larger than 160.
                 return self.full_disk(size - 1)
             before = finished(out)
             if mounted:
@@ -241,11 +289,13 @@ class Arena:
         if log.is_file():
             (out / "records.sqlite-shm").unlink(missing_ok=True)
             os.truncate(log, self.random.randint(0, log.stat().st_size))
-        # A chunk whose transaction is still in the log, because somebody was reading, is in flight: the fault itself destroys it.
+        # A chunk whose transaction is still in the log, because somebody was reading, is in flight: the fault itself
+        # destroys it.
         return self.judged("write-ahead log truncated", out, before, code, words, (-signal.SIGKILL,), harmed=1)
 
     def clock(self) -> Injected:
-        """The clock goes back by hours or years in the middle of the run, for the process and for the files it has written."""
+        """The clock goes back by hours or years in the middle of the run, for the process and for the files it has
+        written."""
         out = self.fresh()
         process, said = self.start(out, ("clock", self.random.choice((3600.0, 86400.0, 3e8))), SLOW="0.002")
         self.until(process, out, self.random.randint(1, CHUNKS - 5))
@@ -269,15 +319,21 @@ class Arena:
         return self.breaking("shape", "model")
 
     def harmless(self, what: str) -> Injected:
-        """NaN logits or no memory at a random pass: the run ends, and what it claims to have found holds for the healthy model."""
+        """NaN logits or no memory at a random pass: the run ends, and what it claims to have found holds for the
+        healthy model."""
         out = self.fresh()
         code, said = self.run(out, BREAK=f"{what}:{self.random.randint(25, 120)}")
         again, told = self.run(out)
-        doubt = unverified(out, f"{self.source}:fragile") if (out / "records.sqlite").is_file() else "nothing was stored"
+        doubt = (
+            unverified(out, f"{self.source}:fragile") if (out / "records.sqlite").is_file() else "nothing was stored"
+        )
         why = (
-            f"exit code {code}: {said[-300:]}" if code not in (0, 3, 4)
-            else "a traceback" if "Traceback" in said
-            else f"the resume ended with {again}: {told[-300:]}" if again not in (0, 4)
+            f"exit code {code}: {said[-300:]}"
+            if code not in (0, 3, 4)
+            else "a traceback"
+            if "Traceback" in said
+            else f"the resume ended with {again}: {told[-300:]}"
+            if again not in (0, 4)
             else doubt
         )
         return Injected(f"model {what}", 0, said.strip().splitlines()[-1] if said.strip() else "", why)
@@ -290,10 +346,19 @@ class Arena:
 
 
 FAULTS: dict[str, Callable[[Arena], Injected]] = {
-    "killed": Arena.killed, "sigterm": Arena.told, "sigint": Arena.interrupted, "disk": Arena.full_disk, "read-only": Arena.read_only,
-    "flipped": Arena.flipped, "log": Arena.torn_log, "clock": Arena.clock, "raises": Arena.raises, "shape": Arena.wrong_shape,
-    "nan": Arena.not_a_number, "memory": Arena.no_memory,
-}  # fmt: skip
+    "killed": Arena.killed,
+    "sigterm": Arena.told,
+    "sigint": Arena.interrupted,
+    "disk": Arena.full_disk,
+    "read-only": Arena.read_only,
+    "flipped": Arena.flipped,
+    "log": Arena.torn_log,
+    "clock": Arena.clock,
+    "raises": Arena.raises,
+    "shape": Arena.wrong_shape,
+    "nan": Arena.not_a_number,
+    "memory": Arena.no_memory,
+}
 
 
 def finished(out: Path) -> set[tuple[object, ...]]:
@@ -329,9 +394,16 @@ def unverified(out: Path, model: str) -> str:
 
     run = Run(out)
     for found in verify_run(run, open_model(model, run.spec)):
-        believed = sum(record.claimed and record.fooled for record in run.records if run.attacks[record.attack].text == found.attack)
+        believed = sum(
+            record.claimed and record.fooled
+            for record in run.records
+            if run.attacks[record.attack].text == found.attack
+        )
         if found.confirmed < believed or found.misreported:
-            return f"{found.attack}: {believed} successes were recorded, {found.confirmed} hold, {found.misreported} distances are wrong"
+            return (
+                f"{found.attack}: {believed} successes were recorded, {found.confirmed} hold, {found.misreported} "
+                "distances are wrong"
+            )
     return ""
 
 
@@ -346,7 +418,9 @@ def opened_to_all(place: Path) -> None:
 def carry_out(arguments: list[str], environment: dict[str, str], said: Path, harm: tuple[Any, ...]) -> None:
     """The child's life: almakit's command line with its words in a file, after the harm that must come from inside."""
     import torch
-    import torch.fx.experimental.symbolic_shapes  # autograd imports it at the first gradient, when NOBODY may not read the interpreter's own files
+
+    # Autograd imports it at the first gradient, when NOBODY may not read the interpreter's own files.
+    import torch.fx.experimental.symbolic_shapes
 
     from almakit.cli.main import main
 

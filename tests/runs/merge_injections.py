@@ -1,4 +1,5 @@
-"""Merges killed at a step of their own: a file opened to be written, renamed or removed, a statement that changes the database.
+"""Merges killed at a step of their own: a file opened to be written, renamed or removed, a statement that changes the
+database.
 
 The target is then as it was, or all is in it.
 """
@@ -14,8 +15,8 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from eval.injections import Injected
-from eval.small_runs import contents, small_run
+from runs.injections import Injected
+from runs.small_runs import contents, small_run
 
 from almakit.runs.failures import StoreError
 from almakit.runs.folder import Run
@@ -24,11 +25,13 @@ from almakit.runs.merge import merge
 EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod", "shutil.rmtree", "sqlite3.connect")
 SMALL = {"attacks": ["alma(distance=l2, steps=6)"], "batch_size": 8}
 WAYS = ("in place", "new folder", "more shards")
-"""Shards that share a folder; shards with folders of their own into a new one; and into one that holds a part of the run already."""
+"""Shards that share a folder; shards with folders of their own into a new one; and into one that holds a part of the
+run already."""
 
 
 def until(step: int, sources: list[Path], out: Path | None, told: Path) -> None:
-    """The child's life: the merge up to the ``step``-th thing it does; the number of things is ``told`` where it ends."""
+    """The child's life: the merge up to the ``step``-th thing it does; the number of things is ``told`` where it
+    ends."""
     done, watched = [0], [True]
 
     def tick(*_: object) -> None:
@@ -44,7 +47,9 @@ def until(step: int, sources: list[Path], out: Path | None, told: Path) -> None:
 
         def statement(text: str) -> None:
             begins = text.split("(")[0][:24]
-            if not begins.startswith("SELECT") and "table_info" not in text and begins != last[0]:  # the rows of one table are one step
+            if (
+                not begins.startswith("SELECT") and "table_info" not in text and begins != last[0]
+            ):  # the rows of one table are one step
                 last[0] = begins
                 tick()
 
@@ -52,7 +57,11 @@ def until(step: int, sources: list[Path], out: Path | None, told: Path) -> None:
         return db  # type: ignore[no-any-return]
 
     sqlite3.connect = traced  # type: ignore[assignment]
-    sys.addaudithook(lambda event, what: tick() if event in EVENTS and (event != "open" or int(what[2]) & (os.O_WRONLY | os.O_RDWR)) else None)
+    sys.addaudithook(
+        lambda event, what: (
+            tick() if event in EVENTS and (event != "open" or int(what[2]) & (os.O_WRONLY | os.O_RDWR)) else None
+        )
+    )
     merge(sources, out)
     watched[0] = False
     told.write_text(str(done[0]))
@@ -100,7 +109,13 @@ class MergeArena:
         why = why or self._wrong(target, before, rows)
         merge(sources, out)
         left = [path.name for path in (*target.rglob(".*"), *self.place.glob(f".{target.name}*"))]
-        why = why or ("the same command did not finish it" if contents(target) != self.expected else f"{left} are left" if left else "")
+        why = why or (
+            "the same command did not finish it"
+            if contents(target) != self.expected
+            else f"{left} are left"
+            if left
+            else ""
+        )
         shutil.rmtree(target)
         return Injected("merge killed", 0, "", why and f"{way}, step {step}: {why}")
 
@@ -114,7 +129,11 @@ class MergeArena:
         if not before:
             if not target.exists():
                 return ""
-            return "" if contents(target) == self.expected and len(Run(target).records) == 40 else "a new folder is there and not whole"
+            return (
+                ""
+                if contents(target) == self.expected and len(Run(target).records) == 40
+                else "a new folder is there and not whole"
+            )
         kept = {path: content for path, content in before.items() if path.suffix not in (".sqlite", ".lock")}
         changed = [path.name for path, content in kept.items() if not path.is_file() or path.read_bytes() != content]
         if changed:

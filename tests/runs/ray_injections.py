@@ -1,4 +1,5 @@
-"""Faults thrown at runs on a Ray cluster of this machine: workers killed, nodes killed, nodes that join; used by a test and by benchmarks/faults.py."""
+"""Faults thrown at runs on a Ray cluster of this machine: workers killed, nodes killed, nodes that join; used by a test
+and by benchmarks/faults.py."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eval.injections import Injected
-from eval.small_runs import Net, contents, small_run
+from runs.injections import Injected
+from runs.small_runs import Net, contents, small_run
 from torch import Tensor
 
 from almakit.runs.engines.ray import RayEngine

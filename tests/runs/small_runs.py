@@ -1,4 +1,5 @@
-"""A network, images and attacks small enough that a whole run takes a moment; and how two runs are compared bit for bit."""
+"""A network, images and attacks small enough that a whole run takes a moment; and how two runs are compared bit for
+bit."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from almakit.runs.folder import Run
 from almakit.runs.run import evaluate
 
-SOURCE = r'''
+SOURCE = r"""
 import os
 import time
 import torch
@@ -46,7 +47,7 @@ def data():
     labels = Net().answer(x).argmax(1)
     labels[3] = (labels[3] + 1) % 5
     return x, labels
-'''
+"""
 ATTACKS = ["alma(distance=l2, steps=12)", "alma(distance=l1, steps=12)"]
 TABLES = ("images", "results", "traces", "attacks", "findings")
 
@@ -93,6 +94,8 @@ def contents(folder: Path, database: str = "records.sqlite") -> dict[str, list[t
     """Every row that is a number or a word of the run, and the hashes of its files; no times."""
     with sqlite3.connect(folder / database) as db:
         found = {table: db.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall() for table in TABLES}
-        found["chunks"] = db.execute("SELECT kind, attack, chunk, round, file, sha256, images, batch FROM chunks ORDER BY 1, 2, 3, 4").fetchall()
+        found["chunks"] = db.execute(
+            "SELECT kind, attack, chunk, round, file, sha256, images, batch FROM chunks ORDER BY 1, 2, 3, 4"
+        ).fetchall()
     db.close()
     return found

@@ -1,4 +1,5 @@
-"""Issue 19, item 8: records as AttackBench stores them, read back as its analysis reads them; and why its optimality is not ours."""
+"""Issue 19, item 8: records as AttackBench stores them, read back as its analysis reads them; and why its optimality is
+not ours."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import json
 
 import numpy as np
 import pytest
-from eval.small_runs import ATTACKS, small_run
+from runs.small_runs import ATTACKS, small_run
 
 from almakit.cli.main import main
 from almakit.errors import BadInput
@@ -16,25 +17,40 @@ from almakit.runs.attackbench import OPTIMALITY, export_attackbench
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return small_run(tmp_path_factory.mktemp("bench") / "run", attacks=[*ATTACKS, "pgd(distance=l2, epsilon=0.25, steps=5)"])
+    return small_run(
+        tmp_path_factory.mktemp("bench") / "run", attacks=[*ATTACKS, "pgd(distance=l2, epsilon=0.25, steps=5)"]
+    )
 
 
 def test_item_8_the_records_come_back(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--as", "attackbench", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert OPTIMALITY in said and "Left out: pgd(epsilon=0.25, distance=l2, steps=5): it works at a fixed radius" in said
+    assert (
+        OPTIMALITY in said and "Left out: pgd(epsilon=0.25, distance=l2, steps=5): it works at a fixed radius" in said
+    )
     files = sorted(tmp_path.glob("*/l2/*/*/**/info.json"))
     assert len(files) == 1 and files[0].parent.name == "1" and files[0].parent.parent.name.startswith("almakit alma")
     config, info = (json.loads((files[0].parent / name).read_text()) for name in ("config.json", "info.json"))
-    assert config["attack"]["threat_model"] == "l2" and config["dataset"]["batch_size"] == run.spec.batch_size and config["model"]["name"] == run.meta["model"]
+    assert (
+        config["attack"]["threat_model"] == "l2"
+        and config["dataset"]["batch_size"] == run.spec.batch_size
+        and config["model"]["name"] == run.meta["model"]
+    )
     # As AttackBench's analysis does: infinite where nothing was found, 0 where the clean image was wrong already.
     distances = np.array(info["best_optim_distances"]["l2"])
     distances[~np.array(info["adv_success"])] = np.inf
     distances[np.array(info["ori_success"])] = 0
-    assert distances.tolist() == [record.verified for record in run.records_of(0)] and 0 in distances and len(distances) == len(run.images)
+    assert (
+        distances.tolist() == [record.verified for record in run.records_of(0)]
+        and 0 in distances
+        and len(distances) == len(run.images)
+    )
     assert info["hashes"][3] == hashlib.sha512(run.originals([3])[0].astype(np.float32).tobytes()).hexdigest()
     assert info["num_forwards"] == [record.forwards for record in run.records_of(0)]
-    assert info["ASR"] == run.summary["attacks"][0]["success_rate"]["value"] and info["accuracy"] == run.summary["clean_accuracy"]["value"]
+    assert (
+        info["ASR"] == run.summary["attacks"][0]["success_rate"]["value"]
+        and info["accuracy"] == run.summary["clean_accuracy"]["value"]
+    )
 
 
 def test_item_8_what_does_not_fit_is_said(tmp_path):
@@ -45,7 +61,8 @@ def test_item_8_what_does_not_fit_is_said(tmp_path):
 
 
 def test_item_8_the_trapezoid_rule_favours_ties():
-    """An attack whose successes all lie at a few radii: the exact figure is below 1, that of the trapezoid rule above."""
+    """An attack whose successes all lie at a few radii: the exact figure is below 1, that of the trapezoid rule
+    above."""
     from almakit.report.numbers import optimality
 
     def trapezoid(found: np.ndarray, best: np.ndarray) -> float:

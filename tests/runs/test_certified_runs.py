@@ -91,8 +91,10 @@ def test_a_success_below_a_certified_radius_is_an_alarm_with_both_witnesses(
 
 def test_certificates_of_other_weights_and_torn_files_are_refused(folder: Path) -> None:
     place = Certificate("l2", "ibp", "another").file(folder)
-    for content, sentence in (('{"radii": 3}', "is not a file of certified radii"),
-                              (json.dumps({"norm": "l2", "method": "ibp", "weights_sha256": "another", "radii": {}}), "about other weights")):  # fmt: skip
+    for content, sentence in (
+        ('{"radii": 3}', "is not a file of certified radii"),
+        (json.dumps({"norm": "l2", "method": "ibp", "weights_sha256": "another", "radii": {}}), "about other weights"),
+    ):
         place.write_text(content)
         with pytest.raises(Exception, match=sentence):
             read(folder, Run(folder).meta.get("weights_sha256"))
@@ -115,7 +117,9 @@ def test_what_cannot_be_certified_is_refused_before_anything_is_attacked(
 def test_a_goal_that_is_no_difference_of_logits_is_refused(folder: Path) -> None:
     run = Run(folder)
     run.spec = replace(run.spec, goal="pixels(share=0.99)")
-    with pytest.raises(BadInput, match=r"the goal of this run is pixels\(share=0.99\), which is no difference of two logits"):
+    with pytest.raises(
+        BadInput, match=r"the goal of this run is pixels\(share=0.99\), which is no difference of two logits"
+    ):
         certify_run(run, open_model("mnist/smallcnn-tiny-ibp", run.spec), "ibp")
 
 

@@ -1,4 +1,5 @@
-"""Best distances on the way: kept with every record, read from folders that lack them, summed up and drawn; and a budget that ends where nothing improves."""
+"""Best distances on the way: kept with every record, read from folders that lack them, summed up and drawn; and a
+budget that ends where nothing improves."""
 
 from __future__ import annotations
 
@@ -8,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eval.small_runs import Net, images, small_run
+from runs.small_runs import Net, images, small_run
 from security.hostile_folders import summed
 
 from almakit import attacks
 from almakit.cli.main import main
+from almakit.report import subjects
+from almakit.report.course_figure import draw_courses
 from almakit.runs.folder import Run
 from almakit.runs.records import PASSES
 from almakit.runs.subject import open_model
 from almakit.runs.verify import verify_run
-from almakit.report import subjects
-from almakit.report.course_figure import draw_courses
 
 TEXT = "alma(distance=l2, steps=120)"
 NAMES = [f"best_{count}" for count in PASSES]
@@ -26,7 +27,9 @@ NAMES = [f"best_{count}" for count in PASSES]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return small_run(tmp_path_factory.mktemp("course") / "run", attacks=[TEXT, "pgd(distance=l2, epsilon=0.5, steps=4)"])
+    return small_run(
+        tmp_path_factory.mktemp("course") / "run", attacks=[TEXT, "pgd(distance=l2, epsilon=0.5, steps=4)"]
+    )
 
 
 def test_a_record_keeps_what_the_attack_says(run: Run) -> None:
@@ -48,8 +51,13 @@ def test_the_summary_has_the_medians_and_the_report_draws_them(run: Run, tmp_pat
         assert (row["median"] is None and np.isinf(middle)) or row["median"] == pytest.approx(middle)
     assert minimal["course"][-1]["median"] == pytest.approx(minimal["median_attacked"]["value"])
     written = draw_courses(subjects.load([run.folder]), tmp_path)
-    assert [path.name for path in written] == ["courses.svg", "courses.pdf", "courses.png"] and all(path.stat().st_size > 2000 for path in written)
-    assert main(["report", str(run.folder), "--out", str(tmp_path / "report")]) == 0 and (tmp_path / "report" / "courses.pdf").is_file()
+    assert [path.name for path in written] == ["courses.svg", "courses.pdf", "courses.png"] and all(
+        path.stat().st_size > 2000 for path in written
+    )
+    assert (
+        main(["report", str(run.folder), "--out", str(tmp_path / "report")]) == 0
+        and (tmp_path / "report" / "courses.pdf").is_file()
+    )
 
 
 def test_a_folder_of_before_is_read_verified_and_has_no_course(run: Run, tmp_path: Path) -> None:
@@ -84,7 +92,11 @@ def test_with_budget_auto_images_that_no_longer_improve_stop(run: Run, tmp_path:
     auto = small_run(tmp_path / "auto", attacks=[TEXT], budget="auto")
     spent, whole = ([record.forwards for record in found.records_of(0)] for found in (auto, run))
     assert sum(spent) < sum(whole) and max(spent) <= max(whole)
-    nearer = [(one.distance, other.distance) for one, other in zip(auto.records_of(0), run.records_of(0), strict=True) if other.attacked]
+    nearer = [
+        (one.distance, other.distance)
+        for one, other in zip(auto.records_of(0), run.records_of(0), strict=True)
+        if other.attacked
+    ]
     assert all(one >= other for one, other in nearer) and np.median([one / other for one, other in nearer]) < 1.05
     assert "until it no longer improves" in auto.table()
     assert verify_run(auto, open_model(Net(), auto.spec)).good

@@ -1,9 +1,10 @@
-"""Twenty faults thrown at real runs (Ray's workers and nodes: slow tests of test_ray_engine.py): none lost, none wrong, each with a sentence."""
+"""Twenty faults thrown at real runs (Ray's workers and nodes: slow tests of test_ray_engine.py): none lost, none wrong,
+each with a sentence."""
 
 from __future__ import annotations
 
 import pytest
-from eval.injections import FAULTS, Arena
+from runs.injections import FAULTS, Arena
 
 TIMES = {"killed": 4, "sigterm": 3, "flipped": 2, "log": 2, "disk": 2}
 
@@ -26,7 +27,8 @@ def test_a_run_survives(arena, fault):
 
 
 def test_the_judge_can_find_fault(arena):
-    """A harness that forgives everything would prove nothing: a number changed behind the database's back is noticed."""
+    """A harness that forgives everything would prove nothing: a number changed behind the database's back is
+    noticed."""
     import sqlite3
 
     out = arena.fresh()
@@ -34,7 +36,7 @@ def test_the_judge_can_find_fault(arena):
     with sqlite3.connect(out / "records.sqlite") as db:
         db.execute("UPDATE results SET measured = measured * 0.5 WHERE attack = 0 AND image = 5")
     db.close()
-    from eval.injections import finished, wrong_rows
+    from runs.injections import finished, wrong_rows
 
     from almakit.runs.failures import Corrupt
     from almakit.runs.folder import Run

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
 import pytest
-from eval.small_runs import small_run
+from runs.small_runs import small_run
 
 from almakit.runs import fields as table
 from almakit.runs import rows
@@ -16,7 +16,25 @@ from almakit.runs.fields import Stored
 from almakit.runs.records import MEASURED, AttackInfo, ImageInfo, Record
 from almakit.runs.store import Store
 
-RECORD = Record(1, 2, 3, "success", None, 0.5, 7, 6, 4, ((4, 0.75), (1, 0.25)), True, 0.5, dict.fromkeys(MEASURED, 0.25), False, None, 0, 5)
+RECORD = Record(
+    1,
+    2,
+    3,
+    "success",
+    None,
+    0.5,
+    7,
+    6,
+    4,
+    ((4, 0.75), (1, 0.25)),
+    True,
+    0.5,
+    dict.fromkeys(MEASURED, 0.25),
+    False,
+    None,
+    0,
+    5,
+)
 
 
 @dataclass(frozen=True)
@@ -29,11 +47,25 @@ class Grown:
     added: Annotated[int | None, Stored("what nobody asked for in 0.1", later=True)] = None
 
 
-@pytest.mark.parametrize("value", [
-    RECORD, replace(RECORD, target=None, distance=math.inf, prediction=None, top=(), fooled=False, measured=None, measures=dict.fromkeys(MEASURED), slot=None),
-    AttackInfo(0, "ddn", "DDN", "l2", True, False, "a paper", "a step", {"epsilon": math.inf, "steps": 3}),
-    ImageInfo(9, "a/b.png", "0" * 64, 3, None, 1, -1, ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        RECORD,
+        replace(
+            RECORD,
+            target=None,
+            distance=math.inf,
+            prediction=None,
+            top=(),
+            fooled=False,
+            measured=None,
+            measures=dict.fromkeys(MEASURED),
+            slot=None,
+        ),
+        AttackInfo(0, "ddn", "DDN", "l2", True, False, "a paper", "a step", {"epsilon": math.inf, "steps": 3}),
+        ImageInfo(9, "a/b.png", "0" * 64, 3, None, 1, -1, ()),
+    ],
+)
 def test_there_and_back(value) -> None:
     cells = table.row(value)
     assert all(cell is None or type(cell) in (int, float, str) for cell in cells)
@@ -57,7 +89,8 @@ def test_the_sum_of_a_result_is_that_of_version_0_1() -> None:
 
 
 def test_a_database_with_other_columns_in_another_order_is_read_and_continued(tmp_path) -> None:
-    """Version 0.1 had the round in the fourth place; what is added to Record later will be missing in the databases of today."""
+    """Version 0.1 had the round in the fourth place; what is added to Record later will be missing in the databases of
+    today."""
     run = small_run(tmp_path / "run")
     before, database = run.records, tmp_path / "run" / "records.sqlite"
     with sqlite3.connect(database) as db:
@@ -72,7 +105,10 @@ def test_a_database_with_other_columns_in_another_order_is_read_and_continued(tm
         assert store.records(check=True) == before and not store.damaged()
     with Store(database) as store:
         chunk = next(row for row in store.chunks() if row.key.kind == "attack")
-        again = [replace(record, file=None, seconds=0.0) for record in before
-                 if record.attack == chunk.key.attack and run.image[record.image].chunk == chunk.key.chunk]  # fmt: skip
+        again = [
+            replace(record, file=None, seconds=0.0)
+            for record in before
+            if record.attack == chunk.key.attack and run.image[record.image].chunk == chunk.key.chunk
+        ]
         store.finish(chunk, 1, records=again)
         assert store.records(check=True) == before

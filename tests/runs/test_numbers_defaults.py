@@ -1,11 +1,12 @@
-"""Issue 19, item 6: the same command gives the same number; layout, precision and batch size are fixed unless measuring is asked for."""
+"""Issue 19, item 6: the same command gives the same number; layout, precision and batch size are fixed unless measuring
+is asked for."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from eval.small_runs import small_run, source_file
+from runs.small_runs import small_run, source_file
 
 from almakit.cli.main import main
 from almakit.errors import BadInput
@@ -33,7 +34,9 @@ def test_item_6_nothing_is_measured_by_default(no_clock, tmp_path):
     flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", ONE[0], "--quiet"]
     assert main([*flags, "--out", str(tmp_path / "a")]) == 0 and main([*flags, "--out", str(tmp_path / "b")]) == 0
     one, two = Run(tmp_path / "a"), Run(tmp_path / "b")
-    assert (one.spec.batch_size, one.spec.layout, one.spec.dtype) == (40, "contiguous", "float32"), "64 at most, and there are 40 images"
+    assert (one.spec.batch_size, one.spec.layout, one.spec.dtype) == (40, "contiguous", "float32"), (
+        "64 at most, and there are 40 images"
+    )
     assert one.summary["attacks"][0]["median_all"] == two.summary["attacks"][0]["median_all"]
     assert main([*flags, "--out", str(tmp_path / "a")]) == 0, "the same command goes on in the folder"
 
@@ -47,7 +50,7 @@ def test_item_6_measuring_is_asked_for_and_recorded(tmp_path, monkeypatch):
 
 
 def test_item_6_shards_need_no_batch_size_but_cannot_measure(no_clock, tmp_path):
-    from eval.small_runs import Net, images
+    from runs.small_runs import Net, images
 
     from almakit.runs.run import evaluate
 

@@ -26,7 +26,8 @@ def test_an_old_run_opens_with_the_numbers_it_was_written_with(folder: Path) -> 
     now = almakit.open(folder).summary
     assert len(then["attacks"]) == len(now["attacks"]) == 2
     for before, after in zip(then["attacks"], now["attacks"], strict=True):
-        # 0.1 gave attacks at a fixed radius a median too; since 0.2 only those have one that look for the smallest change.
+        # 0.1 gave attacks at a fixed radius a median too; since 0.2 only those have one that look for the smallest
+        # change.
         minimal = before["minimal"]
         for name in ("success_rate", *(["median_all"] if minimal else []), "forwards", "backwards"):
             assert {key: value for key, value in before[name].items() if value != after[name].get(key)} == {}, name
@@ -59,4 +60,6 @@ def test_a_stopped_old_run_goes_on_to_what_the_whole_one_found(folder: Path) -> 
     assert [(record.status, record.forwards, record.fooled) for record in resumed.records] == [
         (record.status, record.forwards, record.fooled) for record in whole.records
     ]
-    assert [record.distance for record in resumed.records] == pytest.approx([record.distance for record in whole.records], rel=1e-5)
+    assert [record.distance for record in resumed.records] == pytest.approx(
+        [record.distance for record in whole.records], rel=1e-5
+    )

@@ -1,4 +1,5 @@
-"""The Ray engine: the local engine's numbers bit for bit, whatever dies or joins on the way; chunks that cannot be done are given up, not the run."""
+"""The Ray engine: the local engine's numbers bit for bit, whatever dies or joins on the way; chunks that cannot be done
+are given up, not the run."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from eval.ray_injections import Cluster, RayArena, Slow, Watcher
-from eval.small_runs import Net, contents, images, small_run, source_file
+from runs.ray_injections import Cluster, RayArena, Slow, Watcher
+from runs.small_runs import Net, contents, images, small_run, source_file
 
 from almakit.cli.main import main
 from almakit.errors import BadInput, BadModel, Unavailable
@@ -47,7 +48,11 @@ class Sick(Net):
         self.image, self.cure = image, str(cure)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if bool((x - self.image).flatten(1).abs().sum(1).lt(1e-6).any()) and len(x) < 20 and not os.path.exists(self.cure):
+        if (
+            bool((x - self.image).flatten(1).abs().sum(1).lt(1e-6).any())
+            and len(x) < 20
+            and not os.path.exists(self.cure)
+        ):
             raise RuntimeError("this image is more than I can bear")
         return super().forward(x)
 
@@ -66,7 +71,9 @@ def test_a_chunk_that_fails_three_times_is_given_up_and_the_run_goes_on(arena, t
     (failure,) = run.failures
     assert (failure.key.kind, failure.key.chunk, failure.tries, failure.images) == ("clean", 2, 3, 8)
     assert "RuntimeError: this image is more than I can bear" in failure.reason
-    assert sum("It is tried again" in sentence for sentence in watcher.said) == 2 and any("given up after 3 tries" in sentence for sentence in watcher.said)
+    assert sum("It is tried again" in sentence for sentence in watcher.said) == 2 and any(
+        "given up after 3 tries" in sentence for sentence in watcher.said
+    )
     assert len(run.records) == 2 * 32 and not run.summary["complete"] and run.summary["missing_records"] == 16
     assert run.summary["failed_chunks"][0]["chunk"] == 2 and "more than I can bear" in run.table()
     (tmp_path / "cure").touch()
@@ -79,14 +86,27 @@ def test_a_chunk_that_fails_three_times_is_given_up_and_the_run_goes_on(arena, t
 def test_a_mistake_ends_the_run_with_its_sentence(arena, tmp_path, monkeypatch):
     monkeypatch.setattr(engine_module, "BACKOFF", 0.02)
     x, labels = images()
-    with pytest.raises(NothingWorks, match=r"none of the first 3 chunks.*label 9 of image"), RayEngine("auto") as engine:
+    with (
+        pytest.raises(NothingWorks, match=r"none of the first 3 chunks.*label 9 of image"),
+        RayEngine("auto") as engine,
+    ):
         small_run(tmp_path, data=(x, torch.full_like(labels, 9)), engine=engine, preflight=False)
 
 
 @pytest.mark.slow  # needs the cluster
 def test_a_users_file_travels_and_the_command_line_knows_the_engine(arena, tmp_path, capsys):
     source = source_file(tmp_path)
-    flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", "alma(distance=l2, steps=12)", "--batch-size", "8"]
+    flags = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        "--attack",
+        "alma(distance=l2, steps=12)",
+        "--batch-size",
+        "8",
+    ]
     assert main([*flags, "--out", str(tmp_path / "ray"), "--engine", "ray", "--address", "auto"]) == 0
     assert "Ray: " in capsys.readouterr().err
     assert main([*flags, "--out", str(tmp_path / "local"), "--quiet"]) == 0
@@ -111,7 +131,17 @@ def test_what_cannot_travel_is_a_sentence(arena, tmp_path):
 
 def test_mistakes_are_sentences(tmp_path, capsys):
     source = source_file(tmp_path)
-    flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", "alma(distance=l2, steps=2)", "--out", str(tmp_path / "a")]
+    flags = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        "--attack",
+        "alma(distance=l2, steps=2)",
+        "--out",
+        str(tmp_path / "a"),
+    ]
     assert main([*flags, "--address", "auto"]) == 2 and "--engine ray" in capsys.readouterr().err
     assert main([*flags, "--engine", "ray", "--workers", "0"]) == 2 and "at least 1" in capsys.readouterr().err
     with pytest.raises(BadInput, match="no engine 'spark'"):
@@ -126,7 +156,9 @@ def test_no_cluster_is_a_sentence(tmp_path):
 
     code = "from almakit.runs.engines.ray import RayEngine; RayEngine('127.0.0.1:1')._connect()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert f"{Unavailable.__module__}.Unavailable: no Ray cluster answers at '127.0.0.1:1'" in done.stderr, done.stderr[-600:]
+    assert f"{Unavailable.__module__}.Unavailable: no Ray cluster answers at '127.0.0.1:1'" in done.stderr, done.stderr[
+        -600:
+    ]
 
 
 def test_the_slow_network_is_the_small_one(tmp_path):

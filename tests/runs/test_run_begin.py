@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from eval.small_runs import Net
+from runs.small_runs import Net
 
 from almakit.runs.begin import as_written_now, continue_in
 from almakit.runs.failures import SpecChanged
@@ -26,13 +26,18 @@ def _go(text: str, folder: Path) -> None:
     evaluate(model, (x, model(x).argmax(1)), text, folder, batch_size=4, preflight=False)
 
 
-@pytest.mark.parametrize(("text", "goes_on"), [("fmn(distance=l2, steps=4)", True), ("fmn(distance=l2, steps=4, overshoot=0.5)", False)])
+@pytest.mark.parametrize(
+    ("text", "goes_on"), [("fmn(distance=l2, steps=4)", True), ("fmn(distance=l2, steps=4, overshoot=0.5)", False)]
+)
 def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _go(text, tmp_path)
     stored = Store.attacks
 
     def older(self: Store) -> list[AttackInfo]:
-        return [replace(info, settings={name: value for name, value in info.settings.items() if name != "overshoot"}) for info in stored(self)]
+        return [
+            replace(info, settings={name: value for name, value in info.settings.items() if name != "overshoot"})
+            for info in stored(self)
+        ]
 
     monkeypatch.setattr(Store, "attacks", older)
     if goes_on:
@@ -49,12 +54,17 @@ def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, mon
         ("ensemble(attacks=[ddn(steps=2), apgd(steps=2, epsilon=1)])", "attacks.1.loss"),
     ],
 )
-def test_a_default_inside_another_attack_is_held_to_as_well(text: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_inside_another_attack_is_held_to_as_well(
+    text: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _go(text, tmp_path)
     stored = Store.attacks
 
     def with_dlr(self: Store) -> list[AttackInfo]:
-        return [replace(info, settings=json.loads(json.dumps(info.settings).replace('"margin"', '"dlr"'))) for info in stored(self)]
+        return [
+            replace(info, settings=json.loads(json.dumps(info.settings).replace('"margin"', '"dlr"')))
+            for info in stored(self)
+        ]
 
     monkeypatch.setattr(Store, "attacks", with_dlr)
     with pytest.raises(SpecChanged, match=f"now runs with {inside}=margin and ran with {inside}=dlr"):
@@ -62,9 +72,18 @@ def test_a_default_inside_another_attack_is_held_to_as_well(text: str, inside: s
 
     def as_text(self: Store) -> list[AttackInfo]:
         def plain(value: Any) -> Any:
-            return [plain(one) for one in value] if isinstance(value, list) else value["attack"] if isinstance(value, dict) else value
+            return (
+                [plain(one) for one in value]
+                if isinstance(value, list)
+                else value["attack"]
+                if isinstance(value, dict)
+                else value
+            )
 
-        return [replace(info, settings={name: plain(value) for name, value in info.settings.items()}) for info in stored(self)]
+        return [
+            replace(info, settings={name: plain(value) for name, value in info.settings.items()})
+            for info in stored(self)
+        ]
 
     monkeypatch.setattr(Store, "attacks", as_text)
     _go(text, tmp_path)

@@ -1,4 +1,5 @@
-"""The engine: what is recorded is what the attack found, a repeat does nothing, and neither shards nor resumes nor batches change it."""
+"""The engine: what is recorded is what the attack found, a repeat does nothing, and neither shards nor resumes nor
+batches change it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from eval.small_runs import ATTACKS, Net, contents, images, small_run
+from runs.small_runs import ATTACKS, Net, contents, images, small_run
 
 from almakit.attacks import get
 from almakit.errors import AlmakitError, BadInput
@@ -46,7 +47,13 @@ def test_records_are_what_the_attack_found(whole):
 
 def test_an_already_wrong_image_counts_zero_and_stores_nothing(whole):
     record = whole.records_of(0)[3]
-    assert (record.status, record.distance, record.slot, record.fooled, record.verified) == ("already-wrong", 0.0, None, True, 0.0)
+    assert (record.status, record.distance, record.slot, record.fooled, record.verified) == (
+        "already-wrong",
+        0.0,
+        None,
+        True,
+        0.0,
+    )
     assert whole.images[3].prediction != whole.images[3].label
 
 
@@ -146,7 +153,12 @@ def test_other_batch_sizes_change_nothing_that_matters(whole, tmp_path, size):
 
 
 def test_other_batch_sizes_change_nothing_that_matters_on_a_real_network():
-    settings = {"model": "mnist/smallcnn-tiny", "data": "mnist-demo", "attacks": ["alma(distance=l2, steps=60)"], "limit": 16}
+    settings = {
+        "model": "mnist/smallcnn-tiny",
+        "data": "mnist-demo",
+        "attacks": ["alma(distance=l2, steps=60)"],
+        "limit": 16,
+    }
     whole = small_run(None, batch_size=16, **settings)
     for size in (1, 7):
         assert_alike(small_run(None, batch_size=size, **settings), whole)
@@ -170,18 +182,22 @@ def test_auto_records_the_size_it_chose_and_a_resume_keeps_it(tmp_path):
     size = run.spec.batch_size
     assert isinstance(size, int) and 1 <= size <= 40
     model = Net()
-    assert small_run(tmp_path, model=model, batch_size="auto").spec.batch_size == size and model.passes == -(-16 // size)
+    assert small_run(tmp_path, model=model, batch_size="auto").spec.batch_size == size and model.passes == -(
+        -16 // size
+    )
     assert run.meta["spec_sha256"] == run.spec.sha256
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"seed": 5}, "seed is 5 now and was 0"), ({"limit": 10}, "limit is 10 now and was not given"),
+        ({"seed": 5}, "seed is 5 now and was 0"),
+        ({"limit": 10}, "limit is 10 now and was not given"),
         ({"batch_size": 4}, "batch_size is 4 now and was 8"),
-        ({"attacks": ["alma(distance=l2, steps=13)"]}, "attacks is"), ({"bits": 8}, "bits is 8"),
+        ({"attacks": ["alma(distance=l2, steps=13)"]}, "attacks is"),
+        ({"bits": 8}, "bits is 8"),
     ],
-)  # fmt: skip
+)
 def test_a_changed_spec_is_refused_and_the_field_named(whole, change, words):
     with pytest.raises(SpecChanged, match=words):
         small_run(whole.folder, **change)
@@ -247,7 +263,12 @@ def test_bits_keeps_every_success_after_rounding(tmp_path):
     run = small_run(tmp_path, data=(x, Net()(x).argmax(1)), bits=8)
     stored = [record for record in run.records if record.slot is not None]
     assert stored and all(record.fooled_8bit and record.measured_8bit == record.measured for record in stored)
-    assert chunkfiles.read(tmp_path / str(stored[0].file), next(c.sha256 for c in run.chunks if c.file == stored[0].file))["images"].dtype == np.uint8
+    assert (
+        chunkfiles.read(tmp_path / str(stored[0].file), next(c.sha256 for c in run.chunks if c.file == stored[0].file))[
+            "images"
+        ].dtype
+        == np.uint8
+    )
 
 
 def test_double_precision_is_stored_and_judged_in_double_precision(tmp_path):
@@ -299,4 +320,6 @@ def test_a_verdict_that_runs_out_of_memory_goes_on_with_fewer_images(whole, tmp_
     model = Short()
     run = small_run(tmp_path, model=model)
     assert model.refused == 1
-    assert [(r.status, r.distance, r.fooled) for r in run.records] == [(r.status, r.distance, r.fooled) for r in whole.records]
+    assert [(r.status, r.distance, r.fooled) for r in run.records] == [
+        (r.status, r.distance, r.fooled) for r in whole.records
+    ]

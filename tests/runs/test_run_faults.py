@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from eval.small_runs import Net, contents, images, small_run, source_file
+from runs.small_runs import Net, contents, images, small_run, source_file
 
 from almakit.runs import database
 from almakit.runs.failures import StoreError
@@ -59,9 +59,14 @@ def test_a_damaged_chunk_is_computed_again(whole, tmp_path, harm):
 @contextmanager
 def small_disk(place, kilobytes):
     place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(place)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(place)], capture_output=True, text=True
+    )
     if done.returncode:
-        pytest.skip(f"no small disk can be mounted here ({done.stderr.strip()}); the test with a file size limit covers the same code")
+        pytest.skip(
+            f"no small disk can be mounted here ({done.stderr.strip()}); the test with a file size limit covers the "
+            "same code"
+        )
     try:
         yield
     finally:
@@ -89,18 +94,23 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (70000, 70000))
 sys.exit(main(["run", "--model", "{source}:model", "--data", "{source}:data", "--attack", "alma(distance=l2, steps=12)",
                "--attack", "alma(distance=l1, steps=12)", "--batch-size", "8", "--out", sys.argv[1], "--quiet"]))
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert "same command resumes" in done.stderr, done.stderr
     unlimited = "\n".join(line for line in code.splitlines() if "setrlimit" not in line)
-    resumed = subprocess.run([sys.executable, "-c", unlimited, str(tmp_path / "run")], capture_output=True, text=True, timeout=120)
+    resumed = subprocess.run(
+        [sys.executable, "-c", unlimited, str(tmp_path / "run")], capture_output=True, text=True, timeout=120
+    )
     assert resumed.returncode == 0, resumed.stderr
     assert contents(tmp_path / "run")["results"] == whole["results"]
 
 
 @contextmanager
 def ordinary_user():
-    """Root may write anywhere; the effective user is changed for the time of the block, as permissions are checked against it."""
+    """Root may write anywhere; the effective user is changed for the time of the block, as permissions are checked
+    against it."""
     if os.geteuid() != 0:
         yield
         return
@@ -173,9 +183,13 @@ def test_a_locked_database_is_a_sentence_and_nothing_is_lost(whole, tmp_path, mo
 
 def test_two_writers_at_once_are_told(tmp_path):
     with only_writer(tmp_path / "records.sqlite"):
-        code = "import sys; sys.path.insert(0, sys.argv[2]); from eval.small_runs import small_run; small_run(sys.argv[1])"
+        code = (
+            "import sys; sys.path.insert(0, sys.argv[2]); from runs.small_runs import small_run; small_run(sys.argv[1])"
+        )
         tests = os.path.dirname(os.path.dirname(__file__))
-        done = subprocess.run([sys.executable, "-c", code, str(tmp_path), tests], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path), tests], capture_output=True, text=True, timeout=120
+        )
     assert "another almakit process is writing" in done.stderr
 
 

@@ -1,4 +1,5 @@
-"""Runs with another goal than another class: recorded, judged by the goal, resumed, verified, and said in every label."""
+"""Runs with another goal than another class: recorded, judged by the goal, resumed, verified, and said in every
+label."""
 
 from __future__ import annotations
 
@@ -12,13 +13,24 @@ from torch import Tensor
 import almakit
 from almakit import goals
 from almakit.cli.main import main
+from almakit.models import load
 from almakit.runs.spec import RunSpec
 from almakit.runs.subject import open_model
 from almakit.runs.threat import goal_name, named, threat_of
 from almakit.runs.verify import verify_run
-from almakit.models import load
 
-RUN = ["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "12", "--attack", "soft-walk(steps=40)", "--quiet"]
+RUN = [
+    "run",
+    "--model",
+    "mnist/smallcnn-tiny",
+    "--data",
+    "mnist-demo",
+    "--limit",
+    "12",
+    "--attack",
+    "soft-walk(steps=40)",
+    "--quiet",
+]
 
 
 def logits(images: Tensor) -> Tensor:
@@ -27,7 +39,9 @@ def logits(images: Tensor) -> Tensor:
     return found
 
 
-def test_a_goal_on_the_command_line_is_recorded_judged_and_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_goal_on_the_command_line_is_recorded_judged_and_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
     assert main([*RUN, "--goal", "top-k(k=3)", "--out", str(out)]) == 0
     run = almakit.open(out)
@@ -56,9 +70,15 @@ def test_the_verdict_knows_a_goal_that_is_not_reached(tmp_path: Path) -> None:
 
 def test_a_users_file_and_a_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("def build():\n    return lambda outputs, labels: outputs.gather(1, labels[:, None])[:, 0] - outputs.amin(1) - 6\n")
+    file.write_text(
+        "def build():\n    return lambda outputs, labels: outputs.gather(1, labels[:, None])[:, 0] - outputs.amin(1) "
+        "- 6\n"
+    )
     assert main([*RUN, "--goal", f"{file}:build", "--out", str(tmp_path / "file")]) == 0
-    assert main(["verify", str(tmp_path / "file")]) == 2 and "verify runs no code because a folder names it" in capsys.readouterr().err
+    assert (
+        main(["verify", str(tmp_path / "file")]) == 2
+        and "verify runs no code because a folder names it" in capsys.readouterr().err
+    )
     assert main(["verify", str(tmp_path / "file"), "--goal", f"{file}:build"]) == 0
 
     def less_sure(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -66,11 +86,17 @@ def test_a_users_file_and_a_function(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     run = almakit.evaluate("mnist/smallcnn-tiny", "mnist-demo", "soft-walk(steps=40)", limit=12, goal=less_sure)
     same = almakit.open(tmp_path / "file")
-    assert run.spec.goal == "python:less_sure" and [one.distance for one in run.records] == [one.distance for one in same.records]
+    assert run.spec.goal == "python:less_sure" and [one.distance for one in run.records] == [
+        one.distance for one in same.records
+    ]
 
 
 def test_wrong_goals_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for goal, words in (("pixels(share=0.5)", "is for data with label maps"), ("top-q", "did you mean top-k"), ("top-k(k=30)", "at most 9")):
+    for goal, words in (
+        ("pixels(share=0.5)", "is for data with label maps"),
+        ("top-q", "did you mean top-k"),
+        ("top-k(k=30)", "at most 9"),
+    ):
         assert main([*RUN, "--goal", goal, "--out", str(tmp_path / "x")]) != 0
         assert words in capsys.readouterr().err
 

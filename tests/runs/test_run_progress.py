@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from eval.small_runs import ATTACKS, small_run
+from runs.small_runs import ATTACKS, small_run
 
 from almakit.runs.progress import Bars, Lines, duration, for_terminal
 

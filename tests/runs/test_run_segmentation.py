@@ -1,4 +1,5 @@
-"""Runs on data with a class for every pixel: records, verdict, verify, resume, report; the attacks made for such models."""
+"""Runs on data with a class for every pixel: records, verdict, verify, resume, report; the attacks made for such
+models."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from eval.forgery import forge
 from laws.test_segmentation import Pixelwise
+from runs.forgery import forge
 from torch import Tensor
 
 import almakit
@@ -40,7 +41,9 @@ def scene(batch: int = 5) -> tuple[Pixelwise, Tensor, Tensor]:
 
 def run(out: Path, model: object, **settings: object) -> almakit.Run:
     _, x, maps = scene()
-    return almakit.evaluate(model, (x, maps), [PROX], goal="pixels(share=0.9)", batch_size=2, out=out, preflight=False, **settings)  # type: ignore[arg-type]
+    return almakit.evaluate(
+        model, (x, maps), [PROX], goal="pixels(share=0.9)", batch_size=2, out=out, preflight=False, **settings
+    )  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,11 @@ def test_records_count_the_pixels_and_the_verdict_holds_the_share(done: almakit.
     for record in done.records:
         assert record.fooled and record.pixels is not None
         with torch.no_grad():
-            wrong = (model(points[record.image][None]).argmax(1)[0] != maps[record.image])[counted[record.image]].double().mean()
+            wrong = (
+                (model(points[record.image][None]).argmax(1)[0] != maps[record.image])[counted[record.image]]
+                .double()
+                .mean()
+            )
         assert wrong_pixels(record.pixels) == pytest.approx(float(wrong)) and wrong >= 0.9
         assert sum(row[1] for row in record.pixels) == int(counted[record.image].sum())
     assert all(info.pixels is not None and wrong_pixels(info.pixels) == pytest.approx(1 / 30) for info in done.images)
@@ -91,7 +98,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_records(done: almakit.Run, t
         run(tmp_path, Breaks())
     assert 0 < len(almakit.Run(tmp_path).records) < len(done.records)
     resumed = run(tmp_path, Breaks())
-    assert [replace(record, seconds=0) for record in resumed.records] == [replace(record, seconds=0) for record in done.records]
+    assert [replace(record, seconds=0) for record in resumed.records] == [
+        replace(record, seconds=0) for record in done.records
+    ]
     assert resumed.images == done.images
 
 
@@ -107,7 +116,12 @@ def test_other_goals_and_targets_are_sentences(tmp_path: Path) -> None:
         almakit.evaluate(scene()[0], scene()[1:], [PROX], targets="next", out=tmp_path)
 
 
-TEXTS = ["dag(steps=60, rate=0.02)", "asma(steps=400, tau=0.01, beta=0.01)", "sea(epsilon=0.6, steps=20)", "sea(epsilon=0.7, steps=60, losses=js)"]
+TEXTS = [
+    "dag(steps=60, rate=0.02)",
+    "asma(steps=400, tau=0.01, beta=0.01)",
+    "sea(epsilon=0.6, steps=20)",
+    "sea(epsilon=0.7, steps=60, losses=js)",
+]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -119,7 +133,11 @@ def test_attacks_on_pixels_reach_share_and_radius(text: str, targeted: bool) -> 
     share = 0.3 if targeted and text.startswith("asma") else 0.9
     result = attacks.get(text)(model, x, maps, targets, almakit.goals.pixels(share=share))
     assert result.success_rate == 1
-    reached = (model(result.adversarials).argmax(1) == targets) if targeted else (model(result.adversarials).argmax(1) != maps)
+    reached = (
+        (model(result.adversarials).argmax(1) == targets)
+        if targeted
+        else (model(result.adversarials).argmax(1) != maps)
+    )
     assert bool(((reached & (maps != IGNORED)).flatten(1).sum(1) >= share * 30).all())
     if "epsilon" in text:
         assert float(result.distances.max()) <= 0.7 * (1 + 1e-6)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from eval.small_runs import ATTACKS, contents, source_file
+from runs.small_runs import ATTACKS, contents, source_file
 
 from almakit.cli.main import main
 
@@ -26,7 +26,13 @@ def command(source: Path, out: Path) -> list[str]:
 
 def start(arguments: list[str], passes: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "PASSES": str(passes), "SLOW": "0.01", "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-m", "almakit", *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "almakit", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def finished(out: Path) -> set[tuple[object, ...]]:
@@ -95,7 +101,9 @@ def test_told_to_stop_it_stops_cleanly_and_says_how_to_go_on(whole, tmp_path, nu
     done = finished(out)
     assert 7 <= len(done) < CHUNKS
     with sqlite3.connect(out / "records.sqlite") as db:
-        assert db.execute("SELECT outcome FROM sessions").fetchall() == [(f"interrupted by {signal.Signals(number).name}",)]
+        assert db.execute("SELECT outcome FROM sessions").fetchall() == [
+            (f"interrupted by {signal.Signals(number).name}",)
+        ]
     db.close()
     assert main(command(source, out)) == 0
     assert contents(out) == expected and done <= finished(out)

@@ -15,14 +15,29 @@ from almakit.errors import BadInput
 from almakit.runs.attacktext import build_all, describe, text_of
 from almakit.runs.spec import AUTO, RunSpec, parse_shard
 
-SPEC = RunSpec(model="mnist/smallcnn", data="mnist", attacks=("alma(distance=l2, steps=100)",), limit=200, bits=8, allow=("probabilities",))
+SPEC = RunSpec(
+    model="mnist/smallcnn",
+    data="mnist",
+    attacks=("alma(distance=l2, steps=100)",),
+    limit=200,
+    bits=8,
+    allow=("probabilities",),
+)
 
 texts = st.text(max_size=30)
 specs = st.builds(
-    RunSpec, model=texts, data=texts, attacks=st.lists(texts, max_size=3).map(tuple), limit=st.none() | st.integers(1, 10**6),
-    offset=st.integers(0, 100), seed=st.integers(-(2**40), 2**40), bits=st.none() | st.integers(1, 16),
-    targets=st.sampled_from([None, "random", "all", "next", "some.csv"]), batch_size=st.just(AUTO) | st.integers(1, 512),
-    dtype=st.sampled_from(["float32", "bfloat16"]), trust=st.booleans(),
+    RunSpec,
+    model=texts,
+    data=texts,
+    attacks=st.lists(texts, max_size=3).map(tuple),
+    limit=st.none() | st.integers(1, 10**6),
+    offset=st.integers(0, 100),
+    seed=st.integers(-(2**40), 2**40),
+    bits=st.none() | st.integers(1, 16),
+    targets=st.sampled_from([None, "random", "all", "next", "some.csv"]),
+    batch_size=st.just(AUTO) | st.integers(1, 512),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
+    trust=st.booleans(),
 )
 
 
@@ -39,9 +54,28 @@ def test_toml_brings_back_the_same_spec(spec, tmp_path_factory):
 
 def test_every_setting_that_decides_numbers_changes_the_hash():
     other = {
-        "model": "m", "data": "d", "attacks": ("ddn",), "limit": 1, "offset": 1, "split": "train", "size": 9, "channels": 3, "seed": 1, "bits": 4,
-        "targets": "next", "budget": 5, "dtype": "float64", "batch_size": 3, "device": "cuda", "traces": 2, "trust": True, "allow": ("x",),
-            "layout": "channels_last", "accelerate": "compile", "epsilon": ("l2=0.5",), "goal": "pixels(share=0.9)",
+        "model": "m",
+        "data": "d",
+        "attacks": ("ddn",),
+        "limit": 1,
+        "offset": 1,
+        "split": "train",
+        "size": 9,
+        "channels": 3,
+        "seed": 1,
+        "bits": 4,
+        "targets": "next",
+        "budget": 5,
+        "dtype": "float64",
+        "batch_size": 3,
+        "device": "cuda",
+        "traces": 2,
+        "trust": True,
+        "allow": ("x",),
+        "layout": "channels_last",
+        "accelerate": "compile",
+        "epsilon": ("l2=0.5",),
+        "goal": "pixels(share=0.9)",
     }
     for field in fields(RunSpec):
         if field.name in ("mean", "std"):
@@ -68,8 +102,16 @@ def test_auto_takes_what_was_recorded_and_nothing_else_does():
 
 @pytest.mark.parametrize(
     ("settings", "word"),
-    [({"limit": 0}, "limit"), ({"bits": 17}, "bits"), ({"dtype": "int8"}, "dtype"), ({"batch_size": 0}, "batch_size"),
-     ({"targets": "most"}, "targets"), ({"mean": (0.5,)}, "std"), ({"seed": 1.5}, "seed"), ({"split": "both"}, "split")],
+    [
+        ({"limit": 0}, "limit"),
+        ({"bits": 17}, "bits"),
+        ({"dtype": "int8"}, "dtype"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"targets": "most"}, "targets"),
+        ({"mean": (0.5,)}, "std"),
+        ({"seed": 1.5}, "seed"),
+        ({"split": "both"}, "split"),
+    ],
 )
 def test_bad_settings_are_sentences_that_name_them(settings, word):
     with pytest.raises(BadInput, match=word):
@@ -98,13 +140,21 @@ def test_shards_are_counted_from_zero():
 def test_an_attack_has_one_text_and_the_text_builds_it():
     first, second = get("alma(steps=20, distance=l1)"), ALMA(distance="l1", steps=20)
     assert text_of(first) == text_of(second) == "alma(distance=l1, steps=20)"
-    for text in ("alma", "alma(distance=linf, epsilon=0.25, ema=false)", "alma(alpha=none, mu=2.0)", "alma(epsilon=scripts, penalty=phr)"):
+    for text in (
+        "alma",
+        "alma(distance=linf, epsilon=0.25, ema=false)",
+        "alma(alpha=none, mu=2.0)",
+        "alma(epsilon=scripts, penalty=phr)",
+    ):
         attack = get(text)
         assert get(text_of(attack)) == attack
     assert text_of(get("alma")) == "alma(distance=l2, steps=1000)"
 
 
-NEEDS_AN_ATTACK = {"search": "search(attack=apgd(distance=l2, steps=50))", "ensemble": "ensemble(attacks=[alma(distance=l2, steps=30), ddn(steps=20)])"}
+NEEDS_AN_ATTACK = {
+    "search": "search(attack=apgd(distance=l2, steps=50))",
+    "ensemble": "ensemble(attacks=[alma(distance=l2, steps=30), ddn(steps=20)])",
+}
 
 
 @pytest.mark.parametrize("name", names())
@@ -116,8 +166,14 @@ def test_every_registered_attack_has_a_text_that_builds_it(name):
 
 
 def test_a_function_as_distance_is_named_by_its_code():
-    one, same, other = (ALMA(distance=f) for f in (lambda x, y: (y - x).abs().flatten(1).sum(1), lambda x, y: (y - x).abs().flatten(1).sum(1),
-                                                   lambda x, y: (y - x).square().flatten(1).sum(1)))
+    one, same, other = (
+        ALMA(distance=f)
+        for f in (
+            lambda x, y: (y - x).abs().flatten(1).sum(1),
+            lambda x, y: (y - x).abs().flatten(1).sum(1),
+            lambda x, y: (y - x).square().flatten(1).sum(1),
+        )
+    )
     assert text_of(one) == text_of(same) != text_of(other)
     assert "#" in describe(one, 0, False).text
 

@@ -35,7 +35,9 @@ class Convolution(nn.Module):
         self.layouts: set[bool] = set()
 
     def forward(self, x: Tensor) -> Tensor:
-        self.layouts.add(self.first.weight.is_contiguous(memory_format=torch.channels_last) and not self.first.weight.is_contiguous())
+        self.layouts.add(
+            self.first.weight.is_contiguous(memory_format=torch.channels_last) and not self.first.weight.is_contiguous()
+        )
         return self.second(torch.relu(self.first(x)).flatten(1))
 
 
@@ -51,6 +53,7 @@ class Deep(Convolution):
 
 
 # Layout and acceleration.
+
 
 def test_settings_that_change_nothing_leave_the_hash_alone() -> None:
     plain = RunSpec(model="m", data="d", attacks=("ddn",), batch_size=8)
@@ -84,6 +87,7 @@ def test_a_measured_layout_is_recorded_and_kept(tmp_path: Path, monkeypatch: pyt
 
 # Precision.
 
+
 def result(distances: list[float]) -> Result:
     values = torch.tensor(distances)
     found = torch.isfinite(values)
@@ -99,8 +103,12 @@ def test_deviation_of_medians() -> None:
     assert precision.deviation(exact, result([1.0, 2.0, float("inf")])) == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize(("gain", "off", "expected"), [(1.1, 0.0, "float32"), (2.0, 0.03, "float32"), (2.0, 0.004, "bfloat16")])
-def test_dtype_auto_wants_speed_and_the_same_distances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: float, off: float, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("gain", "off", "expected"), [(1.1, 0.0, "float32"), (2.0, 0.03, "float32"), (2.0, 0.004, "bfloat16")]
+)
+def test_dtype_auto_wants_speed_and_the_same_distances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: float, off: float, expected: str
+) -> None:
     monkeypatch.setattr(precision, "speedup", lambda subject, x: gain)
     monkeypatch.setattr(precision, "deviation", lambda exact, low: off)
     small_run(tmp_path / "a", dtype="auto", attacks=["ddn(steps=3)"])
@@ -112,7 +120,8 @@ def test_dtype_auto_wants_speed_and_the_same_distances(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(("seconds", "timed"), [(0.5, 6), (0.9, 6), (3.0, 2)])
 def test_dtype_auto_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, timed: int) -> None:
-    """The clock alone is replaced: bfloat16 is looked at where it pays, and taken where the attack, run in both, finds distances within 1 %."""
+    """The clock alone is replaced: bfloat16 is looked at where it pays, and taken where the attack, run in both, finds
+    distances within 1 %."""
     asked: list[torch.dtype | None] = []
     off: list[float] = []
 
@@ -134,6 +143,7 @@ def test_dtype_auto_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 # One piece of work ahead.
 
+
 def test_working_ahead_changes_no_number(tmp_path: Path) -> None:
     small_run(tmp_path / "plain")
     seen: list[str] = []
@@ -145,7 +155,11 @@ def test_working_ahead_changes_no_number(tmp_path: Path) -> None:
 
     small_run(tmp_path / "ahead", engine=watched)
     assert contents(tmp_path / "ahead") == contents(tmp_path / "plain")
-    assert seen and set(seen) == {threading.current_thread().name} and not [t for t in threading.enumerate() if t.name == "almakit-ahead"]
+    assert (
+        seen
+        and set(seen) == {threading.current_thread().name}
+        and not [t for t in threading.enumerate() if t.name == "almakit-ahead"]
+    )
 
 
 def test_an_error_ahead_is_told_and_what_was_finished_is_kept(tmp_path: Path) -> None:
@@ -181,7 +195,13 @@ def test_work_ahead_ends_when_nobody_wants_it(tmp_path: Path) -> None:
 
     model = Slow()
     with pytest.raises(KeyboardInterrupt):
-        small_run(tmp_path / "a", model=model, attacks=[get("alma(distance=l2, steps=400)")], engine=impatient, preflight=False)
+        small_run(
+            tmp_path / "a",
+            model=model,
+            attacks=[get("alma(distance=l2, steps=400)")],
+            engine=impatient,
+            preflight=False,
+        )
     # Five chunks of 400 passes; two were wanted, and the third was left before its end.
     assert 900 < model.passes < 1150
     assert not [thread for thread in threading.enumerate() if thread.name == "almakit-ahead"]
@@ -204,5 +224,3 @@ def test_transfers_on_the_cpu_change_nothing() -> None:
     cpu = torch.device("cpu")
     assert to_device(x, cpu) is x and to_device(x, cpu, torch.float64).dtype == torch.float64
     assert torch.equal(to_host(x), x)
-
-

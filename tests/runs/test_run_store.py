@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from eval.small_runs import small_run
+from runs.small_runs import small_run
 
 from almakit.runs.failures import StoreError
 from almakit.runs.folder import Run
@@ -16,7 +16,24 @@ from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store
 
 
 def record(image: int, distance: float = 1.5) -> Record:
-    return Record(0, image, None, "success", None, distance, 10, 9, 3, ((3, 0.5), (1, 0.25)), True, distance, {"l2": distance}, False, None, image)
+    return Record(
+        0,
+        image,
+        None,
+        "success",
+        None,
+        distance,
+        10,
+        9,
+        3,
+        ((3, 0.5), (1, 0.25)),
+        True,
+        distance,
+        {"l2": distance},
+        False,
+        None,
+        image,
+    )
 
 
 def filled(path):
@@ -30,8 +47,14 @@ def filled(path):
 def test_rows_come_back_and_a_repeat_changes_nothing(tmp_path):
     with filled(tmp_path / "records.sqlite") as store:
         first = store.records()
-        assert [r.distance for r in first] == [1.5, float("inf")] and first[0].top == ((3, 0.5), (1, 0.25)) and first[0].seconds == 2.0
-        store.finish(ChunkRow(ChunkKey(ATTACK, 0, 0), "f", "h", 2, 2, 4.0), 1, records=[record(0), record(1, float("inf"))])
+        assert (
+            [r.distance for r in first] == [1.5, float("inf")]
+            and first[0].top == ((3, 0.5), (1, 0.25))
+            and first[0].seconds == 2.0
+        )
+        store.finish(
+            ChunkRow(ChunkKey(ATTACK, 0, 0), "f", "h", 2, 2, 4.0), 1, records=[record(0), record(1, float("inf"))]
+        )
         assert store.records() == first
 
 
@@ -52,12 +75,31 @@ def test_a_transaction_is_all_or_nothing(tmp_path):
 
 def test_the_finished_database_is_one_plain_file_with_comments(tmp_path):
     run = small_run(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["adversarials", "originals", "records.lock", "records.sqlite", "run.toml", "summary.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "adversarials",
+        "originals",
+        "records.lock",
+        "records.sqlite",
+        "run.toml",
+        "summary.json",
+    ]
     with sqlite3.connect(tmp_path / "records.sqlite") as db:
         schema = {name: sql for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")}
-        assert set(schema) == {"meta", "sessions", "findings", "attacks", "images", "chunks", "results", "traces", "failures"}
+        assert set(schema) == {
+            "meta",
+            "sessions",
+            "findings",
+            "attacks",
+            "images",
+            "chunks",
+            "results",
+            "traces",
+            "failures",
+        }
         for sql in schema.values():
-            columns = [line for line in sql.splitlines()[1:] if line.strip() and not line.startswith((")", "  PRIMARY"))]
+            columns = [
+                line for line in sql.splitlines()[1:] if line.strip() and not line.startswith((")", "  PRIMARY"))
+            ]
             assert sum("--" in line for line in columns) >= len(columns) / 2, sql
         assert all("--" in line for line in schema["results"].splitlines()[1:-2])
         assert db.execute("SELECT count(*), sum(distance IS NULL) FROM results").fetchone() == (80, 0)
@@ -126,7 +168,8 @@ from almakit.runs.folder import Run, finish
 from almakit.runs import export, merge, records, rows, spec, store
 from almakit.report import numbers, summary, tables
 run = finish(__import__("pathlib").Path(sys.argv[1]))
-run.table(); run.originals([0]); run.adversarials([r for r in run.records if r.slot is not None][:1]); export.flat_rows(run)
+run.table(); run.originals([0]); export.flat_rows(run)
+run.adversarials([r for r in run.records if r.slot is not None][:1])
 assert "torch" not in sys.modules, "torch was imported"
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)

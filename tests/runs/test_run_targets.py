@@ -1,10 +1,11 @@
-"""Targets: each rule gives every image a class that is not its label, whatever the batch; memory that runs out halves the batch."""
+"""Targets: each rule gives every image a class that is not its label, whatever the batch; memory that runs out halves
+the batch."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from eval.small_runs import Net, contents, images, small_run
+from runs.small_runs import Net, contents, images, small_run
 from torch import Tensor
 
 from almakit import attacks
@@ -27,7 +28,9 @@ def test_a_rule_chooses_a_target_that_no_batch_changes(rule, tmp_path):
         assert targets == logits.scatter(1, labels.unsqueeze(1), float("inf")).argmin(1).tolist()
     if rule == "random":
         assert len({(t - int(y)) % 5 for t, y in zip(targets, labels, strict=True)}) == 4
-    assert [record.target for record in small_run(None, attacks=ONE, targets=rule, limit=20, batch_size=3).records] == targets
+    assert [
+        record.target for record in small_run(None, attacks=ONE, targets=rule, limit=20, batch_size=3).records
+    ] == targets
     for record in run.records:
         if record.fooled:
             assert record.prediction == record.target
@@ -38,10 +41,14 @@ def test_a_rule_chooses_a_target_that_no_batch_changes(rule, tmp_path):
 def test_all_targets_make_a_record_each_and_the_nearest_is_told(tmp_path):
     run = small_run(tmp_path / "a", attacks=ONE, targets="all", limit=10, batch_size=4)
     assert len(run.records) == 40
-    assert {(r.image, r.target) for r in run.records} == {(i.index, c) for i in run.images for c in range(5) if c != i.label}
+    assert {(r.image, r.target) for r in run.records} == {
+        (i.index, c) for i in run.images for c in range(5) if c != i.label
+    }
     part = run.summary["attacks"][0]
     nearest = [min(r.verified for r in run.records if r.image == i) for i in range(10)]
-    assert part["best_target"]["median"] == pytest.approx(float(torch.tensor(nearest, dtype=torch.float64).quantile(0.5)))
+    assert part["best_target"]["median"] == pytest.approx(
+        float(torch.tensor(nearest, dtype=torch.float64).quantile(0.5))
+    )
     for number in range(2):
         small_run(tmp_path / "b", attacks=ONE, targets="all", limit=10, batch_size=4, shard=(number, 2))
     from almakit.runs.merge import merge
@@ -57,16 +64,25 @@ def test_targets_from_the_data_a_file_and_python_agree(tmp_path):
     table.write_text("id,target\n" + "".join(f"{i},{int(t)}\n" for i, t in enumerate(targets)))
     dataset = from_arrays("mine", x, labels, targets=targets)
     runs = [
-        small_run(None, data=dataset, attacks=ONE, targets="data"), small_run(None, data=(x, labels), attacks=ONE, targets=targets),
+        small_run(None, data=dataset, attacks=ONE, targets="data"),
+        small_run(None, data=(x, labels), attacks=ONE, targets=targets),
         small_run(None, data=(x, labels), attacks=ONE, targets=str(table)),
-    ]  # fmt: skip
+    ]
     assert [r.target for r in runs[0].records] == targets.tolist()
-    assert [r.distance for r in runs[0].records] == [r.distance for r in runs[1].records] == [r.distance for r in runs[2].records]
+    assert (
+        [r.distance for r in runs[0].records]
+        == [r.distance for r in runs[1].records]
+        == [r.distance for r in runs[2].records]
+    )
 
 
 @pytest.mark.parametrize(
     ("targets", "words"),
-    [("data", "names no targets"), (torch.zeros(3).long(), "3 targets for 12 images"), ("missing.csv", "cannot be read")],
+    [
+        ("data", "names no targets"),
+        (torch.zeros(3).long(), "3 targets for 12 images"),
+        ("missing.csv", "cannot be read"),
+    ],
 )
 def test_targets_that_do_not_fit_are_sentences(targets, words, tmp_path):
     with pytest.raises(BadInput, match=words):
@@ -93,7 +109,8 @@ class Hungry(Net):
 def test_running_out_of_memory_halves_the_batch_and_a_resume_remembers(tmp_path):
     run = small_run(tmp_path, model=Hungry(), preflight=False, attacks=ONE)
     assert {chunk.batch for chunk in run.chunks} == {2} and len(run.records) == 40
-    # What the attack finds two images at a time: the model's kernels round otherwise in larger batches, and forty steps make much of a last bit.
+    # What the attack finds two images at a time: the model's kernels round otherwise in larger batches, and forty steps
+    # make much of a last bit.
     x, labels = images()
     pairs = attacks.get(ONE)(Net(), x, labels, batch_size=2)
     assert [r.distance for r in run.records] == pytest.approx(pairs.distances.tolist(), rel=1e-6)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from eval.small_runs import Net, images, small_run
+from runs.small_runs import Net, images, small_run
 
 import almakit.runs.verdict as verdict
 from almakit.core import Attack, Problem, Result
@@ -95,7 +95,11 @@ def test_perceptual_distances_are_measured_on_colour_images():
 
     found = verdict.judge(subject, x, y, [0, 1, 2], None, "ciede2000", get("ciede2000"), 3)
     assert [j.measures["ssim"] for j in found] == pytest.approx(get("ssim")(x, y).tolist(), rel=1e-5)
-    assert [j.measured for j in found] == [j.measures["ciede2000"] for j in found] == pytest.approx(get("ciede2000")(x, y).tolist(), rel=1e-5)
+    assert (
+        [j.measured for j in found]
+        == [j.measures["ciede2000"] for j in found]
+        == pytest.approx(get("ciede2000")(x, y).tolist(), rel=1e-5)
+    )
     small = verdict.judge(subject, x[:, :, :8, :8], y[:, :, :8, :8], [0, 1, 2], None, "l2", None, 3)
     assert [j.measures["ssim"] for j in small] == [None] * 3
 
@@ -104,7 +108,9 @@ def test_a_run_is_verified_again_and_a_changed_model_is_noticed(tmp_path):
     run = small_run(tmp_path)
     for found in verify_run(run, SUBJECT):
         assert found.claimed == found.confirmed == 40 and found.changed == found.misreported == 0
-        assert found.confirmed_8bit == sum(r.fooled_8bit for r in run.records if run.attacks[r.attack].text == found.attack)
+        assert found.confirmed_8bit == sum(
+            r.fooled_8bit for r in run.records if run.attacks[r.attack].text == found.attack
+        )
     other = Net()
     other.second.weight.data = other.second.weight.data.flip(0)
     assert all(found.changed > 0 for found in verify_run(run, open_model(other, run.spec)))

@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from eval.merge_injections import SMALL, WAYS, MergeArena, _files
-from eval.small_runs import contents, small_run
+from runs.merge_injections import SMALL, WAYS, MergeArena, _files
+from runs.small_runs import contents, small_run
 
 from almakit.errors import AlmakitError
 from almakit.runs import merge as merging
@@ -32,7 +32,7 @@ def test_item_14_a_merge_killed_at_every_step(way, arena):
 
 def disagreeing(folder: Path) -> None:
     """A row of the second shard that the target has otherwise, with its file."""
-    from eval.forgery import forge
+    from runs.forgery import forge
 
     shutil.copy(folder / "records-1-of-2.sqlite", folder / "records.sqlite")
     forge(folder, lambda db: db.execute("UPDATE results SET measured = 2 * measured WHERE image = 9"))
@@ -50,7 +50,9 @@ def damaged_row(folder: Path) -> None:
     db.close()
 
 
-@pytest.mark.parametrize(("harm", "kind"), [(disagreeing, SpecChanged), (damaged_file, Corrupt), (damaged_row, Corrupt)])
+@pytest.mark.parametrize(
+    ("harm", "kind"), [(disagreeing, SpecChanged), (damaged_file, Corrupt), (damaged_row, Corrupt)]
+)
 def test_item_14_a_refused_merge_leaves_its_target_as_it_was(harm, kind, arena, tmp_path):
     """The target holds the whole run; the second shard has another number for an image of it, and other pictures."""
     shutil.copytree(arena.place / "whole", tmp_path / "target")
@@ -66,7 +68,9 @@ def test_item_14_a_refused_merge_leaves_its_target_as_it_was(harm, kind, arena, 
         with pytest.raises(kind):
             merge([tmp_path / "shard0", tmp_path / "shard1"], tmp_path / out)
     after = _files(tmp_path / "target")
-    assert {path for path in after} - {tmp_path / "target" / "records.lock"} == set(before) - {tmp_path / "target" / "records.lock"}
+    assert {path for path in after} - {tmp_path / "target" / "records.lock"} == set(before) - {
+        tmp_path / "target" / "records.lock"
+    }
     assert all(after[path] == content for path, content in before.items() if path.suffix != ".sqlite")
     assert contents(tmp_path / "target") == contents(arena.place / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["shard0", "shard1", "target"]
@@ -102,19 +106,26 @@ def test_item_14_a_folder_that_is_something_else_is_left_alone(arena, tmp_path):
 
 def test_item_14_two_chunks_never_share_a_file(arena, tmp_path):
     """A shard whose database names another chunk's file would destroy it."""
-    from eval.forgery import forge
+    from runs.forgery import forge
 
     shutil.copytree(arena.place / "shard1", tmp_path / "shard")
     (tmp_path / "shard" / "records-1-of-2.sqlite").rename(tmp_path / "shard" / "records.sqlite")
-    forge(tmp_path / "shard", lambda db: db.execute("UPDATE chunks SET file = 'originals/00000.safetensors' WHERE kind = 'clean' AND chunk = 1"))
-    (tmp_path / "shard" / "originals" / "00001.safetensors").rename(tmp_path / "shard" / "originals" / "00000.safetensors")
+    forge(
+        tmp_path / "shard",
+        lambda db: db.execute(
+            "UPDATE chunks SET file = 'originals/00000.safetensors' WHERE kind = 'clean' AND chunk = 1"
+        ),
+    )
+    (tmp_path / "shard" / "originals" / "00001.safetensors").rename(
+        tmp_path / "shard" / "originals" / "00000.safetensors"
+    )
     shutil.copytree(arena.place / "part", tmp_path / "target")
     before = _files(tmp_path / "target")
     with pytest.raises(Corrupt, match="different contents"):
         merge([tmp_path / "shard"], tmp_path / "target")
-    assert {path: content for path, content in _files(tmp_path / "target").items() if path.suffix == ".safetensors"} == {
-        path: content for path, content in before.items() if path.suffix == ".safetensors"
-    }
+    assert {
+        path: content for path, content in _files(tmp_path / "target").items() if path.suffix == ".safetensors"
+    } == {path: content for path, content in before.items() if path.suffix == ".safetensors"}
 
 
 def test_item_14_the_judge_can_find_fault(arena, monkeypatch):

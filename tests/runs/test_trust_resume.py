@@ -1,4 +1,5 @@
-"""Issue 18, item 8: a run does not go on with another model, however it was changed; and a shard counts its own records (item 16)."""
+"""Issue 18, item 8: a run does not go on with another model, however it was changed; and a shard counts its own records
+(item 16)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import sqlite3
 
 import pytest
 import torch
-from eval.small_runs import ATTACKS, Net, contents, images, small_run
+from runs.small_runs import ATTACKS, Net, contents, images, small_run
 
 from almakit.cli.main import main
 from almakit.runs.engines import local
@@ -76,7 +77,11 @@ class Callable:
         return self.scale * self.net(x)
 
 
-@pytest.mark.parametrize("made", [Scaled, closed_over, as_lambda, partial, Callable], ids=["module", "closure", "lambda", "partial", "object"])
+@pytest.mark.parametrize(
+    "made",
+    [Scaled, closed_over, as_lambda, partial, Callable],
+    ids=["module", "closure", "lambda", "partial", "object"],
+)
 def test_item_8_a_resume_with_another_model_is_refused(made, tmp_path):
     broken_off(tmp_path, made(1.0))
     before = contents(tmp_path)
@@ -124,7 +129,10 @@ def test_item_8_a_model_that_never_gives_the_same_answer_twice_still_goes_on(tmp
     assert len(small_run(tmp_path, model=Noisy(), attacks=ATTACKS[:1], **settings).records) == 40
 
 
-MODEL = "from {module} import scale\nfrom eval.small_runs import Net\n\ndef model():\n    net = Net()\n    return lambda x: scale() * net(x)\n"
+MODEL = (
+    "from {module} import scale\nfrom runs.small_runs import Net\n\ndef model():\n    net = Net()\n    return "
+    "lambda x: scale() * net(x)\n"
+)
 
 
 @pytest.mark.parametrize(("module", "file"), [("helper", "helper.py"), ("kit.inner", "kit/inner.py")])
@@ -132,10 +140,24 @@ def test_item_8_a_changed_helper_beside_the_model_is_refused(module, file, tmp_p
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     source, helper = tmp_path / "code" / "mine.py", tmp_path / "code" / file
     helper.parent.mkdir(parents=True)
-    source.write_text(MODEL.format(module=module) + "\ndef data():\n    from eval.small_runs import images\n    return images()\n")
+    source.write_text(
+        MODEL.format(module=module) + "\ndef data():\n    from runs.small_runs import images\n    return images()\n"
+    )
     helper.write_text("def scale():\n    return 1.0\n")
-    command = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", ATTACKS[0], "--batch-size", "8", "--out",
-               str(tmp_path / "run"), "--quiet"]  # fmt: skip
+    command = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        "--attack",
+        ATTACKS[0],
+        "--batch-size",
+        "8",
+        "--out",
+        str(tmp_path / "run"),
+        "--quiet",
+    ]
     assert main(command) == 0
     helper.write_text("def scale():\n    return 1.0 + 0  # the same, for all that is known of it\n")
     assert main(command) == 1
@@ -153,9 +175,14 @@ def test_item_8_imports_are_read_from_the_source(tmp_path):
     (tmp_path / "pack" / "deep").mkdir(parents=True)
     texts = {
         "model.py": "import os, one\nfrom pack import two\n\ndef model():\n    from pack.deep.three import f\n",
-        "one.py": "import torch\nimport model\n", "pack/__init__.py": "", "pack/two.py": "from . import four\nfrom .deep import three\n",
-        "pack/four.py": "def broken(:\n", "pack/deep/three.py": "from ..four import x\n", "unused.py": "", "pack/unused.py": "",
-    }  # fmt: skip
+        "one.py": "import torch\nimport model\n",
+        "pack/__init__.py": "",
+        "pack/two.py": "from . import four\nfrom .deep import three\n",
+        "pack/four.py": "def broken(:\n",
+        "pack/deep/three.py": "from ..four import x\n",
+        "unused.py": "",
+        "pack/unused.py": "",
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     found = [path.relative_to(tmp_path.resolve()).as_posix() for path in own_imports(tmp_path / "model.py")]
@@ -177,4 +204,6 @@ def test_item_16_a_shard_after_a_merge_reports_its_own_count(tmp_path, capsys):
     assert len(small_run(tmp_path, shard=(1, 2)).records) == 32, "two of five chunks, two attacks"
     assert len(small_run(tmp_path).records) == 80
     x, labels = images()
-    assert small_run(None, data=(x, labels), shard=(1, 2)).originals().shape == (16, 1, 8, 8), "a temporary shard lives as long as its run"
+    assert small_run(None, data=(x, labels), shard=(1, 2)).originals().shape == (16, 1, 8, 8), (
+        "a temporary shard lives as long as its run"
+    )

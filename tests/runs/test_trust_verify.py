@@ -1,4 +1,5 @@
-"""Issue 18, items 4, 5 and 7: every number a report uses is checked, images are looked up by index, and run.toml is held to its hash."""
+"""Issue 18, items 4, 5 and 7: every number a report uses is checked, images are looked up by index, and run.toml is
+held to its hash."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ import shutil
 import sqlite3
 
 import pytest
-from eval.forgery import NUMBERS, Colours, alter, colour_run, forge
-from eval.small_runs import ATTACKS, Net, images, small_run, source_file
+from runs.forgery import NUMBERS, Colours, alter, colour_run, forge
+from runs.small_runs import ATTACKS, Net, images, small_run, source_file
 
 import almakit
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
+from almakit.report import html, subjects
 from almakit.runs.failures import SpecChanged
 from almakit.runs.flat import flat_rows
 from almakit.runs.folder import Run
@@ -22,7 +24,6 @@ from almakit.runs.records import MEASURED
 from almakit.runs.spec import RunSpec
 from almakit.runs.subject import open_model
 from almakit.runs.verify import verify_run
-from almakit.report import html, subjects
 
 SUBJECT = open_model(Colours(), RunSpec(model="m", data="d"))
 
@@ -39,7 +40,9 @@ def noticed(folder, subject=SUBJECT) -> list[str]:
         found = verify_run(run, subject)
         weights = [] if run.meta["weights_sha256"] == subject.weights_sha256 else ["other weights"]
         assert found.good == (not found.sentences() and all(v.confirmed == v.claimed for v in found)), found
-        return found.sentences() + weights + [f"{v.attack}: a claim is refuted" for v in found if v.confirmed < v.claimed]
+        return (
+            found.sentences() + weights + [f"{v.attack}: a claim is refuted" for v in found if v.confirmed < v.claimed]
+        )
     except AlmakitError as error:
         return [str(error)]
 
@@ -47,13 +50,22 @@ def noticed(folder, subject=SUBJECT) -> list[str]:
 def test_item_4_an_honest_folder_has_nothing_to_hide(colours):
     assert noticed(colours) == []
     statuses = {record.status for record in Run(colours).records}
-    assert statuses >= {"success", "already-wrong"} and all(r.measures["ssim"] is not None for r in Run(colours).records if r.claimed)
+    assert statuses >= {"success", "already-wrong"} and all(
+        r.measures["ssim"] is not None for r in Run(colours).records if r.claimed
+    )
 
 
-@pytest.mark.parametrize("settings", [{"dtype": "float64"}, {"targets": "all"}, {"targets": "least-likely", "bits": 8}, {"dtype": "bfloat16"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{"dtype": "float64"}, {"targets": "all"}, {"targets": "least-likely", "bits": 8}, {"dtype": "bfloat16"}],
+    ids=str,
+)
 def test_item_4_honest_folders_of_every_kind_pass(settings, tmp_path):
-    """Among them an attack that finds next to nothing, so that all that is judged is a clean image that was wrong from the start."""
-    run = small_run(tmp_path, attacks=[ATTACKS[0], "apgd(distance=linf, steps=2, epsilon=0.0001)"], limit=16, **settings)
+    """Among them an attack that finds next to nothing, so that all that is judged is a clean image that was wrong from
+    the start."""
+    run = small_run(
+        tmp_path, attacks=[ATTACKS[0], "apgd(distance=linf, steps=2, epsilon=0.0001)"], limit=16, **settings
+    )
     found = verify_run(run, open_model(Net(), run.spec))
     assert found.good, found.sentences()
 
@@ -68,9 +80,22 @@ def test_item_4_verify_notices_every_stored_number(table, column, colours, tmp_p
 
 
 def test_item_4_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, capsys):
-    """As it was reported: measured times 0.1 in the database, with valid sums; and without any, as in a folder of an earlier almakit."""
+    """As it was reported: measured times 0.1 in the database, with valid sums; and without any, as in a folder of an
+    earlier almakit."""
     source = source_file(tmp_path)
-    command = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", ATTACKS[0], "--batch-size", "8", "--quiet", "--out"]
+    command = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        "--attack",
+        ATTACKS[0],
+        "--batch-size",
+        "8",
+        "--quiet",
+        "--out",
+    ]
     assert main([*command, str(tmp_path / "run")]) == 0
     verify = ["verify", str(tmp_path / "run"), "--model", f"{source}:model"]
     assert main(verify) == 0
@@ -78,8 +103,16 @@ def test_item_4_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, caps
     forge(tmp_path / "run", lambda db: db.execute("UPDATE results SET measured = measured * 0.1"))
     assert main(verify) == 4
     said = capsys.readouterr().out
-    assert f"{ATTACKS[0]}: measured disagrees 39 times (for one image 0: stored" in said and "Every claimed success" not in said
-    forge(tmp_path / "run", lambda db: db.execute("UPDATE results SET measured = measured * 10, fooled_8bit = 1 - fooled_8bit WHERE image = 7"))
+    assert (
+        f"{ATTACKS[0]}: measured disagrees 39 times (for one image 0: stored" in said
+        and "Every claimed success" not in said
+    )
+    forge(
+        tmp_path / "run",
+        lambda db: db.execute(
+            "UPDATE results SET measured = measured * 10, fooled_8bit = 1 - fooled_8bit WHERE image = 7"
+        ),
+    )
     db = sqlite3.connect(tmp_path / "run" / "records.sqlite")
     db.execute("UPDATE chunks SET rows_sha256 = NULL")
     db.commit()
@@ -91,8 +124,15 @@ def test_item_4_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, caps
 def test_item_4_a_hidden_success_is_noticed(colours, tmp_path):
     """A success that was made a failure, with nothing left of it in its row: its image is still in the file."""
     shutil.copytree(colours, tmp_path / "run")
-    gone = ", ".join(f"{name} = NULL" for name in (*MEASURED, "prediction", "measured", "measured_8bit", "slot", "distance"))
-    forge(tmp_path / "run", lambda db: db.execute(f"UPDATE results SET status = 'failed', top = '[]', fooled = 0, fooled_8bit = 0, {gone} WHERE image = 5"))
+    gone = ", ".join(
+        f"{name} = NULL" for name in (*MEASURED, "prediction", "measured", "measured_8bit", "slot", "distance")
+    )
+    forge(
+        tmp_path / "run",
+        lambda db: db.execute(
+            f"UPDATE results SET status = 'failed', top = '[]', fooled = 0, fooled_8bit = 0, {gone} WHERE image = 5"
+        ),
+    )
     assert any("the stored images" in said for said in noticed(tmp_path / "run"))
     shutil.copytree(colours, tmp_path / "other")
     forge(tmp_path / "other", lambda db: db.execute("DELETE FROM results WHERE image = 5"))
@@ -123,12 +163,18 @@ def test_item_5_export_and_verify_go_by_image_index(gap, tmp_path):
 
         small_run(tmp_path, engine=engine)
     run = Run(tmp_path)
-    assert len(run.images) < 40 and run.images[8 if gap != "shard" else 0].index != (8 if gap != "shard" else 0), "there is a gap"
+    assert len(run.images) < 40 and run.images[8 if gap != "shard" else 0].index != (8 if gap != "shard" else 0), (
+        "there is a gap"
+    )
     x, labels = images()
     from almakit.data.dataset import image_sha256
 
     for row in flat_rows(run):
-        assert (row["id"], row["label"], row["sha256"]) == (str(row["image"]), int(labels[row["image"]]), image_sha256(x[row["image"]]))
+        assert (row["id"], row["label"], row["sha256"]) == (
+            str(row["image"]),
+            int(labels[row["image"]]),
+            image_sha256(x[row["image"]]),
+        )
     found = verify_run(run, open_model(Net(), run.spec))
     assert found.good, found.sentences()
     assert [v.claimed for v in found] == [len(run.images)] * 2
@@ -161,14 +207,22 @@ def test_item_7_no_reader_believes_an_edited_run_toml(harm, tmp_path, capsys):
     file.write_text(harm(honest))
     assert file.read_text() != honest
     readers = {
-        "open": lambda: Run(run.folder), "report": lambda: subjects.load([run.folder]), "merge": lambda: merge([run.folder], tmp_path / "other"),
+        "open": lambda: Run(run.folder),
+        "report": lambda: subjects.load([run.folder]),
+        "merge": lambda: merge([run.folder], tmp_path / "other"),
         "watch": lambda: Pages([run.folder], html.USUAL, 1.0).page(),
-    }  # fmt: skip
+    }
     for name, read in readers.items():
         with pytest.raises(SpecChanged, match=r"run\.toml is not the one that records\.sqlite"):
             read()
             pytest.fail(name)
-    for verb in (["verify"], ["report"], ["export"], ["compare", str(run.folder)], ["merge", "--out", str(tmp_path / "merged")]):
+    for verb in (
+        ["verify"],
+        ["report"],
+        ["export"],
+        ["compare", str(run.folder)],
+        ["merge", "--out", str(tmp_path / "merged")],
+    ):
         assert main([verb[0], str(run.folder), *verb[1:]]) == 1, verb
         assert "run.toml is not the one" in capsys.readouterr().err
     assert not (tmp_path / "merged").exists() and not (tmp_path / "other").exists()

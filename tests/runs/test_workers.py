@@ -1,4 +1,5 @@
-"""Worker processes beside a run: the numbers of one process bit for bit, and nothing lost when a process, a chunk or the whole run dies."""
+"""Worker processes beside a run: the numbers of one process bit for bit, and nothing lost when a process, a chunk or
+the whole run dies."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eval.small_runs import ATTACKS, SOURCE, Net, images
-from eval.small_runs import contents as contents_of
+from runs.small_runs import ATTACKS, SOURCE, Net, images
+from runs.small_runs import contents as contents_of
 
 from almakit.cli.main import main
 from almakit.errors import BadInput
@@ -91,7 +92,15 @@ def contents(found: Run) -> dict[str, list[tuple[object, ...]]]:
 
 
 def run(files: Path, name: str, attacks: list[str] = ATTACKS, workers: int | str | None = None, **settings: Any) -> Run:
-    return evaluate(f"{files / 'small.py'}:model", f"{files / 'small.py'}:data", attacks, files / name, batch_size=4, workers=workers, **settings)
+    return evaluate(
+        f"{files / 'small.py'}:model",
+        f"{files / 'small.py'}:data",
+        attacks,
+        files / name,
+        batch_size=4,
+        workers=workers,
+        **settings,
+    )
 
 
 def test_two_processes_store_what_one_stores(files: Path, side_by_side: list[Any]) -> None:
@@ -111,10 +120,14 @@ def test_a_worker_that_dies_is_replaced_and_its_chunk_tried_again(files: Path, s
     assert contents(found) == contents(run(files, "one", [f"{files / 'own.py'}:attack"], workers=1))
 
 
-def test_a_chunk_under_which_every_worker_dies_is_given_up_and_the_rest_is_done(files: Path, side_by_side: list[Any]) -> None:
+def test_a_chunk_under_which_every_worker_dies_is_given_up_and_the_rest_is_done(
+    files: Path, side_by_side: list[Any]
+) -> None:
     (files / "always").touch()
     found = run(files, "run", [f"{files / 'own.py'}:attack"], workers=2)
-    assert found.failures and all(row.tries == 3 and "the worker process ended under it (exit code 7)" in row.reason for row in found.failures)
+    assert found.failures and all(
+        row.tries == 3 and "the worker process ended under it (exit code 7)" in row.reason for row in found.failures
+    )
     lost = sum(row.images for row in found.failures)
     assert len(found.records) == 40 - lost > 0
     (files / "always").unlink()
@@ -153,7 +166,9 @@ def test_what_only_python_has_stays_in_one_process_and_says_so(files: Path) -> N
 
     (said,) = alone(Net(), ATTACKS[:1])
     assert "its model was given in Python" in said
-    (said,) = alone(f"{files / 'small.py'}:model", [ALMA(distance=lambda x, y: (x - y).flatten(1).norm(dim=1), steps=4)])
+    (said,) = alone(
+        f"{files / 'small.py'}:model", [ALMA(distance=lambda x, y: (x - y).flatten(1).norm(dim=1), steps=4)]
+    )
     assert "an attack was given in Python" in said
 
 
@@ -164,13 +179,38 @@ def test_worker_counts_that_make_no_sense_are_refused(files: Path) -> None:
     assert main(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--workers", "0"]) == 2
 
 
-COMMAND = [sys.executable, "-m", "almakit", "run", "--batch-size", "2", "--device", "cpu", "--quiet", "--attack", ATTACKS[0], "--attack", ATTACKS[1]]
+COMMAND = [
+    sys.executable,
+    "-m",
+    "almakit",
+    "run",
+    "--batch-size",
+    "2",
+    "--device",
+    "cpu",
+    "--quiet",
+    "--attack",
+    ATTACKS[0],
+    "--attack",
+    ATTACKS[1],
+]
 
 
 def begun(files: Path, out: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     """A slow run in a process of its own, once its helper is there and some chunks are stored; the helper's number."""
-    given = ["--model", f"{files / 'small.py'}:model", "--data", f"{files / 'small.py'}:data", "--workers", "2", "--out", str(out)]
-    process = subprocess.Popen([*COMMAND, *given], env={**os.environ, "SLOW": "0.1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    given = [
+        "--model",
+        f"{files / 'small.py'}:model",
+        "--data",
+        f"{files / 'small.py'}:data",
+        "--workers",
+        "2",
+        "--out",
+        str(out),
+    ]
+    process = subprocess.Popen(
+        [*COMMAND, *given], env={**os.environ, "SLOW": "0.1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     helpers: list[int] = []
     while not helpers or len(list(out.glob("adversarials/*/*"))) < 2:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
@@ -182,7 +222,11 @@ def begun(files: Path, out: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
 def _children(number: int) -> list[int]:
     """Of every thread of a process."""
     try:
-        return [int(child) for thread in Path(f"/proc/{number}/task").iterdir() for child in (thread / "children").read_text().split()]
+        return [
+            int(child)
+            for thread in Path(f"/proc/{number}/task").iterdir()
+            for child in (thread / "children").read_text().split()
+        ]
     except OSError:  # a thread that ended meanwhile
         return []
 
@@ -196,25 +240,61 @@ def _command(number: int) -> bytes:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes in /proc")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
-def test_a_run_that_is_killed_leaves_no_worker_behind_and_goes_on_with_any_number(files: Path, number: int, code: int) -> None:
+def test_a_run_that_is_killed_leaves_no_worker_behind_and_goes_on_with_any_number(
+    files: Path, number: int, code: int
+) -> None:
     process, helpers = begun(files, files / "killed")
     process.send_signal(number)
     assert process.wait(60) == code
     while any(b"almakit.runs.engines.helper" in _command(helper) for helper in helpers):
         time.sleep(0.05)
     before = {path: path.stat().st_mtime_ns for path in (files / "killed").glob("adversarials/*/*.safetensors")}
-    again = evaluate(f"{files / 'small.py'}:model", f"{files / 'small.py'}:data", ATTACKS, files / "killed", batch_size=2, device="cpu", workers=1)
+    again = evaluate(
+        f"{files / 'small.py'}:model",
+        f"{files / 'small.py'}:data",
+        ATTACKS,
+        files / "killed",
+        batch_size=2,
+        device="cpu",
+        workers=1,
+    )
     stored = {path: path.stat().st_mtime_ns for path in before}
     assert len(before) >= 2 and stored == before, "something finished was done again"
-    whole = evaluate(f"{files / 'small.py'}:model", f"{files / 'small.py'}:data", ATTACKS, files / "whole", batch_size=2, device="cpu", workers=1)
+    whole = evaluate(
+        f"{files / 'small.py'}:model",
+        f"{files / 'small.py'}:data",
+        ATTACKS,
+        files / "whole",
+        batch_size=2,
+        device="cpu",
+        workers=1,
+    )
     assert contents(again) == contents(whole)
 
 
 def test_only_the_program_keeps_its_memory(files: Path) -> None:
     """A verb called from Python leaves the allocator alone; the program does not, unless it is told to."""
-    arguments = ["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "2", "--attack", "fmn(distance=l2, steps=30)", "--quiet"]
+    arguments = [
+        "run",
+        "--model",
+        "mnist/smallcnn-tiny",
+        "--data",
+        "mnist-demo",
+        "--limit",
+        "2",
+        "--attack",
+        "fmn(distance=l2, steps=30)",
+        "--quiet",
+    ]
     assert main([*arguments, "--out", str(files / "a")]) == 0 and allocator.environment() == {}
-    program = "import sys; from almakit.runs import allocator; from almakit.cli.main import main; code = main(); print(allocator.environment()); sys.exit(code)"
+    program = (
+        "import sys; from almakit.runs import allocator; from almakit.cli.main import main; code = main(); "
+        "print(allocator.environment()); sys.exit(code)"
+    )
     for flags, kept in (([], platform.libc_ver()[0] == "glibc"), (["--no-malloc-tuning"], False)):
-        done = subprocess.run([sys.executable, "-c", program, *arguments, *flags, "--out", str(files / f"b{len(flags)}")], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments, *flags, "--out", str(files / f"b{len(flags)}")],
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0 and ("MALLOC_MMAP_MAX_" in done.stdout.splitlines()[-1]) == kept

@@ -33,7 +33,11 @@ class Small(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.convolution, self.norm, self.linear = torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(144, 5)
+        self.convolution, self.norm, self.linear = (
+            torch.nn.Conv2d(1, 4, 3),
+            torch.nn.BatchNorm2d(4),
+            torch.nn.Linear(144, 5),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first, second = torch.relu(self.norm(self.convolution(x))).chunk(2, 1)
@@ -75,7 +79,8 @@ def with_member(parts: Parts, name: str, content: bytes) -> Parts:
 
 
 def exploits(parts: Parts, mark: Path) -> dict[str, Parts]:
-    """Archives that make torch's own loader, or the graph it builds, run code that makes the file ``mark``. Known ways, by name."""
+    """Archives that make torch's own loader, or the graph it builds, run code that makes the file ``mark``. Known ways,
+    by name."""
     touch = f"__import__('pathlib').Path({str(mark)!r}).touch()"
     pickled = pickle.dumps(Payload(mark))
     saved = io.BytesIO()
@@ -83,10 +88,20 @@ def exploits(parts: Parts, mark: Path) -> dict[str, Parts]:
     constants, weights, model = "constants_config.json", "weights_config.json", "models/model.json"
 
     def opaque(config: Any) -> None:
-        config["config"]["evil"] = {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None}
+        config["config"]["evil"] = {
+            "path_name": "opaque_obj_0",
+            "is_param": False,
+            "use_pickle": True,
+            "tensor_meta": None,
+        }
 
     def custom(config: Any) -> None:
-        config["config"]["evil"] = {"path_name": "custom_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None}
+        config["config"]["evil"] = {
+            "path_name": "custom_obj_0",
+            "is_param": False,
+            "use_pickle": True,
+            "tensor_meta": None,
+        }
 
     def tensor(config: Any) -> None:
         config["config"]["lifted_tensor_0"].update(path_name="tensor_0", use_pickle=True)
@@ -115,12 +130,16 @@ def exploits(parts: Parts, mark: Path) -> dict[str, Parts]:
         "a symbolic size": edited(parts, model, expression),
         "a guard": edited(parts, model, guard),
         "a name that is code": edited(parts, model, lambda program: rename(program, f"x = {touch}; relu")),
-        "a custom object": with_member(edited(parts, constants, custom), "data/constants/custom_obj_0", saved.getvalue()),
+        "a custom object": with_member(
+            edited(parts, constants, custom), "data/constants/custom_obj_0", saved.getvalue()
+        ),
         "a pickled constant": {**edited(parts, constants, tensor), member(parts, "tensor_0"): saved.getvalue()},
         "a pickled weight": {**edited(parts, weights, weight), member(parts, "weight_0"): saved.getvalue()},
         "pickled sample inputs": {**parts, member(parts, "sample_inputs/model.pt"): saved.getvalue()},
         "an older weights file": with_member(parts, "data/weights/model.pt", saved.getvalue()),
-        "a function of Python": edited(parts, model, lambda program: target(program, "torch.serialization.os.mkdir", str(mark))),
+        "a function of Python": edited(
+            parts, model, lambda program: target(program, "torch.serialization.os.mkdir", str(mark))
+        ),
         "a file that an operator writes": edited(parts, model, lambda program: from_file(program, mark)),
     }
     return copy.deepcopy(made)
@@ -131,9 +150,10 @@ def from_file(program: Any, mark: Path) -> None:
     node = program["graph_module"]["graph"]["nodes"][0]
     node["target"] = "torch.ops.aten.from_file.default"
     node["inputs"] = [
-        {"name": "filename", "arg": {"as_string": str(mark)}, "kind": 1}, {"name": "shared", "arg": {"as_bool": True}, "kind": 1},
+        {"name": "filename", "arg": {"as_string": str(mark)}, "kind": 1},
+        {"name": "shared", "arg": {"as_bool": True}, "kind": 1},
         {"name": "size", "arg": {"as_int": 16}, "kind": 1},
-    ]  # fmt: skip
+    ]
 
 
 def evil_py(folder: Path, mark: Path) -> Path:

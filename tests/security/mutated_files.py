@@ -1,4 +1,5 @@
-"""Hundreds of model and data files that are wrong in every way one can think of, made from good ones: for each kind known attacks, then mutations."""
+"""Hundreds of model and data files that are wrong in every way one can think of, made from good ones: for each kind
+known attacks, then mutations."""
 
 from __future__ import annotations
 
@@ -27,13 +28,32 @@ Job = tuple[str, str, str]
 """Name, act of watched.py, path."""
 
 TEXTS = (
-    "__import__('os').system('touch {mark}')", "open('{mark}','w')", "../../../{mark}", "{mark}", "torch.ops.aten.from_file.default", "torch.hub.load",
-    "torch.serialization.load", "torch.ops.aten.save.default", "_operator.methodcaller", "_operator.attrgetter", "math.__loader__",
+    "__import__('os').system('touch {mark}')",
+    "open('{mark}','w')",
+    "../../../{mark}",
+    "{mark}",
+    "torch.ops.aten.from_file.default",
+    "torch.hub.load",
+    "torch.serialization.load",
+    "torch.ops.aten.save.default",
+    "_operator.methodcaller",
+    "_operator.attrgetter",
+    "math.__loader__",
     "torch.ops.higher_order.cond",
-    "#triton_kernel:x", "x\n    open('{mark}','w')", "\0", "\ud800", "", "aten", "torch.ops.aten.set_.source_Storage", "torch.ops.prims.item.default",
+    "#triton_kernel:x",
+    "x\n    open('{mark}','w')",
+    "\0",
+    "\ud800",
+    "",
+    "aten",
+    "torch.ops.aten.set_.source_Storage",
+    "torch.ops.prims.item.default",
     "s0**s0**9",
-    "torch.ops.aten.add", "torch.ops.aten.__class__.default", "torch.ops.aten.add.__class__", "a" * 5000,
-)  # fmt: skip
+    "torch.ops.aten.add",
+    "torch.ops.aten.__class__.default",
+    "torch.ops.aten.add.__class__",
+    "a" * 5000,
+)
 NUMBERS = (-1, 0, 1 << 31, 1 << 62, 1 << 70, -(1 << 63), 1e308, float("nan"), True, None)
 
 
@@ -57,12 +77,20 @@ def graph(**inputs: Any) -> Any:
     net = Small()
     weights = {"w": net.convolution.weight, "b": net.convolution.bias, "l": net.linear.weight, "c": net.linear.bias}
     nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["conv"]), helper.make_node("Relu", ["conv"], ["relu"]), helper.make_node("Flatten", ["relu"], ["flat"]),
+        helper.make_node("Conv", ["x", "w", "b"], ["conv"]),
+        helper.make_node("Relu", ["conv"], ["relu"]),
+        helper.make_node("Flatten", ["relu"], ["flat"]),
         helper.make_node("Gemm", ["flat", "l", "c"], ["out"], transB=1),
-    ]  # fmt: skip
+    ]
     sides = inputs.get("sides", (1, 1, 8, 8))
     own = [numpy_helper.from_array(value.detach().numpy(), name) for name, value in weights.items()]
-    made = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, sides)], [helper.make_tensor_value_info("out", 1, (1, 5))], own)
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", 1, sides)],
+        [helper.make_tensor_value_info("out", 1, (1, 5))],
+        own,
+    )
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)])
 
 
@@ -70,12 +98,25 @@ def jobs(folder: Path, mark: Path, count: int, seed: int) -> list[Job]:
     """At least ``count`` files: all known attacks, then mutations until there are as many, the kinds taking turns."""
     chance = random.Random(seed)
     good = seeds(folder / "good")
-    made = [*_pt2(folder, mark), *_onnx(folder, mark), *_npz(folder, mark), *_safetensors(folder), *_checkpoints(folder, mark), *_archives(folder)]
+    made = [
+        *_pt2(folder, mark),
+        *_onnx(folder, mark),
+        *_npz(folder, mark),
+        *_safetensors(folder),
+        *_checkpoints(folder, mark),
+        *_archives(folder),
+    ]
     while len(made) < count:
         kind = ("pt2", "onnx", "npz", "safetensors", "pt", "tar")[len(made) % 6]
         path = folder / f"mutated-{len(made)}.{kind}"
         how = _mutate(kind, good[kind], path, mark, chance)
-        made.append((f"{kind}: {how}", {"pt2": "model", "onnx": "model", "npz": "npz", "tar": "archive"}.get(kind, "weights"), str(path)))
+        made.append(
+            (
+                f"{kind}: {how}",
+                {"pt2": "model", "onnx": "model", "npz": "npz", "tar": "archive"}.get(kind, "weights"),
+                str(path),
+            )
+        )
     return made
 
 
@@ -127,7 +168,10 @@ def _mutate_parts(parts: list[tuple[str, bytes]], mark: Path, chance: random.Ran
     elif how == "twice":
         parts.insert(chance.randrange(len(parts)), (name, pickle.dumps(Payload(mark))))
     elif how == "rename":
-        parts[at] = (chance.choice((f"../{name}", f"/{name}", name.replace("/", "\\"), name.upper(), f"other/{name}")), content)
+        parts[at] = (
+            chance.choice((f"../{name}", f"/{name}", name.replace("/", "\\"), name.upper(), f"other/{name}")),
+            content,
+        )
     elif how == "gone":
         del parts[at]
     elif how == "pickle":
@@ -154,7 +198,15 @@ def _mutate_json(value: Any, mark: Path, chance: random.Random) -> None:
         if act < 0.15:
             del value[key]
         elif act < 0.3:
-            value[key] = chance.choice(([], {}, [[]], {"as_expr": {"expr_str": _text(mark, chance), "hint": None}}, {"as_graph": {"name": "g", "graph": {}}}))
+            value[key] = chance.choice(
+                (
+                    [],
+                    {},
+                    [[]],
+                    {"as_expr": {"expr_str": _text(mark, chance), "hint": None}},
+                    {"as_graph": {"name": "g", "graph": {}}},
+                )
+            )
         elif isinstance(inner, str) or act < 0.5:
             value[key] = _text(mark, chance)
         else:
@@ -172,7 +224,9 @@ def _mutate_graph(model: Any, mark: Path, chance: random.Random) -> str:
     if how == "dims":
         weight.dims[0] = chance.choice((-1, 0, 1 << 40, 1 << 62))
     elif how == "op":
-        node.op_type = chance.choice(("Loop", "If", "PyOp", "ConstantOfShape", "Slice", "Resize", "Split", "Expand", "Conv", "Concat", "Where"))
+        node.op_type = chance.choice(
+            ("Loop", "If", "PyOp", "ConstantOfShape", "Slice", "Resize", "Split", "Expand", "Conv", "Concat", "Where")
+        )
     elif how == "name":
         node.input[0] = chance.choice((node.output[0], "nowhere", "", "../x"))
     elif how == "external":
@@ -182,11 +236,16 @@ def _mutate_graph(model: Any, mark: Path, chance: random.Random) -> str:
         for key, text in (("location", place), ("offset", "-5"), ("length", "10")):
             weight.external_data.add(key=key, value=text)
     elif how == "input":
-        model.graph.input[0].type.tensor_type.shape.dim[chance.randrange(4)].dim_value = chance.choice((-3, 1 << 40, 1 << 62, 100000))
+        model.graph.input[0].type.tensor_type.shape.dim[chance.randrange(4)].dim_value = chance.choice(
+            (-3, 1 << 40, 1 << 62, 100000)
+        )
     elif how == "type":
         weight.data_type = chance.choice((0, 8, 99, 16, 20))
     elif how == "attribute":
-        name, value = chance.choice(("axis", "pads", "strides", "group", "kernel_shape")), chance.choice(([-(1 << 60)] * 4, 1 << 40, "x", 0.5))
+        name, value = (
+            chance.choice(("axis", "pads", "strides", "group", "kernel_shape")),
+            chance.choice(([-(1 << 60)] * 4, 1 << 40, "x", 0.5)),
+        )
         node.attribute.append(helper.make_attribute(name, value))
     elif how == "domain":
         node.domain = chance.choice(("com.microsoft", "ai.onnx.ml", "evil"))
@@ -203,7 +262,11 @@ def _pt2(folder: Path, mark: Path) -> Iterator[Job]:
     evil = exploits(parts, mark)["an opaque constant"]
     listed = list(parts.items())
     name = member(parts, "models/model.json")
-    doubles = {"evil first": [*evil.items(), *listed], "evil last": [*listed, *evil.items()], "two graphs": [*listed, (name, b"{}")]}
+    doubles = {
+        "evil first": [*evil.items(), *listed],
+        "evil last": [*listed, *evil.items()],
+        "two graphs": [*listed, (name, b"{}")],
+    }
     for how, made in doubles.items():
         yield f"pt2: {how}", "model", str(pack(folder / f"{how.replace(' ', '-')}.pt2", made))
     with zipfile.ZipFile(folder / "packed.pt2", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -215,10 +278,17 @@ def _pt2(folder: Path, mark: Path) -> Iterator[Job]:
     saved = io.BytesIO()
     torch.save({"x": Payload(mark)}, saved)
     json_of = {name: json.loads(content) for name, content in parts.items() if name.endswith("models/model.json")}
-    older: Parts = {"serialized_exported_program.json": json.dumps(next(iter(json_of.values()))).encode(), "version": b"8.2"}
+    older: Parts = {
+        "serialized_exported_program.json": json.dumps(next(iter(json_of.values()))).encode(),
+        "version": b"8.2",
+    }
     older |= {f"serialized_{part}.pt": saved.getvalue() for part in ("state_dict", "constants", "example_inputs")}
     yield "pt2: of torch 2.7", "model", str(pack(folder / "older.pt2", older))
-    compiled = {f"{root}/archive_format": b"pt2", f"{root}/archive_version": b"0", f"{root}/data/aotinductor/model/x.so": b"\x7fELF"}
+    compiled = {
+        f"{root}/archive_format": b"pt2",
+        f"{root}/archive_version": b"0",
+        f"{root}/data/aotinductor/model/x.so": b"\x7fELF",
+    }
     yield "pt2: compiled", "model", str(pack(folder / "compiled.pt2", compiled))
     script = torch.jit.trace(Small().eval(), torch.rand(2, 1, 8, 8))
     torch.jit.save(script, str(folder / "script.pt2"))
@@ -235,7 +305,11 @@ def _pt2(folder: Path, mark: Path) -> Iterator[Job]:
         next(iter(config["config"].values()))["tensor_meta"]["storage_offset"] = {"as_int": 1 << 30}
 
     for change in (outside, large, beyond):
-        yield f"pt2: {change.__name__}", "model", str(pack(folder / f"{change.__name__}.pt2", edited(parts, "weights_config.json", change)))
+        yield (
+            f"pt2: {change.__name__}",
+            "model",
+            str(pack(folder / f"{change.__name__}.pt2", edited(parts, "weights_config.json", change))),
+        )
 
 
 def _onnx(folder: Path, mark: Path) -> Iterator[Job]:
@@ -254,12 +328,32 @@ def _onnx(folder: Path, mark: Path) -> Iterator[Job]:
     os.makedirs(folder / "sub", exist_ok=True)
     (folder / "sub" / "up").symlink_to(Path("/"))
     yield external("beside", "beside.bin")
-    for number, location in enumerate(("/etc/hostname", "../../../../etc/hostname", "link.bin", "sub/up/etc/hostname", "", ".", "sub", "beside.bin/x", "\0")):
+    for number, location in enumerate(
+        (
+            "/etc/hostname",
+            "../../../../etc/hostname",
+            "link.bin",
+            "sub/up/etc/hostname",
+            "",
+            ".",
+            "sub",
+            "beside.bin/x",
+            "\0",
+        )
+    ):
         yield external(f"outside-{number}", location)
     yield external("offset", "beside.bin", offset="100", length="144")
     yield external("negative", "beside.bin", offset="-1", length="-1")
     yield external("text", "beside.bin", offset="__import__('os')", length="x")
-    shapes = [(-1, 1, 8, 8), (1, 1, 1 << 40, 8), (1, 1 << 31, 8, 8), (1 << 62, 1, 8, 8), (1, -3, 8, 8), (0, 0, 0, 0), (1, 1, 100000, 100000)]
+    shapes = [
+        (-1, 1, 8, 8),
+        (1, 1, 1 << 40, 8),
+        (1, 1 << 31, 8, 8),
+        (1 << 62, 1, 8, 8),
+        (1, -3, 8, 8),
+        (0, 0, 0, 0),
+        (1, 1, 100000, 100000),
+    ]
     for number, sides in enumerate(shapes):
         onnx.save(graph(sides=sides), str(folder / f"sides-{number}.onnx"))
         yield f"onnx: sides {sides}", "model", str(folder / f"sides-{number}.onnx")
@@ -299,24 +393,42 @@ def _npz(folder: Path, mark: Path) -> Iterator[Job]:
     for name, header in headers.items():
         text = header.encode().ljust(117) + b"\n"
         array = b"\x93NUMPY\x02\x00" + struct.pack("<I", len(text)) + text + pickle.dumps(Payload(mark))
-        yield f"npz: header {name}", "npz", str(pack(folder / f"header-{name}.npz", {"x.npy": array, "y.npy": good.getvalue()}))
+        yield (
+            f"npz: header {name}",
+            "npz",
+            str(pack(folder / f"header-{name}.npz", {"x.npy": array, "y.npy": good.getvalue()})),
+        )
     member, bare = ("x.npy", good.getvalue()), pickle.dumps(Payload(mark))
-    for name, parts in {"names": [("../../x.npy", member[1])], "twice": [member, ("x.npy", array)], "no array": [("x", bare)]}.items():
+    for name, parts in {
+        "names": [("../../x.npy", member[1])],
+        "twice": [member, ("x.npy", array)],
+        "no array": [("x", bare)],
+    }.items():
         yield f"npz: {name}", "npz", str(pack(folder / f"{name}.npz", parts))
 
 
 def _safetensors(folder: Path) -> Iterator[Job]:
     def file(name: str, header: bytes, body: bytes = bytes(16), length: int | None = None) -> Job:
-        (folder / f"{name}.safetensors").write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + body)
+        (folder / f"{name}.safetensors").write_bytes(
+            struct.pack("<Q", len(header) if length is None else length) + header + body
+        )
         return f"safetensors: {name}", "weights", str(folder / f"{name}.safetensors")
 
     one = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
     headers: dict[str, Any] = {
-        "metadata": {"__metadata__": {"format": "__import__('os')", "torch": "1"}, "a": one}, "metadata-number": {"__metadata__": {"a": 1}, "a": one},
-        "overlap": {"a": one, "b": one}, "outside": {"a": {**one, "data_offsets": [0, 1 << 40]}}, "backwards": {"a": {**one, "data_offsets": [16, 0]}},
-        "negative": {"a": {**one, "shape": [-4]}}, "huge": {"a": {**one, "shape": [1 << 62]}}, "dtype": {"a": {**one, "dtype": "OBJECT"}},
-        "name": {"../../x": one}, "surrogate": {"\ud800": one}, "list": [one], "empty": {},
-    }  # fmt: skip
+        "metadata": {"__metadata__": {"format": "__import__('os')", "torch": "1"}, "a": one},
+        "metadata-number": {"__metadata__": {"a": 1}, "a": one},
+        "overlap": {"a": one, "b": one},
+        "outside": {"a": {**one, "data_offsets": [0, 1 << 40]}},
+        "backwards": {"a": {**one, "data_offsets": [16, 0]}},
+        "negative": {"a": {**one, "shape": [-4]}},
+        "huge": {"a": {**one, "shape": [1 << 62]}},
+        "dtype": {"a": {**one, "dtype": "OBJECT"}},
+        "name": {"../../x": one},
+        "surrogate": {"\ud800": one},
+        "list": [one],
+        "empty": {},
+    }
     for name, header in headers.items():
         yield file(name, json.dumps(header).encode())
     yield file("long", b"{}", length=1 << 60)
@@ -331,7 +443,9 @@ def _checkpoints(folder: Path, mark: Path) -> Iterator[Job]:
 
     for zipped in (True, False):
         saved = io.BytesIO()
-        torch.save({"state_dict": {"a": torch.zeros(2)}, "more": Payload(mark)}, saved, _use_new_zipfile_serialization=zipped)
+        torch.save(
+            {"state_dict": {"a": torch.zeros(2)}, "more": Payload(mark)}, saved, _use_new_zipfile_serialization=zipped
+        )
         yield write("zip" if zipped else "before-1.6", saved.getvalue())
     for protocol in range(5):
         yield write(f"pickle-{protocol}", pickle.dumps(Payload(mark), protocol=protocol))
@@ -368,7 +482,9 @@ def _archives(folder: Path) -> Iterator[Job]:
         return f"tar: {name}", "archive", str(folder / f"{name}.tar")
 
     plain, link, hard, device, pipe = 48, 50, 49, 51, 54
-    for number, escape in enumerate(("../wanted", "/tmp/almakit-escaped", "a/../../wanted", "..\\wanted", "C:\\wanted", "./../wanted")):
+    for number, escape in enumerate(
+        ("../wanted", "/tmp/almakit-escaped", "a/../../wanted", "..\\wanted", "C:\\wanted", "./../wanted")
+    ):
         yield tar(f"escape-{number}", (escape, b"x", plain, ""))
     for name, kind in {"link": link, "hard": hard, "device": device, "pipe": pipe}.items():
         yield tar(name, ("wanted", b"", kind, "/etc/hostname"))

@@ -9,7 +9,10 @@ import pytest
 import almakit
 from almakit.cli.main import USAGE, main
 
-CODE = "from almakit import models\nfrom pathlib import Path\n\n\ndef build():\n    Path({marker!r}).touch()\n    return models.load('mnist/smallcnn-tiny')\n"
+CODE = (
+    "from almakit import models\nfrom pathlib import Path\n\n\ndef build():\n    Path({marker!r}).touch()\n    "
+    "return models.load('mnist/smallcnn-tiny')\n"
+)
 
 
 def test_item_2_certify_runs_no_model_that_a_folder_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,4 +22,7 @@ def test_item_2_certify_runs_no_model_that_a_folder_names(tmp_path: Path, capsys
     marker.unlink()
     assert main(["certify", str(tmp_path / "run"), "--method", "ibp", "--quiet"]) == USAGE
     assert "certify runs no code because a folder names it" in capsys.readouterr().err and not marker.exists()
-    assert main(["certify", str(tmp_path / "run"), "--method", "ibp", "--quiet", "--model", f"{code}:build"]) == 0 and marker.exists()
+    assert (
+        main(["certify", str(tmp_path / "run"), "--method", "ibp", "--quiet", "--model", f"{code}:build"]) == 0
+        and marker.exists()
+    )

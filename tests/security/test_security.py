@@ -1,4 +1,5 @@
-"""What comes from outside is data: nothing of it runs, nothing leaves its place, everything is shown as text. docs/security.md says the same in words."""
+"""What comes from outside is data: nothing of it runs, nothing leaves its place, everything is shown as text.
+docs/security.md says the same in words."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from eval.small_runs import Net, images, small_run
+from runs.small_runs import Net, images, small_run
 from security.hostile_files import Payload
 
 import almakit
@@ -27,14 +28,14 @@ from almakit.cli.main import main
 from almakit.data.catalogue import COLLECTIONS
 from almakit.data.dataset import Dataset
 from almakit.errors import AlmakitError, BadInput, BadModel
+from almakit.report import html, subjects
+from almakit.report.payload import Limits
+from almakit.report.watch import HOST, Pages, Server
 from almakit.runs.failures import Corrupt
 from almakit.runs.folder import Run
 from almakit.runs.merge import merge
 from almakit.runs.spec import RunSpec
 from almakit.runs.verify import damaged_files
-from almakit.report import html, subjects
-from almakit.report.payload import Limits
-from almakit.report.watch import HOST, Pages, Server
 
 SOURCE = Path(almakit.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -68,7 +69,17 @@ def test_the_malicious_checkpoint_is_malicious(tmp_path):
 def test_the_command_line_asks_for_trust(tmp_path, capsys):
     mark = tmp_path / "it-ran"
     file = evil_checkpoint(tmp_path / "evil.pt", mark)
-    flags = ["--data", "mnist-demo", "--limit", "4", "--attack", "alma(distance=l2, steps=2)", "--out", str(tmp_path / "run"), "--quiet"]
+    flags = [
+        "--data",
+        "mnist-demo",
+        "--limit",
+        "4",
+        "--attack",
+        "alma(distance=l2, steps=2)",
+        "--out",
+        str(tmp_path / "run"),
+        "--quiet",
+    ]
     assert main(["run", "--model", f"mnist/smallcnn-tiny@{file}", *flags]) == 1
     assert "--trust" in capsys.readouterr().err and not mark.exists() and not (tmp_path / "run").exists()
 
@@ -80,7 +91,13 @@ def test_malicious_data_and_programs_do_not_run(tmp_path):
     np.savez(tmp_path / "evil.npz", x=objects, y=np.zeros(2, dtype=np.int64))
     with pytest.raises(AlmakitError):
         data.load(f"npz:{tmp_path / 'evil.npz'}")
-    for inner in ("data.pkl", "models/model.pkl", "serialized_state_dict.pt", "data/weights/model.pt", "archive/data.pkl"):
+    for inner in (
+        "data.pkl",
+        "models/model.pkl",
+        "serialized_state_dict.pt",
+        "data/weights/model.pt",
+        "archive/data.pkl",
+    ):
         with zipfile.ZipFile(tmp_path / "evil.pt2", "w") as archive:
             archive.writestr(inner, pickle.dumps(Payload(mark)))
             archive.writestr("version", "3")
@@ -99,7 +116,10 @@ def test_malicious_data_and_programs_do_not_run(tmp_path):
 def test_an_exported_program_with_a_pickle_inside_does_not_run(tmp_path):
     """A real .pt2 file in which every serialised part is replaced by a malicious one."""
     mark, good = tmp_path / "it-ran", tmp_path / "good.pt2"
-    torch.export.save(torch.export.export(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)), (torch.rand(2, 1, 2, 2),)), good)
+    torch.export.save(
+        torch.export.export(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)), (torch.rand(2, 1, 2, 2),)),
+        good,
+    )
     buffer = io.BytesIO()
     torch.save(Payload(mark), buffer)
     with zipfile.ZipFile(good) as source:
@@ -121,7 +141,14 @@ def test_configs_are_toml_and_texts_are_no_code(tmp_path, capsys):
     (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nmodel = 'x'\n")
     assert main(["run", "--config", str(tmp_path / "evil.py")]) == 2
     assert "cannot be read as TOML" in capsys.readouterr().err
-    for text in (f"open('{mark}','w')", "__import__('os').getpid()", "alma(steps=__import__('os'))", "alma(distance=lambda x, y: 0)", "{{7*7}}", "$(id)"):
+    for text in (
+        f"open('{mark}','w')",
+        "__import__('os').getpid()",
+        "alma(steps=__import__('os'))",
+        "alma(distance=lambda x, y: 0)",
+        "{{7*7}}",
+        "$(id)",
+    ):
         with pytest.raises((BadInput, AlmakitError)):
             attacks.get(text)
     with pytest.raises(AlmakitError):
@@ -133,18 +160,44 @@ def test_no_shell_no_eval_no_unpickling_in_the_source():
     """Calls that would hand text to an interpreter; each exception is named with its reason."""
     allowed = {
         ("runs/engines/shipping.py", "pickle.loads"),  # what our own driver packed, inside the user's own cluster
-        ("runs/engines/workers.py", "pickle.load"),  # the answers of processes that this one started, through a pipe of its own
+        (
+            "runs/engines/workers.py",
+            "pickle.load",
+        ),  # the answers of processes that this one started, through a pipe of its own
         ("runs/engines/helper.py", "pickle.load"),  # the orders of the process that started this one, likewise
-        ("runs/engines/helper.py", "pickle.loads"),  # an error that was packed the line before: does it survive the way?
-        ("models/exported.py", "torch.export.load"),  # only where the user says trust: it unpickles and evaluates what a file holds
+        (
+            "runs/engines/helper.py",
+            "pickle.loads",
+        ),  # an error that was packed the line before: does it survive the way?
+        (
+            "models/exported.py",
+            "torch.export.load",
+        ),  # only where the user says trust: it unpickles and evaluates what a file holds
         ("models/weights.py", "torch.load"),  # weights_only unless the user says trust
         ("data/convert.py", "torch.load"),  # weights_only, contents pinned by sha256
         ("train/checkpoint.py", "torch.load"),  # weights_only
         ("data/user_file.py", "exec_module"),  # a model given as Python code runs as code
     }
-    dangerous = {"eval", "exec", "os.system", "os.popen", "pickle.load", "pickle.loads", "marshal.loads", "marshal.load", "torch.load", "yaml.load",
-                 "torch.export.load",
-                 "cloudpickle.loads", "exec_module", "shelve.open", "joblib.load", "torch.jit.load", "tempfile.mktemp", "extractall"}
+    dangerous = {
+        "eval",
+        "exec",
+        "os.system",
+        "os.popen",
+        "pickle.load",
+        "pickle.loads",
+        "marshal.loads",
+        "marshal.load",
+        "torch.load",
+        "yaml.load",
+        "torch.export.load",
+        "cloudpickle.loads",
+        "exec_module",
+        "shelve.open",
+        "joblib.load",
+        "torch.jit.load",
+        "tempfile.mktemp",
+        "extractall",
+    }
     found = set()
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -152,15 +205,25 @@ def test_no_shell_no_eval_no_unpickling_in_the_source():
                 continue
             name = ast.unparse(node.func)
             where = path.relative_to(SOURCE).as_posix()
-            assert not any(keyword.arg == "shell" and ast.unparse(keyword.value) != "False" for keyword in node.keywords), f"{where}: shell"
-            short = name if name in dangerous else name.rpartition(".")[2] if name.rpartition(".")[2] in ("exec_module", "extractall") else None
+            assert not any(
+                keyword.arg == "shell" and ast.unparse(keyword.value) != "False" for keyword in node.keywords
+            ), f"{where}: shell"
+            short = (
+                name
+                if name in dangerous
+                else name.rpartition(".")[2]
+                if name.rpartition(".")[2] in ("exec_module", "extractall")
+                else None
+            )
             if short:
                 found.add((where, short))
             if name == "torch.load":
                 words = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "weights_only"]
                 assert words and words[0] in ("True", "not trust"), where
             if name.endswith("np.load") or name == "numpy.load":
-                assert any(keyword.arg == "allow_pickle" and ast.unparse(keyword.value) == "False" for keyword in node.keywords), where
+                assert any(
+                    keyword.arg == "allow_pickle" and ast.unparse(keyword.value) == "False" for keyword in node.keywords
+                ), where
     assert found <= allowed, found - allowed
 
 
@@ -174,9 +237,14 @@ def test_downloads_are_pinned_and_bounded():
 
 
 HOSTILE = [
-    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><script>alert(2)</script>", "{{7*7}}", "javascript:alert(3)",
-    "&lt;b&gt;", "'onload='x",
-]  # fmt: skip
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</script><script>alert(2)</script>",
+    "{{7*7}}",
+    "javascript:alert(3)",
+    "&lt;b&gt;",
+    "'onload='x",
+]
 
 
 class Tags(HTMLParser):
@@ -195,15 +263,30 @@ def page(folder: Path, names: list[str]) -> str:
     x, labels = images(len(HOSTILE))
     model = Net()
     model.name = names[0]  # type: ignore[assignment]
-    dataset = Dataset(names[1], tuple(f"{name} {row}" for row, name in enumerate(names)), labels, lambda rows: x[list(rows)], None, tuple(names[:5]))
+    dataset = Dataset(
+        names[1],
+        tuple(f"{name} {row}" for row, name in enumerate(names)),
+        labels,
+        lambda rows: x[list(rows)],
+        None,
+        tuple(names[:5]),
+    )
     small_run(folder, model=model, data=dataset, attacks=["alma(distance=l2, steps=4)"])
     return html.render(subjects.load([folder]), Limits(images=4))
 
 
 def test_the_report_escapes_everything_and_has_a_policy(tmp_path):
-    hostile, harmless = Tags(text := page(tmp_path / "a", HOSTILE)), Tags(page(tmp_path / "b", [f"plain{row}" for row in range(len(HOSTILE))]))
+    hostile, harmless = (
+        Tags(text := page(tmp_path / "a", HOSTILE)),
+        Tags(page(tmp_path / "b", [f"plain{row}" for row in range(len(HOSTILE))])),
+    )
     assert hostile.found == harmless.found, "a name became an element"
-    assert not hostile.events and "<script>alert" not in text and "Content-Security-Policy" in text and "default-src" in text
+    assert (
+        not hostile.events
+        and "<script>alert" not in text
+        and "Content-Security-Policy" in text
+        and "default-src" in text
+    )
     assert ">49<" not in text, "a name was read as a template"
 
 
@@ -213,7 +296,9 @@ def test_watch_serves_this_machine_and_one_page(tmp_path):
         assert server.server_address[0] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/hostname", "originals/../../secret", "..\\secret", "C:/secret", ""])
+@pytest.mark.parametrize(
+    "name", ["../secret.safetensors", "/etc/hostname", "originals/../../secret", "..\\secret", "C:/secret", ""]
+)
 def test_a_database_cannot_point_outside_its_folder(tmp_path, name):
     """A folder from elsewhere, its sums made to fit: files are read from inside it or not at all."""
     from almakit.runs import rows
@@ -228,8 +313,12 @@ def test_a_database_cannot_point_outside_its_folder(tmp_path, name):
         total = chunk_sum(rows.images_by_chunk(store.rows(store.images_query()))[-1, 0, 0], own)
         store.db.execute("UPDATE chunks SET rows_sha256 = ? WHERE kind = 'clean'", (total,))
     run = Run(tmp_path / "run")
-    for use in (run.originals, lambda: damaged_files(run), lambda: merge([tmp_path / "run"], tmp_path / "out"),
-                lambda: small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))):
+    for use in (
+        run.originals,
+        lambda: damaged_files(run),
+        lambda: merge([tmp_path / "run"], tmp_path / "out"),
+        lambda: small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8)),
+    ):
         with pytest.raises(Corrupt, match="outside the folder"):
             use()
     assert (tmp_path / "secret.safetensors").read_bytes() == b"secret"
@@ -250,6 +339,11 @@ def test_reading_a_strangers_database_runs_nothing(tmp_path):
 def test_importing_and_asking_for_help_reads_no_config_and_no_network(tmp_path):
     (tmp_path / "almakit.toml").write_text("model = 'x'")
     (tmp_path / "conftest.py").write_text("raise SystemExit('ran')")
-    code = "import socket; socket.socket = None; from almakit.cli.main import main; raise SystemExit(main(['run', '--help']))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ)
+    code = (
+        "import socket; socket.socket = None; from almakit.cli.main import main; raise SystemExit(main(['run', "
+        "'--help']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ
+    )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""Other people's files and folders run nothing here: one test for each way that once did, each with the proof that the way is real."""
+"""Other people's files and folders run nothing here: one test for each way that once did, each with the proof that the
+way is real."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from eval.small_runs import images, small_run, source_file
+from runs.small_runs import images, small_run, source_file
 from security.hostile_files import Small, evil_py, exploits, pack, program
 from security.hostile_folders import sql, summed, toml
 from security.mutated_files import graph
@@ -21,12 +22,19 @@ from almakit import data, models
 from almakit.cli.main import main
 from almakit.data.dataset import Dataset
 from almakit.errors import AlmakitError, BadInput, BadModel
+from almakit.models.exported import Exported, exported
 from almakit.runs.failures import Corrupt, StoreError
 from almakit.runs.folder import Run
 from almakit.runs.spec import RunSpec
-from almakit.models.exported import Exported, exported
 
-RUNS_IN_TORCH = ("an opaque constant", "a symbolic size", "a guard", "a pickled weight", "pickled sample inputs", "a file that an operator writes")
+RUNS_IN_TORCH = (
+    "an opaque constant",
+    "a symbolic size",
+    "a guard",
+    "a pickled weight",
+    "pickled sample inputs",
+    "a file that an operator writes",
+)
 NAMES = list(exploits(program(), Path("x")))
 
 
@@ -108,7 +116,18 @@ def test_item_1_the_tar_checkpoints_of_2017_are_refused(tmp_path):
 @pytest.fixture
 def theirs(tmp_path) -> Path:
     source = source_file(tmp_path)
-    flags = ["--data", f"{source}:data", "--limit", "8", "--attack", "alma(distance=l2, steps=12)", "--batch-size", "8", "--out", str(tmp_path / "run")]
+    flags = [
+        "--data",
+        f"{source}:data",
+        "--limit",
+        "8",
+        "--attack",
+        "alma(distance=l2, steps=12)",
+        "--batch-size",
+        "8",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert main(["run", "--model", f"{source}:model", *flags, "--quiet"]) == 0
     return tmp_path / "run"
 
@@ -162,7 +181,12 @@ def test_item_2_files_that_are_links_are_neither_read_nor_written_through(theirs
 
 
 def test_item_2_cells_that_almakit_never_writes_are_refused(theirs):
-    for cell in ("results SET target = '../../x'", "results SET slot = -1", "results SET measured = 9e999", "images SET id = x'ff'"):
+    for cell in (
+        "results SET target = '../../x'",
+        "results SET slot = -1",
+        "results SET measured = 9e999",
+        "images SET id = x'ff'",
+    ):
         with pytest.raises(StoreError, match="never writes there"):
             Run(changed(theirs, sql(f"UPDATE {cell}")))
 
@@ -184,7 +208,11 @@ def test_item_3_png_names_come_from_a_slug_and_an_index(theirs, tmp_path):
 def test_item_3_cells_are_no_formulas_and_numbers_stay_numbers(tmp_path, begin):
     x, labels = images(8)
     ids = tuple(f"{begin}cmd|' /C calc'!A{row}" for row in range(8))
-    small_run(tmp_path / "run", data=Dataset("d", ids, labels, lambda rows: x[list(rows)]), attacks=["alma(distance=l2, steps=4)"])
+    small_run(
+        tmp_path / "run",
+        data=Dataset("d", ids, labels, lambda rows: x[list(rows)]),
+        attacks=["alma(distance=l2, steps=4)"],
+    )
     run = Run(tmp_path / "run")
     assert main(["export", str(run.folder), "--out", str(tmp_path / "a.csv")]) == 0
     assert main(["export", str(run.folder), "--format", "png", "--out", str(tmp_path / "png")]) in (0, 1)
@@ -244,9 +272,24 @@ def test_item_16_file_names_that_are_not_utf_8(tmp_path, capfd):
         data.load(f"folder:{tmp_path / 'images'}")
     source = source_file(tmp_path)
     out = tmp_path / f"run-{strange}"
-    flags = ["--limit", "8", "--attack", "alma(distance=l2, steps=12)", "--batch-size", "8", "--out", str(out), "--quiet"]
+    flags = [
+        "--limit",
+        "8",
+        "--attack",
+        "alma(distance=l2, steps=12)",
+        "--batch-size",
+        "8",
+        "--out",
+        str(out),
+        "--quiet",
+    ]
     assert main(["run", "--model", f"{source}:model", "--data", f"{source}:data", *flags]) == 0
-    for verb in (["report", str(out)], ["export", str(out)], ["export", str(out), "--format", "png"], ["compare", str(out), str(out)]):
+    for verb in (
+        ["report", str(out)],
+        ["export", str(out)],
+        ["export", str(out), "--format", "png"],
+        ["compare", str(out), str(out)],
+    ):
         assert main(verb) == 0, capfd.readouterr().err
     assert main(["verify", str(out), "--model", f"{source}:model"]) == 0
     assert main(["run", "--model", f"{strange}.pt2", "--data", "mnist-demo", *flags]) == 2

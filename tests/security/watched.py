@@ -1,6 +1,8 @@
-"""Opens what it is told to in a process of its own while an audit hook watches: whatever runs, writes or reaches out is reported.
+"""Opens what it is told to in a process of its own while an audit hook watches: whatever runs, writes or reaches out is
+reported.
 
-    python watched.py jobs.json        a list of [name, act, path]; prints a list of [name, outcome, what was said, what was noticed]
+python watched.py jobs.json        a list of [name, act, path]; prints a list of [name, outcome, what was said, what was
+  noticed]
 """
 
 from __future__ import annotations
@@ -19,14 +21,39 @@ from pathlib import Path
 from typing import Any
 
 LIVE = (
-    "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "subprocess.Popen", "pty.spawn", "socket.connect", "socket.bind",
-    "socket.getaddrinfo", "urllib.Request", "pickle.find_class", "ctypes.dlopen", "ctypes.dlsym", "code.__new__", "function.__new__",
-    "os.chown", "os.kill", "os.link", "os.symlink", "os.putenv", "webbrowser.open", "shutil.rmtree", "sqlite3.load_extension",
-)  # fmt: skip
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.fork",
+    "os.forkpty",
+    "subprocess.Popen",
+    "pty.spawn",
+    "socket.connect",
+    "socket.bind",
+    "socket.getaddrinfo",
+    "urllib.Request",
+    "pickle.find_class",
+    "ctypes.dlopen",
+    "ctypes.dlsym",
+    "code.__new__",
+    "function.__new__",
+    "os.chown",
+    "os.kill",
+    "os.link",
+    "os.symlink",
+    "os.putenv",
+    "webbrowser.open",
+    "shutil.rmtree",
+    "sqlite3.load_extension",
+)
 CHANGES = ("os.chmod", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate")
-HOMES = tuple({str(Path(place).resolve()) for place in (*sysconfig.get_paths().values(), Path(__file__).parents[2] / "src")})
+HOMES = tuple(
+    {str(Path(place).resolve()) for place in (*sysconfig.get_paths().values(), Path(__file__).parents[2] / "src")}
+)
 WRITERS = ("matplotlib", "jinja2", "collections", "dataclasses", "numpy", "importlib", "enum", "typing", "fontTools")
-"""Libraries that write small functions of their own and compile them; torch and sympy, which compile what is in a file, are not among them."""
+"""Libraries that write small functions of their own and compile them; torch and sympy, which compile what is in a file,
+are not among them."""
 QUIET = ("PYTHON", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
 
 
@@ -64,13 +91,18 @@ class Watch:
     def counts(self, event: str, args: tuple[Any, ...]) -> bool:
         if event == "open":
             path, mode, flags = args
-            writes = (isinstance(mode, str) and set(mode) & set("wax+")) or (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+            writes = (isinstance(mode, str) and set(mode) & set("wax+")) or (
+                isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            )
             return bool(writes) and not self.inside(path)
         if event in CHANGES:
             return not all(self.inside(path) for path in args[: 2 if event == "os.rename" else 1])
         if event == "exec":  # eval too
             whose = str(sys._getframe(3).f_globals.get("__name__", "")).partition(".")[0]
-            return not str(getattr(args[0], "co_filename", "")).startswith((*HOMES, "<frozen")) and whose not in (*WRITERS, *GENERATED)
+            return not str(getattr(args[0], "co_filename", "")).startswith((*HOMES, "<frozen")) and whose not in (
+                *WRITERS,
+                *GENERATED,
+            )
         if event == "import":
             return False  # a module's code is seen when it is executed
         if event == "os.putenv":
@@ -121,19 +153,32 @@ def reader(path: str) -> object:
     from almakit.report.payload import Limits
     from almakit.report.watch import Pages
 
-    out, figures = f"{path}-out", [] if path.endswith("0") else ["--no-figures"]  # figures take seconds: one folder in ten
+    out, figures = (
+        f"{path}-out",
+        [] if path.endswith("0") else ["--no-figures"],
+    )  # figures take seconds: one folder in ten
     verbs = [
-        ["verify", path, "--device", "cpu"], ["certify", path, "--method", "ibp", "--distance", "linf", "--quiet"],
-        ["report", path, "--out", f"{out}/report", *figures], ["report", path, "--no-figures"], ["compare", path, path],
-        ["export", path, "--out", f"{out}/records.csv"], ["export", path, "--format", "parquet"], ["export", path, "--format", "png"],
-        ["export", path, "--format", "png", "--out", f"{out}/png"], ["merge", path, path, "--out", f"{out}/merged"],
-    ]  # fmt: skip
+        ["verify", path, "--device", "cpu"],
+        ["certify", path, "--method", "ibp", "--distance", "linf", "--quiet"],
+        ["report", path, "--out", f"{out}/report", *figures],
+        ["report", path, "--no-figures"],
+        ["compare", path, path],
+        ["export", path, "--out", f"{out}/records.csv"],
+        ["export", path, "--format", "parquet"],
+        ["export", path, "--format", "png"],
+        ["export", path, "--format", "png", "--out", f"{out}/png"],
+        ["merge", path, path, "--out", f"{out}/merged"],
+    ]
     said = []
     for verb in verbs:
         err, shown = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(err), contextlib.redirect_stdout(shown), generating(verb[0]):
             code = main(verb)
-        if "unexpected " in err.getvalue() or code not in (0, 1, 2, 4, 5) or (code in (1, 2) and len(err.getvalue() + shown.getvalue()) < 20):
+        if (
+            "unexpected " in err.getvalue()
+            or code not in (0, 1, 2, 4, 5)
+            or (code in (1, 2) and len(err.getvalue() + shown.getvalue()) < 20)
+        ):
             raise RuntimeError(f"{verb[0]}: {code} {err.getvalue()}")
         if code in (1, 2) or (code == 4 and verb[0] == "verify"):
             said.append(f"{verb[0]} ({code}): {(err.getvalue() or shown.getvalue())[:300]}")

@@ -1,4 +1,5 @@
-"""Trackers: what they are told, TensorBoard's files as TensorBoard reads them, and the sentences where something is missing."""
+"""Trackers: what they are told, TensorBoard's files as TensorBoard reads them, and the sentences where something is
+missing."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from eval.small_runs import ATTACKS, Net, images, small_run, source_file
+from runs.small_runs import ATTACKS, Net, images, small_run, source_file
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 import almakit
@@ -28,7 +29,12 @@ def test_tensorboard_files_hold_what_was_told(tmp_path: Path) -> None:
     run = small_run(limit=16, track=f"tensorboard:{tmp_path / 'tb'}")
     events = read(tmp_path / "tb")
     assert events[0].file_version == "brain.Event:2" and abs(events[0].wall_time - events[-1].wall_time) < 600
-    numbers = {(value.tag, event.step): value.simple_value for event in events for value in event.summary.value if not value.HasField("tensor")}
+    numbers = {
+        (value.tag, event.step): value.simple_value
+        for event in events
+        for value in event.summary.value
+        if not value.HasField("tensor")
+    }
     (settings,) = [value for event in events for value in event.summary.value if value.tag == "settings/text_summary"]
     assert ATTACKS[0] in settings.tensor.string_val[0].decode()
     for info, part in zip(run.attacks, run.summary["attacks"], strict=True):
@@ -39,22 +45,35 @@ def test_tensorboard_files_hold_what_was_told(tmp_path: Path) -> None:
     name = run.images[trace.image].id
     for place, step in enumerate(trace.values["step"]):
         if (distance := trace.values["distance"][place]) is not None:
-            assert numbers[f"{run.attacks[trace.attack].text}/{name}/distance", step] == pytest.approx(distance, rel=1e-6)
+            assert numbers[f"{run.attacks[trace.attack].text}/{name}/distance", step] == pytest.approx(
+                distance, rel=1e-6
+            )
 
 
 def test_tensorboard_gets_pictures(tmp_path: Path) -> None:
     """Issue 19, item 7: the curves and a few adversarial images, as TensorBoard reads them."""
     small_run(limit=16, track=f"tensorboard:{tmp_path / 'tb'}")
-    found = {value.tag: value.image for event in read(tmp_path / "tb") for value in event.summary.value if value.HasField("image")}
+    found = {
+        value.tag: value.image
+        for event in read(tmp_path / "tb")
+        for value in event.summary.value
+        if value.HasField("image")
+    }
     assert set(found) == {"robust accuracy", "adversarial images"}
     for image in found.values():
-        assert image.encoded_image_string.startswith(b"\x89PNG") and image.width > 300 and image.height > 100 and image.colorspace == 3
+        assert (
+            image.encoded_image_string.startswith(b"\x89PNG")
+            and image.width > 300
+            and image.height > 100
+            and image.colorspace == 3
+        )
 
 
 def test_hosted_trackers_get_pictures_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With stand-ins that write down how W&B and MLflow are called; neither is installed where tests run."""
     (tmp_path / "wandb.py").write_text(
-        "logged = []\nclass config:\n    update = staticmethod(lambda values: None)\nclass Image:\n    def __init__(self, file):\n"
+        "logged = []\nclass config:\n    update = staticmethod(lambda values: None)\nclass Image:\n    def "
+        "__init__(self, file):\n"
         "        self.content = open(file, 'rb').read()\n\ndef init(project):\n    import wandb\n    return wandb\n\n"
         "log = logged.append\n\ndef finish():\n    pass\n"
     )
@@ -64,8 +83,12 @@ def test_hosted_trackers_get_pictures_too(tmp_path: Path, monkeypatch: pytest.Mo
     )
     monkeypatch.syspath_prepend(tmp_path)
     run = small_run(limit=16, track=["wandb:mine", "mlflow:mine"])
-    pictures = {name: value for row in sys.modules["wandb"].logged for name, value in row.items() if hasattr(value, "content")}
-    assert set(pictures) == {"robust accuracy", "adversarial images"} and all(value.content.startswith(b"\x89PNG") for value in pictures.values())
+    pictures = {
+        name: value for row in sys.modules["wandb"].logged for name, value in row.items() if hasattr(value, "content")
+    }
+    assert set(pictures) == {"robust accuracy", "adversarial images"} and all(
+        value.content.startswith(b"\x89PNG") for value in pictures.values()
+    )
     logged = {name: value for row in sys.modules["wandb"].logged for name, value in row.items()}
     worst = run.summary["worst_case"][0]
     at = worst["robust_accuracy"][0]
@@ -81,7 +104,9 @@ def test_a_plain_function_is_told_everything_in_order() -> None:
     kinds = [event["event"] for event in events]
     assert kinds[0] == "begin" and kinds[-1] == "end" and events[0]["settings"]["limit"] == 16
     progress = [event for event in events if event["event"] == "progress"]
-    assert [(event["attack"], event["images"]) for event in progress] == [(text, seen) for text in ATTACKS for seen in (8, 16)]
+    assert [(event["attack"], event["images"]) for event in progress] == [
+        (text, seen) for text in ATTACKS for seen in (8, 16)
+    ]
     courses = [event for event in events if event["event"] == "trace" and event["attack"] == ATTACKS[0]]
     assert [event["step"] for event in courses] == run.traces[0].values["step"]
     assert events[-1]["summary"] == run.summary
@@ -97,7 +122,12 @@ def test_an_attacks_own_trace_goes_to_the_same_tracker(tmp_path: Path) -> None:
         tracker(event)
 
     almakit.ALMA(distance="l2", steps=6)(Net(), x, labels, trace=both)
-    found = [(event.step, value.simple_value) for event in read(tmp_path) for value in event.summary.value if value.tag == "distance"]
+    found = [
+        (event.step, value.simple_value)
+        for event in read(tmp_path)
+        for value in event.summary.value
+        if value.tag == "distance"
+    ]
     assert len(found) == len(kept) >= 5
     for (step, value), told in zip(found, kept, strict=True):
         assert step == told["step"] and value == pytest.approx(float(told["distance"].mean()), rel=1e-5)
@@ -106,7 +136,15 @@ def test_an_attacks_own_trace_goes_to_the_same_tracker(tmp_path: Path) -> None:
 def test_numbers_that_are_none_or_not_finite_are_left_out(tmp_path: Path) -> None:
     tracker = TensorBoard(str(tmp_path))
     tracker({"event": "progress", "attack": "a", "images": 3, "fooled": 0.0, "median": None})
-    tracker({"event": "trace", "attack": "a", "image": "i", "step": 2**40, "values": {"x": math.inf, "y": True, "z": "word"}})
+    tracker(
+        {
+            "event": "trace",
+            "attack": "a",
+            "image": "i",
+            "step": 2**40,
+            "values": {"x": math.inf, "y": True, "z": "word"},
+        }
+    )
     tracker({"step": 1, "image": torch.tensor([0]), "margin": torch.tensor([math.nan])})
     found = [(value.tag, value.simple_value, event.step) for event in read(tmp_path) for value in event.summary.value]
     assert found == [("a/fooled", 0.0, 3), ("a/i/y", 1.0, 2**40)]
@@ -114,13 +152,31 @@ def test_numbers_that_are_none_or_not_finite_are_left_out(tmp_path: Path) -> Non
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = source_file(tmp_path)
-    (tmp_path / "mine.py").write_text(source.read_text() + "\n\ndef heard(event):\n    open(__file__ + '.log', 'a').write(event['event'] + '\\n')\n")
-    base = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", ATTACKS[0], "--limit", "8", "--quiet"]
+    (tmp_path / "mine.py").write_text(
+        source.read_text() + "\n\ndef heard(event):\n    open(__file__ + '.log', 'a').write(event['event'] + '\\n')\n"
+    )
+    base = [
+        "run",
+        "--model",
+        f"{source}:model",
+        "--data",
+        f"{source}:data",
+        "--attack",
+        ATTACKS[0],
+        "--limit",
+        "8",
+        "--quiet",
+    ]
     tracked = ["--track", f"tensorboard:{tmp_path / 'tb'}", "--track", f"{source}:heard", "--out", str(tmp_path / "a")]
     assert main([*base, *tracked]) == 0 and len(read(tmp_path / "tb")) > 10
     assert "begin" in Path(f"{source}.log").read_text().split() and "end" in Path(f"{source}.log").read_text().split()
-    for text, words in (("tensorbord:x", "did you mean tensorboard"), ("tensorboard", "say where"), ("wandb:mine", "pip install wandb"),
-                        ("mlflow:mine", "pip install mlflow"), (f"tensorboard:{source}/x", "choose another folder")):  # fmt: skip
+    for text, words in (
+        ("tensorbord:x", "did you mean tensorboard"),
+        ("tensorboard", "say where"),
+        ("wandb:mine", "pip install wandb"),
+        ("mlflow:mine", "pip install mlflow"),
+        (f"tensorboard:{source}/x", "choose another folder"),
+    ):
         capsys.readouterr()
         assert main([*base, "--track", text, "--out", str(tmp_path / "b")]) in (1, 2)
         assert words in capsys.readouterr().err

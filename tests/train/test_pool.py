@@ -1,4 +1,5 @@
-"""The pool of benchmarks/pool: its halves are on record, every network is the one its recipe made, and sealed ones do not open by accident."""
+"""The pool of benchmarks/pool: its halves are on record, every network is the one its recipe made, and sealed ones do
+not open by accident."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def test_the_halves_are_those_that_were_drawn() -> None:
 @pytest.mark.shared_data
 def test_every_network_is_the_one_its_recipe_made(name: str) -> None:
     network, log = pool.POOL[name], pool.log(name)
-    assert log["recipe"] == asdict(settled(network.recipe, network.entry)) and log["architecture"] == str(build(network.entry))
+    assert log["recipe"] == asdict(settled(network.recipe, network.entry)) and log["architecture"] == str(
+        build(network.entry)
+    )
     model = pool.load(name, sealed=True)
     assert model.weights_sha256 == log["weights_sha256"]
     x, labels = pool.images(name, pool.FEW[network.entry.dataset])
@@ -87,7 +90,17 @@ def test_altered_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_plain_networks_have_the_layers_they_are_asked_for() -> None:
     network = small.plain((3, 31, 32), "4 pool 6/2", (7,), nn.Tanh, classes=5)
-    assert [type(layer).__name__ for layer in network] == ["Conv2d", "Tanh", "MaxPool2d", "Conv2d", "Tanh", "Flatten", "Linear", "Tanh", "Linear"]
+    assert [type(layer).__name__ for layer in network] == [
+        "Conv2d",
+        "Tanh",
+        "MaxPool2d",
+        "Conv2d",
+        "Tanh",
+        "Flatten",
+        "Linear",
+        "Tanh",
+        "Linear",
+    ]
     assert network(torch.zeros(2, 3, 31, 32)).shape == (2, 5)
     assert [type(layer).__name__ for layer in small.plain((1, 4, 4))] == ["Flatten", "Linear"]
     for wrong in ("4 avg", "0", "4/3", "-2"):
@@ -97,7 +110,9 @@ def test_plain_networks_have_the_layers_they_are_asked_for() -> None:
 
 def test_a_network_outside_the_zoo_is_trained_and_measured_on_the_images_that_are_given() -> None:
     entry = Entry("narrow", lambda: small.plain((1, 28, 28), "", (16,)), "a test's", "mnist", (1, 28, 28))
-    recipe = train.Recipe("narrow", kind="pgd", epochs=2, batch_size=32, shift=0, options={"radius": 2 / 255, "steps": 2})
+    recipe = train.Recipe(
+        "narrow", kind="pgd", epochs=2, batch_size=32, shift=0, options={"radius": 2 / 255, "steps": 2}
+    )
     seen = data.load("mnist", split="train", limit=40)
     trained = train.train(recipe, entry=entry, limit=256, test=seen)
     assert trained.log["test_images"] == trained.log["measured_images"] == 40

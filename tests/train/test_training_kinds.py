@@ -1,4 +1,5 @@
-"""The kinds of training: inner steps that stay in their ball and make things worse, losses that fall, trainings that go on bit for bit."""
+"""The kinds of training: inner steps that stay in their ball and make things worse, losses that fall, trainings that go
+on bit for bit."""
 
 from __future__ import annotations
 
@@ -21,12 +22,24 @@ from almakit.train.loop import KINDS, _mirrored, settled
 from almakit.train.schedule import ramp
 
 SHORT = train.Recipe("mnist/smallcnn-tiny", epochs=2, batch_size=32, seed=3, channels_last=True)
-OPTIONS = {"regular": {}, "ddn": {"radius": 1.0, "steps": 2}, "pgd": {"radius": 0.1, "steps": 2}, "trades": {"radius": 0.1, "steps": 2},
-           "ibp": {"radius": 0.05}, "crown-ibp": {"radius": 0.05}}  # fmt: skip
+OPTIONS = {
+    "regular": {},
+    "ddn": {"radius": 1.0, "steps": 2},
+    "pgd": {"radius": 0.1, "steps": 2},
+    "trades": {"radius": 0.1, "steps": 2},
+    "ibp": {"radius": 0.05},
+    "crown-ibp": {"radius": 0.05},
+}
 
 
 def test_ramps() -> None:
-    assert [ramp(at, 0.2, 0.6, 1.0, 3.0) for at in (0.0, 0.2, 0.4, 0.6, 1.0)] == [1.0, 1.0, pytest.approx(2.0), 3.0, 3.0]
+    assert [ramp(at, 0.2, 0.6, 1.0, 3.0) for at in (0.0, 0.2, 0.4, 0.6, 1.0)] == [
+        1.0,
+        1.0,
+        pytest.approx(2.0),
+        3.0,
+        3.0,
+    ]
     assert ramp(0.0, 0.0, 0.0, 1.0, 3.0) == 3.0
 
 
@@ -34,7 +47,9 @@ def test_the_inner_steps_stay_in_the_ball_and_raise_the_loss() -> None:
     model = models.load("mnist/smallcnn-tiny").train()
     x, labels = data.load("mnist", limit=32).tensors()
     generator = torch.Generator().manual_seed(0)
-    near = inner.climb_linf(model, x, lambda logits: F.cross_entropy(logits, labels, reduction="sum"), 0.1, 5, generator)
+    near = inner.climb_linf(
+        model, x, lambda logits: F.cross_entropy(logits, labels, reduction="sum"), 0.1, 5, generator
+    )
     assert float((near - x).abs().max()) <= 0.1 + 1e-6 and 0 <= float(near.min()) <= float(near.max()) <= 1
     far = inner.ddn(model, x, labels, 1.5, 6, 0.2)
     lengths = (far - x).flatten(1).norm(dim=1)
@@ -74,7 +89,16 @@ def test_a_stopped_training_goes_on_to_the_same_weights(kind: str, tmp_path: Pat
 
 
 def test_certified_training_certifies() -> None:
-    recipe = replace(SHORT, kind="ibp", epochs=6, batch_size=25, learning_rate=3e-3, weight_decay=0.0, shift=0, options={"radius": 0.01, "end": 0.5})
+    recipe = replace(
+        SHORT,
+        kind="ibp",
+        epochs=6,
+        batch_size=25,
+        learning_rate=3e-3,
+        weight_decay=0.0,
+        shift=0,
+        options={"radius": 0.01, "end": 0.5},
+    )
     certified = train.train(recipe, limit=1000, test_limit=300)
     ordinary = train.train(replace(recipe, kind="regular", options={}), limit=1000, test_limit=300)
     from almakit.certify import verified
@@ -87,13 +111,23 @@ def test_certified_training_certifies() -> None:
 
 def test_cifar_networks_train_too(tmp_path: Path) -> None:
     place = hub.path("cifar10/cifar10_test_first1000.npz")
-    recipe = train.Recipe("cifar10/cnn-a-adv", kind="pgd", epochs=2, batch_size=50, flip=True, data=f"npz:{place}", channels_last=True,
-                          options={"radius": 2 / 255, "steps": 2})  # fmt: skip
+    recipe = train.Recipe(
+        "cifar10/cnn-a-adv",
+        kind="pgd",
+        epochs=2,
+        batch_size=50,
+        flip=True,
+        data=f"npz:{place}",
+        channels_last=True,
+        options={"radius": 2 / 255, "steps": 2},
+    )
     trained = train.train(recipe, limit=400, test_limit=100)
     losses = [line["loss"] for line in trained.log["epochs"]]
     assert losses[1] < losses[0] and trained.model.shape == (3, 32, 32) and trained.model.std is not None
     with pytest.raises(BadModel, match="BatchNorm2d"):
-        train.train(replace(recipe, model="cifar10/resnet20", kind="ibp", options={"radius": 0.01}), limit=50, test_limit=10)
+        train.train(
+            replace(recipe, model="cifar10/resnet20", kind="ibp", options={"radius": 0.01}), limit=50, test_limit=10
+        )
 
 
 def test_half_of_the_images_are_mirrored() -> None:
@@ -104,9 +138,26 @@ def test_half_of_the_images_are_mirrored() -> None:
     assert _mirrored(x, False, torch.Generator()) is x
 
 
-def test_the_command_trains_resumes_and_says_when_nothing_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["mnist/smallcnn-tiny", "--kind", "pgd", "--option", "radius=0.1", "--option", "steps=2", "--epochs", "1", "--limit", "64",
-             "--test-limit", "50", "--out", str(tmp_path)]  # fmt: skip
+def test_the_command_trains_resumes_and_says_when_nothing_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [
+        "mnist/smallcnn-tiny",
+        "--kind",
+        "pgd",
+        "--option",
+        "radius=0.1",
+        "--option",
+        "steps=2",
+        "--epochs",
+        "1",
+        "--limit",
+        "64",
+        "--test-limit",
+        "50",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(["train", *flags]) == 0
     said = capsys.readouterr()
     assert "PGD accuracy" in said.out and "epoch 1: loss" in said.err
@@ -115,7 +166,10 @@ def test_the_command_trains_resumes_and_says_when_nothing_is_left(tmp_path: Path
     assert np.isfinite(log["epochs"][0]["loss"])
     assert main(["train", *flags]) == 0
     assert "Nothing is left to do" in capsys.readouterr().out
-    assert models.load(f"mnist/smallcnn-tiny@{tmp_path}/mnist-smallcnn-tiny.safetensors").weights_sha256 == log["weights_sha256"]
+    assert (
+        models.load(f"mnist/smallcnn-tiny@{tmp_path}/mnist-smallcnn-tiny.safetensors").weights_sha256
+        == log["weights_sha256"]
+    )
 
 
 def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +195,10 @@ def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.Capt
     ("changes", "sentence"),
     [
         ({"kind": "pgd", "options": {"radius": -1.0}}, "radius=-1: give a number above 0"),
-        ({"kind": "ddn", "options": {"radius": 0.0}}, r"radius=0: give a number above 0 \(without a radius it is --kind regular\)"),
+        (
+            {"kind": "ddn", "options": {"radius": 0.0}},
+            r"radius=0: give a number above 0 \(without a radius it is --kind regular\)",
+        ),
         ({"kind": "trades", "options": {"steps": 0}}, "steps=0: give a whole number from 1 on"),
         ({"kind": "ddn", "options": {"gamma": 1.0}}, "gamma=1: give a number between 0 and 1"),
         ({"kind": "ibp", "options": {"begin": 0.7, "end": 0.2}}, "begin=0.7 lies after end=0.2"),
@@ -152,7 +209,9 @@ def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.Capt
         ({"model": "cifar10/resnet20", "kind": "crown-ibp", "data": "cifar10-first"}, "BatchNorm2d"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_the_first_epoch(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused_before_the_first_epoch(
+    changes: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
     place, npz = tmp_path / "kept.pt", f"npz:{hub.path('cifar10/cifar10_test_first1000.npz')}"
     recipe = replace(SHORT, **(changes | ({"data": npz} if "data" in changes else {})))
 

@@ -44,7 +44,10 @@ def test_it_learns_and_what_is_saved_can_be_loaded(tmp_path: Path) -> None:
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert trained.log["clean_accuracy"] > 80
     path = train.save(trained, tmp_path / "out")
-    assert sorted(entry.name for entry in path.parent.iterdir()) == ["mnist-smallcnn-tiny.json", "mnist-smallcnn-tiny.safetensors"]
+    assert sorted(entry.name for entry in path.parent.iterdir()) == [
+        "mnist-smallcnn-tiny.json",
+        "mnist-smallcnn-tiny.safetensors",
+    ]
     log = json.loads(path.with_suffix(".json").read_text())
     assert log["recipe"]["model"] == "mnist/smallcnn-tiny" and log["training_images"] == 1500
     loaded = models.load(f"mnist/smallcnn-tiny@{path}")
@@ -56,7 +59,9 @@ def test_it_learns_and_what_is_saved_can_be_loaded(tmp_path: Path) -> None:
 def test_the_shipped_networks_have_recipes() -> None:
     shipped = [entry for entry in ZOO.values() if entry.shipped]
     for entry in shipped:
-        log = json.loads((Path(models.__file__).parent / "zoo" / "weights" / str(entry.shipped)).with_suffix(".json").read_text())
+        log = json.loads(
+            (Path(models.__file__).parent / "zoo" / "weights" / str(entry.shipped)).with_suffix(".json").read_text()
+        )
         assert train.Recipe(**log["recipe"]) == train.recipes()[entry.name]
     assert shipped
 
@@ -86,5 +91,7 @@ def test_the_ddn_network_of_the_package_comes_out_again(tmp_path: Path) -> None:
     assert main(["train", "mnist/smallcnn-tiny-ddn", "--out", str(tmp_path), "--quiet"]) == 0
     again = json.loads((tmp_path / "mnist-smallcnn-tiny-ddn.json").read_text())
     assert again["clean_accuracy"] == pytest.approx(ZOO["mnist/smallcnn-tiny-ddn"].accuracy, abs=1.0)
-    shipped = json.loads((Path(models.__file__).parent / "zoo" / "weights" / "mnist-smallcnn-tiny-ddn.json").read_text())
+    shipped = json.loads(
+        (Path(models.__file__).parent / "zoo" / "weights" / "mnist-smallcnn-tiny-ddn.json").read_text()
+    )
     assert again["pgd_accuracy"] == pytest.approx(shipped["pgd_accuracy"], abs=3.0)

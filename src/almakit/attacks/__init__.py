@@ -1,4 +1,5 @@
-"""Attacks by name, each one file and one paper; ``get("alma(distance=l2, steps=100)")`` builds one from a line of text."""
+"""Attacks by name, each one file and one paper; ``get("alma(distance=l2, steps=100)")`` builds one from a line of
+text."""
 
 from __future__ import annotations
 
@@ -21,17 +22,19 @@ def names() -> list[str]:
 
 
 def get(attack: str | Attack, **settings: Any) -> Attack:
-    """An attack from its text, e.g. ``"alma"``, ``"ddn(steps=100)"`` or ``"search(attack=apgd(distance=l2, steps=50))"``.
+    """An attack from its text, e.g. ``"alma"``, ``"ddn(steps=100)"`` or ``"search(attack=apgd(distance=l2,
+    steps=50))"``.
 
     ``settings`` are added to those of the text, ``get("pgd", epsilon=8/255)``, and win over them.
-    ``preset=name`` stands for the settings of that name (``almakit ls attacks`` lists them); others given beside it win.
-    ``"library:attack(...)"`` is an attack of another library, ``"file.py:function(...)"`` one of your own.
+    ``preset=name`` stands for the settings of that name (``almakit ls attacks`` lists them); others given beside it
+    win. ``"library:attack(...)"`` is an attack of another library, ``"file.py:function(...)"`` one of your own.
     """
     if isinstance(attack, Attack):
         return replace(attack, **settings) if settings else attack
     if not isinstance(attack, str):
         raise BadInput(
-            f"{attack!r} is no attack; give a text such as \"alma(distance=l2, steps=100)\", an attack object, or for a function of "
+            f'{attack!r} is no attack; give a text such as "alma(distance=l2, steps=100)", an attack object, or for a '
+            "function of "
             "(model, x, y) of your own almakit.bridges.user_file.FunctionAttack.of(function)."
         )
     return _build(parse(attack), settings)
@@ -42,7 +45,10 @@ def _build(call: Call, further: dict[str, Any] | None = None) -> Attack:
         return _build_foreign(call, further or {})
     kind = registry.get("attacks", call.name)
     known = [name for name in inspect.signature(kind).parameters]
-    settings = {name: _value(_called(value) if name in ("attack", "attacks") else value) for name, value in call.arguments.items()} | (further or {})
+    settings = {
+        name: _value(_called(value) if name in ("attack", "attacks") else value)
+        for name, value in call.arguments.items()
+    } | (further or {})
     if "preset" not in known and "preset" in settings:
         settings = {**_preset(call.name, kind.presets, settings.pop("preset")), **settings}
     for name in settings:
@@ -56,7 +62,10 @@ def _build(call: Call, further: dict[str, Any] | None = None) -> Attack:
 def _preset(attack: str, presets: dict[str, dict[str, object]], name: object) -> dict[str, object]:
     """The settings that ``preset=name`` stands for."""
     if name not in presets:
-        raise BadInput(f"{attack} has no preset {name!r}; " + (f"it has {', '.join(presets)}." if presets else "it has none: its defaults are its paper's."))
+        raise BadInput(
+            f"{attack} has no preset {name!r}; "
+            + (f"it has {', '.join(presets)}." if presets else "it has none: its defaults are its paper's.")
+        )
     return presets[str(name)]
 
 

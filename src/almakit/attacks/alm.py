@@ -1,4 +1,5 @@
-"""ALM: the generic augmented Lagrangian method, with separate inner and outer iterations; what ALMA is measured against."""
+"""ALM: the generic augmented Lagrangian method, with separate inner and outer iterations; what ALMA is measured
+against."""
 
 from __future__ import annotations
 
@@ -22,15 +23,18 @@ BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
 
 @dataclass(frozen=True)
 class ALM(Attack):
-    """Minimises D(x', x) + P(DLR+(x'), rho, mu) by ``inner`` Adam steps, then mu <- P'(d, rho, mu) and, without progress, rho <- gamma rho; ``outer`` times.
+    """Minimises D(x', x) + P(DLR+(x'), rho, mu) by ``inner`` Adam steps, then mu <- P'(d, rho, mu) and, without
+    progress, rho <- gamma rho; ``outer`` times.
 
-    Each inner minimisation starts from the last one's end and stops, image by image, once its value has not fallen by 0.01 %
-    within a tenth of the steps. rho grows where the constraint d is violated and has not fallen below ``improvement`` times its last value. Rony
-    et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021, Algorithm 1, with the penalties of its appendix (Birgin et al. 2005).
+    Each inner minimisation starts from the last one's end and stops, image by image, once its value has not fallen by
+    0.01 % within a tenth of the steps. rho grows where the constraint d is violated and has not fallen below
+      ``improvement`` times its last value. Rony
+    et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021, Algorithm 1, with the penalties of its appendix
+    (Birgin et al. 2005).
 
-    ``epsilon`` sets the step: the first Adam step moves the image by that distance (None: the distance's published value for ALMA, else that
-    of an l2 step of 0.1); within an inner loop it falls along a cosine to a hundredth. The paper says that this
-    method is slow and gives no values for it: these are ours.
+    ``epsilon`` sets the step: the first Adam step moves the image by that distance (None: the distance's published
+    value for ALMA, else that of an l2 step of 0.1); within an inner loop it falls along a cosine to a hundredth. The
+    paper says that this method is slow and gives no values for it: these are ours.
     """
 
     title = "ALM"
@@ -59,7 +63,8 @@ class ALM(Attack):
             raise BadInput(f"gamma={self.gamma}: rho must grow, gamma must exceed 1.")
         if not (self.mu > 0 and self.rho > 0 and self.improvement > 0 and 0 < self.final_step <= 1):
             raise BadInput(
-                f"mu={self.mu}, rho={self.rho} and improvement={self.improvement} must be positive, final_step={self.final_step} in (0, 1]."
+                f"mu={self.mu}, rho={self.rho} and improvement={self.improvement} must be positive, "
+                f"final_step={self.final_step} in (0, 1]."
             )
 
     def run(self, problem: Problem) -> None:
@@ -75,7 +80,9 @@ class ALM(Attack):
             before = state.constraint
             with problem.round():
                 # The clean image was the first of the first round's queries.
-                self._minimise(problem, state, mu, rho, rate, penalty, self.inner - (round_ == 0), round_ == self.outer - 1)
+                self._minimise(
+                    problem, state, mu, rho, rate, penalty, self.inner - (round_ == 0), round_ == self.outer - 1
+                )
             stuck = (state.constraint > 0) & (state.constraint > self.improvement * before)
             mu = penalty.derivative(state.constraint, rho, mu).clamp(MU_MIN, MU_MAX)
             rho = torch.where(stuck, (rho * self.gamma).clamp_max(RHO_MAX), rho)
@@ -90,12 +97,25 @@ class ALM(Attack):
             epsilon = bound.distance.first_step["paper"]
         else:
             flat = torch.full_like(x, 0.1 / math.sqrt(x[0].numel()))
-            epsilon = bound(box.project_continuous(torch.where(x > (box.lo + box.hi) / 2, x - flat, x + flat), x)).clamp_min(1e-12)
+            epsilon = bound(
+                box.project_continuous(torch.where(x > (box.lo + box.hi) / 2, x - flat, x + flat), x)
+            ).clamp_min(1e-12)
         signs = slope.sign()
         return first_step(lambda eta: bound(box.project(x - per_image(eta, x) * signs, x)), signs, epsilon, box.width)
 
-    def _minimise(self, problem: Problem, state: _State, mu: Tensor, rho: Tensor, rate: Tensor, penalty: Penalty, queries: int, last: bool) -> None:
-        """One inner minimisation of ``queries`` steps from where ``state`` stands, which keeps what was last seen of each image."""
+    def _minimise(
+        self,
+        problem: Problem,
+        state: _State,
+        mu: Tensor,
+        rho: Tensor,
+        rate: Tensor,
+        penalty: Penalty,
+        queries: int,
+        last: bool,
+    ) -> None:
+        """One inner minimisation of ``queries`` steps from where ``state`` stands, which keeps what was last seen of
+        each image."""
         x, box, goal = problem.x, problem.box, problem.goal
         first_moment, second_moment = torch.zeros_like(x), torch.zeros_like(x)
         progress = Progress(x, self.inner // 10)
@@ -106,7 +126,9 @@ class ALM(Attack):
             second_moment = BETA2 * second_moment + (1 - BETA2) * gradient.square()
             size = (second_moment / (1 - BETA2**step)).sqrt() + TINY
             decayed = rate * cosine_decay(step - 1, self.inner, 1.0, self.final_step)
-            moved = box.project_continuous(state.point - per_image(decayed / (1 - BETA1**step), x) * first_moment / size, x)
+            moved = box.project_continuous(
+                state.point - per_image(decayed / (1 - BETA1**step), x) * first_moment / size, x
+            )
             seen = problem.active
             query = problem.query(moved, grad=not final, distance_grad=not final)
             if final:
@@ -116,7 +138,9 @@ class ALM(Attack):
             assert query.distance_gradient is not None
             state.take(query.valid & seen, moved, constraint.detach(), slope, query.distance_gradient)
             value = query.distance + penalty.value(state.constraint, rho, mu)
-            problem.record(step, mu=mu, rho=rho, constraint=state.constraint, distance=query.distance, success=query.success)
+            problem.record(
+                step, mu=mu, rho=rho, constraint=state.constraint, distance=query.distance, success=query.success
+            )
             stalled = progress.stalled(step, torch.where(query.valid, value, torch.full_like(value, float("inf"))))
             if stalled is not None:
                 problem.release(stalled)

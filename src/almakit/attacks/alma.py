@@ -18,19 +18,22 @@ MU_MIN, MU_MAX = 1e-6, 1e12
 
 @dataclass(frozen=True)
 class ALMA(Attack):
-    """Minimises D(x + delta, x) subject to DLR+(f(x + delta), y) < 0 by a joint descent on delta and ascent on the multiplier mu.
+    """Minimises D(x + delta, x) subject to DLR+(f(x + delta), y) < 0 by a joint descent on delta and ascent on the
+    multiplier mu.
 
-    Each step: mu <- clip(alpha mu + (1 - alpha) P'(d, rho, mu)); g = P'(d, rho, mu) grad d + grad D; RMSProp with momentum; rho <- gamma rho
-    every ``check_steps`` steps while nothing is found and d has not fallen below ``improvement`` times its last checked value.
-    Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021, Algorithm 2.
+    Each step: mu <- clip(alpha mu + (1 - alpha) P'(d, rho, mu)); g = P'(d, rho, mu) grad d + grad D; RMSProp with
+    momentum; rho <- gamma rho every ``check_steps`` steps while nothing is found and d has not fallen below
+    ``improvement`` times its last checked value. Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021,
+    Algorithm 2.
 
-    ``epsilon`` is the distance of the first step: a number, or ``"paper"`` / ``"scripts"`` for the published or the authors' value of the
-    distance (a distance without one takes the length of an l2 step of 0.1). ``alpha`` is 0.5 at 100 steps and 0.9 from 1000 on unless given.
+    ``epsilon`` is the distance of the first step: a number, or ``"paper"`` / ``"scripts"`` for the published or the
+    authors' value of the distance (a distance without one takes the length of an l2 step of 0.1). ``alpha`` is 0.5 at
+    100 steps and 0.9 from 1000 on unless given.
 
-    As the authors' runs and unlike the paper's text: the first step follows the penalty alone, mu is first updated at the second step,
-    rho is checked before the step, and the first step is found on the raw gradient while the applied one is divided by the root
-    of the RMSProp average, so it is 1/sqrt(alpha) times epsilon. Unlike both: no backward pass after the last query, argmax decides, and a
-    vanished constraint gradient is replaced by a random direction.
+    As the authors' runs and unlike the paper's text: the first step follows the penalty alone, mu is first updated at
+    the second step, rho is checked before the step, and the first step is found on the raw gradient while the applied
+    one is divided by the root of the RMSProp average, so it is 1/sqrt(alpha) times epsilon. Unlike both: no backward
+    pass after the last query, argmax decides, and a vanished constraint gradient is replaced by a random direction.
     """
 
     title = "ALMA"
@@ -63,13 +66,15 @@ class ALMA(Attack):
             raise BadInput(f"mu={self.mu} and rho={self.rho}: multiplier and penalty weight must start above 0.")
         if not (self.gamma >= 1 and 0 < self.final_step <= 1 and self.check_steps >= 1):
             raise BadInput(
-                f"gamma={self.gamma}, final_step={self.final_step}, check_steps={self.check_steps}: gamma must be 1 or more, "
+                f"gamma={self.gamma}, final_step={self.final_step}, check_steps={self.check_steps}: gamma must be 1 "
+                "or more, "
                 "final_step in (0, 1] and check_steps a whole number from 1."
             )
 
     @property
     def smoothing(self) -> float:
-        """alpha: as given, else 0.5 at 100 steps or fewer, 0.9 at 1000 or more, linear in log(steps) between (appendix of the paper)."""
+        """alpha: as given, else 0.5 at 100 steps or fewer, 0.9 at 1000 or more, linear in log(steps) between (appendix
+        of the paper)."""
         if self.alpha is not None:
             return self.alpha
         return 0.5 + 0.4 * min(max(math.log10(self.steps / 100), 0.0), 1.0)
@@ -83,7 +88,8 @@ class ALMA(Attack):
         mu, rho = x.new_full((size,), self.mu), x.new_full((size,), self.rho)
         first_success = x.new_full((size,), float(self.steps))
         last_checked = rate = x.new_zeros(size)
-        # Whole images are computed into memory that is kept: on a CPU fresh memory costs more than the arithmetic done in it.
+        # Whole images are computed into memory that is kept: on a CPU fresh memory costs more than the arithmetic done
+        # in it.
         point, gradient, work = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)
 
         for step in range(self.steps):
@@ -120,7 +126,8 @@ class ALMA(Attack):
             torch.sub(problem.onward(query, box.project_continuous(work, x, out=work), point), x, out=delta)
 
     def _first_rate(self, problem: Problem, gradient: torch.Tensor, work: torch.Tensor) -> torch.Tensor:
-        """(B,) the step sizes that take the clean images a distance epsilon against ``gradient`` (B, ...); overwrites ``work`` (B, ...)."""
+        """(B,) the step sizes that take the clean images a distance epsilon against ``gradient`` (B, ...); overwrites
+        ``work`` (B, ...)."""
         x, box = problem.x, problem.box
 
         def distance_after(eta: torch.Tensor) -> torch.Tensor:
@@ -139,4 +146,6 @@ class ALMA(Attack):
         # An unknown distance: what it says of a random step of l2 length 0.1, the paper's first step for l2.
         noise = problem.random.normal()
         length = torch.linalg.vector_norm(noise.flatten(1), dim=1)
-        return problem.bound(problem.box.project_continuous(problem.x + per_image(0.1 / length, noise) * noise, problem.x)).clamp_min(1e-12)
+        return problem.bound(
+            problem.box.project_continuous(problem.x + per_image(0.1 / length, noise) * noise, problem.x)
+        ).clamp_min(1e-12)

@@ -22,20 +22,24 @@ MU_MIN, MU_MAX, RHO_MAX = 1e-12, 1.0, 1e9
 
 @dataclass(frozen=True)
 class ALMAProx(Attack):
-    """Minimises |delta|_inf + sum over pixels j of P(w d_j, rho_j, mu_j), d_j the DLR+ of pixel j, by proximal steps in a variable metric.
+    """Minimises |delta|_inf + sum over pixels j of P(w d_j, rho_j, mu_j), d_j the DLR+ of pixel j, by proximal steps in
+    a variable metric.
 
-    Each step: mu_j <- clip(a mu_j + (1 - a) P'); delta <- prox of lambda |.|_inf and the box, in the metric H, at delta - lambda H^-1 g; g the penalties'
-    gradient, H the root of its running mean square. rho_j doubles every 10 steps for pixels that were never wrong in them and did not improve; the
-    common scale w shrinks while the goal is reached and grows while it is not; a growing part, up to 1 - share, of the most violated
-    constraints is left out; lambda falls hyperbolically to a tenth once the goal is reached (at the latest from half of the steps on).
-    Rony, Pesquet and Ben Ayed, *Proximal Splitting Adversarial Attack for Semantic Segmentation*, CVPR 2023, Algorithm 1 and 2.
+    Each step: mu_j <- clip(a mu_j + (1 - a) P'); delta <- prox of lambda |.|_inf and the box, in the metric H, at delta
+    - lambda H^-1 g; g the penalties' gradient, H the root of its running mean square. rho_j doubles every 10 steps for
+      pixels that were never wrong in them and did not improve; the
+    common scale w shrinks while the goal is reached and grows while it is not; a growing part, up to 1 - share, of the
+    most violated constraints is left out; lambda falls hyperbolically to a tenth once the goal is reached (at the
+    latest from half of the steps on). Rony, Pesquet and Ben Ayed, *Proximal Splitting Adversarial Attack for Semantic
+    Segmentation*, CVPR 2023, Algorithm 1 and 2.
 
-    Call it with ``labels`` (B, H, W), optionally ``targets`` and a boolean ``mask`` (B, H, W), for a model that returns (B, K, H, W); labels
-    that are no class do not count. With labels (B,) it attacks a classifier, which is one pixel. A success has at least ``share`` of the pixels wrong.
-    The original's lambda of 0.001 cannot move a value farther than its steps' sum: made for the small distances of segmentation models, it fails
-    where 0.3 is needed. Here lambda grows, by ``growth`` over the first half of the steps, until the goal is first reached (1: as published).
-    Unlike the original: the prox is exact to rounding, P' has the paper's form for violated constraints (the published code multiplies mu by
-    the constraint there), and no backward pass follows the last query.
+    Call it with ``labels`` (B, H, W), optionally ``targets`` and a boolean ``mask`` (B, H, W), for a model that returns
+    (B, K, H, W); labels that are no class do not count. With labels (B,) it attacks a classifier, which is one pixel. A
+    success has at least ``share`` of the pixels wrong. The original's lambda of 0.001 cannot move a value farther than
+    its steps' sum: made for the small distances of segmentation models, it fails where 0.3 is needed. Here lambda
+    grows, by ``growth`` over the first half of the steps, until the goal is first reached (1: as published). Unlike the
+    original: the prox is exact to rounding, P' has the paper's form for violated constraints (the published code
+    multiplies mu by the constraint there), and no backward pass follows the last query.
     """
 
     title = "ALMA-prox"
@@ -62,17 +66,23 @@ class ALMAProx(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share(self.share)
-        if not (0 < self.final_rate <= 1 and self.rate > 0 and self.growth >= 1 and 0 <= self.alpha < 1 and self.gamma > 1):
+        if not (
+            0 < self.final_rate <= 1 and self.rate > 0 and self.growth >= 1 and 0 <= self.alpha < 1 and self.gamma > 1
+        ):
             raise BadInput(
-                f"rate={self.rate} must be positive, growth={self.growth} at least 1, final_rate={self.final_rate} in (0, 1], "
+                f"rate={self.rate} must be positive, growth={self.growth} at least 1, final_rate={self.final_rate} in "
+                "(0, 1], "
                 f"alpha={self.alpha} in [0, 1), gamma={self.gamma} above 1."
             )
         if not (self.mu > 0 and self.rho > 0 and self.improvement > 0 and self.check_steps >= 1):
             raise BadInput(
-                f"mu={self.mu}, rho={self.rho} and improvement={self.improvement} must be positive, check_steps={self.check_steps} at least 1."
+                f"mu={self.mu}, rho={self.rho} and improvement={self.improvement} must be positive, "
+                f"check_steps={self.check_steps} at least 1."
             )
         if not (0 < self.smallest_scale <= 1 and 0 <= self.scale_rate < 1):
-            raise BadInput(f"smallest_scale={self.smallest_scale} must be in (0, 1], scale_rate={self.scale_rate} in [0, 1).")
+            raise BadInput(
+                f"smallest_scale={self.smallest_scale} must be in (0, 1], scale_rate={self.scale_rate} in [0, 1)."
+            )
 
     @property
     def pixel_share(self) -> float:
@@ -97,8 +107,12 @@ class ALMAProx(Attack):
             each = goal.constraints(query.logits, query.tolerance)
             values = torch.where(query.valid.unsqueeze(1), each.detach(), torch.ones_like(each))
             was_wrong |= values < 0
-            first_success = torch.where(query.success & (first_success > step), torch.full_like(scale, step), first_success)
-            scale = (scale / torch.where(query.success, 1 + self.scale_rate, 1 - self.scale_rate)).clamp(self.smallest_scale, 1.0)
+            first_success = torch.where(
+                query.success & (first_success > step), torch.full_like(scale, step), first_success
+            )
+            scale = (scale / torch.where(query.success, 1 + self.scale_rate, 1 - self.scale_rate)).clamp(
+                self.smallest_scale, 1.0
+            )
             d = scale.unsqueeze(1) * values
             kept = counted & ~self._most_violated(d, counted, step)
 
@@ -108,10 +122,13 @@ class ALMAProx(Attack):
                 improved = d * kept <= self.improvement * last_checked
                 rho = torch.where(was_wrong | improved, rho, (self.gamma * rho).clamp_max(RHO_MAX))
                 last_checked, was_wrong = d, torch.zeros_like(counted)
-            # Below zero the penalty is at least as curved as with rho = 1, so that small rho does not reward what is satisfied.
+            # Below zero the penalty is at least as curved as with rho = 1, so that small rho does not reward what is
+            # satisfied.
             curvature = torch.where(d < 0, rho.clamp_min(1.0), rho)
             if step:
-                mu = (self.alpha * mu + (1 - self.alpha) * penalty.derivative(d, curvature, mu) * kept).clamp(MU_MIN, MU_MAX)
+                mu = (self.alpha * mu + (1 - self.alpha) * penalty.derivative(d, curvature, mu) * kept).clamp(
+                    MU_MIN, MU_MAX
+                )
             weight = penalty.derivative(d, curvature, mu) * kept * scale.unsqueeze(1)
             gradient = problem.escape(query.gradient((weight * each).sum(1)), ~query.success)
             problem.record(step, scale=scale, distance=query.distance, success=query.success)
@@ -125,7 +142,8 @@ class ALMAProx(Attack):
             delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
 
     def _most_violated(self, d: Tensor, counted: Tensor, step: int) -> Tensor:
-        """(B, P) the pixels left out in this step: a part of 1 - share, growing with the steps, with the largest constraints ``d`` (B, P)."""
+        """(B, P) the pixels left out in this step: a part of 1 - share, growing with the steps, with the largest
+        constraints ``d`` (B, P)."""
         spare = ((1 - self.share) * counted.sum(1) * step / max(self.steps - 1, 1) + 1e-9).long()
         ranked = torch.where(counted, d, torch.full_like(d, float("-inf"))).argsort(dim=1, descending=True)
         rank = torch.empty_like(ranked).scatter_(1, ranked, torch.arange(d.shape[1], device=d.device).expand_as(ranked))

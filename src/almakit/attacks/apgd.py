@@ -1,4 +1,5 @@
-"""APGD: projected gradient ascent whose step size adapts itself, in l1, l2 and linf balls of fixed radius, and its multi-class form APGD-T."""
+"""APGD: projected gradient ascent whose step size adapts itself, in l1, l2 and linf balls of fixed radius, and its
+multi-class form APGD-T."""
 
 from __future__ import annotations
 
@@ -24,28 +25,36 @@ SPARSER, SMALLER, SMALLEST = 1.5, 1.5, 10.0
 
 @dataclass(frozen=True)
 class APGD(FixedEpsilon):
-    """Climbs a loss inside |x' - x| <= epsilon; the step, first 2 epsilon, is halved and the best point taken up again when it stops paying.
+    """Climbs a loss inside |x' - x| <= epsilon; the step, first 2 epsilon, is halved and the best point taken up again
+    when it stops paying.
 
-    z = P(x_k + eta g/|g|), x_k+1 = P(x_k + a (z - x_k) + (1 - a)(x_k - x_k-1)), a = 0.75, P the exact projection onto ball and box; at
-    checkpoints after 22 %, then ever shorter parts of the steps, eta is halved where fewer than ``rho`` of the steps
-    increased the loss, or where neither eta nor the best loss has changed since the last one. Croce and Hein, *Reliable evaluation of
-    adversarial robustness with an ensemble of diverse parameter-free attacks*, ICML 2020, Algorithm 1. In l1 the steps go along the
-    sign of the largest gradient entries, 1.5 times sparser than the best perturbation, without momentum, and with ``widen`` the first 30 % and next
-    30 % of the steps use 3 and 2 epsilon: Croce and Hein, *Mind the box*, ICML 2021.
+    z = P(x_k + eta g/|g|), x_k+1 = P(x_k + a (z - x_k) + (1 - a)(x_k - x_k-1)), a = 0.75, P the exact projection onto
+    ball and box; at checkpoints after 22 %, then ever shorter parts of the steps, eta is halved where fewer than
+    ``rho`` of the steps increased the loss, or where neither eta nor the best loss has changed since the last one.
+    Croce and Hein, *Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks*,
+    ICML 2020, Algorithm 1. In l1 the steps go along the sign of the largest gradient entries, 1.5 times sparser than
+    the best perturbation, without momentum, and with ``widen`` the first 30 % and next 30 % of the steps use 3 and 2
+    epsilon: Croce and Hein, *Mind the box*, ICML 2021.
 
-    ``loss``: "ce", "dlr", "margin" (the paper's CW loss), or "targeted-dlr", which is APGD-T: one run towards each of the ``rivals`` likeliest other
-    classes. With steps of given length the margin depends on the scale of the logits as little as DLR does, and its slope does not vanish where
-    the label is third. Every image leaves as soon as a point inside epsilon is found; with ``stop=False`` only when the run it was found in ends, as
-    in the original. Unlike the original, sparse steps pass over pixels at the bound they are pushed against and round their number down. All
-    iterates are projected onto a radius below epsilon by the rounding of x + delta, so a success holds
-    the radius. No backward pass after the last query of a run.
+    ``loss``: "ce", "dlr", "margin" (the paper's CW loss), or "targeted-dlr", which is APGD-T: one run towards each of
+    the ``rivals`` likeliest other classes. With steps of given length the margin depends on the scale of the logits as
+    little as DLR does, and its slope does not vanish where the label is third. Every image leaves as soon as a point
+    inside epsilon is found; with ``stop=False`` only when the run it was found in ends, as in the original. Unlike the
+    original, sparse steps pass over pixels at the bound they are pushed against and round their number down. All
+    iterates are projected onto a radius below epsilon by the rounding of x + delta, so a success holds the radius. No
+    backward pass after the last query of a run.
     """
 
     title = "APGD"
     does: ClassVar[tuple[str, ...] | None] = ("l1", "l2", "linf")
-    cost = "steps + 1 forwards, steps backwards per run (l1: steps + 3 forwards), and the clean pass; targeted-dlr makes up to 9 runs"
+    cost = (
+        "steps + 1 forwards, steps backwards per run (l1: steps + 3 forwards), and the clean pass; targeted-dlr "
+        "makes up to 9 runs"
+    )
     paper = "Croce and Hein, ICML 2020; ICML 2021 (l1)"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "l2", "steps": 100, "loss": "targeted-dlr", "rivals": 9}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {"distance": "l2", "steps": 100, "loss": "targeted-dlr", "rivals": 9}
+    }
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -92,7 +101,8 @@ class APGD(FixedEpsilon):
         return [(3.0, early), (2.0, early), (1.0, self.steps - 2 * early)]
 
     def _random_point(self, problem: Problem, radius: Tensor) -> Tensor:
-        """A random point (B, ...) at the distance ``radius`` (B,); in l1 noise as wide as the box, of which a projection leaves few values."""
+        """A random point (B, ...) at the distance ``radius`` (B,); in l1 noise as wide as the box, of which a
+        projection leaves few values."""
         x, norm = problem.x, self.measure.norm
         assert norm is not None
         if norm == 1:
@@ -104,8 +114,11 @@ class APGD(FixedEpsilon):
         value = ascent_loss(self.loss, problem.goal, query.logits, rival)
         return value, value.detach()
 
-    def _climb(self, problem: Problem, epsilon: Tensor, widening: float, rival: Tensor | None, steps: int, start: Tensor | None) -> Tensor:
-        """One run from ``start`` (B, ...) or a random point, in balls of ``widening`` times ``epsilon`` (B,); the point of largest loss (B, ...)."""
+    def _climb(
+        self, problem: Problem, epsilon: Tensor, widening: float, rival: Tensor | None, steps: int, start: Tensor | None
+    ) -> Tensor:
+        """One run from ``start`` (B, ...) or a random point, in balls of ``widening`` times ``epsilon`` (B,); the point
+        of largest loss (B, ...)."""
         x, norm = problem.x, self.measure.norm
         assert norm is not None
         radius = safe_radius(problem, widening * epsilon, norm)
@@ -187,7 +200,8 @@ class _HalvedSteps:
 
 
 class _SparseSteps:
-    """Steps in l1: along the signs of the largest entries, fewer as the best perturbation gets sparser; small again each time it does not."""
+    """Steps in l1: along the signs of the largest entries, fewer as the best perturbation gets sparser; small again
+    each time it does not."""
 
     def __init__(self, x: Tensor, radius: Tensor, steps: int, start: Tensor | None):
         self.x, self.radius, self.size = x, radius, radius.clone()

@@ -16,11 +16,13 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class ASMA(Attack):
-    """x_n+1 = clip(x_n + (beta IoU(Y, f(x_n)) + tau) grad sum_c 1[Y = c] 1[f(x_n) != c] g(x_n)_c), Y the target map, g the logits, f the classes.
+    """x_n+1 = clip(x_n + (beta IoU(Y, f(x_n)) + tau) grad sum_c 1[Y = c] 1[f(x_n) != c] g(x_n)_c), Y the target map, g
+    the logits, f the classes.
 
-    Ozbulak, Van Messem and De Neve, *Impact of Adversarial Examples on Deep Learning Models for Biomedical Image Segmentation*, MICCAI 2019, eq. 1 to 4,
-    which is targeted. Without targets the logits of the labels of pixels still right are lowered, and 1 - IoU with the labels takes the place of IoU.
-    IoU is the mean over the classes of Y. The step is not scaled by the gradient's size, as in the paper; the first point that reaches the goal is taken.
+    Ozbulak, Van Messem and De Neve, *Impact of Adversarial Examples on Deep Learning Models for Biomedical Image
+    Segmentation*, MICCAI 2019, eq. 1 to 4, which is targeted. Without targets the logits of the labels of pixels still
+    right are lowered, and 1 - IoU with the labels takes the place of IoU. IoU is the mean over the classes of Y. The
+    step is not scaled by the gradient's size, as in the paper; the first point that reaches the goal is taken.
     """
 
     title = "ASMA"
@@ -49,7 +51,9 @@ class ASMA(Attack):
                 break
             pixels = Pixels.of(problem.goal, query.logits)
             wanted = pixels.own if pixels.targeted else -pixels.own
-            slope = problem.escape(query.gradient(torch.where(pixels.open(), wanted, torch.zeros_like(wanted)).sum(1)), ~query.success)
+            slope = problem.escape(
+                query.gradient(torch.where(pixels.open(), wanted, torch.zeros_like(wanted)).sum(1)), ~query.success
+            )
             overlap = mean_iou(pixels)
             size = self.beta * (overlap if pixels.targeted else 1 - overlap) + self.tau
             moved = problem.box.project_continuous(point + per_image(size * problem.box.width, x) * slope, x)
@@ -57,10 +61,14 @@ class ASMA(Attack):
 
 
 def mean_iou(pixels: Pixels) -> Tensor:
-    """(B,) the mean over the classes of the map of (of the class and predicted so) / (of the class or predicted so), counted pixels alone."""
+    """(B,) the mean over the classes of the map of (of the class and predicted so) / (of the class or predicted so),
+    counted pixels alone."""
     kinds = torch.arange(pixels.logits.shape[1], device=pixels.logits.device).reshape(1, -1, 1)
     counted = pixels.counted.unsqueeze(1)
-    given, wanted = (pixels.logits.detach().argmax(1, keepdim=True) == kinds) & counted, (pixels.classes.unsqueeze(1) == kinds) & counted
+    given, wanted = (
+        (pixels.logits.detach().argmax(1, keepdim=True) == kinds) & counted,
+        (pixels.classes.unsqueeze(1) == kinds) & counted,
+    )
     meet, join, there = (given & wanted).sum(2), (given | wanted).sum(2), wanted.any(2)
     shares = torch.where(there, meet / join.clamp_min(1), torch.zeros_like(meet, dtype=pixels.logits.dtype))
     return shares.sum(1) / there.sum(1).clamp_min(1)

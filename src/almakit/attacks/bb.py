@@ -1,4 +1,5 @@
-"""Brendel & Bethge's attack: starts at an adversarial point far away and follows the decision boundary towards the image."""
+"""Brendel & Bethge's attack: starts at an adversarial point far away and follows the decision boundary towards the
+image."""
 
 from __future__ import annotations
 
@@ -19,22 +20,28 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class BB(Attack):
-    """Each step solves min |x + d - x0|_p with b.d <= c, |d|_2 <= r in the box, b the margin's (averaged) gradient, c the way to the boundary.
+    """Each step solves min |x + d - x0|_p with b.d <= c, |d|_2 <= r in the box, b the margin's (averaged) gradient, c
+    the way to the boundary.
 
-    c = -1.1 margin outside the adversarial region and -0.9 margin inside, so that iterates stay just inside; b is averaged with ``momentum``; the trust
-    radius r is ``radius`` times the l2 distance of the starting point and is halved ``halvings`` times over the steps
-    (5 times for each tenfold above 10 steps unless given: a short walk that shrinks its steps sooner does not arrive). Brendel et al.,
+    c = -1.1 margin outside the adversarial region and -0.9 margin inside, so that iterates stay just inside; b is
+    averaged with ``momentum``; the trust radius r is ``radius`` times the l2 distance of the starting point and is
+    halved ``halvings`` times over the steps (5 times for each tenfold above 10 steps unless given: a short walk that
+    shrinks its steps sooner does not arrive). Brendel et al.,
     *Accurate, reliable and fast robustness evaluation*, NeurIPS 2019, eq. 1 to 3.
 
-    Starting points: what the problem knows already, else up to ``start_steps`` large signed gradient steps, then up to ``start_tries`` random images,
-    each image until it has one; 10 bisections on the segment to the clean image follow. Unlike the reference implementation: the inner problem is solved
-    for all images at once by closed-form paths (core/trust_region.py) and always ends; the boundary is a half-space and not a plane, so a step may
-    go deeper where that is nearer; the trust region does not depend on the batch size; images without a starting point fail alone.
+    Starting points: what the problem knows already, else up to ``start_steps`` large signed gradient steps, then up to
+    ``start_tries`` random images, each image until it has one; 10 bisections on the segment to the clean image follow.
+    Unlike the reference implementation: the inner problem is solved for all images at once by closed-form paths
+    (core/trust_region.py) and always ends; the boundary is a half-space and not a plane, so a step may go deeper where
+    that is nearer; the trust region does not depend on the batch size; images without a starting point fail alone.
     """
 
     title = "B&B"
     does = ("l1", "l2", "linf")
-    cost = "steps forwards and backwards, plus about 15 forwards to start (hard images: up to start_steps + start_tries + bisections)"
+    cost = (
+        "steps forwards and backwards, plus about 15 forwards to start (hard images: up to start_steps + "
+        "start_tries + bisections)"
+    )
     paper = "Brendel et al., NeurIPS 2019"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000}}
 
@@ -52,7 +59,8 @@ class BB(Attack):
         super().__post_init__()
         if not (self.radius > 0 and 1 <= self.overshoot < 2 and 0 <= self.momentum < 1):
             raise BadInput(
-                f"radius={self.radius} must be positive, overshoot={self.overshoot} in [1, 2) and momentum={self.momentum} in [0, 1)."
+                f"radius={self.radius} must be positive, overshoot={self.overshoot} in [1, 2) and "
+                f"momentum={self.momentum} in [0, 1)."
             )
         if min(self.halvings or 0, self.start_steps, self.start_tries, self.bisections) < 0:
             raise BadInput("halvings, start_steps, start_tries and bisections must not be negative.")
@@ -80,7 +88,9 @@ class BB(Attack):
             margin = query.margin + 2 * query.tolerance
             c = torch.where(margin > 0, -self.overshoot * margin, -(2 - self.overshoot) * margin)
             radius = first_radius * 0.5 ** (halvings * step / self.steps)
-            moved = query.point + solver.step(query.point - x, boundary, c, radius, torch.full_like(query.success, step == 0))
+            moved = query.point + solver.step(
+                query.point - x, boundary, c, radius, torch.full_like(query.success, step == 0)
+            )
             point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
 
     def _find_starts(self, problem: Problem) -> None:

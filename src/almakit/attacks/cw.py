@@ -1,4 +1,5 @@
-"""Carlini & Wagner's attack: a penalty on the margin in tanh space, for l2 as published and with any other distance in its place."""
+"""Carlini & Wagner's attack: a penalty on the margin in tanh space, for l2 as published and with any other distance in
+its place."""
 
 from __future__ import annotations
 
@@ -26,25 +27,31 @@ SATURATED = 0.01
 
 @dataclass(frozen=True)
 class CW(Attack):
-    """Minimises D(x', x) + c max(0, margin(x')) with Adam over w, x' = lo + (hi - lo)(tanh w + 1)/2, and searches the smallest c that succeeds.
+    """Minimises D(x', x) + c max(0, margin(x')) with Adam over w, x' = lo + (hi - lo)(tanh w + 1)/2, and searches the
+    smallest c that succeeds.
 
-    D is the squared norm for l2 and the distance itself otherwise (``squared`` sets it by hand). c starts at ``weight``, is multiplied by
-    10 until something is found and then halves its bracket, ``searches`` times in all. Carlini and Wagner, *Towards Evaluating the
-    Robustness of Neural Networks*, S&P 2017, section V and VI-A; other distances as in the ALMA paper, section 5. The gradient of linf moves a
-    single value at a time: here it is shared by all above 0.9 of the largest, after the paper's own form for linf (section VI-C), which draws
-    back all above a threshold and lowers that by 0.9.
+    D is the squared norm for l2 and the distance itself otherwise (``squared`` sets it by hand). c starts at
+    ``weight``, is multiplied by 10 until something is found and then halves its bracket, ``searches`` times in all.
+    Carlini and Wagner, *Towards Evaluating the Robustness of Neural Networks*, S&P 2017, section V and VI-A; other
+    distances as in the ALMA paper, section 5. The gradient of linf moves a single value at a time: here it is shared by
+    all above 0.9 of the largest, after the paper's own form for linf (section VI-C), which draws back all above a
+    threshold and lowers that by 0.9.
 
     Unlike the original: with ``abort_early`` each image stops on its own (the original stops when no image of the batch
-    improves) once its best loss has not fallen by 0.01 % within a tenth of the steps; the clean image's gradient is computed once and not
-    once per search, and the iterate it pays for is evaluated instead; there is no backward pass after the last query of a search.
-    A search that has found nothing goes on while tanh is saturated: values at the ends of the box start at |w| = 7.25, and those of a binary image
-    all do, so that its loss stands still for the first few hundred steps (``rate`` times ``steps`` must be several units to get anywhere).
+    improves) once its best loss has not fallen by 0.01 % within a tenth of the steps; the clean image's gradient is
+    computed once and not once per search, and the iterate it pays for is evaluated instead; there is no backward pass
+    after the last query of a search. A search that has found nothing goes on while tanh is saturated: values at the
+    ends of the box start at |w| = 7.25, and those of a binary image all do, so that its loss stands still for the first
+    few hundred steps (``rate`` times ``steps`` must be several units to get anywhere).
     """
 
     title = "C&W"
     cost = "searches x steps forwards and as many backwards, less one per search"
     paper = "Carlini and Wagner, S&P 2017"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000, "searches": 9}, "paper-10000": {"steps": 10000, "searches": 9}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {"steps": 1000, "searches": 9},
+        "paper-10000": {"steps": 10000, "searches": 9},
+    }
 
     distance: DistanceLike = "l2"
     steps: int = 1000
@@ -73,8 +80,11 @@ class CW(Attack):
                 self._descend(problem, search.weight, clean_slope, clean_hinge, found, self.steps - (attempt == 0))
             search.update(found, repeat_best=self.searches >= 10 and attempt == self.searches - 2)
 
-    def _descend(self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor, queries: int) -> None:
-        """One search: Adam from the clean image with the weights ``weight`` (B,); marks in ``found`` (B,) where it succeeded."""
+    def _descend(
+        self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor, queries: int
+    ) -> None:
+        """One search: Adam from the clean image with the weights ``weight`` (B,); marks in ``found`` (B,) where it
+        succeeded."""
         x, box = problem.x, problem.box
         squared = self.squared if self.squared is not None else problem.bound.distance.norm == 2
         start = torch.atanh(((2 * (x - box.lo) / box.width - 1) * INSIDE).double()).to(x.dtype)
@@ -105,26 +115,33 @@ class CW(Attack):
             if stalled is not None:
                 problem.release(stalled & (found | ~saturated(by_point, bent)))
             assert query.distance_gradient is not None
-            pull = query.distance_gradient if problem.bound.distance.norm != float("inf") else shared_pull(query.point - x, query.distance)
+            pull = (
+                query.distance_gradient
+                if problem.bound.distance.norm != float("inf")
+                else shared_pull(query.point - x, query.distance)
+            )
             pull = per_image(2 * query.distance, x) * pull if squared else pull
             push = query.gradient(problem.goal.margin(query.logits))
             by_point = pull + per_image(weight * (hinge > 0), x) * push
 
 
 def saturated(by_point: Tensor, bent: Tensor) -> Tensor:
-    """(B,) whether tanh, with the values ``bent`` (B, ...), holds nearly all of the gradient ``by_point`` (B, ...) back."""
+    """(B,) whether tanh, with the values ``bent`` (B, ...), holds nearly all of the gradient ``by_point`` (B, ...)
+    back."""
     through = torch.linalg.vector_norm((by_point * (1 - bent.square())).flatten(1), dim=1)
     held: Tensor = through < SATURATED * torch.linalg.vector_norm(by_point.flatten(1), dim=1)
     return held
 
 
 def shared_pull(delta: Tensor, largest: Tensor) -> Tensor:
-    """Signs of the values of ``delta`` (B, ...) near the ``largest`` (B,) of their image, each with an equal part of the weight one."""
+    """Signs of the values of ``delta`` (B, ...) near the ``largest`` (B,) of their image, each with an equal part of
+    the weight one."""
     near = delta.abs() >= per_image(NEAR * largest, delta)
     count = near.flatten(1).sum(1).clamp_min(1).to(delta.dtype)
     return delta.sign() * near / per_image(count, delta)
 
 
 def bend(w: Tensor) -> Tensor:
-    """tanh of ``w``. In float32 the library's last bit depends on the place in the batch, and an image's result must not."""
+    """tanh of ``w``. In float32 the library's last bit depends on the place in the batch, and an image's result must
+    not."""
     return torch.tanh(w.double()).to(w.dtype)

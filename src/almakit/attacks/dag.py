@@ -16,11 +16,13 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class DAG(Attack):
-    """r_m = sum over the pixels n still classified as l_n of grad [f_l'_n(x_m) - f_l_n(x_m)]; x_m+1 = x_m + gamma r_m / |r_m|_inf, until the goal is reached.
+    """r_m = sum over the pixels n still classified as l_n of grad [f_l'_n(x_m) - f_l_n(x_m)]; x_m+1 = x_m + gamma r_m /
+    |r_m|_inf, until the goal is reached.
 
-    Xie et al., *Adversarial Examples for Semantic Segmentation and Object Detection*, ICCV 2017, Algorithm 1. ``rate`` is gamma in parts of the box: the
-    paper's 0.5 grey levels. l'_n is the target, where there is one, else the best other class of the pixel at each step (the paper draws one at random
-    beforehand); x stays in the box. Not a search for the smallest change: it takes the first point it finds.
+    Xie et al., *Adversarial Examples for Semantic Segmentation and Object Detection*, ICCV 2017, Algorithm 1. ``rate``
+    is gamma in parts of the box: the paper's 0.5 grey levels. l'_n is the target, where there is one, else the best
+    other class of the pixel at each step (the paper draws one at random beforehand); x stays in the box. Not a search
+    for the smallest change: it takes the first point it finds.
     """
 
     title = "DAG"
@@ -48,7 +50,9 @@ class DAG(Attack):
                 break
             slope = problem.escape(query.gradient(self._pull(problem, query.logits)), ~query.success)
             steepest = largest_entry(slope).clamp_min(torch.finfo(x.dtype).tiny)
-            moved = problem.box.project_continuous(point + per_image(self.rate * problem.box.width / steepest, x) * slope, x)
+            moved = problem.box.project_continuous(
+                point + per_image(self.rate * problem.box.width / steepest, x) * slope, x
+            )
             point = problem.onward(query, moved, point)
 
     def _pull(self, problem: Problem, logits: Tensor) -> Tensor:

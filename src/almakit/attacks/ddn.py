@@ -19,19 +19,22 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class DDN(Attack):
-    """Minimises the l2 norm by gradient steps projected onto a sphere whose radius shrinks on success and grows on failure.
+    """Minimises the l2 norm by gradient steps projected onto a sphere whose radius shrinks on success and grows on
+    failure.
 
-    delta <- delta - a g/|g|, radius <- (1 -+ gamma) radius, delta <- box(radius delta/|delta|), with a from 1 to 0.01 along a cosine and g the
-    gradient of the cross-entropy's sign-changed logit, logsumexp of the other classes minus z_y: the direction of the cross-entropy gradient
-    without its vanishing factor 1 - p_y.
-    Rony et al., *Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and Defenses*, CVPR 2019, Algorithm 1.
+    delta <- delta - a g/|g|, radius <- (1 -+ gamma) radius, delta <- box(radius delta/|delta|), with a from 1 to 0.01
+    along a cosine and g the gradient of the cross-entropy's sign-changed logit, logsumexp of the other classes minus
+    z_y: the direction of the cross-entropy gradient without its vanishing factor 1 - p_y.
+    Rony et al., *Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and Defenses*, CVPR
+    2019, Algorithm 1.
 
-    ``adaptive=False`` is the original: gamma 0.05 throughout, radius 1 at the start. It is lost where the optimum is far from 1, never closer than gamma
-    to it, and follows a mixture of classes where logits are small. The default mends this at the same cost: the first radius is the linearised distance
-    to the boundary, later ones change by the linearised distance too but at most by gamma (0.2 to 0.02 along a cosine, at least a tenth of that), and the
-    temperature of the logsumexp falls from 0.2 to 0.02 times the spread of the logits.
-    ``levels=256`` rounds every iterate to 8 bits as the ALMA paper's runs did, which costs distance; ``Box(bits=8)`` rounds only what the model sees.
-    Unlike the original: no backward pass after the last query.
+    ``adaptive=False`` is the original: gamma 0.05 throughout, radius 1 at the start. It is lost where the optimum is
+    far from 1, never closer than gamma to it, and follows a mixture of classes where logits are small. The default
+    mends this at the same cost: the first radius is the linearised distance to the boundary, later ones change by the
+    linearised distance too but at most by gamma (0.2 to 0.02 along a cosine, at least a tenth of that), and the
+    temperature of the logsumexp falls from 0.2 to 0.02 times the spread of the logits. ``levels=256`` rounds every
+    iterate to 8 bits as the ALMA paper's runs did, which costs distance; ``Box(bits=8)`` rounds only what the model
+    sees. Unlike the original: no backward pass after the last query.
     """
 
     title = "DDN"
@@ -50,11 +53,18 @@ class DDN(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.gamma is not None and not 0 < self.gamma < 1:
-            raise BadInput(f"gamma={self.gamma}: the radius changes by a factor 1 -+ gamma, so gamma must be between 0 and 1.")
+            raise BadInput(
+                f"gamma={self.gamma}: the radius changes by a factor 1 -+ gamma, so gamma must be between 0 and 1."
+            )
         if self.initial_norm is not None and not self.initial_norm > 0:
-            raise BadInput(f"initial_norm={self.initial_norm}: the first radius must be positive, or none for the linearised distance.")
+            raise BadInput(
+                f"initial_norm={self.initial_norm}: the first radius must be positive, or none for the linearised "
+                "distance."
+            )
         if self.levels is not None and self.levels < 2:
-            raise BadInput(f"levels={self.levels}: an image needs at least 2 levels (256 for 8 bits), or none for no rounding.")
+            raise BadInput(
+                f"levels={self.levels}: an image needs at least 2 levels (256 for 8 bits), or none for no rounding."
+            )
 
     def run(self, problem: Problem) -> None:
         x = problem.x
@@ -67,7 +77,10 @@ class DDN(Attack):
             query = problem.query(x + delta, grad=not final) if step else problem.start()
             if final:
                 break
-            slope = problem.escape(query.gradient(problem.goal.soft_margin(query.logits, self._temperature(problem, query, step))), ~query.success)
+            slope = problem.escape(
+                query.gradient(problem.goal.soft_margin(query.logits, self._temperature(problem, query, step))),
+                ~query.success,
+            )
             steep = length(slope, 2).clamp_min(TINY)
             margin = torch.where(query.valid, query.margin, torch.zeros_like(query.margin))
             if step == 0 and self.adaptive and self.initial_norm is None:
@@ -95,12 +108,15 @@ class DDN(Attack):
         return size
 
     def _change(self, query: Query, margin: Tensor, along: Tensor, step: int) -> Tensor:
-        """(B,) the relative change of the radius; ``along`` (B,) is how much the margin falls when delta doubles, to first order."""
+        """(B,) the relative change of the radius; ``along`` (B,) is how much the margin falls when delta doubles, to
+        first order."""
         if not self.adaptive:
             gamma = self.gamma or 0.05
             return torch.where(query.success, -gamma, gamma).to(margin)
         gamma = cosine_decay(step, self.steps, self.gamma or 0.2, (self.gamma or 0.2) / 10)
-        wanted = torch.where(along > 0, margin.abs() / along.clamp_min(TINY), torch.ones_like(along)).clamp(0.1 * gamma, gamma)
+        wanted = torch.where(along > 0, margin.abs() / along.clamp_min(TINY), torch.ones_like(along)).clamp(
+            0.1 * gamma, gamma
+        )
         return torch.where(query.success, -wanted, wanted)
 
     def _rounded(self, problem: Problem, point: Tensor) -> Tensor:

@@ -16,25 +16,29 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class DeepFool(Attack):
-    """Goes from x_i to x_i + (1 + overshoot) d_i, d_i the shortest step to a boundary of the linearised classifier, until the goal is reached.
+    """Goes from x_i to x_i + (1 + overshoot) d_i, d_i the shortest step to a boundary of the linearised classifier,
+    until the goal is reached.
 
-    d_i = argmin |d| subject to z_k - z_y + (grad z_k - grad z_y).d >= 0 for one of the classes k that rank among the first ``candidates``
-    (the label counted). Moosavi-Dezfooli, Fawzi and Frossard, *DeepFool: a simple and accurate method to fool deep neural networks*,
-    CVPR 2016, Algorithm 2 and equations 10 and 11.
+    d_i = argmin |d| subject to z_k - z_y + (grad z_k - grad z_y).d >= 0 for one of the classes k that rank among the
+    first ``candidates`` (the label counted). Moosavi-Dezfooli, Fawzi and Frossard, *DeepFool: a simple and accurate
+    method to fool deep neural networks*, CVPR 2016, Algorithm 2 and equations 10 and 11.
 
-    The original's steps know no box, so clipped they fall short: here d_i is the shortest step inside the box (``boxed=False``: as published).
-    The original trusts its linearisation however far it leads: here a step longer than a tenth of the way already gone is multiplied by
-    ``damping`` instead of 1 + overshoot, during the first half of the steps (1: none). The original stops some way past the boundary: here up to
-    ``pull_back`` forwards of the steps left over bisect the segment to the clean image (0: none). The classes are ranked at each
-    point, not once. Towards a target (not in the paper) the step goes to the boundary of the margin. A new point is first judged
-    by a forward pass alone, so that no gradients are paid for once it is across.
+    The original's steps know no box, so clipped they fall short: here d_i is the shortest step inside the box
+    (``boxed=False``: as published). The original trusts its linearisation however far it leads: here a step longer than
+    a tenth of the way already gone is multiplied by ``damping`` instead of 1 + overshoot, during the first half of the
+    steps (1: none). The original stops some way past the boundary: here up to ``pull_back`` forwards of the steps left
+    over bisect the segment to the clean image (0: none). The classes are ranked at each point, not once. Towards a
+    target (not in the paper) the step goes to the boundary of the margin. A new point is first judged by a forward pass
+    alone, so that no gradients are paid for once it is across.
     """
 
     title = "DeepFool"
     does = ("l2", "linf")
     cost = "2 forwards, candidates - 1 backwards per step until across, usually 5 to 7 steps; then pull_back forwards"
     paper = "Moosavi-Dezfooli et al., CVPR 2016"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 50, "boxed": False, "damping": 1.0, "pull_back": 0}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {"steps": 50, "boxed": False, "damping": 1.0, "pull_back": 0}
+    }
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -47,9 +51,13 @@ class DeepFool(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.candidates < 2:
-            raise BadInput(f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more.")
+            raise BadInput(
+                f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more."
+            )
         if not self.overshoot >= 0:
-            raise BadInput(f"overshoot={self.overshoot}: the share by which a step goes past the boundary must be 0 or more.")
+            raise BadInput(
+                f"overshoot={self.overshoot}: the share by which a step goes past the boundary must be 0 or more."
+            )
         if not 0 < self.damping <= 1:
             raise BadInput(f"damping={self.damping}: the share of a long step that is taken must be in (0, 1].")
         if self.pull_back < 0:
@@ -62,7 +70,11 @@ class DeepFool(Attack):
         with problem.round():
             for step in range(self.steps):
                 images = problem.active.nonzero().flatten() if step else torch.arange(len(x), device=x.device)
-                query = problem.query(point[images], images=images, gradients=self.candidates) if step else problem.start(gradients=self.candidates)
+                query = (
+                    problem.query(point[images], images=images, gradients=self.candidates)
+                    if step
+                    else problem.start(gradients=self.candidates)
+                )
                 move = to_nearest_plane(problem, query, images, self.candidates, norm, boxed=self.boxed)
                 damping = self.damping if 2 * step < self.steps - 1 else 1.0
                 move = per_image(stride(move, query.point - x[images], norm, damping, self.overshoot), move) * move

@@ -19,18 +19,22 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class EAD(Attack):
-    """Minimises c max(0, margin(x')) + |x' - x|_2^2 + beta |x' - x|_1 in the box by FISTA, and searches the smallest c that succeeds.
+    """Minimises c max(0, margin(x')) + |x' - x|_2^2 + beta |x' - x|_1 in the box by FISTA, and searches the smallest c
+    that succeeds.
 
-    Each step: x_k+1 = S_beta(y_k - eta grad(c hinge + |.|_2^2)(y_k)), y_k+1 = x_k+1 + k/(k+3) (x_k+1 - x_k), where S_beta sets changes
-    smaller than beta to zero, shrinks the others by beta and clips to the box; eta falls as the square root of the remaining steps. Chen et al.,
+    Each step: x_k+1 = S_beta(y_k - eta grad(c hinge + |.|_2^2)(y_k)), y_k+1 = x_k+1 + k/(k+3) (x_k+1 - x_k), where
+    S_beta sets changes smaller than beta to zero, shrinks the others by beta and clips to the box; eta falls as the
+    square root of the remaining steps. Chen et al.,
     *EAD: Elastic-Net Attacks to Deep Neural Networks via Adversarial Examples*, AAAI 2018, eq. 4, 5 and Algorithm 1.
 
-    ``rule`` says which successful point is returned: "l1" the one nearest in l1, the distance reported, or "en" the one of smallest
-    |.|_2^2 + beta |.|_1 as in the paper's tables. ``accelerated=False`` is ISTA (y = x), which costs one forward a step instead of two.
+    ``rule`` says which successful point is returned: "l1" the one nearest in l1, the distance reported, or "en" the one
+    of smallest
+    |.|_2^2 + beta |.|_1 as in the paper's tables. ``accelerated=False`` is ISTA (y = x), which costs one forward a step
+      instead of two.
 
-    Unlike the original: with ``abort_early`` each image stops on its own (the original stops when the batch's summed loss no
-    longer falls), judged by its best objective, l1 term included; y is brought into the box before the model sees it; the clean image's
-    gradient is computed once and not once per search; points y that succeed count too.
+    Unlike the original: with ``abort_early`` each image stops on its own (the original stops when the batch's summed
+    loss no longer falls), judged by its best objective, l1 term included; y is brought into the box before the model
+    sees it; the clean image's gradient is computed once and not once per search; points y that succeed count too.
     """
 
     title = "EAD"
@@ -52,11 +56,15 @@ class EAD(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rule not in ("l1", "en"):
-            raise BadInput(f"rule={self.rule!r}: choose l1 (the nearest point in l1) or en (the smallest elastic-net value).")
+            raise BadInput(
+                f"rule={self.rule!r}: choose l1 (the nearest point in l1) or en (the smallest elastic-net value)."
+            )
         if self.searches < 1:
             raise BadInput(f"searches={self.searches}: at least one search over the weight is needed.")
         if not (self.rate > 0 and self.weight > 0 and self.beta >= 0):
-            raise BadInput(f"rate={self.rate} and weight={self.weight} must be positive, beta={self.beta} must not be negative.")
+            raise BadInput(
+                f"rate={self.rate} and weight={self.weight} must be positive, beta={self.beta} must not be negative."
+            )
 
     def run(self, problem: Problem) -> None:
         query = problem.start()
@@ -69,7 +77,8 @@ class EAD(Attack):
             search.update(found, repeat_best=self.searches >= 10 and attempt == self.searches - 2)
 
     def _descend(self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor) -> None:
-        """One search from the clean image with the weights ``weight`` (B,); marks in ``found`` (B,) where it succeeded."""
+        """One search from the clean image with the weights ``weight`` (B,); marks in ``found`` (B,) where it
+        succeeded."""
         x, box, goal = problem.x, problem.box, problem.goal
         iterate = point = x
         progress = Progress(x, math.ceil(self.steps / 10))
@@ -97,7 +106,9 @@ class EAD(Attack):
             if stalled is not None:
                 # A search that has succeeded goes on: its objective stands still while l1 still falls.
                 problem.release(stalled & ~found)
-            gradient = 2 * (query.point - x) + per_image(weight * (hinge > 0), x) * query.gradient(goal.margin(query.logits))
+            gradient = 2 * (query.point - x) + per_image(weight * (hinge > 0), x) * query.gradient(
+                goal.margin(query.logits)
+            )
 
     @property
     def ranking(self) -> Distance | None:

@@ -12,10 +12,12 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class Ensemble(Attack):
-    """min over attacks a of d_a(image): runs ``attacks`` one after the other, each as it would run alone, and keeps the best point of each image.
+    """min over attacks a of d_a(image): runs ``attacks`` one after the other, each as it would run alone, and keeps the
+    best point of each image.
 
-    All must measure the same distance; fixed-radius attacks need an epsilon and add only points inside it. Forwards and backwards are the sums.
-    In text: ``ensemble(attacks=[soft-walk, fmn(steps=50)])``. A budget is spent in the order given.
+    All must measure the same distance; fixed-radius attacks need an epsilon and add only points inside it. Forwards and
+    backwards are the sums. In text: ``ensemble(attacks=[soft-walk, fmn(steps=50)])``. A budget is spent in the order
+    given.
     """
 
     title = "ensemble"
@@ -39,7 +41,8 @@ class Ensemble(Attack):
         for member in members[1:]:
             if not _same(members[0].measure, member.measure):
                 raise BadInput(
-                    f"the attacks of an ensemble must measure the same distance; {type(members[0]).__name__} has {members[0].measure!r} and "
+                    f"the attacks of an ensemble must measure the same distance; {type(members[0]).__name__} has "
+                    f"{members[0].measure!r} and "
                     f"{type(member).__name__} has {member.measure!r}: set distance=... alike."
                 )
 

@@ -16,7 +16,8 @@ from ..core.query import Query
 from ..core.steps import per_image
 from ..errors import BadInput
 
-# How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that is less, is used.
+# How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that
+# is less, is used.
 FARTHEST_START = {1.0: 5.0, 2.0: 1.0, float("inf"): 0.3}
 # Steps without a success after which boundaries that seem to lie beyond the box are left alone.
 PATIENCE = 10
@@ -24,30 +25,37 @@ PATIENCE = 10
 
 @dataclass(frozen=True)
 class FAB(Attack):
-    """Projects iterate and clean image onto the nearest linearised boundary, takes a mean of both, and steps back towards the image once across.
+    """Projects iterate and clean image onto the nearest linearised boundary, takes a mean of both, and steps back
+    towards the image once across.
 
-    With pi the boundary z_k = z_y linearised at x_i whose distance |z_k - z_y| / |grad z_k - grad z_y|_q is smallest (q dual to the norm),
-    d = proj(x_i, pi) - x_i and d_o = proj(x, pi) - x the shortest steps to it inside the box, and a = min(|d| / (|d| + |d_o|), alpha_max):
-    x_i+1 = clip((1 - a)(x_i + eta d) + a (x + eta d_o)); if that is adversarial, it becomes x + beta (x_i+1 - x) after it was noted.
-    Croce and Hein, *Minimally distorted adversarial examples with a fast adaptive boundary attack*, ICML 2020, Algorithm 1.
+    With pi the boundary z_k = z_y linearised at x_i whose distance |z_k - z_y| / |grad z_k - grad z_y|_q is smallest (q
+    dual to the norm), d = proj(x_i, pi) - x_i and d_o = proj(x, pi) - x the shortest steps to it inside the box, and a
+    = min(|d| / (|d| + |d_o|), alpha_max): x_i+1 = clip((1 - a)(x_i + eta d) + a (x + eta d_o)); if that is adversarial,
+    it becomes x + beta (x_i+1 - x) after it was noted. Croce and Hein, *Minimally distorted adversarial examples with a
+    fast adaptive boundary attack*, ICML 2020, Algorithm 1.
 
-    ``targeted_classes=9`` is FAB-T: one run of ``steps`` towards the boundary of each of the 9 classes that rank next to the label on the
-    clean image; whatever leaves the label counts. Otherwise each step considers the ``candidates`` - 1 likeliest classes beside the
-    label: all of them on 10 classes, while the original takes all 999 on ImageNet. Each takes one backward for the difference of two
-    logits: 9 a step on 10 classes, where the table of the ALMA paper says 10 (one per logit). After 10 steps without a success a plane that
-    misses the box comes after all that meet it; the original may run against it for ever. Towards a target the user gives (not in the
-    paper), and for goals without rival classes, there is one boundary, that of the margin
-    (a goal that asks for several things at once may not be found). The original makes one forward on the clean image and another for its first step: here
-    they are the same. The last step is given up for a final search of ``search`` forwards by the secant on the segment from the best
-    point to the clean image, so that all in all no more than 2 N + 1 forwards are made (``search=0``: N steps, no search). ``restarts`` - 1
-    further runs begin at random points at most half the best distance away.
+    ``targeted_classes=9`` is FAB-T: one run of ``steps`` towards the boundary of each of the 9 classes that rank next
+    to the label on the clean image; whatever leaves the label counts. Otherwise each step considers the ``candidates``
+    - 1 likeliest classes beside the label: all of them on 10 classes, while the original takes all 999 on ImageNet.
+      Each takes one backward for the difference of two
+    logits: 9 a step on 10 classes, where the table of the ALMA paper says 10 (one per logit). After 10 steps without a
+    success a plane that misses the box comes after all that meet it; the original may run against it for ever. Towards
+    a target the user gives (not in the paper), and for goals without rival classes, there is one boundary, that of the
+    margin (a goal that asks for several things at once may not be found). The original makes one forward on the clean
+    image and another for its first step: here they are the same. The last step is given up for a final search of
+    ``search`` forwards by the secant on the segment from the best point to the clean image, so that all in all no more
+    than 2 N + 1 forwards are made (``search=0``: N steps, no search). ``restarts`` - 1 further runs begin at random
+    points at most half the best distance away.
     """
 
     title = "FAB"
     does = ("l1", "l2", "linf")
     cost = "2 forwards, candidates - 1 backwards per step; with targeted_classes=9 18 forwards, 9 backwards"
     paper = "Croce and Hein, ICML 2020"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"search": 0}, "paper-imagenet": {"search": 0, "targeted_classes": 9}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {"search": 0},
+        "paper-imagenet": {"search": 0, "targeted_classes": 9},
+    }
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -64,15 +72,24 @@ class FAB(Attack):
         if self.restarts < 1:
             raise BadInput(f"restarts={self.restarts}: the number of runs must be 1 or more.")
         if not 0 <= self.alpha_max <= 1:
-            raise BadInput(f"alpha_max={self.alpha_max}: the largest weight of the clean image's projection must be in [0, 1].")
+            raise BadInput(
+                f"alpha_max={self.alpha_max}: the largest weight of the clean image's projection must be in [0, 1]."
+            )
         if not 1 <= self.eta < float("inf"):
-            raise BadInput(f"eta={self.eta}: the stretch of a step must be 1 or more; 1 stops at the linearised boundary.")
+            raise BadInput(
+                f"eta={self.eta}: the stretch of a step must be 1 or more; 1 stops at the linearised boundary."
+            )
         if not 0 <= self.beta <= 1:
             raise BadInput(f"beta={self.beta}: the part of the change kept in a step back must be in [0, 1].")
         if self.candidates < 2:
-            raise BadInput(f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more.")
+            raise BadInput(
+                f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more."
+            )
         if self.targeted_classes is not None and self.targeted_classes < 1:
-            raise BadInput(f"targeted_classes={self.targeted_classes}: give the number of classes to run against, at least 1, or None.")
+            raise BadInput(
+                f"targeted_classes={self.targeted_classes}: give the number of classes to run against, at least 1, or "
+                "None."
+            )
         if self.search < 0:
             raise BadInput(f"search={self.search}: the number of forwards of the final search must be 0 or more.")
 
@@ -101,12 +118,17 @@ class FAB(Attack):
         return problem.box.project_continuous(problem.x + per_image(reach, noise) * noise, problem.x)
 
     def _walk(self, problem: Problem, point: Tensor, rival: Tensor | None, steps: int, lead: Tensor) -> Tensor:
-        """One run from ``point`` (B, ...) over all boundaries or that of the classes ``rival`` (B,); gives the margin (B,) at the best points."""
+        """One run from ``point`` (B, ...) over all boundaries or that of the classes ``rival`` (B,); gives the margin
+        (B,) at the best points."""
         x, box, norm = problem.x, problem.box, _norm(problem)
         low, high = room(box, x)
         for step in range(steps):
             before = problem.best_distance
-            query = problem.query(point, gradients=self.candidates) if step or point is not x else problem.start(gradients=self.candidates)
+            query = (
+                problem.query(point, gradients=self.candidates)
+                if step or point is not x
+                else problem.start(gradients=self.candidates)
+            )
             lead = torch.where(problem.best_distance < before, query.margin, lead)
             normal, need = self._nearest_plane(problem, query, rival, ~problem.found & (step >= PATIENCE))
             normal = problem.escape(normal, ~query.success & query.valid)
@@ -127,10 +149,14 @@ class FAB(Attack):
             point = torch.where(per_image(check.success, x), x + self.beta * (moved - x), moved)
         return lead
 
-    def _nearest_plane(self, problem: Problem, query: Query, rival: Tensor | None, lost: Tensor) -> tuple[Tensor, Tensor]:
-        """The normal (B, ...) and the need (B,) of the linearised boundary nearest to the query's points; for ``lost`` images (B,) of those that meet the box.
+    def _nearest_plane(
+        self, problem: Problem, query: Query, rival: Tensor | None, lost: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The normal (B, ...) and the need (B,) of the linearised boundary nearest to the query's points; for ``lost``
+        images (B,) of those that meet the box.
 
-        A plane beyond the box is never reached on a linear model; on a network it is often only the linearisation that places it there.
+        A plane beyond the box is never reached on a linear model; on a network it is often only the linearisation that
+        places it there.
         """
         goal, norm = problem.goal, _norm(problem)
         ways = goal.rivals(query.values)
@@ -138,7 +164,11 @@ class FAB(Attack):
             return leading_plane(query, goal.margin(query.logits))
         rivals = ways[:, : self.candidates - 1] if rival is None else rival.unsqueeze(1)
         low, high = room(problem.box, query.point)
-        normal, need, nearest = torch.zeros_like(query.point), torch.zeros_like(query.margin), torch.zeros_like(query.margin)
+        normal, need, nearest = (
+            torch.zeros_like(query.point),
+            torch.zeros_like(query.margin),
+            torch.zeros_like(query.margin),
+        )
         missed = torch.ones_like(query.success)
         for index, other in enumerate(rivals.unbind(1)):
             slope, wanted = leading_plane(query, goal.rival_margin(query.logits, other))
@@ -158,7 +188,8 @@ def _norm(problem: Problem) -> float:
 
 
 def _distance(normal: Tensor, need: Tensor, norm: float) -> Tensor:
-    """(B,) how far the planes normal.d = need are away without a box; infinite where the ``normal`` (B, ...) is zero."""
+    """(B,) how far the planes normal.d = need are away without a box; infinite where the ``normal`` (B, ...) is
+    zero."""
     # Scaled first: the squares of a saturated model's slopes overflow.
     largest = normal.flatten(1).abs().amax(1)
     scale = torch.where(largest > 0, largest, torch.ones_like(largest))
@@ -173,7 +204,8 @@ def _onto_plane(normal: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: f
 
 
 def _secant(problem: Problem, lead: Tensor, forwards: int) -> None:
-    """Looks for the boundary between the clean image and the best point, where the margin is ``lead`` (B,), by regula falsi."""
+    """Looks for the boundary between the clean image and the best point, where the margin is ``lead`` (B,), by regula
+    falsi."""
     assert problem.clean_logits is not None
     delta = problem.best_point - problem.x
     tolerance = 1.5 * problem.tolerance(problem.clean_logits)

@@ -21,15 +21,16 @@ TINY = 1e-30
 class FMN(Attack):
     """Gradient steps projected onto a ball whose radius shrinks on success and grows on failure, in any of four norms.
 
-    delta <- P_radius(delta - a g/|g|_2), with a from 1 to 0.01 and the radius changing by gamma, from 0.05 to 0.001, both along a cosine; before
-    the first success the radius is |delta| plus the linearised distance to the boundary.
+    delta <- P_radius(delta - a g/|g|_2), with a from 1 to 0.01 and the radius changing by gamma, from 0.05 to 0.001,
+    both along a cosine; before the first success the radius is |delta| plus the linearised distance to the boundary.
     Pintor et al., *Fast Minimum-norm Adversarial Attacks through Adaptive Norm Constraints*, NeurIPS 2021, Algorithm 1.
 
-    ``adaptive=False, overshoot=0`` is the original. Its radius can settle just inside the boundary, where nothing counts, and its ball and box are
-    projected onto one after the other. The default mends this at the same cost: a soft margin, a first radius that is exact for the
-    linearised margin inside the box, later changes as large as the linearised margin asks for (``overshoot`` to ``gamma``, 0.02 to 0.2, both falling
-    to a tenth), and an exact projection onto the ball within the box. Unlike the original: no backward pass after the last query,
-    and step sizes in units of the box's width.
+    ``adaptive=False, overshoot=0`` is the original. Its radius can settle just inside the boundary, where nothing
+    counts, and its ball and box are projected onto one after the other. The default mends this at the same cost: a soft
+    margin, a first radius that is exact for the linearised margin inside the box, later changes as large as the
+    linearised margin asks for (``overshoot`` to ``gamma``, 0.02 to 0.2, both falling to a tenth), and an exact
+    projection onto the ball within the box. Unlike the original: no backward pass after the last query, and step sizes
+    in units of the box's width.
     """
 
     title = "FMN"
@@ -50,7 +51,9 @@ class FMN(Attack):
         if self.overshoot < 0:
             raise BadInput(f"overshoot={self.overshoot}: how far beyond the boundary to aim must be 0 or more.")
         if self.gamma is not None and not 0 < self.gamma < 1:
-            raise BadInput(f"gamma={self.gamma}: the radius changes by a factor 1 -+ gamma, so gamma must be between 0 and 1.")
+            raise BadInput(
+                f"gamma={self.gamma}: the radius changes by a factor 1 -+ gamma, so gamma must be between 0 and 1."
+            )
         if self.rate is not None and not self.rate > 0:
             raise BadInput(f"rate={self.rate}: the first step size must be positive.")
 
@@ -87,18 +90,38 @@ class FMN(Attack):
         spread = torch.nan_to_num(problem.goal.spread(query.logits), nan=1.0, posinf=1.0)
         return problem.goal.soft_margin(query.logits, (spread * 0.2 * 0.1 ** (step / self.steps)).clamp_min(TINY))
 
-    def _original_radius(self, problem: Problem, query: Query, slope: Tensor, margin: Tensor, delta: Tensor, radius: Tensor, step: int,
-                         norm: float) -> Tensor:
+    def _original_radius(
+        self,
+        problem: Problem,
+        query: Query,
+        slope: Tensor,
+        margin: Tensor,
+        delta: Tensor,
+        radius: Tensor,
+        step: int,
+        norm: float,
+    ) -> Tensor:
         gamma = cosine_decay(step, self.steps, self.gamma or 0.05, 0.001)
         if norm == 0:
             less = torch.minimum(torch.minimum(radius - 1, (radius * (1 - gamma)).floor()), problem.best_distance)
-            return torch.where(query.success, less, torch.maximum(radius + 1, (radius * (1 + gamma)).floor())).clamp_min(0)
+            return torch.where(
+                query.success, less, torch.maximum(radius + 1, (radius * (1 + gamma)).floor())
+            ).clamp_min(0)
         reach = (length(delta, norm) + margin.abs() / dual_length(slope, norm).clamp_min(TINY)) * (1 + self.overshoot)
         grown = torch.where(problem.found, radius * (1 + gamma), reach)
         return torch.where(query.success, torch.minimum(radius * (1 - gamma), problem.best_distance), grown)
 
-    def _measured_radius(self, problem: Problem, query: Query, slope: Tensor, margin: Tensor, delta: Tensor, radius: Tensor, step: int,
-                         norm: float) -> Tensor:
+    def _measured_radius(
+        self,
+        problem: Problem,
+        query: Query,
+        slope: Tensor,
+        margin: Tensor,
+        delta: Tensor,
+        radius: Tensor,
+        step: int,
+        norm: float,
+    ) -> Tensor:
         if step == 0:
             low, high = room(problem.box, problem.x)
             if norm == 0:
@@ -109,12 +132,24 @@ class FMN(Attack):
         wanted = torch.where(along > 0, margin.abs() / along.clamp_min(TINY), torch.ones_like(along))
         change = wanted.clamp(min(self.overshoot, self.gamma or 0.2) * decay, (self.gamma or 0.2) * decay)
         if norm == 0:
-            less, more = torch.minimum(radius - 1, (radius * (1 - change)).floor()), torch.maximum(radius + 1, (radius * (1 + change)).floor())
+            less, more = (
+                torch.minimum(radius - 1, (radius * (1 - change)).floor()),
+                torch.maximum(radius + 1, (radius * (1 + change)).floor()),
+            )
             return torch.where(query.success, less, more).clamp_min(1)
         return radius * (1 + torch.where(query.success, -change, change))
 
-    def _moved(self, slope: Tensor, delta: Tensor, radius: Tensor, low: Tensor, high: Tensor, width: float, step: int,
-               norm: float) -> Tensor:
+    def _moved(
+        self,
+        slope: Tensor,
+        delta: Tensor,
+        radius: Tensor,
+        low: Tensor,
+        high: Tensor,
+        width: float,
+        step: int,
+        norm: float,
+    ) -> Tensor:
         # l1 moves mass between few values: it wants the longer steps.
         first = self.rate or (2.0 if self.adaptive and norm == 1 else 1.0)
         part = cosine_decay(step, self.steps, first, first / 100)

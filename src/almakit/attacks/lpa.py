@@ -19,14 +19,17 @@ PROBE = 0.1
 
 @dataclass(frozen=True)
 class LPA(FixedEpsilon):
-    """Descends max(margin, -1) + lambda max(0, D(x', x) - epsilon), lambda ten times larger in each of ``searches`` rounds of ``steps`` steps.
+    """Descends max(margin, -1) + lambda max(0, D(x', x) - epsilon), lambda ten times larger in each of ``searches``
+    rounds of ``steps`` steps.
 
-    A step goes along the normalised gradient u, as far as changes D by epsilon 0.1^(k/steps): its length is that over D(x', x' + h u)/h,
-    h = 0.1. At the end the point is drawn back to the image until D = epsilon, by bisection on the segment, and judged once more. Laidlaw, Singla and
-    Feizi, *Perceptual Adversarial Robustness: Defense Against Unseen Threat Models*, ICLR 2021, section 4.2 and Algorithm 2. The ALMA paper's tables wrap it
-    in a search: ``search(attack=lpa(steps=40, searches=5), largest=0.5, halvings=10)``.
+    A step goes along the normalised gradient u, as far as changes D by epsilon 0.1^(k/steps): its length is that over
+    D(x', x' + h u)/h, h = 0.1. At the end the point is drawn back to the image until D = epsilon, by bisection on the
+    segment, and judged once more. Laidlaw, Singla and Feizi, *Perceptual Adversarial Robustness: Defense Against Unseen
+    Threat Models*, ICLR 2021, section 4.2 and Algorithm 2. The ALMA paper's tables wrap it in a search:
+    ``search(attack=lpa(steps=40, searches=5), largest=0.5, halvings=10)``.
 
-    Any distance will do; LPIPS is the paper's. A point counts only where D <= epsilon (1 + 1e-6). Each image leaves when it has one.
+    Any distance will do; LPIPS is the paper's. A point counts only where D <= epsilon (1 + 1e-6). Each image leaves
+    when it has one.
     """
 
     title = "LPA"
@@ -44,7 +47,8 @@ class LPA(FixedEpsilon):
         super().__post_init__()
         if self.searches < 1 or not (self.weight > 0 and self.confidence_cap >= 0):
             raise BadInput(
-                f"searches={self.searches} must be at least 1, weight={self.weight} positive and confidence_cap={self.confidence_cap} not negative."
+                f"searches={self.searches} must be at least 1, weight={self.weight} positive and "
+                f"confidence_cap={self.confidence_cap} not negative."
             )
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
@@ -60,8 +64,12 @@ class LPA(FixedEpsilon):
                 push = problem.escape(query.gradient(goal.margin(query.logits)), ~query.success)
                 wanting = query.margin > -self.confidence_cap
                 too_far = query.distance > epsilon
-                slope = per_image(wanting.to(x.dtype), x) * push + per_image(weight * too_far, x) * query.distance_gradient
-                problem.record(step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success)
+                slope = (
+                    per_image(wanting.to(x.dtype), x) * push + per_image(weight * too_far, x) * query.distance_gradient
+                )
+                problem.record(
+                    step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success
+                )
                 moved = self._step(problem, query.point, slope, epsilon * 0.1 ** (step / self.steps))
                 point = torch.where(per_image(query.valid, x), moved, problem.midway(query.point))
             weight = weight * 10
@@ -70,16 +78,21 @@ class LPA(FixedEpsilon):
 
     @staticmethod
     def _step(problem: Problem, point: Tensor, slope: Tensor, size: Tensor) -> Tensor:
-        """``point`` (B, ...) moved down the slope (B, ...) so far that the distance to where it was is about ``size`` (B,)."""
+        """``point`` (B, ...) moved down the slope (B, ...) so far that the distance to where it was is about ``size``
+        (B,)."""
         length = torch.linalg.vector_norm(slope.flatten(1), dim=1)
         ahead = -slope / per_image(torch.where(length > 0, length, torch.ones_like(length)), slope)
         with torch.no_grad():
-            speed = problem.bound.distance.bind(point)(problem.box.project_continuous(point + PROBE * ahead, problem.x)) / PROBE
+            speed = (
+                problem.bound.distance.bind(point)(problem.box.project_continuous(point + PROBE * ahead, problem.x))
+                / PROBE
+            )
         return problem.box.project_continuous(point + per_image(size / (speed + 1e-4), point) * ahead, problem.x)
 
     @staticmethod
     def _drawn_back(problem: Problem, point: Tensor, epsilon: Tensor) -> Tensor:
-        """The last point on the segment from the clean image to ``point`` (B, ...) that is within ``epsilon`` (B,), to 20 bisections."""
+        """The last point on the segment from the clean image to ``point`` (B, ...) that is within ``epsilon`` (B,), to
+        20 bisections."""
         delta = point - problem.x
         with torch.no_grad():
             near, far = torch.zeros_like(epsilon), torch.ones_like(epsilon)

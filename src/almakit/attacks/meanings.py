@@ -1,4 +1,5 @@
-"""What the settings of attacks mean, in a line each: what ``almakit ls attacks <name>`` prints. The class has the whole story."""
+"""What the settings of attacks mean, in a line each: what ``almakit ls attacks <name>`` prints. The class has the whole
+story."""
 
 from __future__ import annotations
 
@@ -64,7 +65,10 @@ OWN: dict[str, dict[str, str]] = {
         "gamma": "the factor rho grows by",
     },
     "ddn": {"initial_norm": "the first radius; none for the linearised distance"},
-    "fmn": {"overshoot": "the smallest relative change of the radius", "gamma": "the largest relative change of the radius"},
+    "fmn": {
+        "overshoot": "the smallest relative change of the radius",
+        "gamma": "the largest relative change of the radius",
+    },
     "ead": {
         "beta": "the weight of the l1 norm",
         "rule": "which point is returned: the nearest in l1, or en for the elastic net",
@@ -93,8 +97,11 @@ OWN: dict[str, dict[str, str]] = {
         "colour_rate": "the step down the colour difference",
         "scaled": "whether both steps are a fifth and shrink with the perturbation; none: without levels",
     },
-    "lpa": {"searches": "rounds, with a ten times larger weight on the distance in each", "weight": "the first weight on the distance",
-            "confidence_cap": "the margin beyond which the loss is flat"},
+    "lpa": {
+        "searches": "rounds, with a ten times larger weight on the distance in each",
+        "weight": "the first weight on the distance",
+        "confidence_cap": "the margin beyond which the loss is flat",
+    },
     "bb": {
         "radius": "the first trust radius, as a part of the l2 distance of the starting point",
         "halvings": "how often the trust radius is halved over the steps; none for 5 per tenfold above 10 steps",
@@ -142,6 +149,7 @@ OWN["pdpgd"] = OWN["pdgd"]
 
 
 def meaning(attack: str, kind: Any, setting: str) -> str:
-    """The meaning of a setting of the attack ``attack`` of class ``kind``: its own, that of a plug-in's ``meanings``, or the general one."""
+    """The meaning of a setting of the attack ``attack`` of class ``kind``: its own, that of a plug-in's ``meanings``,
+    or the general one."""
     own = OWN.get(attack) or getattr(kind, "meanings", {})
     return own.get(setting) or GENERAL.get(setting, "")

@@ -1,4 +1,5 @@
-"""PDGD and PDPGD: descent on the perturbation and ascent on a multiplier, with the distance in the loss or in a proximal step."""
+"""PDGD and PDPGD: descent on the perturbation and ascent on a multiplier, with the distance in the loss or in a
+proximal step."""
 
 from __future__ import annotations
 
@@ -25,26 +26,31 @@ WIDTH = 0.03
 FIRST = 2.0
 # Of the box's width: the first step in norms that do not say how far a single value goes.
 SPARSE_RATE = 0.1
-# lambda_0 / lambda_1 at the start: where they balance with ``scaled``; l2/3 lets nothing leave zero until the margin outweighs it by far.
+# lambda_0 / lambda_1 at the start: where they balance with ``scaled``; l2/3 lets nothing leave zero until the margin
+# outweighs it by far.
 RATIO, RATIO_L0 = 0.5, 0.1
-# After a part of the steps, an image that was not fooled and kept so much of its margin begins anew, with a ratio and a first step.
+# After a part of the steps, an image that was not fooled and kept so much of its margin begins anew, with a ratio and a
+# first step.
 BOLDER = ((0.12, 0.8, 1e-4, 0.1), (0.6, 0.0, 1e-6, 0.3))
-# The multipliers of hard images move faster the longer they move one way: by this factor each step, up to this much; and by half on a turn.
+# The multipliers of hard images move faster the longer they move one way: by this factor each step, up to this much;
+# and by half on a turn.
 FASTER, FASTEST = 1.2, 10.0
 PUBLISHED: dict[str, object] = {"steps": 500, "rate": 0.1, "ratio": 0.01, "scaled": False}
 
 
 @dataclass(frozen=True)
 class PrimalDual(Attack):
-    """What PDGD and PDPGD share: min over delta, max over lambda of lambda_0 |delta| + lambda_1 softplus(margin), lambda_0 + lambda_1 = 1.
+    """What PDGD and PDPGD share: min over delta, max over lambda of lambda_0 |delta| + lambda_1 softplus(margin),
+    lambda_0 + lambda_1 = 1.
 
-    delta follows Adam with a rate that falls to ``final_rate`` of itself; log(lambda_1 / lambda_0) starts at -log(``ratio``) (none: 1/2, l0
-    1/10) and moves by ``dual_rate`` (which falls to a tenth) up where the margin is positive, down where it is negative; the multipliers used are
+    delta follows Adam with a rate that falls to ``final_rate`` of itself; log(lambda_1 / lambda_0) starts at
+    -log(``ratio``) (none: 1/2, l0 1/10) and moves by ``dual_rate`` (which falls to a tenth) up where the margin is
+      positive, down where it is negative; the multipliers used are
     running averages with ``smoothing``.
 
-    Unlike the original, with ``scaled`` an image that has lost next to nothing of its margin after an eighth of the steps (a network whose
-    gradients are flat around clean images) begins anew with a dense, long first step, and the multipliers of images not fooled after a third of the
-    steps move faster.
+    Unlike the original, with ``scaled`` an image that has lost next to nothing of its margin after an eighth of the
+    steps (a network whose gradients are flat around clean images) begins anew with a dense, long first step, and the
+    multipliers of images not fooled after a third of the steps move faster.
     """
 
     paper = "Matyasko and Chau, 2021"
@@ -64,18 +70,24 @@ class PrimalDual(Attack):
             raise BadInput(f"rate={self.rate}: the first step must be positive, or none for one that fits the image.")
         if not (0 < self.final_rate <= 1 and self.dual_rate > 0 and 0 <= self.smoothing < 1):
             raise BadInput(
-                f"final_rate={self.final_rate}, dual_rate={self.dual_rate}, smoothing={self.smoothing}: final_rate must be in (0, 1], "
+                f"final_rate={self.final_rate}, dual_rate={self.dual_rate}, smoothing={self.smoothing}: final_rate "
+                "must be in (0, 1], "
                 "dual_rate positive and smoothing in [0, 1)."
             )
         if self.ratio is not None and not 1e-6 <= self.ratio <= 1e6:
-            raise BadInput(f"ratio={self.ratio}: the ratio of the multipliers must start between 1e-6 and 1e6, or none for the norm's own.")
+            raise BadInput(
+                f"ratio={self.ratio}: the ratio of the multipliers must start between 1e-6 and 1e6, or none for the "
+                "norm's own."
+            )
 
     def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
-        """What Adam follows (B, ...); ``push`` (B, ...) is the gradient of the softplus, ``weights`` are lambda_0 and lambda_1 (B,)."""
+        """What Adam follows (B, ...); ``push`` (B, ...) is the gradient of the softplus, ``weights`` are lambda_0 and
+        lambda_1 (B,)."""
         raise NotImplementedError
 
     def _settle(self, moved: Tensor, pull: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-        """The step's end inside the box from where Adam went; ``pull`` (B,) is rate lambda_0 / lambda_1, ``metric`` (B, ...) Adam's."""
+        """The step's end inside the box from where Adam went; ``pull`` (B,) is rate lambda_0 / lambda_1, ``metric`` (B,
+        ...) Adam's."""
         raise NotImplementedError
 
     def run(self, problem: Problem) -> None:
@@ -131,12 +143,17 @@ class PrimalDual(Attack):
 
             if self.scaled:
                 hard = (began > 0) | (~problem.found & (step >= 0.3 * self.steps))
-                haste = torch.where(hard, torch.where(margin.sign() == side, FASTER * haste, haste / 2).clamp(1, FASTEST), 1.0)
+                haste = torch.where(
+                    hard, torch.where(margin.sign() == side, FASTER * haste, haste / 2).clamp(1, FASTEST), 1.0
+                )
                 side = margin.sign()
             rise = self.dual_rate * (1 - 0.9 * step / max(self.steps - 1, 1))
             log_ratio = (log_ratio + rise * haste * margin.sign()).clamp(-LIMIT, LIMIT)
             fresh = _weights(log_ratio)
-            weights = (self.smoothing * weights[0] + (1 - self.smoothing) * fresh[0], self.smoothing * weights[1] + (1 - self.smoothing) * fresh[1])
+            weights = (
+                self.smoothing * weights[0] + (1 - self.smoothing) * fresh[0],
+                self.smoothing * weights[1] + (1 - self.smoothing) * fresh[1],
+            )
 
     def _first_rate(self, problem: Problem, slope: Tensor, margin: Tensor, norm: float) -> Tensor:
         """(B,) how far Adam's first step moves each value."""
@@ -148,7 +165,8 @@ class PrimalDual(Attack):
 
 
 def _power(base: float, exponent: Tensor) -> Tensor:
-    """``base`` to the power of ``exponent`` (B,). Not torch.pow: its last bit depends on where in the batch an image stands."""
+    """``base`` to the power of ``exponent`` (B,). Not torch.pow: its last bit depends on where in the batch an image
+    stands."""
     return torch.exp(exponent * math.log(base))
 
 
@@ -159,14 +177,17 @@ def _weights(log_ratio: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class PDGD(PrimalDual):
-    """Primal-dual gradient descent for l2: Adam on lambda_0 |delta|_2 + lambda_1 softplus(margin), ascent on the multipliers.
+    """Primal-dual gradient descent for l2: Adam on lambda_0 |delta|_2 + lambda_1 softplus(margin), ascent on the
+    multipliers.
 
-    Matyasko and Chau, *PDPGD: Primal-Dual Proximal Gradient Descent Adversarial Attack*, 2021 (arXiv 2106.01538), Algorithm 1.
+    Matyasko and Chau, *PDPGD: Primal-Dual Proximal Gradient Descent Adversarial Attack*, 2021 (arXiv 2106.01538),
+    Algorithm 1.
 
-    The original's settings depend on the scale of logits and images: its first step moves every value by 0.1, past most boundaries,
-    and at 100 steps it does not come back. With ``scaled`` the margin is measured by the clean image's gradient, as a distance, the
-    softplus is 3 % of the first margin wide, and the multipliers start near their balance; without ``rate`` the first step is twice as
-    long as the linearised distance. ``presets["paper"]`` has the published settings. No backward pass after the last query.
+    The original's settings depend on the scale of logits and images: its first step moves every value by 0.1, past most
+    boundaries, and at 100 steps it does not come back. With ``scaled`` the margin is measured by the clean image's
+    gradient, as a distance, the softplus is 3 % of the first margin wide, and the multipliers start near their balance;
+    without ``rate`` the first step is twice as long as the linearised distance. ``presets["paper"]`` has the published
+    settings. No backward pass after the last query.
     """
 
     title = "PDGD"
@@ -185,14 +206,16 @@ class PDGD(PrimalDual):
 
 @dataclass(frozen=True)
 class PDPGD(PrimalDual):
-    """Primal-dual proximal gradient descent: Adam on softplus(margin), then the proximal map of (rate lambda_0 / lambda_1) |delta| in Adam's metric.
+    """Primal-dual proximal gradient descent: Adam on softplus(margin), then the proximal map of (rate lambda_0 /
+    lambda_1) |delta| in Adam's metric.
 
-    delta <- argmin over the box of rate (lambda_0 / lambda_1) |d| + sum h (d - z)^2 / 2, z where Adam went, h its root of squares. l0 takes
-    the proximal map of the l2/3 quasi-norm. Matyasko and Chau, *PDPGD: Primal-Dual Proximal Gradient Descent Adversarial Attack*, 2021
-    (arXiv 2106.01538), Algorithm 2 and section 4.3.
+    delta <- argmin over the box of rate (lambda_0 / lambda_1) |d| + sum h (d - z)^2 / 2, z where Adam went, h its root
+    of squares. l0 takes the proximal map of the l2/3 quasi-norm. Matyasko and Chau, *PDPGD: Primal-Dual Proximal
+    Gradient Descent Adversarial Attack*, 2021 (arXiv 2106.01538), Algorithm 2 and section 4.3.
 
-    The original approaches the proximal map by a few inner iterations, clipped; here it is solved with the box. Settings are mended as
-    in PDGD; l0 and l1, whose solutions move few values far, start with a step of a tenth of the box.
+    The original approaches the proximal map by a few inner iterations, clipped; here it is solved with the box.
+    Settings are mended as in PDGD; l0 and l1, whose solutions move few values far, start with a step of a tenth of the
+    box.
     """
 
     title = "PDPGD"

@@ -20,22 +20,24 @@ PART = 0.2
 
 @dataclass(frozen=True)
 class PerCAL(Attack):
-    """Where x + delta does not fool the model, delta += a_l g/|g| up the cross-entropy; where it does, delta -= a_c h/|h|, h the gradient of CIEDE2000.
+    """Where x + delta does not fool the model, delta += a_l g/|g| up the cross-entropy; where it does, delta -= a_c
+    h/|h|, h the gradient of CIEDE2000.
 
-    Both step lengths fall along a cosine, a_l from ``class_rate`` to a hundredth, a_c from ``colour_rate`` to a tenth of it. Zhao, Liu and
-    Larson, *Towards Large yet Imperceptible Adversarial Image Perturbations with Perceptual Color Distance*, CVPR 2020, Algorithm 2; its untargeted
-    runs used colour_rate 0.1, the ALMA paper's comparison 0.5.
+    Both step lengths fall along a cosine, a_l from ``class_rate`` to a hundredth, a_c from ``colour_rate`` to a tenth
+    of it. Zhao, Liu and Larson, *Towards Large yet Imperceptible Adversarial Image Perturbations with Perceptual Color
+    Distance*, CVPR 2020, Algorithm 2; its untargeted runs used colour_rate 0.1, the ALMA paper's comparison 0.5.
 
-    ``scaled`` shortens both steps to a fifth, and further by the perturbation's own length while that is below 1: on a network that small changes
-    fool, steps of a fixed length jump back and forth across image and boundary until the end. Unless given, it is so without ``levels``, and not with
-    them: there it is the original.
+    ``scaled`` shortens both steps to a fifth, and further by the perturbation's own length while that is below 1: on a
+    network that small changes fool, steps of a fixed length jump back and forth across image and boundary until the
+    end. Unless given, it is so without ``levels``, and not with them: there it is the original.
 
-    The published code's CIEDE2000 is wrong in values and gradients (ALMA paper, section 6); here it is the correct one, or with
-    ``distance="ciede2000-paper"`` the ALMA paper's constants. ``levels=256`` judges only points rounded to 8 bits, by a second forward in each step,
-    as the original does; left out, every iterate is judged where its gradient is taken and one forward a step is enough. (To want only
-    8-bit images of any attack, give it a box with bits=8.) With levels there are 2 N forwards where the paper's tables have 2 N + 1: the clean
-    pass serves the first step too. The original keeps the point whose colour difference was smallest before its last step and rounding,
-    here it is the returned image's own.
+    The published code's CIEDE2000 is wrong in values and gradients (ALMA paper, section 6); here it is the correct one,
+    or with ``distance="ciede2000-paper"`` the ALMA paper's constants. ``levels=256`` judges only points rounded to 8
+    bits, by a second forward in each step, as the original does; left out, every iterate is judged where its gradient
+    is taken and one forward a step is enough. (To want only 8-bit images of any attack, give it a box with bits=8.)
+    With levels there are 2 N forwards where the paper's tables have 2 N + 1: the clean pass serves the first step too.
+    The original keeps the point whose colour difference was smallest before its last step and rounding, here it is the
+    returned image's own.
     """
 
     title = "PerC-AL"
@@ -56,7 +58,9 @@ class PerCAL(Attack):
         if not (self.class_rate > 0 and self.colour_rate > 0):
             raise BadInput(f"class_rate={self.class_rate} and colour_rate={self.colour_rate} must be positive.")
         if self.levels is not None and self.levels < 2:
-            raise BadInput(f"levels={self.levels}: an image needs at least 2 levels; 256 for 8 bits, None for no rounding.")
+            raise BadInput(
+                f"levels={self.levels}: an image needs at least 2 levels; 256 for 8 bits, None for no rounding."
+            )
 
     def needs_classes(self) -> bool:
         return True

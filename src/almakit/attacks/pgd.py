@@ -19,21 +19,25 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class PGD(FixedEpsilon):
-    """Climbs a loss inside |x' - x| <= epsilon: x_k+1 = P(x_k + eta u_k), u_k the steepest unit direction of the norm, P onto ball and box.
+    """Climbs a loss inside |x' - x| <= epsilon: x_k+1 = P(x_k + eta u_k), u_k the steepest unit direction of the norm,
+    P onto ball and box.
 
-    u is the gradient's sign (linf), the gradient over its length (l2), or the signs of its largest ``share`` of entries that can
-    still move (l1). ``rate`` is eta / epsilon; left out it is 2.5 / steps. Madry et al., *Towards Deep Learning Models Resistant to Adversarial Attacks*,
-    ICLR 2018, section 2.1; the sparse l1 step as in Tramer and Boneh, NeurIPS 2019.
+    u is the gradient's sign (linf), the gradient over its length (l2), or the signs of its largest ``share`` of entries
+    that can still move (l1). ``rate`` is eta / epsilon; left out it is 2.5 / steps. Madry et al., *Towards Deep
+    Learning Models Resistant to Adversarial Attacks*, ICLR 2018, section 2.1; the sparse l1 step as in Tramer and
+    Boneh, NeurIPS 2019.
 
-    Each image leaves as soon as a point inside epsilon is found. Iterates are projected onto a radius below epsilon by the rounding of
-    x + delta, so a success holds the radius. No backward pass after the last query.
+    Each image leaves as soon as a point inside epsilon is found. Iterates are projected onto a radius below epsilon by
+    the rounding of x + delta, so a success holds the radius. No backward pass after the last query.
     """
 
     title = "PGD"
     does = ("l1", "l2", "linf")
     cost = "steps + 1 forwards, steps backwards per restart, and the clean pass (not with random=false)"
     paper = "Madry et al., ICLR 2018"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"madry-mnist": {"distance": "linf", "epsilon": 0.3, "steps": 40, "rate": 1 / 30}}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "madry-mnist": {"distance": "linf", "epsilon": 0.3, "steps": 40, "rate": 1 / 30}
+    }
 
     distance: DistanceLike = "linf"
     steps: int = 40
@@ -71,8 +75,12 @@ class PGD(FixedEpsilon):
                 if final:
                     break
                 slope = problem.escape(query.gradient(ascent_loss(self.loss, problem.goal, query.logits)))
-                problem.record(step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success)
-                moved = x + onto_ball(point - x + rate * self._direction(slope, point - x, low, high, norm), radius, low, high, norm)
+                problem.record(
+                    step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success
+                )
+                moved = x + onto_ball(
+                    point - x + rate * self._direction(slope, point - x, low, high, norm), radius, low, high, norm
+                )
                 point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
 
     def _direction(self, slope: Tensor, delta: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:

@@ -22,14 +22,17 @@ LOSSES = ("mask-ce", "balanced-ce", "js", "mask-sphere")
 
 @dataclass(frozen=True)
 class SEA(APGD):
-    """APGD once for each of ``losses``, 30 % of the steps in 2 epsilon, 30 % in 1.5 epsilon, the rest in epsilon; an image leaves when its goal is reached.
+    """APGD once for each of ``losses``, 30 % of the steps in 2 epsilon, 30 % in 1.5 epsilon, the rest in epsilon; an
+    image leaves when its goal is reached.
 
-    With p the softmax of a pixel's logits z, y its label, R the pixels still right and T the steps: mask-ce: sum over R of -log p_y; balanced-ce: (1 - l)
-    sum over R + l sum over the others of -log p_y, l = t / 2T; js: the sum of the Jensen-Shannon divergences of p and the label's indicator e_y; mask-sphere:
-    sum over R of |z/|z| - e_y|^2 / 2. Croce, Singh and Hein, *Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation Models*,
-    ECCV 2024; balanced-ce is that of Gu et al., *SegPGD*, ECCV 2022. Towards targets the signs turn and R are the pixels not yet there.
-    Unlike the original: step sizes and the best point follow the mean over pixels of 1 where wrong, 1 - p_y where right, as masked losses fall with every
-    pixel won; an image counts as broken when the goal's share of its pixels is wrong, and the worst mIoU over the losses is not taken.
+    With p the softmax of a pixel's logits z, y its label, R the pixels still right and T the steps: mask-ce: sum over R
+    of -log p_y; balanced-ce: (1 - l) sum over R + l sum over the others of -log p_y, l = t / 2T; js: the sum of the
+    Jensen-Shannon divergences of p and the label's indicator e_y; mask-sphere: sum over R of |z/|z| - e_y|^2 / 2.
+    Croce, Singh and Hein, *Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation Models*, ECCV
+    2024; balanced-ce is that of Gu et al., *SegPGD*, ECCV 2022. Towards targets the signs turn and R are the pixels not
+    yet there. Unlike the original: step sizes and the best point follow the mean over pixels of 1 where wrong, 1 - p_y
+    where right, as masked losses fall with every pixel won; an image counts as broken when the goal's share of its
+    pixels is wrong, and the worst mIoU over the losses is not taken.
     """
 
     title = "SEA"
@@ -63,7 +66,11 @@ class SEA(APGD):
 
     def _phases(self, wide: bool) -> list[tuple[float, int]]:
         early = math.ceil(0.3 * self.steps)
-        return [(1.0, self.steps)] if self.steps - 2 * early < 1 else [(2.0, early), (1.5, early), (1.0, self.steps - 2 * early)]
+        return (
+            [(1.0, self.steps)]
+            if self.steps - 2 * early < 1
+            else [(2.0, early), (1.5, early), (1.0, self.steps - 2 * early)]
+        )
 
     def value(self, problem: Problem, query: Query, rival: Tensor | None, progress: float) -> tuple[Tensor, Tensor]:
         """What is climbed (B,), and what tells how far it is (B,)."""
@@ -91,7 +98,9 @@ def _divergence(pixels: Pixels) -> Tensor:
     """(B, P) Jensen-Shannon: (KL(p | m) + KL(e_y | m)) / 2 with m = (p + e_y) / 2, which depends on p_y alone."""
     p = pixels.logits.log_softmax(1).gather(1, pixels.classes.unsqueeze(1)).squeeze(1).exp()
     # Off the label m = p / 2, so those terms of KL(p | m) sum to (1 - p_y) log 2.
-    return ((1 - p) * math.log(2) + p * (torch.log(2 * p.clamp_min(1e-30)) - torch.log1p(p)) + math.log(2) - torch.log1p(p)) / 2
+    return (
+        (1 - p) * math.log(2) + p * (torch.log(2 * p.clamp_min(1e-30)) - torch.log1p(p)) + math.log(2) - torch.log1p(p)
+    ) / 2
 
 
 @torch.no_grad()

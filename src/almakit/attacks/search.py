@@ -1,4 +1,5 @@
-"""From a fixed radius to the smallest one: a binary search on epsilon around any fixed-radius attack, for each image its own."""
+"""From a fixed radius to the smallest one: a binary search on epsilon around any fixed-radius attack, for each image
+its own."""
 
 from __future__ import annotations
 
@@ -16,16 +17,17 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class Search(Attack):
-    """Finds the smallest epsilon at which a fixed-radius attack succeeds: tries ``largest``, then halves the bracket, ``halvings`` tries in all.
+    """Finds the smallest epsilon at which a fixed-radius attack succeeds: tries ``largest``, then halves the bracket,
+    ``halvings`` tries in all.
 
-    A success at radius e with a point at distance d <= e makes d the upper end, a failure makes e the lower end. While no radius has failed the
-    next is a quarter of the best distance, while none has succeeded twice the last one. ``largest`` is None for half
-    the distance to the farthest corner of the box, which needs no knowledge of the data: successes far out cost few passes.
-    The ALMA paper's tables (section 5) used APGD-T and LPA this way with the values in
-    ``presets``.
+    A success at radius e with a point at distance d <= e makes d the upper end, a failure makes e the lower end. While
+    no radius has failed the next is a quarter of the best distance, while none has succeeded twice the last one.
+    ``largest`` is None for half the distance to the farthest corner of the box, which needs no knowledge of the data:
+    successes far out cost few passes. The ALMA paper's tables (section 5) used APGD-T and LPA this way with the values
+    in ``presets``.
 
-    Unlike the search there: the upper end uses the distance found instead of the radius tried, a failed image goes on with larger radii
-    up to the whole box, and the clean logits are not computed again for each radius.
+    Unlike the search there: the upper end uses the distance found instead of the radius tried, a failed image goes on
+    with larger radii up to the whole box, and the clean logits are not computed again for each radius.
     """
 
     title = "search"
@@ -48,9 +50,15 @@ class Search(Attack):
             raise BadInput("search needs an attack to search with: search(attack=apgd(distance=l2, steps=100)).")
         if not isinstance(self.attack, FixedEpsilon):
             what = type(self.attack).__name__ if isinstance(self.attack, Attack) else repr(self.attack)
-            raise BadInput(f"search turns a fixed-radius attack into a minimal one; {what} is none: use pgd, apgd or lpa, or run it as it is.")
+            raise BadInput(
+                f"search turns a fixed-radius attack into a minimal one; {what} is none: use pgd, apgd or lpa, or run "
+                "it as it is."
+            )
         if self.attack.epsilon is not None:
-            raise BadInput(f"search chooses the radius itself: leave epsilon={self.attack.epsilon} out, or give the first radius as search(largest=...).")
+            raise BadInput(
+                f"search chooses the radius itself: leave epsilon={self.attack.epsilon} out, or give the first radius "
+                "as search(largest=...)."
+            )
         if self.halvings < 1:
             raise BadInput(f"halvings={self.halvings}: at least one radius must be tried.")
         if self.largest is not None and not 0 < self.largest < float("inf"):
@@ -71,7 +79,9 @@ class Search(Attack):
     def run(self, problem: Problem) -> None:
         assert isinstance(self.attack, FixedEpsilon)
         x, box = problem.x, problem.box
-        corner = problem.bound(box.project_continuous(torch.where(x > (box.lo + box.hi) / 2, box.lo, box.hi).to(x.dtype), x))
+        corner = problem.bound(
+            box.project_continuous(torch.where(x > (box.lo + box.hi) / 2, box.lo, box.hi).to(x.dtype), x)
+        )
         epsilon = corner / 2 if self.largest is None else torch.full_like(corner, self.largest)
         lower = torch.zeros_like(epsilon)
         for _ in range(self.halvings):
@@ -83,7 +93,8 @@ class Search(Attack):
 
     @staticmethod
     def _next(lower: Tensor, best: Tensor) -> Tensor:
-        """(B,) the radii to try next: the middle of the bracket, a quarter of the best where none failed, twice the last failure where all did."""
+        """(B,) the radii to try next: the middle of the bracket, a quarter of the best where none failed, twice the
+        last failure where all did."""
         # A point may turn up below a radius that failed, by luck of its start: that failure then says nothing.
         failed = (lower > 0) & (lower < best)
         inside = torch.where(failed, (lower + best) / 2, best / 4)

@@ -20,16 +20,18 @@ SMALLEST = 1e-12
 
 @dataclass(frozen=True)
 class SigmaZero(Attack):
-    """Descends max(margin, 0) + mean of delta^2/(delta^2 + sigma), a smooth l0, and sets values below a threshold tau to zero after each step.
+    """Descends max(margin, 0) + mean of delta^2/(delta^2 + sigma), a smooth l0, and sets values below a threshold tau
+    to zero after each step.
 
-    Adam on the gradient divided by its largest entry, rate falling to a tenth along a cosine; tau, in parts of the box's width, rises by
-    ``threshold_rate`` times the rate where the goal is reached and falls by as much where it is not. Cina et al., *sigma-zero:
-    Gradient-based Optimization of l0-norm Adversarial Examples*, ICLR 2025, Algorithm 1.
+    Adam on the gradient divided by its largest entry, rate falling to a tenth along a cosine; tau, in parts of the
+    box's width, rises by ``threshold_rate`` times the rate where the goal is reached and falls by as much where it is
+    not. Cina et al., *sigma-zero: Gradient-based Optimization of l0-norm Adversarial Examples*, ICLR 2025, Algorithm 1.
 
-    The original may leave changes in place that are not needed. Here, after the steps, one query with a gradient and up to ``trim`` forwards
-    restore values of the best point, those that lower the linearised margin least first, in groups that double after a success and
-    halve after a failure, while the others go to the end of the box that lowers the margin, which l0 does not mind (0: none, as published).
-    No backward pass after the last query; a target is reached through its margin (the original is untargeted).
+    The original may leave changes in place that are not needed. Here, after the steps, one query with a gradient and up
+    to ``trim`` forwards restore values of the best point, those that lower the linearised margin least first, in groups
+    that double after a success and halve after a failure, while the others go to the end of the box that lowers the
+    margin, which l0 does not mind (0: none, as published). No backward pass after the last query; a target is reached
+    through its margin (the original is untargeted).
     """
 
     title = "sigma-zero"
@@ -51,7 +53,10 @@ class SigmaZero(Attack):
         if not (self.rate > 0 and self.sigma > 0):
             raise BadInput(f"rate={self.rate} and sigma={self.sigma} must be positive.")
         if not (0 <= self.threshold <= 1 and self.threshold_rate >= 0):
-            raise BadInput(f"threshold={self.threshold} must be in [0, 1] (of the box's width) and threshold_rate={self.threshold_rate} 0 or more.")
+            raise BadInput(
+                f"threshold={self.threshold} must be in [0, 1] (of the box's width) and "
+                f"threshold_rate={self.threshold_rate} 0 or more."
+            )
         if self.trim < 0:
             raise BadInput(f"trim={self.trim}: the number of forwards spent on restoring values must be 0 or more.")
 
@@ -72,7 +77,9 @@ class SigmaZero(Attack):
             query = problem.query(x + delta, grad=not final) if step else problem.start()
             if final:
                 break
-            problem.record(step, margin=query.margin, distance=query.distance, threshold=threshold, success=query.success)
+            problem.record(
+                step, margin=query.margin, distance=query.distance, threshold=threshold, success=query.success
+            )
             slope = problem.escape(query.gradient(goal.margin(query.logits)), ~query.success)
             # Both terms by delta / width, so that nothing depends on the units of the box.
             part = delta / width
@@ -102,13 +109,17 @@ class SigmaZero(Attack):
         kept = (delta != 0).flatten(1)
         worth = torch.where(kept, -(slope * delta).flatten(1), torch.full_like(full, float("inf")))
         order = worth.argsort(dim=1, stable=True)
-        rank = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=x.device).expand_as(order))
+        rank = torch.empty_like(order).scatter_(
+            1, order, torch.arange(order.shape[1], device=x.device).expand_as(order)
+        )
         count = kept.sum(1)
         at, group = torch.zeros_like(count), (count // 4).clamp_min(1)
         for _ in range(tries):
             problem.release((at >= count) | (kept.sum(1) <= 1))
             drop = (rank >= at.unsqueeze(1)) & (rank < (at + group).unsqueeze(1))
-            query = problem.query(x + torch.where(kept & ~drop, full, torch.zeros_like(full)).reshape(x.shape), grad=False)
+            query = problem.query(
+                x + torch.where(kept & ~drop, full, torch.zeros_like(full)).reshape(x.shape), grad=False
+            )
             kept = torch.where(query.success.unsqueeze(1), kept & ~drop, kept)
             # A single value that cannot be spared is passed over; a group is tried again in halves.
             at = torch.where(query.success, at + group, torch.where(group > 1, at, at + 1))

@@ -1,4 +1,5 @@
-"""The soft walk, the default attack: along the decision boundary towards the image, again and again from other starts; any distance."""
+"""The soft walk, the default attack: along the decision boundary towards the image, again and again from other starts;
+any distance."""
 
 from __future__ import annotations
 
@@ -18,18 +19,18 @@ from ..core.trust_region import SOLVERS, subproblem
 
 @dataclass(frozen=True)
 class Settings:
-    """Every number of the attack; all are free of the image's, the distance's and the logits' scale. Of two, the first is for norms, the other for
-    any other distance.
+    """Every number of the attack; all are free of the image's, the distance's and the logits' scale. Of two, the first
+    is for norms, the other for any other distance.
 
-    ``queries``: what one walk is worth: a longer one finds little more, another one does. ``strides``: in so many an image
-    crosses the box, each ``growth`` times as long as the one before: short ones first, because the class that is met first is
-    mostly kept. ``bisections`` between the point found and the image. ``warm`` to ``cold``: temperature of the soft margin in
-    standard deviations of the logits: all rivals first, the nearest last. ``momentum``: of the gradient. ``radius``: of the trust
-    region, in the largest l2 distance of the walk so far; it is halved ``halvings`` times in ``queries``. ``overshoot``: how much
-    of the margin is asked for outside the goal; inside it, twice 1 minus that is given up. ``rivals``: looked at in the clean
-    image, at most, one for every ``per_rival`` queries. ``fewer``: the share by which l0 changes the number of values, first and
-    last. ``gradients`` of a distance that is no norm in a walk, of which the last ``memory`` tell its curvature; ``smoothing``:
-    of their squares, the first guess of it.
+    ``queries``: what one walk is worth: a longer one finds little more, another one does. ``strides``: in so many an
+    image crosses the box, each ``growth`` times as long as the one before: short ones first, because the class that is
+    met first is mostly kept. ``bisections`` between the point found and the image. ``warm`` to ``cold``: temperature of
+    the soft margin in standard deviations of the logits: all rivals first, the nearest last. ``momentum``: of the
+    gradient. ``radius``: of the trust region, in the largest l2 distance of the walk so far; it is halved ``halvings``
+    times in ``queries``. ``overshoot``: how much of the margin is asked for outside the goal; inside it, twice 1 minus
+    that is given up. ``rivals``: looked at in the clean image, at most, one for every ``per_rival`` queries. ``fewer``:
+    the share by which l0 changes the number of values, first and last. ``gradients`` of a distance that is no norm in a
+    walk, of which the last ``memory`` tell its curvature; ``smoothing``: of their squares, the first guess of it.
     """
 
     queries: tuple[int, int] = (50, 100)
@@ -56,15 +57,18 @@ EXACT = (1.0, 2.0, float("inf"))
 
 @dataclass(frozen=True)
 class SoftWalk(Attack):
-    """Each step goes to the point of smallest distance where the linearised soft margin is met, inside a trust region and the box.
+    """Each step goes to the point of smallest distance where the linearised soft margin is met, inside a trust region
+    and the box.
 
-    A walk begins outside: signed strides along the gradient, from the clean image or a random point, until the goal is reached, and bisections back. Each
-    query then gives the hard margin m and the gradient of a soft one, whose running average is b; the next point solves min D(x, x + delta) with
-    b.(delta - delta_now) <= -1.1 m (-0.9 m inside the goal) in the box and a trust region that shrinks. A budget of N is about N/50 walks,
-    the first from the clean image. Before them the linearised boundaries to the likely rivals are measured at the clean image and the nearest is tried: on a
-    linear model that is the answer. l0 spends half of its budget on walks in l1 and thins the best point out with the rest. In a distance that is no
-    norm every other walk, the first among them, begins inside: at the linearised boundary, later at the best point known.
-    The walk is Brendel et al.'s (*Accurate, reliable and fast robustness evaluation*, NeurIPS 2019, eq. 1 to 3); docs/alma-plus.md says what is different.
+    A walk begins outside: signed strides along the gradient, from the clean image or a random point, until the goal is
+    reached, and bisections back. Each query then gives the hard margin m and the gradient of a soft one, whose running
+    average is b; the next point solves min D(x, x + delta) with b.(delta - delta_now) <= -1.1 m (-0.9 m inside the
+    goal) in the box and a trust region that shrinks. A budget of N is about N/50 walks, the first from the clean image.
+    Before them the linearised boundaries to the likely rivals are measured at the clean image and the nearest is tried:
+    on a linear model that is the answer. l0 spends half of its budget on walks in l1 and thins the best point out with
+    the rest. In a distance that is no norm every other walk, the first among them, begins inside: at the linearised
+    boundary, later at the best point known. The walk is Brendel et al.'s (*Accurate, reliable and fast robustness
+    evaluation*, NeurIPS 2019, eq. 1 to 3); docs/alma-plus.md says what is different.
     """
 
     title = "Soft walk"
@@ -91,12 +95,15 @@ class SoftWalk(Attack):
 
 
 def look(problem: Problem, total: int, norm: float | None, walks: int) -> tuple[Tensor, int]:
-    """Where the first walk begins (B, ...) and the queries spent: the clean one and, in a ``norm`` whose linearised distances are exact, one at the nearest
-    linearised boundary. What its backwards exceed the forwards of the last queries by is spent as well."""
+    """Where the first walk begins (B, ...) and the queries spent: the clean one and, in a ``norm`` whose linearised
+    distances are exact, one at the nearest linearised boundary. What its backwards exceed the forwards of the last
+    queries by is spent as well."""
     query, goal, x, limits = problem.start(), problem.goal, problem.x, room(problem.box, problem.x)
     warm = query.margin.new_full((len(x),), SETTINGS.warm[norm not in SOLVERS])
     if norm not in SOLVERS:
-        return x + to_halfspace(-_slope(problem, query, warm), SETTINGS.overshoot * (query.margin + 2 * query.tolerance), *limits, 2), 1
+        return x + to_halfspace(
+            -_slope(problem, query, warm), SETTINGS.overshoot * (query.margin + 2 * query.tolerance), *limits, 2
+        ), 1
     ways = goal.rivals(query.values)
     most = 1 if ways is None else ways.shape[1]
     rivals = 0 if norm not in EXACT or total < 2 else max(1, min(SETTINGS.rivals, total // SETTINGS.per_rival, most))
@@ -116,12 +123,15 @@ def look(problem: Problem, total: int, norm: float | None, walks: int) -> tuple[
 
 
 def walk(problem: Problem, queries: int, point: Tensor, norm: float | None, inside: bool) -> None:
-    """Spends ``queries`` on one walk from ``point`` (B, ...): every image strides out, bisects and walks in its own time, one model call for all. From
-    ``inside`` it walks at once, and images that half of the queries did not bring out stride."""
+    """Spends ``queries`` on one walk from ``point`` (B, ...): every image strides out, bisects and walks in its own
+    time, one model call for all. From ``inside`` it walks at once, and images that half of the queries did not bring
+    out stride."""
     s, x, box, free = SETTINGS, problem.x, problem.box, norm not in SOLVERS
     # Few queries leave the more for the distance: a walk follows its curvature about as far whatever its length.
     each = round(s.gradients / max(queries, 4))
-    solver = subproblem(x, box, norm) if norm in SOLVERS else QuasiNewton(problem.bound, box, each, s.memory, s.smoothing)
+    solver = (
+        subproblem(x, box, norm) if norm in SOLVERS else QuasiNewton(problem.bound, box, each, s.memory, s.smoothing)
+    )
     striding = queries // 2 if inside else queries
     strides, bisections = x.new_tensor(_strides(striding)) * box.width, min(s.bisections, striding // 8)
     taken, left = torch.zeros_like(problem.forwards), torch.full_like(problem.forwards, 0 if inside else bisections)
@@ -170,8 +180,9 @@ def walk(problem: Problem, queries: int, point: Tensor, norm: float | None, insi
 
 
 def thin_out(problem: Problem, queries: int) -> None:
-    """l0, from the best points known: the values with most to gain (smoothed gradient times the room the box leaves) go to the end of the box, all others
-    back; fewer after a success, more after a failure, always fewer than the best so far."""
+    """l0, from the best points known: the values with most to gain (smoothed gradient times the room the box leaves) go
+    to the end of the box, all others back; fewer after a success, more after a failure, always fewer than the best so
+    far."""
     s, x, box = SETTINGS, problem.x, problem.box
     low, high = room(box, x)
     average, point = torch.zeros_like(x), problem.best_point
@@ -185,7 +196,9 @@ def thin_out(problem: Problem, queries: int) -> None:
         slope = _slope(problem, query, x.new_full((len(x),), s.warm[1] * (s.cold / s.warm[1]) ** phase))
         average = s.momentum * average + (1 - s.momentum) * slope / per_image(length(slope, 2).clamp_min(1e-30), x)
         share = s.fewer[0] * (s.fewer[1] / s.fewer[0]) ** phase
-        wanted = torch.where(query.success | ~query.valid, (allowed * (1 - share)).floor(), (allowed * (1 + share)).ceil())
+        wanted = torch.where(
+            query.success | ~query.valid, (allowed * (1 - share)).floor(), (allowed * (1 + share)).ceil()
+        )
         allowed = torch.minimum(wanted, problem.best_distance - 1).clamp(1, x[0].numel())
         move = torch.where(average < 0, high, low)
         gain = -(average * move).flatten(1)
@@ -195,14 +208,16 @@ def thin_out(problem: Problem, queries: int) -> None:
 
 
 def _slope(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
-    """The gradient (B, ...) of the margin with its maximum softened over ``temperature`` (B,) standard deviations of the logits, which are not differentiated:
-    on saturated logits a differentiated scale hides the margin's own gradient."""
+    """The gradient (B, ...) of the margin with its maximum softened over ``temperature`` (B,) standard deviations of
+    the logits, which are not differentiated: on saturated logits a differentiated scale hides the margin's own
+    gradient."""
     spread = problem.goal.spread(query.values).clamp_min(1e-12)
     return problem.escape(query.gradient(problem.goal.soft_margin(query.logits, temperature * spread)), ~query.success)
 
 
 def _strides(queries: int) -> list[float]:
-    """The strides, in widths of the box, which they cross together; no more of them than a third of a short walk's ``queries``."""
+    """The strides, in widths of the box, which they cross together; no more of them than a third of a short walk's
+    ``queries``."""
     count = max(1, min(SETTINGS.strides, queries // 3))
     sizes = [SETTINGS.growth**number for number in range(count)]
     return [size / sum(sizes) for size in sizes]
@@ -214,7 +229,8 @@ def _somewhere(problem: Problem, images: Tensor) -> Tensor:
 
 
 def _elsewhere(problem: Problem, lost: Tensor, times: Tensor) -> Tensor:
-    """(B, ...) where images that strides did not bring out begin again: the box's two ends first, then random points."""
+    """(B, ...) where images that strides did not bring out begin again: the box's two ends first, then random
+    points."""
     point = _somewhere(problem, lost)
     for time, end in ((1, problem.box.lo), (2, problem.box.hi)):
         point = torch.where(per_image(times == time, point), torch.full_like(point, end), point)

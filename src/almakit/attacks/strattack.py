@@ -19,19 +19,21 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class StrAttack(Attack):
-    """Minimises c max(0, margin(x + z)) + gamma |delta|_2^2 + tau sum over groups g of |y_g|_2, with w in the box and delta = y = w = z split by ADMM.
+    """Minimises c max(0, margin(x + z)) + gamma |delta|_2^2 + tau sum over groups g of |y_g|_2, with w in the box and
+    delta = y = w = z split by ADMM.
 
     delta = rho/(rho + 2 gamma) (z - u); w = box(z - s); y_g = max(0, 1 - tau/(rho |c_g|)) c_g, c = z - v;
-    z <- (eta z + rho (delta + u + w + s + y + v) - c grad hinge(z)) / (eta + 3 rho), eta = ``alpha`` sqrt(k); then u += delta - z, v += y - z,
-    s += w - z. Groups are squares of ``group`` x ``group`` pixels, all channels together (runs of group^2 values where images have no
-    two last dimensions). c is searched per image, times 5 until something is found. ``refine`` more steps then keep the best
-    perturbation's zero groups at zero and descend on the rest without the group term. Xu et al., *Structured Adversarial Attack: Towards
-    General Implementation and Better Interpretability*, ICLR 2019, eq. 10, 11, 17, 18 and section 5.
+    z <- (eta z + rho (delta + u + w + s + y + v) - c grad hinge(z)) / (eta + 3 rho), eta = ``alpha`` sqrt(k); then u +=
+    delta - z, v += y - z, s += w - z. Groups are squares of ``group`` x ``group`` pixels, all channels together (runs
+    of group^2 values where images have no two last dimensions). c is searched per image, times 5 until something is
+    found. ``refine`` more steps then keep the best perturbation's zero groups at zero and descend on the rest without
+    the group term. Xu et al., *Structured Adversarial Attack: Towards General Implementation and Better
+    Interpretability*, ICLR 2019, eq. 10, 11, 17, 18 and section 5.
 
-    Only y, the sparse one, is judged: the price in l2 is the attack's own. Unlike the published code: z, w and y carry the weights of the
-    paper's eq. 18; y is brought into the box before it is judged; the multipliers start anew in each search; groups do not overlap; the
-    refinement keeps the groups that are zero and not a share of the values. ``tau`` is a tenth of the published value, with which few groups of
-    small images survive: ``presets["paper"]`` has it.
+    Only y, the sparse one, is judged: the price in l2 is the attack's own. Unlike the published code: z, w and y carry
+    the weights of the paper's eq. 18; y is brought into the box before it is judged; the multipliers start anew in each
+    search; groups do not overlap; the refinement keeps the groups that are zero and not a share of the values. ``tau``
+    is a tenth of the published value, with which few groups of small images survive: ``presets["paper"]`` has it.
     """
 
     title = "StrAttack"
@@ -54,7 +56,10 @@ class StrAttack(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.searches < 1 or self.group < 1 or self.refine < 0:
-            raise BadInput(f"searches={self.searches} and group={self.group} must be at least 1, refine={self.refine} not negative.")
+            raise BadInput(
+                f"searches={self.searches} and group={self.group} must be at least 1, refine={self.refine} not "
+                "negative."
+            )
         if not (self.weight > 0 and self.rho > 0 and self.alpha > 0 and self.tau >= 0 and self.gamma >= 0):
             raise BadInput("weight, rho and alpha must be positive, tau and gamma not negative.")
 
@@ -116,7 +121,8 @@ class StrAttack(Attack):
         return spread.clamp_min(0).sqrt().expand_as(flat).reshape(c.shape)
 
     def _refine(self, problem: Problem, weight: Tensor) -> None:
-        """Descends on |delta|_2^2 + c hinge with the zeros of the best perturbation kept, step sizes falling; only for images that have one."""
+        """Descends on |delta|_2^2 + c hinge with the zeros of the best perturbation kept, step sizes falling; only for
+        images that have one."""
         problem.release(~problem.found)
         x, box = problem.x, problem.box
         delta = problem.best_point - x

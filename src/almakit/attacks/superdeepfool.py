@@ -17,24 +17,28 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class SuperDeepFool(Attack):
-    """SDF(inf, 1): DeepFool steps until across; then the shortest way from the clean image to the plane that touches the boundary there; again.
+    """SDF(inf, 1): DeepFool steps until across; then the shortest way from the clean image to the plane that touches
+    the boundary there; again.
 
     At x~ beyond the boundary, with w = grad(z_k - z_y), the next point is x + d with the smallest |d|_2 such that
-    w.d >= w.(x~ - x) - (z_k - z_y), inside the box. Abroshan, Abdollahpoorrostam and Moosavi-Dezfooli, *SuperDeepFool: a new fast and
-    accurate minimal adversarial attack*, ICML 2024, Algorithm 2.
+    w.d >= w.(x~ - x) - (z_k - z_y), inside the box. Abroshan, Abdollahpoorrostam and Moosavi-Dezfooli, *SuperDeepFool:
+    a new fast and accurate minimal adversarial attack*, ICML 2024, Algorithm 2.
 
-    The original knows no box, projects onto the plane through x~ itself (a level set, not the boundary) and stops at the first projected
-    point that is adversarial: ``gain=none`` does the last two. By default the plane is the linearised boundary and an image stops after ``patience``
-    crossings in a row that left its best distance less than ``gain`` (relative) below that of the crossing before. The original trusts its
-    linearisation however far it leads: here only ``damping`` of a DeepFool step that is longer than a tenth of the way already gone is taken (1: all),
-    in the second half of the steps only where a crossing is known.
-    As in the original, ``pull_back`` of the steps bisect the segment to the clean image at the end. Towards a target (not in the paper) the
-    planes are those of the margin.
+    The original knows no box, projects onto the plane through x~ itself (a level set, not the boundary) and stops at
+    the first projected point that is adversarial: ``gain=none`` does the last two. By default the plane is the
+    linearised boundary and an image stops after ``patience`` crossings in a row that left its best distance less than
+    ``gain`` (relative) below that of the crossing before. The original trusts its linearisation however far it leads:
+    here only ``damping`` of a DeepFool step that is longer than a tenth of the way already gone is taken (1: all), in
+    the second half of the steps only where a crossing is known. As in the original, ``pull_back`` of the steps bisect
+    the segment to the clean image at the end. Towards a target (not in the paper) the planes are those of the margin.
     """
 
     title = "SuperDeepFool"
     does = ("l2",)
-    cost = "per step 1 forward, 1 backward where across, else 2 forwards, candidates - 1 backwards; usually 20 to 40 steps; then pull_back forwards"
+    cost = (
+        "per step 1 forward, 1 backward where across, else 2 forwards, candidates - 1 backwards; usually 20 to 40 "
+        "steps; then pull_back forwards"
+    )
     paper = "Abroshan et al., ICML 2024"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"gain": None, "damping": 1.0}}
 
@@ -50,11 +54,18 @@ class SuperDeepFool(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.candidates < 2:
-            raise BadInput(f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more.")
+            raise BadInput(
+                f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more."
+            )
         if not self.overshoot >= 0:
-            raise BadInput(f"overshoot={self.overshoot}: the share by which a step goes past the boundary must be 0 or more.")
+            raise BadInput(
+                f"overshoot={self.overshoot}: the share by which a step goes past the boundary must be 0 or more."
+            )
         if self.gain is not None and not 0 <= self.gain < 1:
-            raise BadInput(f"gain={self.gain}: the relative gain below which an image stops must be in [0, 1), or none to stop as published.")
+            raise BadInput(
+                f"gain={self.gain}: the relative gain below which an image stops must be in [0, 1), or none to stop "
+                "as published."
+            )
         if self.patience < 1 or not 0 < self.damping <= 1:
             raise BadInput(f"patience={self.patience} must be at least 1, damping={self.damping} in (0, 1].")
         if self.pull_back < 0:
@@ -87,13 +98,24 @@ class SuperDeepFool(Attack):
                 images = (~query.success & problem.active).nonzero().flatten()
                 moved = torch.where(per_image(query.valid, x), home, problem.midway(point))
                 if len(images):
-                    moved = moved.index_copy(0, images, self._deepfool(problem, point, normal, need, images, query.valid, 2 * step >= steps))
+                    moved = moved.index_copy(
+                        0, images, self._deepfool(problem, point, normal, need, images, query.valid, 2 * step >= steps)
+                    )
                 point = problem.box.project_continuous(moved, x)
         pull_back(problem, self.pull_back, self.steps - taken)
 
-    def _deepfool(self, problem: Problem, point: torch.Tensor, normal: torch.Tensor, need: torch.Tensor, images: torch.Tensor,
-                  valid: torch.Tensor, late: bool) -> torch.Tensor:
-        """Where a DeepFool step takes the points (B, ...) of the images ``images`` (R,), whose first plane is known; (R, ...)."""
+    def _deepfool(
+        self,
+        problem: Problem,
+        point: torch.Tensor,
+        normal: torch.Tensor,
+        need: torch.Tensor,
+        images: torch.Tensor,
+        valid: torch.Tensor,
+        late: bool,
+    ) -> torch.Tensor:
+        """Where a DeepFool step takes the points (B, ...) of the images ``images`` (R,), whose first plane is known;
+        (R, ...)."""
         query = problem.query(point[images], images=images, gradients=self.candidates)
         move = to_nearest_plane(problem, query, images, self.candidates, 2, (normal[images], need[images]))
         # Half of the steps without a crossing: damped steps may be too short for the grid of the box, or for the way.

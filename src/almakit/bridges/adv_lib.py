@@ -1,4 +1,5 @@
-"""adv-lib: its attacks in our engine, e.g. ``adv-lib:pdpgd(norm=1, num_steps=100)``; ours for its harness are in ``attackbench.py``."""
+"""adv-lib: its attacks in our engine, e.g. ``adv-lib:pdpgd(norm=1, num_steps=100)``; ours for its harness are in
+``attackbench.py``."""
 
 from __future__ import annotations
 
@@ -20,14 +21,25 @@ attacks = library("adv_lib.attacks", "pip install adv-lib")
 GREEK = {"alpha": "α", "gamma": "γ", "epsilon": "ε", "mu": "μ", "rho": "ρ", "tau": "τ", "delta": "δ", "lambda": "λ"}
 # What the functions without a setting ``norm`` or ``distance`` minimise.
 MINIMISES = {
-    "carlini_wagner_l2": "l2", "carlini_wagner_linf": "linf", "ddn": "l2", "df": "l2", "sdf": "l2", "pdgd": "l2", "perc_al": "ciede2000",
-    "pgd_linf": "linf", "sigma_zero": "l0", "fga": "l0", "vfga": "l0", "str_attack": "l2",
-}  # fmt: skip
+    "carlini_wagner_l2": "l2",
+    "carlini_wagner_linf": "linf",
+    "ddn": "l2",
+    "df": "l2",
+    "sdf": "l2",
+    "pdgd": "l2",
+    "perc_al": "ciede2000",
+    "pgd_linf": "linf",
+    "sigma_zero": "l0",
+    "fga": "l0",
+    "vfga": "l0",
+    "str_attack": "l2",
+}
 
 
 @dataclass(frozen=True)
 class AdvLibForeign(Foreign):
-    """``adv-lib:<function of adv_lib.attacks>(settings)``; Greek settings are written in letters: ``alpha`` for α, ``mu_init`` for μ_init."""
+    """``adv-lib:<function of adv_lib.attacks>(settings)``; Greek settings are written in letters: ``alpha`` for α,
+    ``mu_init`` for μ_init."""
 
     library = "adv-lib"
 
@@ -62,7 +74,9 @@ class AdvLibForeign(Foreign):
         theirs = {_in_letters(name): name for name in inspect.signature(self.target).parameters}
         given = {theirs[name]: value for name, value in self.settings}
         if isinstance(given.get("penalty"), str):
-            given["penalty"] = library("adv_lib.utils.lagrangian_penalties", "pip install adv-lib").all_penalties[given["penalty"]]
+            given["penalty"] = library("adv_lib.utils.lagrangian_penalties", "pip install adv-lib").all_penalties[
+                given["penalty"]
+            ]
         if targets is not None:
             given["targeted"] = True
         found: Tensor = self.target(model.eval(), x, labels if targets is None else targets, **given)

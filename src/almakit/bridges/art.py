@@ -1,4 +1,5 @@
-"""ART, the Adversarial Robustness Toolbox: its evasion attacks in our engine (``art:ElasticNet(max_iter=100)``), and ours as one of them."""
+"""ART, the Adversarial Robustness Toolbox: its evasion attacks in our engine (``art:ElasticNet(max_iter=100)``), and
+ours as one of them."""
 
 from __future__ import annotations
 
@@ -29,22 +30,39 @@ label_format = library("art.utils", INSTALL).check_and_transform_label_format
 
 # What the attacks without a setting ``norm`` minimise, or whose ball they stay in.
 MINIMISES = {
-    "DeepFool": "l2", "ElasticNet": "l1", "CarliniL2Method": "l2", "CarliniLInfMethod": "linf", "CarliniL0Method": "l0", "NewtonFool": "l2",
-    "BoundaryAttack": "l2", "SaliencyMapMethod": "l0", "ZooAttack": "l2", "PixelAttack": "l0", "ThresholdAttack": "linf", "SignOPTAttack": "l2",
-    "SimBA": "l2", "VirtualAdversarialMethod": "l2", "BasicIterativeMethod": "linf",
-}  # fmt: skip
+    "DeepFool": "l2",
+    "ElasticNet": "l1",
+    "CarliniL2Method": "l2",
+    "CarliniLInfMethod": "linf",
+    "CarliniL0Method": "l0",
+    "NewtonFool": "l2",
+    "BoundaryAttack": "l2",
+    "SaliencyMapMethod": "l0",
+    "ZooAttack": "l2",
+    "PixelAttack": "l0",
+    "ThresholdAttack": "linf",
+    "SignOPTAttack": "l2",
+    "SimBA": "l2",
+    "VirtualAdversarialMethod": "l2",
+    "BasicIterativeMethod": "linf",
+}
 
 
 @dataclass(frozen=True)
 class ARTForeign(Foreign):
-    """``art:<class of art.attacks.evasion>(settings)``; ``eps`` with a ``norm`` is the radius its successes are held to."""
+    """``art:<class of art.attacks.evasion>(settings)``; ``eps`` with a ``norm`` is the radius its successes are held
+    to."""
 
     library = "art"
 
     @cached_property
     def target(self) -> Callable[..., Any]:
         name = self.name.partition(":")[2]
-        known = {key for key, value in vars(evasion).items() if inspect.isclass(value) and issubclass(value, base.EvasionAttack)}
+        known = {
+            key
+            for key, value in vars(evasion).items()
+            if inspect.isclass(value) and issubclass(value, base.EvasionAttack)
+        }
         if name not in known:
             raise unknown("art", name, known)
         found: Callable[..., Any] = getattr(evasion, name)
@@ -63,9 +81,13 @@ class ARTForeign(Foreign):
         assert model.problem.clean_logits is not None
         box, classes = model.problem.box, model.problem.clean_logits.shape[1]
         classifier = classification.PyTorchClassifier(
-            model=model.eval(), loss=nn.CrossEntropyLoss(), input_shape=tuple(x.shape[1:]), nb_classes=classes, clip_values=(box.lo, box.hi),
+            model=model.eval(),
+            loss=nn.CrossEntropyLoss(),
+            input_shape=tuple(x.shape[1:]),
+            nb_classes=classes,
+            clip_values=(box.lo, box.hi),
             device_type="gpu" if x.is_cuda else "cpu",
-        )  # fmt: skip
+        )
         given = dict(self.settings)
         if "verbose" in self.parameters:
             given.setdefault("verbose", False)
@@ -76,10 +98,12 @@ class ARTForeign(Foreign):
 
 
 class ARTAttack(Base):
-    """One of our attacks as ART's: ``ARTAttack(classifier, "alma(distance=l2, steps=100)").generate(x, y)`` with a ``PyTorchClassifier``.
+    """One of our attacks as ART's: ``ARTAttack(classifier, "alma(distance=l2, steps=100)").generate(x, y)`` with a
+    ``PyTorchClassifier``.
 
-    The classifier's ``clip_values`` are the box ([0, 1] where it has none) and its preprocessing is part of the model. Without ``y`` the
-    classifier's own classes are left. With ``targeted=True`` ``y`` are the targets. ``result`` is our own ``Result`` of the last call.
+    The classifier's ``clip_values`` are the box ([0, 1] where it has none) and its preprocessing is part of the model.
+    Without ``y`` the classifier's own classes are left. With ``targeted=True`` ``y`` are the targets. ``result`` is our
+    own ``Result`` of the last call.
     """
 
     attack_params = [*base.EvasionAttack.attack_params, "attack", "targeted"]
@@ -98,12 +122,20 @@ class ARTAttack(Base):
         device, clip = self.estimator.device, self.estimator.clip_values
         images = torch.from_numpy(np.asarray(x)).to(device)
         predicted = torch.from_numpy(self.estimator.predict(np.asarray(x))).to(device)
-        classes = None if y is None else torch.from_numpy(label_format(np.asarray(y), self.estimator.nb_classes)).argmax(1).to(device)
+        classes = (
+            None
+            if y is None
+            else torch.from_numpy(label_format(np.asarray(y), self.estimator.nb_classes)).argmax(1).to(device)
+        )
         labels, targets = predicted.argmax(1) if classes is None else classes, None
         if self._targeted and classes is not None:
             labels, targets = labels_and_targets(predicted, classes)
         if clip is not None and not (np.ndim(clip[0]) == 0 or np.ptp(clip[0]) == np.ptp(clip[1]) == 0):
-            raise BadInput("almakit's attacks take one lower and one upper bound for all pixels; give clip_values=(0, 1).")
+            raise BadInput(
+                "almakit's attacks take one lower and one upper bound for all pixels; give clip_values=(0, 1)."
+            )
         box = Box() if clip is None else Box(float(np.min(clip[0])), float(np.max(clip[1])))
-        self.result = self.attack(lambda batch: self.estimator._predict_framework(batch)[0], images, labels, targets, box=box, **self.options)
+        self.result = self.attack(
+            lambda batch: self.estimator._predict_framework(batch)[0], images, labels, targets, box=box, **self.options
+        )
         return self.result.adversarials.cpu().numpy()

@@ -1,4 +1,5 @@
-"""The call of adv-lib and AttackBench, ``attack(model=, inputs=, labels=, targeted=, targets=) -> images``, for our attacks. Needs neither library."""
+"""The call of adv-lib and AttackBench, ``attack(model=, inputs=, labels=, targeted=, targets=) -> images``, for our
+attacks. Needs neither library."""
 
 from __future__ import annotations
 
@@ -19,13 +20,16 @@ Call = Callable[..., Tensor]
 def as_function(attack: str | Attack, **options: Any) -> Call:
     """One of our attacks as such a function: ``as_function("alma(distance=l2, steps=100)")(model, inputs, labels)``.
 
-    ``inputs`` (B, ...) are in [0, 1] and ``labels`` (B,) the true classes. With ``targeted=True`` the targets are ``targets`` (B,), as AttackBench calls
-    it, or the labels themselves where no targets are given, as adv-lib does. Images nothing was found for come back unchanged. ``options`` are
-    those of our attacks' call: ``batch_size``, ``seed``, ``budget`` ...
+    ``inputs`` (B, ...) are in [0, 1] and ``labels`` (B,) the true classes. With ``targeted=True`` the targets are
+    ``targets`` (B,), as AttackBench calls it, or the labels themselves where no targets are given, as adv-lib does.
+    Images nothing was found for come back unchanged. ``options`` are those of our attacks' call: ``batch_size``,
+    ``seed``, ``budget`` ...
     """
     ours = get(attack)
 
-    def run(model: Model, inputs: Tensor, labels: Tensor, targeted: bool = False, targets: Tensor | None = None, **_: Any) -> Tensor:
+    def run(
+        model: Model, inputs: Tensor, labels: Tensor, targeted: bool = False, targets: Tensor | None = None, **_: Any
+    ) -> Tensor:
         if not targeted:
             return ours(model, inputs, labels, **options).adversarials
         if targets is None:

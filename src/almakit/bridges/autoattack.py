@@ -1,4 +1,5 @@
-"""AutoAttack in our engine: ``autoattack:standard(norm=Linf, eps=0.3)``, from the authors' package or from ``pyautoattack``."""
+"""AutoAttack in our engine: ``autoattack:standard(norm=Linf, eps=0.3)``, from the authors' package or from
+``pyautoattack``."""
 
 from __future__ import annotations
 
@@ -35,9 +36,11 @@ PACKAGE, module = _package()
 
 @dataclass(frozen=True)
 class AutoAttackForeign(Foreign):
-    """``autoattack:<version or attack>(norm=..., eps=...)``: versions standard, plus, rand; attacks apgd-ce, apgd-dlr, apgd-t, fab, fab-t, square.
+    """``autoattack:<version or attack>(norm=..., eps=...)``: versions standard, plus, rand; attacks apgd-ce, apgd-dlr,
+    apgd-t, fab, fab-t, square.
 
-    ``distance=linf`` may be written instead of ``norm=Linf``. Successes are points within ``eps``; FAB's points beyond it do not count.
+    ``distance=linf`` may be written instead of ``norm=Linf``. Successes are points within ``eps``; FAB's points beyond
+    it do not count.
     """
 
     library = "autoattack"
@@ -51,12 +54,25 @@ class AutoAttackForeign(Foreign):
         return found
 
     def hidden(self) -> tuple[str, ...]:
-        return ("self", "model", "attacks", "attacks_to_run", "device", "version", "verbose", "is_tf_model", "log_path", "logger")
+        return (
+            "self",
+            "model",
+            "attacks",
+            "attacks_to_run",
+            "device",
+            "version",
+            "verbose",
+            "is_tf_model",
+            "log_path",
+            "logger",
+        )
 
     def __post_init__(self) -> None:
         given = dict(self.settings)
         if isinstance(self.distance, str) and "norm" not in given:
-            object.__setattr__(self, "settings", (*self.settings, ("norm", THEIR_NORM.get(self.distance, self.distance))))
+            object.__setattr__(
+                self, "settings", (*self.settings, ("norm", THEIR_NORM.get(self.distance, self.distance)))
+            )
         super().__post_init__()
 
     def guess_distance(self) -> str | None:
@@ -70,7 +86,8 @@ class AutoAttackForeign(Foreign):
 
     def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         name, takes = self.name.partition(":")[2], inspect.signature(self.target).parameters
-        # The seed is drawn from the image's own, as all randomness of foreign attacks is; given, the library's own wins.
+        # The seed is drawn from the image's own, as all randomness of foreign attacks is; given, the library's own
+        # wins.
         given = {"seed": model.problem.random.seed, **dict(self.settings), "device": x.device}
         given |= {"verbose": False} if "verbose" in takes else {}
         if name in SINGLE:

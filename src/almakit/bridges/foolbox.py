@@ -1,4 +1,5 @@
-"""foolbox: its attacks in our engine (``foolbox:LinfFMNAttack(steps=100)``), and ours as a foolbox ``MinimizationAttack``."""
+"""foolbox: its attacks in our engine (``foolbox:LinfFMNAttack(steps=100)``), and ours as a foolbox
+``MinimizationAttack``."""
 
 from __future__ import annotations
 
@@ -38,7 +39,11 @@ class FoolboxForeign(Foreign):
     @cached_property
     def target(self) -> Callable[..., Any]:
         name = self.name.partition(":")[2]
-        known = {key for key, value in vars(foolbox.attacks).items() if inspect.isclass(value) and issubclass(value, base.Attack)}
+        known = {
+            key
+            for key, value in vars(foolbox.attacks).items()
+            if inspect.isclass(value) and issubclass(value, base.Attack)
+        }
         if name not in known:
             raise unknown("foolbox", name, known)
         found: Callable[..., Any] = getattr(foolbox.attacks, name)
@@ -55,9 +60,14 @@ class FoolboxForeign(Foreign):
         super().__post_init__()
         fixed = not issubclass(self.target, base.MinimizationAttack)  # type: ignore[arg-type]
         if fixed and self.epsilon is None:
-            raise BadInput(f"{self.name} works at a fixed radius: give epsilon=..., for example {self.name}(epsilon=0.3).")
+            raise BadInput(
+                f"{self.name} works at a fixed radius: give epsilon=..., for example {self.name}(epsilon=0.3)."
+            )
         if not fixed and self.epsilon is not None:
-            raise BadInput(f"{self.name} looks for the smallest change and takes no epsilon; read robust accuracy at any radius off the results.")
+            raise BadInput(
+                f"{self.name} looks for the smallest change and takes no epsilon; read robust accuracy at any radius "
+                "off the results."
+            )
 
     def targets_too(self) -> bool:
         # Attacks without a targeted form say so when they are run.
@@ -76,18 +86,24 @@ class FoolboxForeign(Foreign):
     def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         box = model.problem.box
         wrapped = foolbox.PyTorchModel(model.eval(), bounds=(box.lo, box.hi), device=x.device)
-        criterion = foolbox.criteria.Misclassification(labels) if targets is None else foolbox.criteria.TargetedMisclassification(targets)
+        criterion = (
+            foolbox.criteria.Misclassification(labels)
+            if targets is None
+            else foolbox.criteria.TargetedMisclassification(targets)
+        )
         more = {} if self.minimal else {"epsilon": self.epsilon}
         found: Tensor = self.made().run(wrapped, x, criterion, **more)
         return found
 
 
 class FoolboxAttack(Base):
-    """One of our attacks as foolbox's: ``FoolboxAttack("alma(distance=l2, steps=100)")(fmodel, images, labels, epsilons=[0.5, 1.0])``.
+    """One of our attacks as foolbox's: ``FoolboxAttack("alma(distance=l2, steps=100)")(fmodel, images, labels,
+    epsilons=[0.5, 1.0])``.
 
-    Takes foolbox's models with their bounds and its criteria ``Misclassification`` and ``TargetedMisclassification``. ``starting_points`` (B, ...), which
-    foolbox's FMN starts from, are one more candidate here: kept where they reach the goal nearer than what the attack finds, for one more forward.
-    ``result`` is our own ``Result`` of the last call: distances, status and passes of each image.
+    Takes foolbox's models with their bounds and its criteria ``Misclassification`` and ``TargetedMisclassification``.
+    ``starting_points`` (B, ...), which foolbox's FMN starts from, are one more candidate here: kept where they reach
+    the goal nearer than what the attack finds, for one more forward. ``result`` is our own ``Result`` of the last call:
+    distances, status and passes of each image.
     """
 
     def __init__(self, attack: str | Attack, **options: Any):
@@ -99,7 +115,16 @@ class FoolboxAttack(Base):
     def distance(self) -> Any:
         return _their_distance(self.attack.measure)
 
-    def run(self, model: Any, inputs: Any, criterion: Any, *, starting_points: Any = None, early_stop: float | None = None, **kwargs: Any) -> Any:
+    def run(
+        self,
+        model: Any,
+        inputs: Any,
+        criterion: Any,
+        *,
+        starting_points: Any = None,
+        early_stop: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Attacks ``inputs`` (B, ...), a tensor of torch or of eagerpy."""
         base.raise_if_kwargs(kwargs)
         eager = library("eagerpy", "pip install eagerpy")
@@ -109,13 +134,18 @@ class FoolboxAttack(Base):
         criterion = base.get_criterion(criterion)
         box = Box(float(model.bounds.lower), float(model.bounds.upper))
         labels, targets = _goal(model, x.raw, criterion)
-        start = None if starting_points is None else _starting_points(getattr(starting_points, "raw", starting_points), x.raw, box)
+        start = (
+            None
+            if starting_points is None
+            else _starting_points(getattr(starting_points, "raw", starting_points), x.raw, box)
+        )
         result = self.attack(model, x.raw, labels, targets, box=box, **self.options)
         if start is not None:
-            result = self._or_start(result, model, x.raw, start, ClassGoal(labels, targets, self.options.get("confidence", 0.0)))
+            result = self._or_start(
+                result, model, x.raw, start, ClassGoal(labels, targets, self.options.get("confidence", 0.0))
+            )
         self.result = result
         return restore(eager.astensor(result.adversarials.to(x.raw)))
-
 
     def _or_start(self, result: Result, model: Any, x: Tensor, start: Tensor, goal: ClassGoal) -> Result:
         """The nearer of what was found and the points ``start`` (B, ...) where those reach the goal."""
@@ -125,10 +155,13 @@ class FoolboxAttack(Base):
             if isinstance(self.attack, FixedEpsilon):
                 nearer &= distance <= self.attack.radius()
         return replace(
-            result, adversarials=torch.where(per_image(nearer, x), start.to(result.adversarials), result.adversarials),
-            distances=torch.where(nearer, distance, result.distances), status=torch.where(nearer, int(Status.SUCCESS), result.status),
-            forwards=result.forwards + 1, reasons=[None if kept else reason for kept, reason in zip(nearer.tolist(), result.reasons, strict=True)],
-        )  # fmt: skip
+            result,
+            adversarials=torch.where(per_image(nearer, x), start.to(result.adversarials), result.adversarials),
+            distances=torch.where(nearer, distance, result.distances),
+            status=torch.where(nearer, int(Status.SUCCESS), result.status),
+            forwards=result.forwards + 1,
+            reasons=[None if kept else reason for kept, reason in zip(nearer.tolist(), result.reasons, strict=True)],
+        )
 
 
 def _starting_points(points: object, x: Tensor, box: Box) -> Tensor:
@@ -139,7 +172,8 @@ def _starting_points(points: object, x: Tensor, box: Box) -> Tensor:
 
 
 def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]:
-    """Labels (B,) and targets (B,) of a criterion; a targeted one does not know the labels, so the model's own classes stand in."""
+    """Labels (B,) and targets (B,) of a criterion; a targeted one does not know the labels, so the model's own classes
+    stand in."""
     if isinstance(criterion, foolbox.criteria.Misclassification):
         return criterion.labels.raw, None
     if not isinstance(criterion, foolbox.criteria.TargetedMisclassification):
@@ -163,7 +197,8 @@ class _Measured(BaseDistance):
         return restore(type(x)(self.ours(x.raw, y.raw)))
 
     def clip_perturbation(self, references: Any, perturbed: Any, epsilon: float) -> Any:
-        """What lies farther than ``epsilon`` goes back to the reference: there is no way to shrink a change in any distance."""
+        """What lies farther than ``epsilon`` goes back to the reference: there is no way to shrink a change in any
+        distance."""
         (x, y), restore = library("eagerpy", "pip install eagerpy").astensors_(references, perturbed)
         outside = self.ours(x.raw, y.raw) > epsilon
         return restore(type(x)(torch.where(outside.reshape(-1, *[1] * (x.raw.ndim - 1)), x.raw, y.raw)))

@@ -1,4 +1,5 @@
-"""What all foreign attacks share: settings checked before the model is called, one way to run them, and a text that builds them again."""
+"""What all foreign attacks share: settings checked before the model is called, one way to run them, and a text that
+builds them again."""
 
 from __future__ import annotations
 
@@ -31,14 +32,17 @@ NORMS = {0.0: "l0", 1.0: "l1", 2.0: "l2", float("inf"): "linf"}
 
 @dataclass(frozen=True)
 class Foreign(Attack):
-    """An attack of another library, or a user's function, run behind the ``Problem`` like our own: counted, capped, verified, remembered.
+    """An attack of another library, or a user's function, run behind the ``Problem`` like our own: counted, capped,
+    verified, remembered.
 
-    ``name`` is ``library:attack`` and ``settings`` are the library's own. Three more belong to almakit: ``distance``, what is measured (by default
-    what the attack minimises), ``epsilon``, the radius of an attack that takes one when it is called, and ``at_once``, how many images it gets at a
-    time (by default as many as the engine's batch holds; with 1 no image can depend on another, and no count on a guess).
+    ``name`` is ``library:attack`` and ``settings`` are the library's own. Three more belong to almakit: ``distance``,
+    what is measured (by default what the attack minimises), ``epsilon``, the radius of an attack that takes one when it
+    is called, and ``at_once``, how many images it gets at a time (by default as many as the engine's batch holds; with
+    1 no image can depend on another, and no count on a guess).
 
-    A result is the best verified point among all the attack asked about and what it returned. A returned point that was not asked about costs
-    one more forward. Successes of an attack at a fixed radius lie within it, up to a relative 1e-5.
+    A result is the best verified point among all the attack asked about and what it returned. A returned point that was
+    not asked about costs one more forward. Successes of an attack at a fixed radius lie within it, up to a relative
+    1e-5.
     """
 
     library: ClassVar[str] = ""
@@ -85,7 +89,8 @@ class Foreign(Attack):
         return self.library
 
     def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
-        """What the library makes of the images ``x`` (G, ...) with ``labels`` (G,) and, where given, ``targets`` (G,)."""
+        """What the library makes of the images ``x`` (G, ...) with ``labels`` (G,) and, where given, ``targets``
+        (G,)."""
         raise NotImplementedError
 
     # What follows from it.
@@ -94,7 +99,11 @@ class Foreign(Attack):
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The settings the library's class or function takes."""
         found = inspect.signature(self.target).parameters
-        return {name: each for name, each in found.items() if name not in self.hidden() and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
+        return {
+            name: each
+            for name, each in found.items()
+            if name not in self.hidden() and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        }
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -124,10 +133,15 @@ class Foreign(Attack):
         if self.distance is None:
             object.__setattr__(self, "distance", self.guess_distance())
         if self.distance is None:
-            raise BadInput(f"{self.library or 'the function'} does not say what {self.name} minimises; add distance=l2, or whatever is to be measured.")
+            raise BadInput(
+                f"{self.library or 'the function'} does not say what {self.name} minimises; add distance=l2, or "
+                "whatever is to be measured."
+            )
         if self.at_once is not None and not (isinstance(self.at_once, int) and self.at_once > 0):
             raise BadInput(f"at_once={self.at_once!r}: how many images at a time, a whole number, at least 1.")
-        if self.epsilon is not None and not (isinstance(self.epsilon, (int, float)) and 0 < self.epsilon < float("inf")):
+        if self.epsilon is not None and not (
+            isinstance(self.epsilon, (int, float)) and 0 < self.epsilon < float("inf")
+        ):
             raise BadInput(f"epsilon={self.epsilon!r}: the radius must be a positive number.")
         super().__post_init__()
 
@@ -145,21 +159,37 @@ class Foreign(Attack):
 
     @property
     def written(self) -> tuple[str, dict[str, Any]]:
-        """Name and settings of the text that builds this attack again; the library's defaults are left out, but not its steps."""
+        """Name and settings of the text that builds this attack again; the library's defaults are left out, but not its
+        steps."""
         values = self.values
         settings = {
-            name: values[name] for name in self.parameters if name in values
+            name: values[name]
+            for name in self.parameters
+            if name in values
             if name in ALWAYS or name not in self.defaults or not _same(values[name], self.defaults[name])
-        }  # fmt: skip
+        }
         ours = {name: getattr(self, name) for name in OURS}
         if ours["distance"] == self.guess_distance() or "distance" in settings:
             ours.pop("distance")
-        return self.name, {**settings, **{name: value for name, value in ours.items() if value is not None and name not in settings}}
+        return self.name, {
+            **settings,
+            **{name: value for name, value in ours.items() if value is not None and name not in settings},
+        }
 
     def describe(self) -> dict[str, Any]:
         """All settings by name, with the version of the code behind them."""
-        settings = {name: value for name, value in self.values.items() if value is None or isinstance(value, (bool, int, float, str, tuple))}
-        return {**settings, "distance": repr(self.measure), "epsilon": self.radius(), "at_once": self.at_once, "version": self.version()}
+        settings = {
+            name: value
+            for name, value in self.values.items()
+            if value is None or isinstance(value, (bool, int, float, str, tuple))
+        }
+        return {
+            **settings,
+            "distance": repr(self.measure),
+            "epsilon": self.radius(),
+            "at_once": self.at_once,
+            "version": self.version(),
+        }
 
     def needs_classes(self) -> bool:
         """Other libraries' attacks are given logits and labels."""
@@ -178,7 +208,9 @@ class Foreign(Attack):
         returned = None
         try:
             with _own_randomness(problem, rows), redirect_stdout(sys.stderr), torch.enable_grad():
-                returned = self.perturb(gate, gate.x.clone(), goal.labels.clone(), None if goal.targets is None else goal.targets.clone())
+                returned = self.perturb(
+                    gate, gate.x.clone(), goal.labels.clone(), None if goal.targets is None else goal.targets.clone()
+                )
         except (AlmakitError, Exhausted, MemoryError):
             if gate.failure is None:
                 raise
@@ -186,10 +218,13 @@ class Foreign(Attack):
             if gate.failure is None and _out_of_memory(error):
                 raise
             if gate.failure is None and isinstance(error, ModuleNotFoundError):
-                raise Unavailable(f"{self.name} needs {error.name}, which is not installed: pip install {error.name}.") from error
+                raise Unavailable(
+                    f"{self.name} needs {error.name}, which is not installed: pip install {error.name}."
+                ) from error
             if gate.failure is None:
                 raise BadInput(
-                    f"{self.name} failed with {type(error).__name__}: {error}. The error comes from {self.library or 'the function'}; "
+                    f"{self.name} failed with {type(error).__name__}: {error}. The error comes from "
+                    f"{self.library or 'the function'}; "
                     "its settings or the kind of images may not suit it."
                 ) from error
         if gate.failure is not None and not isinstance(gate.failure, Exhausted):
@@ -203,11 +238,17 @@ class Foreign(Attack):
             returned = torch.from_numpy(returned)
         if not isinstance(returned, Tensor) or returned.shape != gate.x.shape:
             got = f"shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else f"a {type(returned).__name__}"
-            raise BadInput(f"{self.name} returned {got}; it must return the adversarial images, a tensor of shape {tuple(gate.x.shape)}.")
+            raise BadInput(
+                f"{self.name} returned {got}; it must return the adversarial images, a tensor of shape "
+                f"{tuple(gate.x.shape)}."
+            )
         point = problem.box.take(rows, gate.x.shape[1:]).project(returned.detach().to(gate.x), gate.x)
         changed = (point != gate.x).flatten(1).any(1) & torch.isfinite(point).flatten(1).all(1)
         with torch.no_grad():
-            nearer = problem.bound.take(rows)(torch.where(per_image(changed, point), point, gate.x)) < problem.best_distance[rows]
+            nearer = (
+                problem.bound.take(rows)(torch.where(per_image(changed, point), point, gate.x))
+                < problem.best_distance[rows]
+            )
         known = (point == gate.last).flatten(1).all(1)
         new = (changed & nearer & ~known).nonzero().flatten()
         if len(new):
@@ -217,7 +258,8 @@ class Foreign(Attack):
 
 @contextmanager
 def _own_randomness(problem: Problem, rows: Tensor) -> Iterator[None]:
-    """Seeds the global generators for a library that draws from them, from the problem's seed and images, and puts them back."""
+    """Seeds the global generators for a library that draws from them, from the problem's seed and images, and puts them
+    back."""
     state, python = np.random.get_state(), random.getstate()
     seed = int(problem.random.take(rows[:1]).generators[0].initial_seed() % 2**32)
     devices = [problem.x.device] if problem.x.is_cuda else []
@@ -234,7 +276,9 @@ def _own_randomness(problem: Problem, rows: Tensor) -> Iterator[None]:
 
 def _out_of_memory(error: Exception) -> bool:
     words = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and any(word in str(error) for word in words))
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
 
 
 def _same(one: object, other: object) -> bool:

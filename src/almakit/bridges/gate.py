@@ -1,4 +1,5 @@
-"""The model as a foreign attack sees it: a torch module behind which the ``Problem`` counts, projects, decides and remembers."""
+"""The model as a foreign attack sees it: a torch module behind which the ``Problem`` counts, projects, decides and
+remembers."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ PATIENCE = 20_000
 class Gate(nn.Module):
     """Answers for the images ``rows`` (G,) of a problem; every pass is counted for the image it belongs to.
 
-    A foreign attack may send any number of candidates in any order. As many rows as images are the images in their order, unless a row
-    lies less than half as far from another clean image; otherwise a row belongs to the nearest clean image. What counts is the image's
-    own label and distance, so a wrong guess could cost a count but never make a false claim.
+    A foreign attack may send any number of candidates in any order. As many rows as images are the images in their
+    order, unless a row lies less than half as far from another clean image; otherwise a row belongs to the nearest
+    clean image. What counts is the image's own label and distance, so a wrong guess could cost a count but never make a
+    false claim.
 
-    Candidates are brought into the domain before the model sees them, and gradients pass through that as if it were not there. Past its
-    budget an image is answered with its true label and zero gradients. A demanded confidence is shown to the attack as logits in which the
-    goal is that much farther away.
+    Candidates are brought into the domain before the model sees them, and gradients pass through that as if it were not
+    there. Past its budget an image is answered with its true label and zero gradients. A demanded confidence is shown
+    to the attack as logits in which the goal is that much farther away.
     """
 
     def __init__(self, problem: Problem, rows: Tensor):
@@ -43,7 +45,11 @@ class Gate(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits (R, K) of ``inputs`` (R, ...)."""
         if inputs.shape[1:] != self.x.shape[1:]:
-            raise self._remember(BadInput(f"the attack sent images of shape {tuple(inputs.shape)}; the model takes (B, {_shape(self.x)})."))
+            raise self._remember(
+                BadInput(
+                    f"the attack sent images of shape {tuple(inputs.shape)}; the model takes (B, {_shape(self.x)})."
+                )
+            )
         if not len(inputs):
             return inputs.new_zeros(0, self._clean(self.rows[:1]).shape[1])
         if inputs.requires_grad and torch.is_grad_enabled():
@@ -53,7 +59,8 @@ class Gate(nn.Module):
             return self.ask(inputs, grad=False)[0]
 
     def ask(self, inputs: Tensor, grad: bool) -> tuple[Tensor, Query | None, Tensor | None]:
-        """Logits (R, K), the query behind them (None: all refused) and which rows (R,) were answered by the model (None: all)."""
+        """Logits (R, K), the query behind them (None: all refused) and which rows (R,) were answered by the model
+        (None: all)."""
         problem = self.problem
         candidate = inputs.detach().to(self.x.device, self.x.dtype)
         owners = self._owners(candidate)
@@ -61,7 +68,9 @@ class Gate(nn.Module):
         in_order = owners is None and self.whole
         try:
             # Some libraries ask for the gradient of every class.
-            query = problem.query(candidate, grad=grad, images=None if in_order else images, gradients=self._clean(self.rows[:1]).shape[1])
+            query = problem.query(
+                candidate, grad=grad, images=None if in_order else images, gradients=self._clean(self.rows[:1]).shape[1]
+            )
         except Exhausted:
             self.refused += len(inputs)
             if self.refused > PATIENCE * len(self.rows):
@@ -94,7 +103,8 @@ class Gate(nn.Module):
             raise self._remember(error) from None
 
     def _remember(self, error: BaseException) -> BaseException:
-        """Keeps an error of ours or of the model, which must not be taken for one of the attack's or swallowed by it."""
+        """Keeps an error of ours or of the model, which must not be taken for one of the attack's or swallowed by
+        it."""
         self.failure = error
         return error
 
@@ -121,10 +131,13 @@ class Gate(nn.Module):
         return logits.scatter_add(1, classes, torch.full_like(logits[:, :1], sign * goal.confidence))
 
     def _owners(self, candidate: Tensor) -> Tensor | None:
-        """(R,) which of this gate's images each candidate (R, ...) belongs to; None: as many candidates as images, in their order."""
+        """(R,) which of this gate's images each candidate (R, ...) belongs to; None: as many candidates as images, in
+        their order."""
         count = len(self.rows)
         if count == 1:
-            return None if len(candidate) == 1 else torch.zeros(len(candidate), dtype=torch.long, device=candidate.device)
+            return (
+                None if len(candidate) == 1 else torch.zeros(len(candidate), dtype=torch.long, device=candidate.device)
+            )
         points, clean = candidate.flatten(1).float(), self.x.flatten(1).float()
         squares = (points.square().sum(1, keepdim=True) + clean.square().sum(1) - 2 * points @ clean.T).clamp_min(0)
         least, nearest = squares.min(1)
@@ -141,7 +154,9 @@ class Gate(nn.Module):
         """``nearest`` (R,) with the candidates of equal images dealt out to them in turn; ``clean`` (G, pixels)."""
         _, group = torch.unique(clean, dim=0, return_inverse=True)
         dealt = nearest.clone()
-        for twins in (torch.nonzero(group == each).flatten() for each in group.unique() if int((group == each).sum()) > 1):
+        for twins in (
+            torch.nonzero(group == each).flatten() for each in group.unique() if int((group == each).sum()) > 1
+        ):
             places = torch.isin(nearest, twins).nonzero().flatten()
             dealt[places] = twins[torch.arange(len(places), device=twins.device) % len(twins)]
         return dealt

@@ -14,7 +14,8 @@ from ..errors import Unavailable, UnknownName
 def library(module: str, install: str) -> Any:
     """The module, or an ``Unavailable`` with the line that installs it.
 
-    Any exception counts: a torchvision that was not built for this torch raises RuntimeError, and takes down whoever imports it.
+    Any exception counts: a torchvision that was not built for this torch raises RuntimeError, and takes down whoever
+    imports it.
     """
     try:
         return import_module(module)
@@ -26,11 +27,15 @@ def library(module: str, install: str) -> Any:
             import torch
 
             raise Unavailable(
-                f"{root} cannot be imported because the torchvision installed here does not fit torch {torch.__version__} ({error}). Install the "
-                "torchvision that belongs to your torch (https://pytorch.org/get-started has the line); almakit itself does not need it."
+                f"{root} cannot be imported because the torchvision installed here does not fit torch "
+                f"{torch.__version__} ({error}). Install the "
+                "torchvision that belongs to your torch (https://pytorch.org/get-started has the line); almakit "
+                "itself does not need it."
             ) from error
         missing = f"pip install {error.name}" if isinstance(error, ModuleNotFoundError) else install
-        raise Unavailable(f"{root} is installed and cannot be imported ({type(error).__name__}: {error}): {missing}.") from error
+        raise Unavailable(
+            f"{root} is installed and cannot be imported ({type(error).__name__}: {error}): {missing}."
+        ) from error
 
 
 def distribution(name: str) -> str:

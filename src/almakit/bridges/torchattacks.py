@@ -23,7 +23,17 @@ base = library("torchattacks.attack", "pip install torchattacks")
 Base: Any = base.Attack
 
 # What the attacks without a setting ``norm`` minimise, or whose ball they stay in; the library does not say it in code.
-MINIMISES = {"CW": "l2", "DeepFool": "l2", "EADL1": "l1", "EADEN": "l1", "SparseFool": "l0", "OnePixel": "l0", "Pixle": "l0", "JSMA": "l0", "GN": "l2"}
+MINIMISES = {
+    "CW": "l2",
+    "DeepFool": "l2",
+    "EADL1": "l1",
+    "EADEN": "l1",
+    "SparseFool": "l0",
+    "OnePixel": "l0",
+    "Pixle": "l0",
+    "JSMA": "l0",
+    "GN": "l2",
+}
 IN_L2_BALL = ("PGDL2", "PGDRSL2")
 
 
@@ -36,7 +46,11 @@ class TorchattacksForeign(Foreign):
     @cached_property
     def target(self) -> Callable[..., Any]:
         name = self.name.partition(":")[2]
-        known = {key for key, value in vars(torchattacks).items() if inspect.isclass(value) and issubclass(value, base.Attack)}
+        known = {
+            key
+            for key, value in vars(torchattacks).items()
+            if inspect.isclass(value) and issubclass(value, base.Attack)
+        }
         if name not in known:
             raise unknown("torchattacks", name, known)
         found: Callable[..., Any] = getattr(torchattacks, name)
@@ -67,9 +81,11 @@ class TorchattacksForeign(Foreign):
 
 
 class TorchattacksAttack(Base):
-    """One of our attacks as torchattacks': ``TorchattacksAttack(model, "alma(distance=l2, steps=100)")(images, labels)``.
+    """One of our attacks as torchattacks': ``TorchattacksAttack(model, "alma(distance=l2, steps=100)")(images,
+    labels)``.
 
-    ``set_mode_targeted_by_function`` and its sisters work, and so does ``set_normalization_used``. ``result`` is our own ``Result`` of the last call.
+    ``set_mode_targeted_by_function`` and its sisters work, and so does ``set_normalization_used``. ``result`` is our
+    own ``Result`` of the last call.
     """
 
     def __init__(self, model: nn.Module, attack: str | Attack, **options: Any):
@@ -89,7 +105,11 @@ class TorchattacksAttack(Base):
             if self.attack_mode == "targeted(label)":
                 # The labels given are the targets; the model's own classes stand in for the labels.
                 labels, targets = labels_and_targets(self.get_output_with_eval_nograd(images.clone()), targets)
-        if self.attack_mode not in ("default", "targeted(label)") and targets is not None and bool((targets == labels).any()):
+        if (
+            self.attack_mode not in ("default", "targeted(label)")
+            and targets is not None
+            and bool((targets == labels).any())
+        ):
             raise BadInput("a target equals its label; let the target function give another class.")
         # The module itself where nothing is to be normalised: then precision, mode and frozen weights are seen to.
         model = self.get_logits if self.normalization_used is not None else self.model

@@ -21,11 +21,13 @@ from .gate import Gate
 
 @dataclass(frozen=True)
 class UserAttack(Foreign):
-    """``function(model, x, y)`` out of a file; ``x`` (B, ...) in [0, 1], ``y`` (B,) labels, ``model`` a torch module from images to logits.
+    """``function(model, x, y)`` out of a file; ``x`` (B, ...) in [0, 1], ``y`` (B,) labels, ``model`` a torch module
+    from images to logits.
 
-    Further parameters of the function are settings: ``my.py:attack(steps=50)``. A parameter ``targets`` makes it an attack that can be targeted: it
-    is given (B,) classes, or None. What it minimises is said by ``distance=...`` in the text, or by an attribute ``distance`` of the function;
-    otherwise l2 is measured. A parameter ``eps`` or ``epsilon`` is the radius of a ball.
+    Further parameters of the function are settings: ``my.py:attack(steps=50)``. A parameter ``targets`` makes it an
+    attack that can be targeted: it is given (B,) classes, or None. What it minimises is said by ``distance=...`` in the
+    text, or by an attribute ``distance`` of the function; otherwise l2 is measured. A parameter ``eps`` or ``epsilon``
+    is the radius of a ball.
     """
 
     library = ""
@@ -34,7 +36,10 @@ class UserAttack(Foreign):
     def target(self) -> Callable[..., Any]:
         function = user_file.function(self.name)
         if len(_positional(function)) < 3:
-            raise BadInput(f"{self.name} must be a function of (model, x, y) that returns the adversarial images; further parameters are settings.")
+            raise BadInput(
+                f"{self.name} must be a function of (model, x, y) that returns the adversarial images; further "
+                "parameters are settings."
+            )
         return function
 
     def hidden(self) -> tuple[str, ...]:
@@ -53,7 +58,9 @@ class UserAttack(Foreign):
     def version(self) -> str:
         file = Path(user_file.split(self.name)[0]).expanduser()
         imported = imports_sha256(file)
-        return f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}" + (f", of its imports {imported[:16]}" if imported else "")
+        return f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}" + (
+            f", of its imports {imported[:16]}" if imported else ""
+        )
 
     def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         more = {"targets": targets} if self.targets_too() else {}
@@ -64,13 +71,15 @@ class UserAttack(Foreign):
 
 @dataclass(frozen=True)
 class FunctionAttack(UserAttack):
-    """A function of (model, x, y) that only Python has, as an attack: ``FunctionAttack.of(my_function, distance="linf")``."""
+    """A function of (model, x, y) that only Python has, as an attack: ``FunctionAttack.of(my_function,
+    distance="linf")``."""
 
     function: Callable[..., Any] | None = None
 
     @classmethod
     def of(cls, function: Callable[..., Any], **settings: Any) -> FunctionAttack:
-        """The function as an attack; ``settings`` are its own further parameters and ``distance``, ``epsilon``, ``at_once``."""
+        """The function as an attack; ``settings`` are its own further parameters and ``distance``, ``epsilon``,
+        ``at_once``."""
         own = {key: settings.pop(key) for key in OURS if key in settings}
         name = f"python:{getattr(function, '__name__', type(function).__name__)}"
         return cls(name=name, settings=tuple(settings.items()), function=function, **own)
@@ -95,4 +104,8 @@ class FunctionAttack(UserAttack):
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:
-    return [name for name, each in inspect.signature(function).parameters.items() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return [
+        name
+        for name, each in inspect.signature(function).parameters.items()
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]

@@ -32,9 +32,14 @@ class Known:
 
 
 def carried(
-    graph: Graph, rows: dict[int, Tensor], images: Tensor | None, relaxed: dict[int, Lines | Choice], sizes: dict[int, Tensor] | None = None,
-    slopes: Slopes | None = None, stop: bool = False,
-) -> tuple[dict[int, Tensor], Tensor]:  # fmt: skip
+    graph: Graph,
+    rows: dict[int, Tensor],
+    images: Tensor | None,
+    relaxed: dict[int, Lines | Choice],
+    sizes: dict[int, Tensor] | None = None,
+    slopes: Slopes | None = None,
+    stop: bool = False,
+) -> tuple[dict[int, Tensor], Tensor]:
     """Rows (P, ...) of the steps in ``rows``, of image ``images[p]`` each, carried back to the input, or with ``stop``
     to the last nonlinear steps.
 
@@ -229,8 +234,9 @@ def _optimised(
     in [0, 1] is sound."""
     unstable = {
         index: step.layer.open(known.intervals[step.sources[0]])[images]
-        for index, step in enumerate(graph.steps) if isinstance(step.layer, Relu) and index in known.relaxed
-    }  # fmt: skip
+        for index, step in enumerate(graph.steps)
+        if isinstance(step.layer, Relu) and index in known.relaxed
+    }
     fixed = {index: known.relaxed[index].below[0][images] for index in unstable}  # type: ignore[union-attr]
     best = torch.full((len(images),), -torch.inf, dtype=torch.float64, device=images.device)
     free = {index: slope.clone().requires_grad_(True) for index, slope in fixed.items() if bool(unstable[index].any())}

@@ -74,7 +74,8 @@ def exact_radius(
     """
     if norm not in ("linf", "l1"):
         raise BadInput(
-            f"exact distances are solved in linf and l1, not in {norm}, whose program is not linear; take --certify crown or alpha-crown."
+            f"exact distances are solved in linf and l1, not in {norm}, whose program is not linear; take --certify "
+            "crown or alpha-crown."
         )
     made = certifier(model, x, norm, "crown")
     _check(x, labels, made.graph.classes, found)
@@ -82,12 +83,14 @@ def exact_radius(
     for step in made.graph.steps:
         if step.layer is not None and not isinstance(step.layer, (Affine, Relu)):
             raise BadModel(
-                f"{made.graph.name} has a {type(step.layer).__name__} layer; exact distances need networks of ReLU and affine layers alone."
+                f"{made.graph.name} has a {type(step.layer).__name__} layer; exact distances need networks of ReLU "
+                "and affine layers alone."
             )
         units += int(torch.Size(step.shape).numel()) if isinstance(step.layer, Relu) else 0
     if units > UNITS:
         raise BadModel(
-            f"{made.graph.name} has {units} ReLU units; exact distances are out of reach beyond {UNITS}. Take --certify crown."
+            f"{made.graph.name} has {units} ReLU units; exact distances are out of reach beyond {UNITS}. Take "
+            "--certify crown."
         )
     return [
         _solve_image(
@@ -277,9 +280,16 @@ class _Program:
         program.integrality_ = [kinds[int(integer)] for integer in np.concatenate(self.integer)]
         solver = highspy.Highs()
         for option, value in {
-            "output_flag": False, "threads": 1, "time_limit": max(0.1, seconds), "objective_target": most, "mip_rel_gap": 0.0,
-            "small_matrix_value": 1e-12, "primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9, "mip_feasibility_tolerance": 1e-9,
-        }.items():  # fmt: skip
+            "output_flag": False,
+            "threads": 1,
+            "time_limit": max(0.1, seconds),
+            "objective_target": most,
+            "mip_rel_gap": 0.0,
+            "small_matrix_value": 1e-12,
+            "primal_feasibility_tolerance": 1e-9,
+            "dual_feasibility_tolerance": 1e-9,
+            "mip_feasibility_tolerance": 1e-9,
+        }.items():
             solver.setOptionValue(option, value)
         solver.passModel(program)
         solver.run()

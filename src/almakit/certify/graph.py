@@ -131,7 +131,8 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
     drops = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
     if not training and (moving := [part for part, on in modes if on and isinstance(part, drops)]):
         raise BadModel(
-            f"{name} is in training mode, where its {type(moving[0]).__name__} changes from batch to batch; call model.eval() first."
+            f"{name} is in training mode, where its {type(moving[0]).__name__} changes from batch to batch; call "
+            "model.eval() first."
         )
     example = images[:1].expand(BATCH, *images.shape[1:]).contiguous()
     try:
@@ -147,14 +148,16 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
     except Exception as error:  # whatever a foreign forward() raises when it is given a symbol
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadModel(
-            f"the steps of {name} cannot be followed, so it has no bounds; its forward must be the same computation for every image of a size ({first})."
+            f"the steps of {name} cannot be followed, so it has no bounds; its forward must be the same computation "
+            f"for every image of a size ({first})."
         ) from error
     finally:
         for part, on in modes:
             part.training = on
     if random:
         raise BadModel(
-            f"{name} has a dropout in training mode; call model.eval(), and give the functional form training=self.training."
+            f"{name} has a dropout in training mode; call model.eval(), and give the functional form "
+            "training=self.training."
         )
     graph = _steps(program, module, name, tuple(images.shape[1:]), training)
     if not training:
@@ -189,7 +192,8 @@ def _steps(program: Any, module: nn.Module, name: str, shape: tuple[int, ...], t
         if not any(source in at for source in node.all_input_nodes):
             if any(id(known.get(source)) in trained for source in node.all_input_nodes) and not same(kind):
                 raise BadModel(
-                    f"{name} computes its weights anew in every pass ({kind}), so bounds cannot follow them in training; train it as it is."
+                    f"{name} computes its weights anew in every pass ({kind}), so bounds cannot follow them in "
+                    "training; train it as it is."
                 )
             known[node] = constant(node, kind, known)
             continue
@@ -219,12 +223,14 @@ def _steps(program: Any, module: nn.Module, name: str, shape: tuple[int, ...], t
     )
     if len(answers) != 1 or not isinstance(answers[0], int):
         raise BadModel(
-            f"{name} returned {len(answers)} tensors; a model with bounds returns the logits, one tensor (B, classes), made from the image."
+            f"{name} returned {len(answers)} tensors; a model with bounds returns the logits, one tensor (B, "
+            "classes), made from the image."
         )
     last = answers[0]
     if len(steps[last].shape) != 1:
         raise BadModel(
-            f"{name} returned logits of shape (B, {', '.join(map(str, steps[last].shape))}); bounds need one row of logits for each image."
+            f"{name} returned logits of shape (B, {', '.join(map(str, steps[last].shape))}); bounds need one row of "
+            "logits for each image."
         )
     return Graph(steps[: last + 1], name, not training)
 
@@ -245,17 +251,25 @@ def _agree(graph: Graph, module: nn.Module, images: Tensor) -> None:
     allowed = AGREES.get(wanted.dtype, 5e-2) * (1 + float(wanted.abs().max()))
     if not bool(((found - wanted.double()).abs() <= allowed).all()):
         raise BadModel(
-            f"{graph.name} gives other logits than its steps do one image at a time, so its bounds would be those of another network."
+            f"{graph.name} gives other logits than its steps do one image at a time, so its bounds would be those of "
+            "another network."
         )
 
 
 def _refused(name: str, what: str) -> BadModel:
     what = what.replace("_native_batch_norm_legit_no_training", "BatchNorm2d")
     if what.lstrip("_") in ("softmax", "log_softmax"):
-        return BadModel(f"{name} has a {what}, and bounds are those of differences of logits, which are linear in them: give the model without it.")
-    kinds = "convolutions, linear layers, ReLU, sigmoid, tanh, pooling, sums, reshapes and, when it is not being trained, batch norm"
+        return BadModel(
+            f"{name} has a {what}, and bounds are those of differences of logits, which are linear in them: give the "
+            "model without it."
+        )
+    kinds = (
+        "convolutions, linear layers, ReLU, sigmoid, tanh, pooling, sums, reshapes and, when it is not being "
+        "trained, batch norm"
+    )
     return BadModel(
-        f"{name} has a step {what}, which almakit has no bounds for; certificates need networks of {kinds}. Attacks work on any model."
+        f"{name} has a step {what}, which almakit has no bounds for; certificates need networks of {kinds}. Attacks "
+        "work on any model."
     )
 
 

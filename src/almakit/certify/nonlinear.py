@@ -1,5 +1,5 @@
-"""Nonlinear layers: their values, their intervals, and the lines they are relaxed to, through which rows of coefficients
-are carried back."""
+"""Nonlinear layers: their values, their intervals, and the lines they are relaxed to, through which rows of
+coefficients are carried back."""
 
 from __future__ import annotations
 

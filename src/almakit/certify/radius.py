@@ -93,7 +93,8 @@ def certifier(
     """A certifier of ``model`` for images like ``x`` (N, C, H, W) in [0, 1]."""
     if norm not in NORMS:
         raise BadInput(
-            f"there are no certified radii in {norm}; known: {', '.join(NORMS)}. Every distance can be attacked, few can be certified."
+            f"there are no certified radii in {norm}; known: {', '.join(NORMS)}. Every distance can be attacked, few "
+            "can be certified."
         )
     if method not in METHODS:
         raise BadInput(f"there is no bound called {method!r}; known: {', '.join(METHODS)}.")
@@ -106,9 +107,16 @@ def certifier(
 
 
 def certified_radius(
-    model: nn.Module | Callable[[Tensor], Tensor], x: Tensor, labels: Tensor, norm: str = "linf", method: str = "crown", *,
-    guess: Tensor | None = None, tolerance: float = 1e-3, batch_size: int = 32,
-) -> Tensor:  # fmt: skip
+    model: nn.Module | Callable[[Tensor], Tensor],
+    x: Tensor,
+    labels: Tensor,
+    norm: str = "linf",
+    method: str = "crown",
+    *,
+    guess: Tensor | None = None,
+    tolerance: float = 1e-3,
+    batch_size: int = 32,
+) -> Tensor:
     """(N,) float64: a radius within which no image inside [0, 1] gets another class than ``labels`` (N,), for each of
     the images ``x`` (N, C, H, W).
 
@@ -134,9 +142,14 @@ def certified_radius(
 
 
 def verified(
-    model: nn.Module | Callable[[Tensor], Tensor], x: Tensor, labels: Tensor, radius: float | Tensor, norm: str = "linf", method: str = "ibp",
+    model: nn.Module | Callable[[Tensor], Tensor],
+    x: Tensor,
+    labels: Tensor,
+    radius: float | Tensor,
+    norm: str = "linf",
+    method: str = "ibp",
     batch_size: int = 250,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """(N,) bool: no image within ``radius`` (a number or (N,)) of ``x`` (N, C, H, W) and inside [0, 1] gets another
     class than ``labels`` (N,)."""
     made = certifier(model, x, norm, method)

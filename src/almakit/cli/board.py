@@ -1,8 +1,9 @@
-"""Makes a static leaderboard of any number of run folders: models x attacks, sortable by robust accuracy at any radius, median and cost.
+"""Makes a static leaderboard of any number of run folders: models x attacks, sortable by robust accuracy at any radius,
+median and cost.
 
-index.html, a page for each model and board.json need no server and load nothing. Folders on different images get tables of their own; one
-that is not finished is shown as far as it went, and one that cannot be read is left out: the page and the command say so.
-The same command makes the board anew after a folder was added.
+index.html, a page for each model and board.json need no server and load nothing. Folders on different images get tables
+of their own; one that is not finished is shown as far as it went, and one that cannot be read is left out: the page and
+the command say so. The same command makes the board anew after a folder was added.
 
   almakit board runs/* --out site
   almakit board runs/* --out site --epsilon linf=8/255,4/255 --epsilon l2=0.5
@@ -20,7 +21,9 @@ from .report import add_epsilon, add_limits, limits
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", type=Path, nargs="+", metavar="RUN", help="a run folder")
-    parser.add_argument("--out", type=Path, default=Path("site"), metavar="FOLDER", help="where to write (default: site)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("site"), metavar="FOLDER", help="where to write (default: site)"
+    )
     add_epsilon(parser)
     add_limits(parser, images=12, megabytes=2.0)
 
@@ -31,11 +34,16 @@ def main(args: argparse.Namespace) -> int:
     size = sum(path.stat().st_size for path in written) / 1e6
     print(f"{written[0]}: {models} model{'s' * (models != 1)}, {len(written)} files, {size:.1f} MB.")
     if len(board.tables) > 1:
-        names = "; ".join(f"{table.data}, {table.images} images ({len(table.subjects)} models)" for table in board.tables)
+        names = "; ".join(
+            f"{table.data}, {table.images} images ({len(table.subjects)} models)" for table in board.tables
+        )
         print(f"The folders hold {len(board.tables)} different sets of images, each with tables of its own: {names}.")
     for run, summary in (one for table in board.tables for one in table.runs):
         if not summary["complete"]:
-            print(f"{run.folder.name} is not finished: {summary['missing_records']} results are missing, and the board says so.")
+            print(
+                f"{run.folder.name} is not finished: {summary['missing_records']} results are missing, and the board "
+                "says so."
+            )
     for name, why in board.left_out:
         print(f"Left out: {name}: {why}")
     return DONE

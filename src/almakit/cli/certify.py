@@ -21,7 +21,10 @@ from ..runs.progress import Silent, for_terminal
 from .main import DONE, Usage
 
 METHODS = ("ibp", "crown", "alpha-crown", "exact")
-HELP = "certified lower bounds: ibp (intervals), crown (linear bounds), alpha-crown (with optimised slopes), exact (small ReLU networks)"
+HELP = (
+    "certified lower bounds: ibp (intervals), crown (linear bounds), alpha-crown (with optimised slopes), exact "
+    "(small ReLU networks)"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help=argparse.SUPPRESS)
     parser.add_argument("--model", metavar="MODEL", help="the model (default: the run's own, unless that is code)")
     parser.add_argument(
-        "--trust", action="store_true",
-        help="allow the model file to be unpickled, which can run code in it (what the folder says about trust does not count)",
+        "--trust",
+        action="store_true",
+        help="allow the model file to be unpickled, which can run code in it (what the folder says about trust does "
+        "not count)",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notes")
@@ -62,13 +67,15 @@ def main(args: argparse.Namespace) -> int:
     spec = replace(run.spec, device=args.device, trust=args.trust)
     if not args.model and is_user_file(spec.model):
         raise Usage(
-            f"the run's model is Python code ({spec.model}), and certify runs no code because a folder names it; if you know that file, name it "
+            f"the run's model is Python code ({spec.model}), and certify runs no code because a folder names it; if "
+            "you know that file, name it "
             f"yourself: --model {spec.model}"
         )
     opened = subject.open_model(args.model or spec.model, spec)
     if opened.weights_sha256 != run.meta.get("weights_sha256"):
         raise Usage(
-            f"the weights of {spec.model} are not those of the run, so a bound of theirs says nothing about its distances."
+            f"the weights of {spec.model} are not those of the run, so a bound of theirs says nothing about its "
+            "distances."
         )
     run = certify.certify_run(
         run, opened, args.method, tuple(args.distance or ()), args.seconds, Silent() if args.quiet else for_terminal()

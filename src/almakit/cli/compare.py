@@ -1,8 +1,9 @@
 """Compares two runs image by image: the attacks both hold, over the images both attacked (matched by their contents).
 
-Prints the ratio of the medians with its 95 % interval, on how many images the second run found a smaller, larger or equal change, and
-which images changed most, headed by what both runs are. Runs on different models or with different goals are refused
-unless --across says that this is the question. With --fail-if-worse the exit code is 5 where an attack's median grew, or its success rate fell, by more.
+Prints the ratio of the medians with its 95 % interval, on how many images the second run found a smaller, larger or
+equal change, and which images changed most, headed by what both runs are. Runs on different models or with different
+goals are refused unless --across says that this is the question. With --fail-if-worse the exit code is 5 where an
+attack's median grew, or its success rate fell, by more.
 
   almakit compare runs/before runs/after --fail-if-worse 2%
 """
@@ -26,12 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="A=>B",
-        help='compare attack A of the first run with attack B of the second, e.g. "ddn(steps=100)=>alma(distance=l2, steps=100)"',
+        help='compare attack A of the first run with attack B of the second, e.g. "ddn(steps=100)=>alma(distance=l2, '
+        'steps=100)"',
     )
     parser.add_argument(
-        "--across", action="append", default=[], choices=("models", "goals"),
+        "--across",
+        action="append",
+        default=[],
+        choices=("models", "goals"),
         help="compare runs although their models or goals differ; may be given twice",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--fail-if-worse", type=share, metavar="2%", help="exit with 5 where the second run is worse by more than this"
     )
@@ -66,7 +71,10 @@ def main(args: argparse.Namespace) -> int:
     worse = [] if allowed is None else [one for one in found if not one.worse_by() <= allowed]
     if args.json:
         sides = {"before": vars(comparison.before), "after": vars(comparison.after)}
-        answer = sides | {"comparisons": [one.to_dict(args.show) for one in found], "worse": [one.attack for one in worse]}
+        answer = sides | {
+            "comparisons": [one.to_dict(args.show) for one in found],
+            "worse": [one.attack for one in worse],
+        }
         print(json.dumps(answer, allow_nan=False, indent=1))
     else:
         print(table(comparison, args.show))

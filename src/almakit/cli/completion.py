@@ -1,8 +1,8 @@
 """Prints a script that completes verbs, flags and names in your shell.
 
-  bash   almakit completion bash > ~/.local/share/bash-completion/completions/almakit
-  zsh    almakit completion zsh > "${fpath[1]}/_almakit"
-  fish   almakit completion fish > ~/.config/fish/completions/almakit.fish
+bash   almakit completion bash > ~/.local/share/bash-completion/completions/almakit
+zsh    almakit completion zsh > "${fpath[1]}/_almakit"
+fish   almakit completion fish > ~/.config/fish/completions/almakit.fish
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def actions(verb: str) -> list[argparse.Action]:
 
 
 def whole_parser(file: object) -> argparse.ArgumentParser:
-    """All verbs in one parser, each argument with the names that may stand there or with ``file``, shtab's mark of one; it does not parse."""
+    """All verbs in one parser, each argument with the names that may stand there or with ``file``, shtab's mark of one;
+    it does not parse."""
     parser = argparse.ArgumentParser(prog="almakit")
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers()

@@ -1,4 +1,5 @@
-"""Attacks 64 MNIST digits on a small network, both inside the package, and prints the table. Takes well under a minute."""
+"""Attacks 64 MNIST digits on a small network, both inside the package, and prints the table. Takes well under a
+minute."""
 
 from __future__ import annotations
 
@@ -9,13 +10,18 @@ from ..runs.progress import for_terminal
 from .run import exit_code
 
 ATTACKS = (
-    "soft-walk(distance=l2, steps=100)", "alma(distance=l2, steps=100)", "soft-walk(distance=l1, steps=100)", "alma(distance=l1, steps=100)",
+    "soft-walk(distance=l2, steps=100)",
+    "alma(distance=l2, steps=100)",
+    "soft-walk(distance=l1, steps=100)",
+    "alma(distance=l1, steps=100)",
     "soft-walk(distance=linf, steps=100)",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the run folder here (default: a temporary one)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="keep the run folder here (default: a temporary one)"
+    )
     parser.add_argument(
         "--attack", dest="attacks", action="append", metavar="ATTACK", help="attacks to show instead of the usual ones"
     )

@@ -1,4 +1,5 @@
-"""Looks at a model and its data as every run does first: clean accuracy, ranges, randomness, gradients; and what a run will cost.
+"""Looks at a model and its data as every run does first: clean accuracy, ranges, randomness, gradients; and what a run
+will cost.
 
 almakit doctor --model mnist/smallcnn --data mnist --attack "alma(distance=l2, steps=100)"
 """
@@ -25,8 +26,8 @@ def main(args: argparse.Namespace) -> int:
         if not getattr(spec, name):
             raise Usage(f"give --{name}.")
 
-    from ..runs import attacktext, begin, subject
     from ..models.preflight import preflight
+    from ..runs import attacktext, begin, subject
 
     try:
         attacks = attacktext.build_all(spec.attacks)
@@ -37,11 +38,19 @@ def main(args: argparse.Namespace) -> int:
     dataset = subject.open_data(spec.data, spec, side).numbered_as(getattr(opened.model, "class_names", None))
     sample = begin.looked_at(dataset, SEEN)
     size = spec.batch_size if isinstance(spec.batch_size, int) else begin.at_a_time(sample)
-    report = preflight(opened.model, sample.x.to(opened.device), sample.labels, allow=spec.allow, batch_size=size,
-                       class_names=dataset.class_names, alphabetical=dataset.alphabetical)  # fmt: skip
+    report = preflight(
+        opened.model,
+        sample.x.to(opened.device),
+        sample.labels,
+        allow=spec.allow,
+        batch_size=size,
+        class_names=dataset.class_names,
+        alphabetical=dataset.alphabetical,
+    )
     accuracy = "unknown" if report.clean_accuracy is None else f"{100 * report.clean_accuracy:.1f} %"
     print(
-        f"{spec.model} on {spec.data}: {len(dataset)} images of shape {tuple(sample.x.shape[1:])}, {report.classes} classes, device {opened.device}"
+        f"{spec.model} on {spec.data}: {len(dataset)} images of shape {tuple(sample.x.shape[1:])}, {report.classes} "
+        f"classes, device {opened.device}"
     )
     print(f"clean accuracy on {report.images} images: {accuracy}")
     for finding in report.findings:
@@ -49,14 +58,17 @@ def main(args: argparse.Namespace) -> int:
     if not report.findings:
         print("nothing to object to.")
     if report.seconds is not None:
-        print(f"one forward and backward pass: {1000 * report.seconds:.3g} ms per image in batches of {report.batch_size}")
+        print(
+            f"one forward and backward pass: {1000 * report.seconds:.3g} ms per image in batches of {report.batch_size}"
+        )
         for attack in attacks:
             steps = getattr(attack, "steps", None)
             if not isinstance(steps, int):
                 continue
             seconds, memory = report.estimate(len(dataset), steps)
             print(
-                f"{attacktext.text_of(attack)}: about {duration(seconds)} for {len(dataset)} images at one pass per step, {memory / 2**20:.0f} MiB"
+                f"{attacktext.text_of(attack)}: about {duration(seconds)} for {len(dataset)} images at one pass per "
+                f"step, {memory / 2**20:.0f} MiB"
             )
     if report.ok:
         return DONE

@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..report.model_card import model_card
 from ..runs import export
 from ..runs.attackbench import OPTIMALITY, export_attackbench
 from ..runs.chunkfiles import inside, write_bytes
 from ..runs.folder import Run
-from ..report.model_card import model_card
 from .main import DONE
 
 FORMATS = ("csv", "parquet", "png", "model-card", "attackbench")
@@ -26,21 +26,29 @@ FORMATS = ("csv", "parquet", "png", "model-card", "attackbench")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="a run folder")
     parser.add_argument(
-        "--format", "--as", dest="format", choices=FORMATS, default="csv",
-        help="csv, parquet, png, model-card: the model-index of a Hugging Face README, or attackbench: its config.json and info.json (default csv)",
-    )  # fmt: skip
+        "--format",
+        "--as",
+        dest="format",
+        choices=FORMATS,
+        default="csv",
+        help="csv, parquet, png, model-card: the model-index of a Hugging Face README, or attackbench: its "
+        "config.json and info.json (default csv)",
+    )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="PATH",
-        help="the file, for png and attackbench the folder (default: records.csv, records.parquet, model-card.yaml, png or attackbench in the run folder)",
+        help="the file, for png and attackbench the folder (default: records.csv, records.parquet, model-card.yaml, "
+        "png or attackbench in the run folder)",
     )
     parser.add_argument("--attack", metavar="ATTACK", help="for png: only this attack's images")
 
 
 def main(args: argparse.Namespace) -> int:
     run = Run(args.folder)
-    usual = {"png": "png", "attackbench": "attackbench", "model-card": "model-card.yaml"}.get(args.format, f"records.{args.format}")
+    usual = {"png": "png", "attackbench": "attackbench", "model-card": "model-card.yaml"}.get(
+        args.format, f"records.{args.format}"
+    )
     out = args.out or inside(args.folder, usual)
     if args.format == "model-card":
         write_bytes(out, model_card(run).encode())
@@ -48,14 +56,18 @@ def main(args: argparse.Namespace) -> int:
         return DONE
     if args.format == "attackbench":
         folders, unfit = export_attackbench(run, out)
-        print(f"{len(folders)} attack{'s' * (len(folders) != 1)} in {out}, as AttackBench's analysis reads them. {OPTIMALITY}")
+        print(
+            f"{len(folders)} attack{'s' * (len(folders) != 1)} in {out}, as AttackBench's analysis reads them. "
+            f"{OPTIMALITY}"
+        )
         for sentence in unfit:
             print(f"Left out: {sentence}")
         return DONE
     if args.format == "png":
         written, left_out = export.export_png(run, out, args.attack)
         print(
-            f"{written} images in {out}; {left_out} were left out because they do not fool the model after rounding to 8 bits."
+            f"{written} images in {out}; {left_out} were left out because they do not fool the model after rounding "
+            "to 8 bits."
         )
         return DONE
     count = (export.export_csv if args.format == "csv" else export.export_parquet)(run, out)

@@ -72,4 +72,6 @@ class _Progress:
             self.bar.update(self.tasks[what], completed=done, total=total)
         elif what not in self.tasks or time.monotonic() - self.said > 5 or done == total:
             self.tasks[what], self.said = True, time.monotonic()
-            print(f"{what}: {done / 1e6:.1f} MB{f' of {total / 1e6:.1f}' if total else ''}", file=sys.stderr, flush=True)
+            print(
+                f"{what}: {done / 1e6:.1f} MB{f' of {total / 1e6:.1f}' if total else ''}", file=sys.stderr, flush=True
+            )

@@ -16,7 +16,12 @@ from pathlib import Path
 from ..runs.spec import FORMAT, RunSpec, toml_value
 from .main import DONE, Usage
 
-START = {"model": "my_model.py:build", "data": "mnist-demo", "attacks": ["soft-walk(distance=l2, steps=100)", "my_attack.py:mine(steps=40)"], "limit": 32}
+START = {
+    "model": "my_model.py:build",
+    "data": "mnist-demo",
+    "attacks": ["soft-walk(distance=l2, steps=100)", "my_attack.py:mine(steps=40)"],
+    "limit": 32,
+}
 """The settings that are not left at their defaults."""
 
 
@@ -26,10 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     start = files("almakit.cli") / "start"
-    contents = {"run.toml": config()} | {name: (start / f"{name}.txt").read_text(encoding="utf-8") for name in ("my_model.py", "my_attack.py")}
+    contents = {"run.toml": config()} | {
+        name: (start / f"{name}.txt").read_text(encoding="utf-8") for name in ("my_model.py", "my_attack.py")
+    }
     there = [name for name in contents if (args.folder / name).exists()]
     if there:
-        raise Usage(f"{args.folder / there[0]} is there already and is not overwritten; name another folder, almakit init <folder>.")
+        raise Usage(
+            f"{args.folder / there[0]} is there already and is not overwritten; name another folder, almakit init "
+            "<folder>."
+        )
     args.folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         (args.folder / name).write_text(text, encoding="utf-8")
@@ -40,7 +50,12 @@ def main(args: argparse.Namespace) -> int:
 
 def config() -> str:
     """A run.toml with every setting: those of ``START`` as they are, the others as comments with their defaults."""
-    lines = ["# An almakit run: almakit run --config run.toml. Flags given beside it win; lines that begin with # are the defaults.", f"format = {FORMAT}", ""]
+    lines = [
+        "# An almakit run: almakit run --config run.toml. Flags given beside it win; lines that begin with # are the "
+        "defaults.",
+        f"format = {FORMAT}",
+        "",
+    ]
     for f in fields(RunSpec):
         given = f.name in START
         value = START[f.name] if given else f.default

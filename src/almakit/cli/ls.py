@@ -1,7 +1,7 @@
 """Lists what there is to choose from: attacks, distances, models or data; with a name, all about that one.
 
-  almakit ls attacks
-  almakit ls attacks ddn
+almakit ls attacks
+almakit ls attacks ddn
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def _attacks() -> str:
     for name in registry.names("attacks"):
         kind = registry.get("attacks", name)
         does = "any" if kind.does is None else ", ".join(kind.does)
-        rows.append((name, does, "yes" if kind.can_target else "no", "minimal" if kind.minimal else "fixed epsilon", kind.paper))
+        rows.append(
+            (name, does, "yes" if kind.can_target else "no", "minimal" if kind.minimal else "fixed epsilon", kind.paper)
+        )
     table = fitted_table(("attack", "distances", "targeted", "looks for", "paper"), rows, range(5), WIDTH)
     others = [f"{name}:<attack>(...)" for name in registry.names("bridges") if name not in ("file", "almakit")]
     return f"{table}\n\nalmakit ls attacks ddn tells all about one: settings, defaults, cost, presets.\n" + _wrapped(
@@ -61,19 +63,27 @@ def _attack(text: str) -> str:
     name = registry.canonical("attacks", text)
     kind = registry.get("attacks", name)
     story = inspect.getdoc(kind) or ""
+    module = "almakit" if kind.__module__.startswith("almakit.") else kind.__module__
     facts = {
         "distances": "any" if kind.does is None else ", ".join(kind.does),
         "targeted": "yes" if kind.can_target else "no",
         "looks for": "the smallest change" if kind.minimal else "any change within epsilon",
         "cost": kind.cost,
         "paper": kind.paper,
-        "presets": "; ".join(f"preset={preset}: {', '.join(f'{k}={_word(v)}' for k, v in given.items())}" for preset, given in kind.presets.items()) or "none",
-        "in Python": f"{'almakit' if kind.__module__.startswith('almakit.') else kind.__module__}.{kind.__name__}({_example(kind, quote=True)})",
+        "presets": "; ".join(
+            f"preset={preset}: {', '.join(f'{k}={_word(v)}' for k, v in given.items())}"
+            for preset, given in kind.presets.items()
+        )
+        or "none",
+        "in Python": f"{module}.{kind.__name__}({_example(kind, quote=True)})",
         "in a text": f'"{name}({_example(kind)})"',
     }
     width = max(map(len, facts))
     lines = [_wrapped(f"{name}: {story.partition(chr(10) * 2)[0]}"), ""]
-    lines += [textwrap.fill(f"{key.ljust(width)}  {value}", WIDTH, subsequent_indent=" " * (width + 2)) for key, value in facts.items()]
+    lines += [
+        textwrap.fill(f"{key.ljust(width)}  {value}", WIDTH, subsequent_indent=" " * (width + 2))
+        for key, value in facts.items()
+    ]
     rows = [(f.name, _default(f), meaning(name, kind, f.name)) for f in fields(kind)]
     return "\n".join([*lines, "", fitted_table(("setting", "default", "meaning"), rows, range(3), WIDTH)])
 
@@ -85,7 +95,9 @@ def _example(kind: Any, quote: bool = False) -> str:
         given["distance"] = f'"{given["distance"]}"'
     if not kind.minimal:
         given = {"epsilon": "8/255", **given}
-    return ", ".join(f"{key}={value}" for key, value in given.items() if key != "distance" or kind.does is None or len(kind.does) > 1)
+    return ", ".join(
+        f"{key}={value}" for key, value in given.items() if key != "distance" or kind.does is None or len(kind.does) > 1
+    )
 
 
 def _default(f: Any) -> str:
@@ -94,14 +106,27 @@ def _default(f: Any) -> str:
 
 
 def _word(value: object) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return (
+        str(value).lower()
+        if value is None or isinstance(value, bool)
+        else f"{value:.4g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def _distance_row(name: str) -> tuple[Any, ...]:
     kind = registry.get("distances", name)
     norm = "-" if getattr(kind, "norm", None) is None else f"{kind.norm:g}"
     first = getattr(kind, "first_step", {})
-    row = (name, norm, getattr(kind, "degree", None), first.get("paper", "-"), first.get("scripts", "-"), getattr(kind, "about", ""))
+    row = (
+        name,
+        norm,
+        getattr(kind, "degree", None),
+        first.get("paper", "-"),
+        first.get("scripts", "-"),
+        getattr(kind, "about", ""),
+    )
     return tuple("-" if cell is None else cell for cell in row)
 
 
@@ -123,7 +148,9 @@ def _distance(text: str) -> str:
 def _models() -> str:
     rows = []
     for name, entry in ZOO.items():
-        rows.append((name, entry.dataset, "-" if entry.accuracy is None else f"{entry.accuracy:g}", _weights(name), entry.about))
+        rows.append(
+            (name, entry.dataset, "-" if entry.accuracy is None else f"{entry.accuracy:g}", _weights(name), entry.about)
+        )
     table = fitted_table(("model", "data", "clean %", "weights", "about"), rows, (0, 1, 3, 4), WIDTH)
     return f"{table}\n\n{_wrapped('other forms: ' + ', '.join(models.forms()))}"
 
@@ -137,16 +164,21 @@ def _model(name: str) -> str:
         raise Usage(f"there is no model called {name!r} in the zoo; {meant(name, ZOO)}")
     entry = ZOO[name]
     facts = {
-        "about": entry.about, "data": f"{entry.dataset}, images of {' x '.join(map(str, entry.shape))}, {entry.classes} classes",
-        "clean accuracy": "-" if entry.accuracy is None else f"{entry.accuracy:g} % of {entry.measured_on}", "weights": _weights(name),
+        "about": entry.about,
+        "data": f"{entry.dataset}, images of {' x '.join(map(str, entry.shape))}, {entry.classes} classes",
+        "clean accuracy": "-" if entry.accuracy is None else f"{entry.accuracy:g} % of {entry.measured_on}",
+        "weights": _weights(name),
         "whence": entry.whence or entry.via or "almakit fetches them",
-    }  # fmt: skip
-    return "\n".join([name, *(textwrap.fill(f"  {key}: {value}", WIDTH, subsequent_indent="    ") for key, value in facts.items())])
+    }
+    return "\n".join(
+        [name, *(textwrap.fill(f"  {key}: {value}", WIDTH, subsequent_indent="    ") for key, value in facts.items())]
+    )
 
 
 def _data() -> str:
     rows = [(name, ABOUT.get(name, "")) for name in data.names()]
-    return f"{fitted_table(('data', 'what it is'), rows, (0, 1), WIDTH)}\n\n{_wrapped('other forms: ' + ', '.join(data.forms()))}"
+    table = fitted_table(("data", "what it is"), rows, (0, 1), WIDTH)
+    return f"{table}\n\n{_wrapped('other forms: ' + ', '.join(data.forms()))}"
 
 
 def _one_data(name: str) -> str:

@@ -1,4 +1,5 @@
-"""``almakit VERB ...``: finds the verb, turns errors into sentences and outcomes into exit codes. Imports nothing heavy."""
+"""``almakit VERB ...``: finds the verb, turns errors into sentences and outcomes into exit codes. Imports nothing
+heavy."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from importlib import import_module
 from typing import TextIO, cast
 
 from ..errors import AlmakitError, UnknownName
-from ..runs.failures import Refused
 from ..hints import meant
+from ..runs.failures import Refused
 from ..streams import Lasting, hold_standard_places
 from ..version import VERSION
 
-# A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line here.
+# A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line
+# here.
 VERBS = {
     "run": "attack a model's images: recorded, judged, resumable",
     "init": "write a run.toml, a my_model.py and a my_attack.py to start from",
@@ -61,7 +63,7 @@ verbs:
 {verbs}
 
 example:
-  almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "alma(distance=l2, steps=100)" --out runs/a
+  almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "ddn(steps=100)" --out runs/a
 
 {EXIT_CODES}
 """
@@ -75,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a folder's name need not be UTF-8
     out, err = Lasting(sys.stdout), Lasting(sys.stderr)
     try:
-        # A reader that leaves, as that of `almakit run ... | head -1` does, must neither end the work nor decide the exit code.
+        # A reader that leaves, as that of `almakit run ... | head -1` does, must neither end the work nor decide the
+        # exit code.
         with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
             code = _outcome(given, own_process=arguments is None)
             out.flush()
@@ -100,8 +103,12 @@ def _outcome(given: list[str], own_process: bool = False) -> int:
         _say(f"stopped{f' by {stop}' if str(stop) else ''}. {_how_to_resume(given)}")
         return INTERRUPTED
     except SystemExit as leaving:
-        # Not the verb: a model, data set or attack of the user's called exit(), perhaps with 0, in the middle of the work.
-        _say(f"code that was run for this command ended it with exit({leaving.code!r}) before it was done. {_how_to_resume(given)}")
+        # Not the verb: a model, data set or attack of the user's called exit(), perhaps with 0, in the middle of the
+        # work.
+        _say(
+            f"code that was run for this command ended it with exit({leaving.code!r}) before it was done. "
+            f"{_how_to_resume(given)}"
+        )
         return ERROR
     except Exception as error:
         if os.environ.get("ALMAKIT_DEBUG"):

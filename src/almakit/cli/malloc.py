@@ -9,9 +9,11 @@ from ..runs import allocator
 
 def add_malloc(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--no-malloc-tuning", action="store_true",
-        help="let the C library give memory back to the system after every layer, as it does by default; slower, and other programs have more of it",
-    )  # fmt: skip
+        "--no-malloc-tuning",
+        action="store_true",
+        help="let the C library give memory back to the system after every layer, as it does by default; slower, and "
+        "other programs have more of it",
+    )
 
 
 def tune(args: argparse.Namespace) -> None:

@@ -1,4 +1,5 @@
-"""The page of all verbs and their flags, made from the parsers themselves: ``python -m almakit.cli.reference > docs/cli.md``."""
+"""The page of all verbs and their flags, made from the parsers themselves: ``python -m almakit.cli.reference >
+docs/cli.md``."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from .main import EXIT_CODES, VERBS
 
 HEAD = """# The command line
 
-Made by `python -m almakit.cli.reference > docs/cli.md`; a test holds it to the program. `almakit VERB --help` says the same.
+Made by `python -m almakit.cli.reference > docs/cli.md`; a test holds it to the program. `almakit VERB --help`
+says the same.
 """
 
 
@@ -47,7 +49,11 @@ def _call(action: argparse.Action) -> str:
 
 def _meaning(action: argparse.Action) -> str:
     text = (action.help or "").replace("%%", "%").replace("|", "\\|").replace("<", "&lt;")
-    again = " May be repeated." if type(action).__name__ == "_AppendAction" and "repeated" not in text and "several times" not in text else ""
+    again = (
+        " May be repeated."
+        if type(action).__name__ == "_AppendAction" and "repeated" not in text and "several times" not in text
+        else ""
+    )
     return text + again
 
 

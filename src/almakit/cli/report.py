@@ -1,8 +1,8 @@
 """Makes a report of one run folder or several: one self-contained page, tables, figures, numbers.
 
-index.html opens without a network and loads nothing. Beside it: tables.md, tables.csv, tables.tex (booktabs), curves.svg, curves.pdf,
-curves.png, gallery.png and summary.json. Runs of the same weights on the same images are shown as one model. A run that is not finished
-is reported as far as it went, and the report says so.
+index.html opens without a network and loads nothing. Beside it: tables.md, tables.csv, tables.tex (booktabs),
+curves.svg, curves.pdf, curves.png, gallery.png and summary.json. Runs of the same weights on the same images are shown
+as one model. A run that is not finished is reported as far as it went, and the report says so.
 
   almakit report runs/a
   almakit report runs/smallcnn runs/smallcnn-ddn --out report
@@ -14,10 +14,10 @@ import argparse
 from pathlib import Path
 
 from ..errors import BadInput
-from ..runs.chunkfiles import inside
-from ..runs.radii import texts_of
 from ..report.payload import Limits
 from ..report.write import write_report
+from ..runs.chunkfiles import inside
+from ..runs.radii import texts_of
 from .main import DONE, Usage
 
 
@@ -37,9 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_epsilon(parser: argparse.ArgumentParser) -> None:
     """The radii of tables; shared with ``board``."""
     parser.add_argument(
-        "--epsilon", action="append", type=radii, default=[], metavar="DISTANCE=E,...",
-        help="radii for robust accuracy: linf=8/255,4/255 for a distance, a number for all (default: those of the runs); may be repeated",
-    )  # fmt: skip
+        "--epsilon",
+        action="append",
+        type=radii,
+        default=[],
+        metavar="DISTANCE=E,...",
+        help="radii for robust accuracy: linf=8/255,4/255 for a distance, a number for all (default: those of the "
+        "runs); may be repeated",
+    )
 
 
 def radii(text: str) -> str:
@@ -80,6 +85,7 @@ def main(args: argparse.Namespace) -> int:
     out = args.out or (inside(args.folders[0], "report") if len(args.folders) == 1 else Path("report"))
     written = write_report(args.folders, out, limits(args), not args.no_figures, args.epsilon)
     print(
-        f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB), and beside it {', '.join(path.name for path in written[1:])}."
+        f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB), and beside it "
+        f"{', '.join(path.name for path in written[1:])}."
     )
     return DONE

@@ -1,12 +1,15 @@
-"""Runs the paper's tables: its networks, distances, attacks and budgets, with the settings of its runs, and reports its numbers beside ours.
+"""Runs the paper's tables: its networks, distances, attacks and budgets, with the settings of its runs, and reports its
+numbers beside ours.
 
-Every cell is a run folder of its own below OUT/runs, so that the same command goes on where it was stopped and another one
-(--budget large, --attacks ...) adds to it. What is not at hand is left out with a sentence. The report is in OUT/report: paper.html (tables in the paper's
-layout, geometric means, figures), index.html (every number, curves, images), paper.md, paper.csv, paper.tex, reproduce.json.
+Every cell is a run folder of its own below OUT/runs, so that the same command goes on where it was stopped and another
+one (--budget large, --attacks ...) adds to it. What is not at hand is left out with a sentence. The report is in
+OUT/report: paper.html (tables in the paper's layout, geometric means, figures), index.html (every number, curves,
+images), paper.md, paper.csv, paper.tex, reproduce.json.
 
   almakit reproduce mnist --limit 20 --budget small
   almakit reproduce cifar10 --model cifar10/resnet20 --model cifar10/resnet4b-adv --limit 100
-  almakit reproduce mnist --shard 0/4            on one machine of four; afterwards the same without --shard joins and reports
+  almakit reproduce mnist --shard 0/4            on one machine of four; afterwards the same without --shard joins and
+    reports
 """
 
 from __future__ import annotations
@@ -16,39 +19,65 @@ import time
 from pathlib import Path
 
 from ..errors import BadInput
+from ..paper.grid import BUDGETS, COSTLY, DATASETS
 from ..runs.progress import Silent, duration, for_terminal
 from ..runs.spec import parse_shard
-from ..paper.grid import BUDGETS, COSTLY, DATASETS
 from .main import DONE, FAILED_IMAGES, Usage
 from .malloc import add_malloc, tune
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", choices=DATASETS, help="which of the paper's data sets")
-    parser.add_argument("--limit", type=int, metavar="N", help="the first N images (default: as many as the paper: 10000, 1000, 1000)")
     parser.add_argument(
-        "--costly-limit", type=int, metavar="N", help=f"images for {', '.join(COSTLY)} (default: a fifth of --limit, or all without --limit)"
+        "--limit", type=int, metavar="N", help="the first N images (default: as many as the paper: 10000, 1000, 1000)"
     )
-    parser.add_argument("--budget", choices=BUDGETS, default="both", help="the paper's small budget, its large one, or both (default)")
-    parser.add_argument("--attacks", metavar="A,B", help="only these attacks, as the paper's tables call them: alma,ddn,cw,...")
+    parser.add_argument(
+        "--costly-limit",
+        type=int,
+        metavar="N",
+        help=f"images for {', '.join(COSTLY)} (default: a fifth of --limit, or all without --limit)",
+    )
+    parser.add_argument(
+        "--budget", choices=BUDGETS, default="both", help="the paper's small budget, its large one, or both (default)"
+    )
+    parser.add_argument(
+        "--attacks", metavar="A,B", help="only these attacks, as the paper's tables call them: alma,ddn,cw,..."
+    )
     parser.add_argument("--distances", metavar="A,B", help="only these distances: l1,l2,ciede2000,lpips,ssim")
     parser.add_argument(
-        "--model", action="append", default=[], metavar="MODEL",
-        help="networks instead of the paper's; NAME@FILE gives one of the paper's its weights, and where only such are given the others stay",
-    )  # fmt: skip
-    parser.add_argument("--data", metavar="URI", help="images instead of the paper's, e.g. imagenet:<folder of the validation set>")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where everything goes (default: runs/reproduce-<data set>)")
+        "--model",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="networks instead of the paper's; NAME@FILE gives one of the paper's its weights, and where only such "
+        "are given the others stay",
+    )
+    parser.add_argument(
+        "--data", metavar="URI", help="images instead of the paper's, e.g. imagenet:<folder of the validation set>"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where everything goes (default: runs/reproduce-<data set>)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of everything random (default 0)")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per chunk (default 128, 64 or 16)")
     parser.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda, ... (default auto)")
-    parser.add_argument("--shard", metavar="I/N", help="do every N-th chunk of each cell only, from I = 0 to N - 1; the report comes without --shard")
-    parser.add_argument("--trust", action="store_true", help="allow weights files to be unpickled, which can run code in them")
+    parser.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="do every N-th chunk of each cell only, from I = 0 to N - 1; the report comes without --shard",
+    )
+    parser.add_argument(
+        "--trust", action="store_true", help="allow weights files to be unpickled, which can run code in them"
+    )
     parser.add_argument("--report-only", action="store_true", help="run nothing, report what is there")
     parser.add_argument("--no-figures", action="store_true", help="leave out the figures made with matplotlib")
     parser.add_argument(
-        "--workers", type=int, metavar="N",
-        help="share the chunks of a cell between N processes of one thread each (default: as many as there are cores where it is worth it)",
-    )  # fmt: skip
+        "--workers",
+        type=int,
+        metavar="N",
+        help="share the chunks of a cell between N processes of one thread each (default: as many as there are cores "
+        "where it is worth it)",
+    )
     add_malloc(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
@@ -90,18 +119,27 @@ def main(args: argparse.Namespace) -> int:
         if not args.quiet and (seconds := reproduce.estimate(made)):
             whole = 1 if settings.shard is None else settings.shard[1]
             about = duration(seconds / whole)
-            show.note(f"{len(made.tasks)} cells, about {about} or more for the model calls that are left, by a pass timed for each network.")
+            show.note(
+                f"{len(made.tasks)} cells, about {about} or more for the model calls that are left, by a pass timed "
+                "for each network."
+            )
         reproduce.run(made, show, args.workers or "auto")
     for sentence in made.skipped[said:]:
         print(sentence)
     if settings.shard is not None:
-        print(f"Shard {args.shard} of {len(made.tasks)} cells is done; when all are, the same command without --shard joins them and reports.")
+        print(
+            f"Shard {args.shard} of {len(made.tasks)} cells is done; when all are, the same command without --shard "
+            "joins them and reports."
+        )
         return DONE
     found = reproduce.gather(made)
     for sentence in found.unfinished:
         print(sentence)
     written = reproduce.report(made, found, figures=not args.no_figures, say=print)
-    print(f"{len(found.entries)} cells, {time.monotonic() - began:.0f} s. {written[0]}, and beside it {', '.join(path.name for path in written[1:5])}.")
+    print(
+        f"{len(found.entries)} cells, {time.monotonic() - began:.0f} s. {written[0]}, and beside it "
+        f"{', '.join(path.name for path in written[1:5])}."
+    )
     return FAILED_IMAGES if found.given_up else DONE
 
 

@@ -1,10 +1,11 @@
 """Attacks a model's images with one attack or several and leaves a run folder: records, images, summary.json.
 
-The same command goes on where it was stopped; when all is done it only makes sure that the model is still the same. run.toml in the folder is the run's
-specification and itself a config: almakit run --config runs/a/run.toml.
+The same command goes on where it was stopped; when all is done it only makes sure that the model is still the same.
+run.toml in the folder is the run's specification and itself a config: almakit run --config runs/a/run.toml.
 
   almakit run --model my_model.py:build --data folder:photos
-  almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "alma(distance=l2, steps=100)" --out runs/a
+  almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "alma(distance=l2, steps=100)" --out
+    runs/a
   almakit run --out runs/a --add "ddn(steps=100)"
 """
 
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..hints import number
 from ..runs.progress import Silent, for_terminal
 from ..runs.radii import for_distances
 from ..runs.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
-from ..hints import number
 from .certify import HELP as CERTIFY_HELP
 from .certify import METHODS as CERTIFY
 from .main import DONE, FAILED_IMAGES, Usage
@@ -41,9 +42,7 @@ def add_spec_arguments(parser: argparse.ArgumentParser, leave_out: tuple[str, ..
         if field.default not in (None, "", (), False):
             text += f" (default {field.default})"
         if field.name in MANY:
-            parser.add_argument(
-                flag, dest=field.name, action="append", metavar=MANY[field.name], help=text
-            )
+            parser.add_argument(flag, dest=field.name, action="append", metavar=MANY[field.name], help=text)
         elif field.name in ("mean", "std"):
             parser.add_argument(flag, dest=field.name, type=_numbers, metavar="A,B,C", help=text)
         elif field.default is False:
@@ -70,30 +69,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_spec_arguments(parser)
     parser.add_argument(
-        "--add", action="append", metavar="ATTACK", help="add this attack to the run in --out, whose other settings stay; may be repeated"
+        "--add",
+        action="append",
+        metavar="ATTACK",
+        help="add this attack to the run in --out, whose other settings stay; may be repeated",
     )
     parser.add_argument(
-        "--shard", metavar="I/N", help="do every N-th chunk only, from I = 0 to N - 1; join the shards with `almakit merge`"
+        "--shard",
+        metavar="I/N",
+        help="do every N-th chunk only, from I = 0 to N - 1; join the shards with `almakit merge`",
     )
     parser.add_argument(
-        "--engine", choices=("local", "ray"), default="local",
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
         help="who computes: this process, or the tasks of a Ray cluster (needs almakit[ray]); the numbers are the same",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--address", default="local", metavar="ADDRESS",
-        help="with --engine ray: local starts a cluster on this machine for the run, auto joins the one that runs here, host:port another (default local)",
-    )  # fmt: skip
+        "--address",
+        default="local",
+        metavar="ADDRESS",
+        help="with --engine ray: local starts a cluster on this machine for the run, auto joins the one that runs "
+        "here, host:port another (default local)",
+    )
     parser.add_argument(
-        "--workers", type=int, metavar="N",
-        help="share the work between N processes of one thread each (default: as many as there are cores where the model is small and the work is worth "
+        "--workers",
+        type=int,
+        metavar="N",
+        help="share the work between N processes of one thread each (default: as many as there are cores where the "
+        "model is small and the work is worth "
         "it; the numbers are the same); with --engine ray at most N tasks at a time",
-    )  # fmt: skip
+    )
     add_malloc(parser)
     parser.add_argument("--certify", choices=CERTIFY, help=f"then certify the images: {CERTIFY_HELP}")
     parser.add_argument(
-        "--track", action="append", metavar="TRACKER",
-        help="tell a tracker how it goes: tensorboard:<folder>, mlflow:<experiment>, wandb:<project> or file.py:function; may be repeated",
-    )  # fmt: skip
+        "--track",
+        action="append",
+        metavar="TRACKER",
+        help="tell a tracker how it goes: tensorboard:<folder>, mlflow:<experiment>, wandb:<project> or "
+        "file.py:function; may be repeated",
+    )
     parser.add_argument(
         "--no-preflight", action="store_true", help="do not look at the model first (it is wiser to --allow a finding)"
     )
@@ -107,7 +122,10 @@ def spec_of(args: argparse.Namespace) -> RunSpec:
     try:
         base = RunSpec.from_toml(args.config) if getattr(args, "config", None) else RunSpec()
         if base.trust and not given.get("trust"):
-            raise BadInput(f"{args.config} says trust = true, and a file cannot say so for you: it allows code in a model file to run. Give --trust yourself.")
+            raise BadInput(
+                f"{args.config} says trust = true, and a file cannot say so for you: it allows code in a model file "
+                "to run. Give --trust yourself."
+            )
         return replace(base, **given)
     except BadInput as error:
         raise Usage(str(error)) from error
@@ -121,13 +139,20 @@ def main(args: argparse.Namespace) -> int:
             spec = spec_of(args)
         spec, shard = spec.complete(args.out), parse_shard(args.shard)
         if shard is not None and spec.batch_size == AUTO and not (args.out and (args.out / "run.toml").is_file()):
-            raise BadInput("shards must share one chunk grid: leave --batch-size auto out, or give it a number, the same for all shards.")
+            raise BadInput(
+                "shards must share one chunk grid: leave --batch-size auto out, or give it a number, the same for all "
+                "shards."
+            )
         if args.engine == "local" and args.address != "local":
             raise BadInput("--address is for the Ray engine: give --engine ray, or leave it out.")
         if args.certify and spec.targets is not None:
-            raise BadInput("--certify is about any other class than the label; leave --targets out, or certify an untargeted run.")
+            raise BadInput(
+                "--certify is about any other class than the label; leave --targets out, or certify an untargeted run."
+            )
         if args.certify and shard is not None:
-            raise BadInput("shards are certified together: leave --certify out, merge them, then `almakit certify` the run.")
+            raise BadInput(
+                "shards are certified together: leave --certify out, merge them, then `almakit certify` the run."
+            )
         if args.workers is not None and args.workers < 1:
             raise BadInput(f"--workers {args.workers}: give a whole number, at least 1.")
     except BadInput as error:
@@ -145,22 +170,31 @@ def main(args: argparse.Namespace) -> int:
         raise Usage(str(error)) from error
     show = Silent() if args.quiet else for_terminal()
     run = runs.execute(
-        spec, out, attacks=attacks, add=bool(args.add), shard=shard, preflight=not args.no_preflight, progress=show,
-        engine=args.engine, address=args.address, workers=args.workers or "auto", track=args.track, certify=args.certify,
-    )  # fmt: skip
-    if shard is not None:
-        print(f"Shard {args.shard} is done: {len(run.records)} records in {out}. When all shards are: almakit merge {out}")
-        return DONE
-    print(
-        json.dumps(run.summary, indent=1)
-        if args.json
-        else f"{run.table()}\n\nrecords, images, summary.json: {out}"
+        spec,
+        out,
+        attacks=attacks,
+        add=bool(args.add),
+        shard=shard,
+        preflight=not args.no_preflight,
+        progress=show,
+        engine=args.engine,
+        address=args.address,
+        workers=args.workers or "auto",
+        track=args.track,
+        certify=args.certify,
     )
+    if shard is not None:
+        print(
+            f"Shard {args.shard} is done: {len(run.records)} records in {out}. When all shards are: almakit merge {out}"
+        )
+        return DONE
+    print(json.dumps(run.summary, indent=1) if args.json else f"{run.table()}\n\nrecords, images, summary.json: {out}")
     return exit_code(run.summary)
 
 
 def _with_added(args: argparse.Namespace) -> tuple[RunSpec, Path]:
-    """The spec of the run in --out (or of --config, in its folder) with the attacks of --add in the place of its own, and the folder."""
+    """The spec of the run in --out (or of --config, in its folder) with the attacks of --add in the place of its own,
+    and the folder."""
     out = args.out or (args.config.parent if args.config else None)
     if out is None or not (out / "run.toml").is_file():
         raise BadInput("--add adds an attack to a run that is there: name its folder, --out runs/a.")
@@ -171,19 +205,20 @@ def _with_added(args: argparse.Namespace) -> tuple[RunSpec, Path]:
 
 
 def exit_code(summary: dict[str, Any]) -> int:
-    """4 where a chunk was given up or an image failed: no finite logits, a refuted claim, or nothing found by an attack that looks for the smallest change.
+    """4 where a chunk was given up or an image failed: no finite logits, a refuted claim, or nothing found by an attack
+    that looks for the smallest change.
 
     An attack at a fixed epsilon that finds nothing has not failed: the image is robust there.
     """
     failed = sum(
-        part["status"]["invalid"] + part["refuted"] + part["status"].get("failed", 0)
-        for part in summary["attacks"]
+        part["status"]["invalid"] + part["refuted"] + part["status"].get("failed", 0) for part in summary["attacks"]
     )
     return FAILED_IMAGES if failed or summary["failed_chunks"] else DONE
 
 
 def _default_folder(spec: RunSpec, config: Path | None) -> Path:
-    # The run.toml of a run folder goes on there; one that somebody wrote, with nothing beside it yet, begins a run elsewhere.
+    # The run.toml of a run folder goes on there; one that somebody wrote, with nothing beside it yet, begins a run
+    # elsewhere.
     if config is not None and config.name == "run.toml" and any(config.parent.glob("records*.sqlite")):
         return config.parent
     return Path("runs") / spec.folder_name()

@@ -1,7 +1,9 @@
-"""Trains a network of the zoo or of your own: regular, l2-adversarial (ddn), linf-adversarial (pgd, trades), or certified (ibp, crown-ibp).
+"""Trains a network of the zoo or of your own: regular, l2-adversarial (ddn), linf-adversarial (pgd, trades), or
+certified (ibp, crown-ibp).
 
-Without further flags a network inside the package is made again by its recipe. The weights (safetensors) and the log (json: recipe,
-losses, accuracies) go to OUT. The same command goes on after the last whole epoch when it was stopped, to the same weights bit for bit.
+Without further flags a network inside the package is made again by its recipe. The weights (safetensors) and the log
+(json: recipe, losses, accuracies) go to OUT. The same command goes on after the last whole epoch when it was stopped,
+to the same weights bit for bit.
 
   almakit train mnist/smallcnn-tiny-ddn
   almakit train cifar10/cnn-a-adv --kind pgd --option radius=0.03 --epochs 10 --flip
@@ -20,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.user_file import is_user_file
 from ..errors import BadInput
-from ..runs.progress import Silent, duration, for_terminal
 from ..hints import number
 from ..models.zoo import ZOO
+from ..runs.progress import Silent, duration, for_terminal
 from .main import DONE, Usage
 
 if TYPE_CHECKING:
@@ -32,10 +34,22 @@ KINDS = ("regular", "ddn", "pgd", "trades", "ibp", "crown-ibp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", help="the network: its name in the zoo (almakit ls models), or file.py:function, which returns one of your own")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        help="the network: its name in the zoo (almakit ls models), or file.py:function, which returns one of your own",
+    )
     parser.add_argument("--list", action="store_true", help="print the recipes of the networks inside the package")
-    parser.add_argument("--kind", choices=KINDS, help="the kind of training (default: the recipe's; must be given where there is none)")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a setting of the kind of training, e.g. radius=8/255, steps=7")
+    parser.add_argument(
+        "--kind", choices=KINDS, help="the kind of training (default: the recipe's; must be given where there is none)"
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the kind of training, e.g. radius=8/255, steps=7",
+    )
     parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per step")
     parser.add_argument("--learning-rate", type=float, metavar="R", help="the largest learning rate")
@@ -44,11 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flip", action="store_const", const=True, help="mirror half of the images")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
     parser.add_argument(
-        "--data", metavar="URI", help="training images instead of the data set's training split; for a network of your own: its data set, e.g. mnist"
+        "--data",
+        metavar="URI",
+        help="training images instead of the data set's training split; for a network of your own: its data set, e.g. "
+        "mnist",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="train on the first N images only")
     parser.add_argument("--test-limit", type=int, metavar="N", help="measure accuracy on the first N test images only")
-    parser.add_argument("--out", type=Path, default=Path("trained"), metavar="FOLDER", help="where weights and log go (default: trained)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("trained"),
+        metavar="FOLDER",
+        help="where weights and log go (default: trained)",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
@@ -57,7 +80,10 @@ def main(args: argparse.Namespace) -> int:
 
     if args.list:
         for name, known in loop.recipes().items():
-            print(f"{name}: {known.kind}, {json.dumps({key: value for key, value in asdict(known).items() if key not in ('model', 'kind')})}")
+            print(
+                f"{name}: {known.kind}, "
+                f"{json.dumps({key: value for key, value in asdict(known).items() if key not in ('model', 'kind')})}"
+            )
         return DONE
     if not args.model:
         raise Usage("name a network to train, e.g. almakit train mnist/smallcnn-tiny-ddn, or give --list.")
@@ -76,7 +102,14 @@ def main(args: argparse.Namespace) -> int:
         show.note(f"Going on from {checkpoint}.")
     shown = _Shown(show)
     try:
-        trained = loop.train(recipe, limit=args.limit, test_limit=args.test_limit, trace=shown.epoch, checkpoint=checkpoint, batch_trace=shown.batch)
+        trained = loop.train(
+            recipe,
+            limit=args.limit,
+            test_limit=args.test_limit,
+            trace=shown.epoch,
+            checkpoint=checkpoint,
+            batch_trace=shown.batch,
+        )
     except BadInput as error:
         raise Usage(str(error)) from error
     finally:
@@ -88,10 +121,15 @@ def main(args: argparse.Namespace) -> int:
     if "mean_iou" in trained.log:
         facts = [f"{facts[0].replace(' %', ' % of the pixels')}, mIoU {trained.log['mean_iou']:.2f} %"]
     if "epsilon" in trained.log:
-        facts.append(f"at radius {trained.log['epsilon']:g}, first {trained.log['measured_images']}: PGD accuracy {trained.log['pgd_accuracy']:.1f} %")
+        facts.append(
+            f"at radius {trained.log['epsilon']:g}, first {trained.log['measured_images']}: PGD accuracy "
+            f"{trained.log['pgd_accuracy']:.1f} %"
+        )
     if "verified_accuracy" in trained.log:
         facts.append(f"verified accuracy {trained.log['verified_accuracy']:.1f} %")
-    print(f"{args.model}: {'; '.join(facts)}. Weights and log: {weights}, {log.name}. Use it as {args.model}@{weights}.")
+    print(
+        f"{args.model}: {'; '.join(facts)}. Weights and log: {weights}, {log.name}. Use it as {args.model}@{weights}."
+    )
     return DONE
 
 
@@ -110,7 +148,10 @@ class _Shown:
             self.first, self.began = done, time.monotonic()
         elif done == self.first + MEASURED:
             # The first batch also builds what torch keeps for the rest.
-            self.show.note(f"About {duration((time.monotonic() - self.began) / MEASURED * (total - done))} for the {total - done} batches to come.")
+            self.show.note(
+                f"About {duration((time.monotonic() - self.began) / MEASURED * (total - done))} for the "
+                f"{total - done} batches to come."
+            )
         self.show.advance(1, f"loss {loss:.4f}")
 
     def epoch(self, line: dict[str, Any]) -> None:
@@ -121,7 +162,10 @@ def _recipe(args: argparse.Namespace, known: dict[str, Recipe], new: type[Recipe
     recipe = known.get(args.model)
     if recipe is None and args.kind is None and (args.model in ZOO or is_user_file(args.model)):
         # A name such as mnist/smallcnn-ddn promises what regular training does not give.
-        raise Usage(f"there is no recipe for {args.model} (--list prints those there are): say how it is trained, --kind {', '.join(KINDS)}.")
+        raise Usage(
+            f"there is no recipe for {args.model} (--list prints those there are): say how it is trained, --kind "
+            f"{', '.join(KINDS)}."
+        )
     if recipe is None or (args.kind is not None and args.kind != recipe.kind):
         recipe = new(args.model, kind=args.kind or "regular", channels_last=True)
     changes = {
@@ -144,6 +188,10 @@ def _recipe(args: argparse.Namespace, known: dict[str, Recipe], new: type[Recipe
 def _finished(weights: Path, log: Path, recipe: dict[str, Any], limit: int | None, test_limit: int | None) -> bool:
     try:
         found = json.loads(log.read_text(encoding="utf-8"))
-        return weights.is_file() and found["recipe"] == recipe and (found.get("limit"), found.get("test_limit")) == (limit, test_limit)
+        return (
+            weights.is_file()
+            and found["recipe"] == recipe
+            and (found.get("limit"), found.get("test_limit")) == (limit, test_limit)
+        )
     except (OSError, ValueError, KeyError):
         return False

@@ -1,7 +1,9 @@
-"""Judges stored images again, with the model loaded afresh: another batch size, full precision, and after rounding to 8 bits.
+"""Judges stored images again, with the model loaded afresh: another batch size, full precision, and after rounding to 8
+bits.
 
 almakit verify runs/a                                  every image a run stored, files checked by hash
-almakit verify runs/theirs --model mine.py:model       a run whose run.toml names code: that is never run, the model comes from you
+almakit verify runs/theirs --model mine.py:model       a run whose run.toml names code: that is never run, the model
+  comes from you
 almakit verify some/folder --model mnist/smallcnn      any folder of images with labels (class sub-folders or a csv)
 """
 
@@ -13,22 +15,27 @@ from pathlib import Path
 
 from ..data import load
 from ..data.user_file import is_user_file
+from ..report.tables import percent, text_table
 from ..runs.folder import Run
 from ..runs.spec import RunSpec
-from ..report.tables import percent, text_table
 from .main import DONE, ERROR, FAILED_IMAGES, Usage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="a run folder, or a folder of images")
     parser.add_argument("--model", metavar="MODEL", help="the model (default: the run's own)")
-    parser.add_argument("--goal", metavar="GOAL", help="the goal, where the run's is Python code (default: the run's own)")
+    parser.add_argument(
+        "--goal", metavar="GOAL", help="the goal, where the run's is Python code (default: the run's own)"
+    )
     parser.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda, ...")
     parser.add_argument(
         "--batch-size", type=int, metavar="N", help="images at a time (default: another number than the run's)"
     )
     parser.add_argument(
-        "--trust", action="store_true", help="allow the model file to be unpickled, which can run code in it (what the folder says about trust does not count)"
+        "--trust",
+        action="store_true",
+        help="allow the model file to be unpickled, which can run code in it (what the folder says about trust does "
+        "not count)",
     )
 
 
@@ -44,29 +51,36 @@ def main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from ..runs import differences, subject, verify
+
     run = Run(args.folder)
     if damaged := verify.damaged_files(run):
         for sentence in damaged:
             print(f"damaged: {sentence}.")
         print(
-            f"{len(damaged)} files are damaged; if this run is yours, run `almakit run --config {args.folder / 'run.toml'}` to compute those chunks again."
+            f"{len(damaged)} files are damaged; if this run is yours, run `almakit run --config "
+            f"{args.folder / 'run.toml'}` to compute those chunks again."
         )
         return ERROR
     # A folder is data: what it says about trust, and code it names, count for nothing here.
     spec = replace(run.spec, device=args.device, trust=args.trust)
     if not args.model and is_user_file(spec.model):
         raise Usage(
-            f"the run's model is Python code ({spec.model}), and verify runs no code because a folder names it; if you know that file, name it "
+            f"the run's model is Python code ({spec.model}), and verify runs no code because a folder names it; if "
+            "you know that file, name it "
             f"yourself: --model {spec.model}"
         )
     goal = args.goal or (None if run.segmentation else spec.goal)
     if goal and not args.goal and ":" in goal:
-        raise Usage(f"the run's goal is Python code ({goal}), and verify runs no code because a folder names it; name it yourself: --goal {goal}")
+        raise Usage(
+            f"the run's goal is Python code ({goal}), and verify runs no code because a folder names it; name it "
+            f"yourself: --goal {goal}"
+        )
     opened = subject.open_model(args.model or spec.model, spec)
     other_weights = not args.model and opened.weights_sha256 != run.meta.get("weights_sha256")
     if other_weights:
         print(
-            f"The weights of {spec.model} are not those of the run (sha256 {opened.weights_sha256}, then {run.meta.get('weights_sha256')})."
+            f"The weights of {spec.model} are not those of the run (sha256 {opened.weights_sha256}, then "
+            f"{run.meta.get('weights_sha256')})."
         )
     found = verify.verify_run(run, opened, args.batch_size, goal)
     header = (
@@ -97,7 +111,10 @@ def _run(args: argparse.Namespace) -> int:
     print("", *found.sentences(), sep="\n")
     for v in found:
         if v.unmeasured:
-            print(f"{v.attack}: its distance is known only to the Python session that ran it; {v.unmeasured} values of it were not checked.")
+            print(
+                f"{v.attack}: its distance is known only to the Python session that ran it; {v.unmeasured} values of "
+                "it were not checked."
+            )
     if any(v.confirmed < v.claimed or v.changed or v.misreported for v in found):
         print("Not every claim holds: see the columns confirmed, judged otherwise and wrong distance.")
     elif found.good and not other_weights:
@@ -114,7 +131,8 @@ def _images(args: argparse.Namespace) -> int:
     found = verify.verify_images(dataset, subject.open_model(args.model, spec), args.batch_size or 64)
     goal = "classified as their target" if dataset.targets is not None else "not classified as their label"
     print(
-        f"{args.folder}: {found.fooled} of {found.images} images ({100 * found.fooled / max(found.images, 1):.1f} %) are {goal} by {args.model}."
+        f"{args.folder}: {found.fooled} of {found.images} images ({100 * found.fooled / max(found.images, 1):.1f} %) "
+        f"are {goal} by {args.model}."
     )
     for name, wanted, prediction in found.wrong[:20]:
         print(f"  {name}: {'target' if dataset.targets is not None else 'label'} {wanted}, classified as {prediction}")

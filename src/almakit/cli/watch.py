@@ -1,6 +1,7 @@
 """Serves the report of a run that goes on, to this machine only (127.0.0.1); the page renews itself as results come in.
 
-Read-only: nothing in the run folder is touched, and there is nothing to serve but the page. Stop it with Ctrl-C; the run goes on.
+Read-only: nothing in the run folder is touched, and there is nothing to serve but the page. Stop it with Ctrl-C; the
+run goes on.
 
   almakit watch runs/a
 """
@@ -10,8 +11,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..runs.failures import StoreError
 from ..report.watch import Pages, Server
+from ..runs.failures import StoreError
 from .main import DONE, Usage
 from .report import add_limits, limits
 

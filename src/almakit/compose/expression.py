@@ -1,4 +1,5 @@
-"""The small language of attacks and goals as text: ``name(setting=value, ...)`` with numbers, words, lists in brackets and nested calls."""
+"""The small language of attacks and goals as text: ``name(setting=value, ...)`` with numbers, words, lists in brackets
+and nested calls."""
 
 from __future__ import annotations
 
@@ -21,14 +22,18 @@ class Call:
 Value = str | int | float | bool | None | tuple["Value", ...] | Call
 
 # A fraction is one number, 8/255 or 8 / 255; what goes on after it, as 1/2/photos does, is a word.
-TOKEN = re.compile(r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<fraction>[+-]?[0-9.]+\s*/\s*[0-9.]+(?=\s*(?:[,)\]]|\Z)))
-    |(?P<word>[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*)|(?P<mark>[()\[\],=]))""", re.VERBOSE)
+TOKEN = re.compile(
+    r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<fraction>[+-]?[0-9.]+\s*/\s*[0-9.]+(?=\s*(?:[,)\]]|\Z)))
+    |(?P<word>[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*)|(?P<mark>[()\[\],=]))""",
+    re.VERBOSE,
+)
 DEEPEST = 20
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
 def parse(text: str, what: str = "attack", example: str = "alma(distance=l2, steps=100)") -> Call:
-    """The call a text stands for; a bare name is a call with no settings. ``what`` it is and an ``example`` are for errors."""
+    """The call a text stands for; a bare name is a call with no settings. ``what`` it is and an ``example`` are for
+    errors."""
     parser = _Parser(text, what, example)
     value = parser.value()
     if parser.peek() is not None:

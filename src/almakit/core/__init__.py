@@ -9,4 +9,16 @@ from .problem import Problem
 from .query import Query
 from .result import ImageResult, Result, Status, best_of
 
-__all__ = ["Attack", "Box", "ClassGoal", "Exhausted", "Goal", "ImageResult", "Problem", "Query", "Result", "Status", "best_of"]
+__all__ = [
+    "Attack",
+    "Box",
+    "ClassGoal",
+    "Exhausted",
+    "Goal",
+    "ImageResult",
+    "Problem",
+    "Query",
+    "Result",
+    "Status",
+    "best_of",
+]

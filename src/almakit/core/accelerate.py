@@ -1,8 +1,10 @@
-"""Faster ways to call a model that want batches of one size: ``torch.compile`` anywhere, CUDA graphs on a CUDA device. Off unless asked for.
+"""Faster ways to call a model that want batches of one size: ``torch.compile`` anywhere, CUDA graphs on a CUDA device.
+Off unless asked for.
 
-An attack's batches shrink as images finish; here they are filled up again, so that one compiled program or one recorded graph serves all of them.
-Compiling takes seconds to minutes and pays for long runs only. Neither has been measured on a GPU yet; on the CPU the results agree with eager
-calls up to rounding. Hooks on the model are not called while a graph is replayed.
+An attack's batches shrink as images finish; here they are filled up again, so that one compiled program or one recorded
+graph serves all of them. Compiling takes seconds to minutes and pays for long runs only. Neither has been measured on a
+GPU yet; on the CPU the results agree with eager calls up to rounding. Hooks on the model are not called while a graph
+is replayed.
 """
 
 from __future__ import annotations
@@ -28,25 +30,30 @@ def check(accelerate: str) -> None:
 
 
 def accelerated(model: Model, how: str, size: int, device: torch.device, backend: str = "inductor") -> Model:
-    """``model`` for batches of up to ``size`` images on ``device``: itself, compiled by ``backend``, or as a recorded CUDA graph."""
+    """``model`` for batches of up to ``size`` images on ``device``: itself, compiled by ``backend``, or as a recorded
+    CUDA graph."""
     if how == NONE:
         return model
     if how == COMPILE:
         return FixedBatch(model, torch.compile(model, dynamic=False, backend=backend), size)
     if device.type != "cuda":
-        raise Unavailable(f"accelerate='graph' records CUDA graphs, and the model is on {device}; choose 'compile' or 'none'.")
+        raise Unavailable(
+            f"accelerate='graph' records CUDA graphs, and the model is on {device}; choose 'compile' or 'none'."
+        )
     return FixedBatch(model, Graphed(model), size)
 
 
 class FixedBatch(nn.Module):
-    """Calls ``fast`` with batches of exactly ``size`` rows; ``model`` itself where less than half of one would be filled.
+    """Calls ``fast`` with batches of exactly ``size`` rows; ``model`` itself where less than half of one would be
+    filled.
 
     Rows are independent, so what fills a batch up (its last image, without gradient) changes nothing but rounding.
     """
 
     def __init__(self, model: Model, fast: Model, size: int):
         super().__init__()
-        # The model is registered where it is a module: its weights tell precision and device. ``fast`` may hold it a second time.
+        # The model is registered where it is a module: its weights tell precision and device. ``fast`` may hold it a
+        # second time.
         self.model = model
         self._fast: list[Model] = [fast]
         self.size = size
@@ -65,8 +72,8 @@ class FixedBatch(nn.Module):
 class Graphed:
     """A model recorded as CUDA graphs, forward and backward, at its first call; later calls of that shape replay them.
 
-    A graph has one set of buffers: logits are copied out, and a gradient must be taken before the next call. One that comes later would be wrong,
-    and is refused. ``record`` makes the graph; a test may put another way in its place.
+    A graph has one set of buffers: logits are copied out, and a gradient must be taken before the next call. One that
+    comes later would be wrong, and is refused. ``record`` makes the graph; a test may put another way in its place.
     """
 
     def __init__(self, model: Model, record: Callable[[Model, Tensor], Model] | None = None):
@@ -87,7 +94,10 @@ class Graphed:
 
     def _still_there(self, call: int, gradient: Tensor) -> Tensor:
         if call != self.calls:
-            raise BadModel("this attack asks for a gradient after a later call of the model, which a recorded graph has overwritten; use accelerate='none'.")
+            raise BadModel(
+                "this attack asks for a gradient after a later call of the model, which a recorded graph has "
+                "overwritten; use accelerate='none'."
+            )
         return gradient
 
 

@@ -39,8 +39,8 @@ __all__ = ["Attack", "DistanceLike"]
 class Attack:
     """Base of all attacks; a subclass adds its settings and ``run``.
 
-    The class facts are what ``almakit ls attacks`` prints: ``does`` names the distances it can minimise (None: any), ``minimal`` tells
-    whether it looks for the smallest perturbation or works at a fixed ``epsilon``.
+    The class facts are what ``almakit ls attacks`` prints: ``does`` names the distances it can minimise (None: any),
+    ``minimal`` tells whether it looks for the smallest perturbation or works at a fixed ``epsilon``.
     """
 
     title: ClassVar[str] = ""
@@ -57,7 +57,9 @@ class Attack:
             known = [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
             for name in settings:
                 if name not in known:
-                    raise wrong_setting(cls.title if isinstance(cls.title, str) and cls.title else cls.__name__, name, known)
+                    raise wrong_setting(
+                        cls.title if isinstance(cls.title, str) and cls.title else cls.__name__, name, known
+                    )
         return super().__new__(cls)
 
     def run(self, problem: Problem) -> None:
@@ -83,14 +85,18 @@ class Attack:
         if "distance" in settings:
             distance = resolve_distance(settings["distance"])
             if isinstance(settings["distance"], (str, int, float)):
-                object.__setattr__(self, "distance", registry.canonical("distances", settings["distance"]))  # the same attack has the same text
+                object.__setattr__(
+                    self, "distance", registry.canonical("distances", settings["distance"])
+                )  # the same attack has the same text
             if self.does is not None and repr(distance) not in self.does:
                 raise BadInput(
-                    f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: alma, soft-walk, cw."
+                    f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: "
+                    "alma, soft-walk, cw."
                 )
 
     def needs_classes(self) -> bool:
-        """Whether it needs logits of classes and a label or target, so that it serves no other goals than untargeted and targeted ones."""
+        """Whether it needs logits of classes and a label or target, so that it serves no other goals than untargeted
+        and targeted ones."""
         return False
 
     @property
@@ -99,22 +105,40 @@ class Attack:
         return 0.99
 
     @sentences
-    def __call__(self, model: Model, x: Tensor, labels: Tensor | Sequence[int] | None = None, targets: Tensor | Sequence[int] | None = None,
-                 goal: GoalLike | None = None, *, mask: Tensor | None = None, box: Box | None = None, confidence: float = 0.0,
-                 batch_size: int | None = None, seed: int = 0, budget: int | None = None, autocast: torch.dtype | None = None, check: bool = True,
-                 trace: Trace | None = None, layout: str = layouts.CONTIGUOUS, accelerate: str = acceleration.NONE,
-                 tolerance: float | None = None) -> Result:
-        """Attacks the images ``x`` (B, ...) in the box: away from ``labels`` (B,), towards ``targets`` (B,) where given, or to any ``goal``.
+    def __call__(
+        self,
+        model: Model,
+        x: Tensor,
+        labels: Tensor | Sequence[int] | None = None,
+        targets: Tensor | Sequence[int] | None = None,
+        goal: GoalLike | None = None,
+        *,
+        mask: Tensor | None = None,
+        box: Box | None = None,
+        confidence: float = 0.0,
+        batch_size: int | None = None,
+        seed: int = 0,
+        budget: int | None = None,
+        autocast: torch.dtype | None = None,
+        check: bool = True,
+        trace: Trace | None = None,
+        layout: str = layouts.CONTIGUOUS,
+        accelerate: str = acceleration.NONE,
+        tolerance: float | None = None,
+    ) -> Result:
+        """Attacks the images ``x`` (B, ...) in the box: away from ``labels`` (B,), towards ``targets`` (B,) where
+        given, or to any ``goal``.
 
-        With ``labels`` (B, H, W) nearly all pixels of a segmentation model's map must leave theirs, those in ``mask`` (B, H, W). A goal is one of
-        ``almakit.goals`` or a function of the model's outputs; it takes the labels and targets where it has none of its own.
-        ``batch_size`` images go through the model at a time. ``budget`` caps the forwards and the backwards of each image. ``autocast``
-        runs the model in that precision, the final decision in full precision. ``trace`` receives a dict of tensors per step.
-        ``layout="channels_last"`` lays the model's convolution weights out that way for the time of the call, ``"auto"`` where a few uncounted
-        passes show it to be faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA graphs.
-        ``check`` asks about the first image twice, whether the model is deterministic, and about every success once more at the end.
-        ``tolerance``: an image whose best distance falls by less than this share over a quarter of its budget (of the attack's own plan, where there is
-        none) stops there.
+        With ``labels`` (B, H, W) nearly all pixels of a segmentation model's map must leave theirs, those in ``mask``
+        (B, H, W). A goal is one of ``almakit.goals`` or a function of the model's outputs; it takes the labels and
+        targets where it has none of its own. ``batch_size`` images go through the model at a time. ``budget`` caps the
+        forwards and the backwards of each image. ``autocast`` runs the model in that precision, the final decision in
+        full precision. ``trace`` receives a dict of tensors per step. ``layout="channels_last"`` lays the model's
+        convolution weights out that way for the time of the call, ``"auto"`` where a few uncounted passes show it to be
+        faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA
+        graphs. ``check`` asks about the first image twice, whether the model is deterministic, and about every success
+        once more at the end. ``tolerance``: an image whose best distance falls by less than this share over a quarter
+        of its budget (of the attack's own plan, where there is none) stops there.
         """
         box = box or Box()
         x = validate.images(x, box)
@@ -132,18 +156,41 @@ class Attack:
             layout = layouts.faster_layout(model, x[:size].to(oracle.native or x.dtype))
         oracle.model = acceleration.accelerated(model, accelerate, min(size, len(x)), x.device)
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
-        with guarded(model, oracle), borrowed(model), layouts.laid_out(model, layout), torch.inference_mode(False), torch.enable_grad():
-            result = solve(self, oracle, x, wanted, box, size=size, seed=seed, budget=budget, trace=trace, check=check, tolerance=tolerance)
+        with (
+            guarded(model, oracle),
+            borrowed(model),
+            layouts.laid_out(model, layout),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            result = solve(
+                self,
+                oracle,
+                x,
+                wanted,
+                box,
+                size=size,
+                seed=seed,
+                budget=budget,
+                trace=trace,
+                check=check,
+                tolerance=tolerance,
+            )
         return replace(result, originals=x, labels=wanted.labels, distance=repr(self.measure))
 
-    def _goal(self, count: int, labels: object, targets: object, goal: object, confidence: float, mask: Tensor | None) -> Goal:
+    def _goal(
+        self, count: int, labels: object, targets: object, goal: object, confidence: float, mask: Tensor | None
+    ) -> Goal:
         """What ``count`` images are to reach; a sentence where this attack cannot serve it."""
         wanted = goal_of(count, labels, targets, goal, confidence, mask, self.pixel_share)
         if wanted.targeted and not self.can_target:
-            raise BadInput(f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one.")
+            raise BadInput(
+                f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one."
+            )
         if self.needs_classes() and not wanted.by_class:
             raise BadInput(
-                f"{type(self).__name__} as it is set needs the logits of classes and serves the goals untargeted and targeted; for {wanted.title} take "
+                f"{type(self).__name__} as it is set needs the logits of classes and serves the goals untargeted and "
+                f"targeted; for {wanted.title} take "
                 f"{', '.join(serving_any_goal())}, or loss=margin where the attack has a loss."
             )
         return wanted
@@ -154,9 +201,11 @@ class Attack:
 
 
 def default_batch_size(x: Tensor) -> int:
-    """How many of the images ``x`` (B, ...) go through the model at a time where nobody says: 128 small ones, fewer large ones.
+    """How many of the images ``x`` (B, ...) go through the model at a time where nobody says: 128 small ones, fewer
+    large ones.
 
-    On a CPU few large ones: where a layer's output passes 32 MB, fetching fresh memory for it in every pass doubles the cost of the pass.
+    On a CPU few large ones: where a layer's output passes 32 MB, fetching fresh memory for it in every pass doubles the
+    cost of the pass.
     """
     return max(1, min(128, (1_250_000 if x.device.type == "cpu" else 2_400_000) // x[0].numel()))
 

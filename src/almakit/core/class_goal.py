@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ClassGoal(Goal):
-    """Leave the class ``labels`` (B,), or with ``targets`` (B,) be classified as those; ``confidence`` is the logit lead demanded.
+    """Leave the class ``labels`` (B,), or with ``targets`` (B,) be classified as those; ``confidence`` is the logit
+    lead demanded.
 
     DLR+ needs three logits, tDLR+ four: with fewer the constraint is the margin over twice its size on the clean image.
     """
@@ -41,7 +42,10 @@ class ClassGoal(Goal):
                 "Wrap it in a function that returns the logits alone."
             )
         if logits.shape[1] < 2:
-            raise BadModel("the model returns a single logit; stack (-z/2, z/2) to make a two-class classifier of it, or give goal=threshold(...).")
+            raise BadModel(
+                "the model returns a single logit; stack (-z/2, z/2) to make a two-class classifier of it, or give "
+                "goal=threshold(...)."
+            )
         return logits
 
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
@@ -63,7 +67,8 @@ class ClassGoal(Goal):
         return own, other
 
     def margin(self, outputs: Tensor) -> Tensor:
-        """(B,) z_y - max_{i != y} z_i, or for targets max_{i != t} z_i - z_t, plus the confidence: negative when the goal is reached."""
+        """(B,) z_y - max_{i != y} z_i, or for targets max_{i != t} z_i - z_t, plus the confidence: negative when the
+        goal is reached."""
         own, other = self._own_and_best_other(outputs)
         margin = other - own if self.targeted else own - other
         return margin + self.confidence if self.confidence else margin
@@ -89,18 +94,21 @@ class ClassGoal(Goal):
         return kept_safe(top[:, 0] - lowest, outputs)
 
     def constraint(self, outputs: Tensor, tolerance: Tensor | float = 0.0) -> Tensor:
-        """(B,) DLR+ = (z_y - max_{i != y} z_i)/(z_p1 - z_p3), or tDLR+ = (max_{i != t} z_i - z_t)/(z_p1 - (z_p3 + z_p4)/2); eq. 4 and 15.
+        """(B,) DLR+ = (z_y - max_{i != y} z_i)/(z_p1 - z_p3), or tDLR+ = (max_{i != t} z_i - z_t)/(z_p1 - (z_p3 +
+        z_p4)/2); eq. 4 and 15.
 
         ``tolerance`` (B,) is added to the numerator.
         """
         return (self.margin(outputs) + tolerance) / self.scale(outputs)
 
-    def constraint_and_slope(self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """``constraint`` (B,) of the detached logits (B, K) whose ``margin`` (B,) is known, and its gradient in them (B, K), in closed form.
-        ``largest`` (B,): their largest absolute entry, where it is known.
+    def constraint_and_slope(
+        self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """``constraint`` (B,) of the detached logits (B, K) whose ``margin`` (B,) is known, and its gradient in them
+        (B, K), in closed form. ``largest`` (B,): their largest absolute entry, where it is known.
 
-        With S the scale: (e_y - e_o)/S - d/S (e_p1 - e_p3), or (e_o - e_t)/S - d/S (e_p1 - (e_p3 + e_p4)/2), o the best other class. What autograd gives,
-        at a fraction of its cost on a CPU; of tied classes the first counts.
+        With S the scale: (e_y - e_o)/S - d/S (e_p1 - e_p3), or (e_o - e_t)/S - d/S (e_p1 - (e_p3 + e_p4)/2), o the best
+        other class. What autograd gives, at a fraction of its cost on a CPU; of tied classes the first counts.
         """
         logits, index, wanted = outputs, self._index(), 4 if self.targeted else 3
         rival = logits.scatter(1, index, float("-inf")).max(1, keepdim=True).indices
@@ -129,10 +137,15 @@ class ClassGoal(Goal):
         return (soft - own if self.targeted else own - soft) + self.confidence
 
     def rivals(self, outputs: Tensor) -> Tensor | None:
-        """(B, K - 1) the other classes by their logits (B, K), ties in the order of the classes; None towards a target."""
+        """(B, K - 1) the other classes by their logits (B, K), ties in the order of the classes; None towards a
+        target."""
         if self.targeted:
             return None
-        return outputs.detach().scatter(1, self._index(), float("-inf")).argsort(dim=1, descending=True, stable=True)[:, :-1]
+        return (
+            outputs.detach()
+            .scatter(1, self._index(), float("-inf"))
+            .argsort(dim=1, descending=True, stable=True)[:, :-1]
+        )
 
     def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
         """(B,) z_y - z_r plus the confidence, for the classes r ``rivals`` (B,)."""

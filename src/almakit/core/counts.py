@@ -13,8 +13,8 @@ class Exhausted(Exception):
 class Counts:
     """``forwards`` and ``backwards`` (B,) of each image, neither above ``budget``.
 
-    ``owners`` (R,) are the images of the rows of a pass, which may repeat; None: each image once, in order. An image that asks for more than its
-    budget is spent, alone or in company: so its result does not depend on the others.
+    ``owners`` (R,) are the images of the rows of a pass, which may repeat; None: each image once, in order. An image
+    that asks for more than its budget is spent, alone or in company: so its result does not depend on the others.
     """
 
     def __init__(self, size: int, device: torch.device, budget: int | None):
@@ -23,7 +23,8 @@ class Counts:
         self.budget = budget
         self.spent, self._any_spent = torch.zeros(size, dtype=torch.bool, device=device), False
         self.stopped: Tensor | None = None  # (B,) who was stopped before the budget was spent
-        # Upper bounds of the counts of any image, so that no tensor is read back in the loop until a budget may be reached.
+        # Upper bounds of the counts of any image, so that no tensor is read back in the loop until a budget may be
+        # reached.
         self._forwards_at_most = self._backwards_at_most = 0
 
     def begin_anew(self) -> None:
@@ -37,7 +38,8 @@ class Counts:
         self.spent, self._any_spent = self.spent | images, True
 
     def may_forward(self, owners: Tensor | None) -> Tensor | None:
-        """(R,) which rows may go forward once more; None when all may. Raises ``Exhausted`` when every image is spent."""
+        """(R,) which rows may go forward once more; None when all may. Raises ``Exhausted`` when every image is
+        spent."""
         self._forwards_at_most += 0 if self.budget is None else most(owners)
         return self._within(self.forwards, self._forwards_at_most, owners)
 
@@ -56,13 +58,16 @@ class Counts:
         self.backwards = _added(self.backwards, owners, allowed)
 
     def groups(self, owners: Tensor | None, gradients: int, rows: int) -> list[Tensor] | None:
-        """The ``rows`` of a pass in groups that run out of backward passes together; None: none does within so many ``gradients``."""
+        """The ``rows`` of a pass in groups that run out of backward passes together; None: none does within so many
+        ``gradients``."""
         if self.budget is None or self._backwards_at_most + gradients * most(owners) <= self.budget:
             return None
         owners = torch.arange(rows, device=self.backwards.device) if owners is None else owners
         left, times = self.budget - self.backwards[owners], torch.bincount(owners)[owners]
         state = torch.stack([left, times, occurrence(owners)], 1)
-        group = torch.unique(torch.where((left >= gradients * times).unsqueeze(1), -1, state), dim=0, return_inverse=True)[1]
+        group = torch.unique(
+            torch.where((left >= gradients * times).unsqueeze(1), -1, state), dim=0, return_inverse=True
+        )[1]
         count = int(group.max()) + 1
         return None if count == 1 else [(group == each).nonzero().flatten() for each in range(count)]
 
@@ -71,7 +76,9 @@ class Counts:
             return None
         if self.budget is not None:
             over = counts >= self.budget
-            self.spent = self.spent | (over if owners is None else over & torch.zeros_like(over).index_fill(0, owners, True))
+            self.spent = self.spent | (
+                over if owners is None else over & torch.zeros_like(over).index_fill(0, owners, True)
+            )
         self._any_spent = bool(self.spent.any())
         if bool(self.spent.all()):
             raise Exhausted

@@ -1,4 +1,5 @@
-"""How near an attack has come for how many passes: each image's best distance at a few counts of forwards, and who stops because it no longer improves."""
+"""How near an attack has come for how many passes: each image's best distance at a few counts of forwards, and who
+stops because it no longer improves."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ MARKS = (10, 30, 100, 300, 1000)
 
 
 class Course:
-    """``values`` (B, M): the best distance of each image when it had had ``marks`` forwards; NaN where it has not had more yet.
+    """``values`` (B, M): the best distance of each image when it had had ``marks`` forwards; NaN where it has not had
+    more yet.
 
-    With ``plan`` forwards in view and a ``share``, an image stops that has found something and has improved by less than that share over a quarter of
-    the plan. While all images go through every pass their counts are one number, and nothing is computed between two marks.
+    With ``plan`` forwards in view and a ``share``, an image stops that has found something and has improved by less
+    than that share over a quarter of the plan. While all images go through every pass their counts are one number, and
+    nothing is computed between two marks.
     """
 
     def __init__(self, size: int, like: Tensor, plan: int | None = None, share: float = 0.0):
@@ -29,7 +32,8 @@ class Course:
         self.floor: Tensor | None = None  # (B,) what was known before an attack inside another began afresh
 
     def passed(self, everyone: bool, forwards: Tensor, before: Tensor) -> Tensor | None:
-        """After a pass: ``forwards`` (B,) of each image with it, and the best distances ``before`` (B,) it. Who stops (B,); None: nobody."""
+        """After a pass: ``forwards`` (B,) of each image with it, and the best distances ``before`` (B,) it. Who stops
+        (B,); None: nobody."""
         self._alike = self._alike + 1 if everyone and self._alike is not None else None
         if self._alike is not None and self._alike - 1 not in self._all_marks:
             return None
@@ -46,7 +50,8 @@ class Course:
         return stops if bool(stops.any()) else None
 
     def at_marks(self, final: Tensor) -> Tensor:
-        """(B, 5) the best distance at each of ``MARKS``, with the ``final`` (B,) one where an image had fewer passes; never below that."""
+        """(B, 5) the best distance at each of ``MARKS``, with the ``final`` (B,) one where an image had fewer passes;
+        never below that."""
         values = self.values[:, : len(MARKS)]
         return torch.maximum(torch.where(values.isnan(), final.unsqueeze(1), values), final.unsqueeze(1))
 
@@ -68,4 +73,8 @@ def expected_forwards(attack: Any) -> int | None:
     if isinstance(outer := getattr(attack, "outer", None), int):
         return outer * int(attack.inner)
     steps = getattr(attack, "steps", None)
-    return steps * int(getattr(attack, "searches", 1)) * int(getattr(attack, "restarts", 1)) if isinstance(steps, int) else None
+    return (
+        steps * int(getattr(attack, "searches", 1)) * int(getattr(attack, "restarts", 1))
+        if isinstance(steps, int)
+        else None
+    )

@@ -14,10 +14,11 @@ from ..errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Images between ``lo`` and ``hi``; with ``bits`` on the grid of 2**bits levels; changes only where ``mask`` is true.
+    """Images between ``lo`` and ``hi``; with ``bits`` on the grid of 2**bits levels; changes only where ``mask`` is
+    true.
 
-    ``mask`` is boolean, of one image's shape or of the batch's (B, ...). Every candidate is brought into the box *before* the
-    model sees it, so with ``bits=8`` what is found survives being stored as an 8-bit image.
+    ``mask`` is boolean, of one image's shape or of the batch's (B, ...). Every candidate is brought into the box
+    *before* the model sees it, so with ``bits=8`` what is found survives being stored as an 8-bit image.
     """
 
     lo: float = 0.0
@@ -29,15 +30,27 @@ class Box:
         for name, value in (("lo", self.lo), ("hi", self.hi)):
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
                 shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
-                raise BadInput(f"the box's {name} is one finite number for all pixels, not {shown}; for bounds that differ scale the images, or use a mask.")
+                raise BadInput(
+                    f"the box's {name} is one finite number for all pixels, not {shown}; for bounds that differ scale "
+                    "the images, or use a mask."
+                )
         if not self.lo < self.hi:
             raise BadInput(f"the box needs lo < hi, not lo={self.lo} and hi={self.hi}.")
-        if self.bits is not None and (isinstance(self.bits, bool) or not isinstance(self.bits, Integral) or not 1 <= self.bits <= 16):
-            raise BadInput(f"bits={self.bits!r} is no bit depth; use 1 to 16 (8 for ordinary image files), or None for no grid.")
+        if self.bits is not None and (
+            isinstance(self.bits, bool) or not isinstance(self.bits, Integral) or not 1 <= self.bits <= 16
+        ):
+            raise BadInput(
+                f"bits={self.bits!r} is no bit depth; use 1 to 16 (8 for ordinary image files), or None for no grid."
+            )
         if self.mask is not None and not isinstance(self.mask, Tensor):
-            raise BadInput(f"the mask must be a boolean tensor, not a {type(self.mask).__name__}; use torch.as_tensor(mask, dtype=torch.bool).")
+            raise BadInput(
+                f"the mask must be a boolean tensor, not a {type(self.mask).__name__}; use torch.as_tensor(mask, "
+                "dtype=torch.bool)."
+            )
         if self.mask is not None and self.mask.dtype != torch.bool:
-            raise BadInput(f"the mask must be boolean (true where pixels may change), not {self.mask.dtype}; use mask.bool().")
+            raise BadInput(
+                f"the mask must be boolean (true where pixels may change), not {self.mask.dtype}; use mask.bool()."
+            )
 
     @property
     def width(self) -> float:
@@ -57,7 +70,8 @@ class Box:
         return point
 
     def project_continuous(self, candidate: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """The same without the grid: iterates keep what is below a level, only what the model sees is rounded. ``out`` may be ``candidate``."""
+        """The same without the grid: iterates keep what is below a level, only what the model sees is rounded. ``out``
+        may be ``candidate``."""
         point = torch.clamp(candidate, self.lo, self.hi, out=out)
         return point if self.mask is None else torch.where(self.mask, point, x)
 

@@ -20,10 +20,12 @@ SLACK = 1e-6
 
 @dataclass(frozen=True)
 class FixedEpsilon(Attack):
-    """An attack that looks for any adversarial point within distance ``epsilon``; a subclass adds its settings and ``run_at``.
+    """An attack that looks for any adversarial point within distance ``epsilon``; a subclass adds its settings and
+    ``run_at``.
 
-    ``run_at(problem, epsilon)`` works with a radius per image; ``search`` calls it with ever smaller ones. A point counts as a success
-    only where its distance is at most epsilon (1 + 1e-6): what was found farther away is dropped at the end.
+    ``run_at(problem, epsilon)`` works with a radius per image; ``search`` calls it with ever smaller ones. A point
+    counts as a success only where its distance is at most epsilon (1 + 1e-6): what was found farther away is dropped at
+    the end.
     """
 
     minimal = False
@@ -54,7 +56,8 @@ class FixedEpsilon(Attack):
         if self.epsilon is None:
             name = type(self).__name__.lower()
             raise BadInput(
-                f"{type(self).__name__} works at a fixed radius: give epsilon=..., or find the smallest one with search(attack={name}(...))."
+                f"{type(self).__name__} works at a fixed radius: give epsilon=..., or find the smallest one with "
+                f"search(attack={name}(...))."
             )
         return self.epsilon
 
@@ -65,7 +68,8 @@ def reached(problem: Problem, epsilon: Tensor) -> Tensor:
 
 
 def safe_radius(problem: Problem, epsilon: Tensor, norm: float) -> Tensor:
-    """(B,) a radius slightly below ``epsilon`` (B,): a point projected onto it stays inside epsilon after x + delta is rounded."""
+    """(B,) a radius slightly below ``epsilon`` (B,): a point projected onto it stays inside epsilon after x + delta is
+    rounded."""
     pixels = problem.x[0].numel()
     rounding = torch.finfo(problem.x.dtype).eps / 2 * max(abs(problem.box.lo), abs(problem.box.hi))
     grown = rounding * (1.0 if norm == float("inf") else pixels if norm == 1 else pixels**0.5)
@@ -75,7 +79,9 @@ def safe_radius(problem: Problem, epsilon: Tensor, norm: float) -> Tensor:
 def random_start(problem: Problem, norm: float) -> Tensor:
     """(B, ...) a random direction of unit norm for every image that still takes part, zero for the others."""
     rows = problem.active.nonzero().flatten().tolist()
-    noise = problem.box.free(2 * problem.random.uniform(rows) - 1 if norm == float("inf") else problem.random.normal(rows))
+    noise = problem.box.free(
+        2 * problem.random.uniform(rows) - 1 if norm == float("inf") else problem.random.normal(rows)
+    )
     size = torch.linalg.vector_norm(noise.flatten(1), ord=norm, dim=1)
     # Images that drew nothing have zero noise, not minus one.
     noise = torch.where(per_image(problem.active, noise), noise, torch.zeros_like(noise))

@@ -20,7 +20,8 @@ GoalLike = Goal | Callable[..., Tensor]
 class FunctionGoal(Goal):
     """``function(outputs) -> (B,)``, or ``function(outputs, labels) -> (B,)``: negative where the goal is reached.
 
-    It sees some of the images at a time, so what belongs to an image comes with ``labels``, of any kind and shape (B, ...).
+    It sees some of the images at a time, so what belongs to an image comes with ``labels``, of any kind and shape (B,
+    ...).
     """
 
     title = "function"
@@ -40,7 +41,10 @@ class FunctionGoal(Goal):
         except AlmakitError:
             raise
         except Exception as error:
-            raise BadInput(f"the goal's function failed on outputs of shape {tuple(outputs.shape)} with {type(error).__name__}: {error}") from error
+            raise BadInput(
+                f"the goal's function failed on outputs of shape {tuple(outputs.shape)} with {type(error).__name__}: "
+                f"{error}"
+            ) from error
 
 
 def as_goal(goal: object) -> Goal:
@@ -48,29 +52,48 @@ def as_goal(goal: object) -> Goal:
     if isinstance(goal, Goal):
         return goal
     if isinstance(goal, str):
-        raise BadInput(f"goal={goal!r} is a text; almakit.goals.get(text) makes a goal of it, and almakit.attack and almakit.evaluate take it as it is.")
+        raise BadInput(
+            f"goal={goal!r} is a text; almakit.goals.get(text) makes a goal of it, and almakit.attack and "
+            "almakit.evaluate take it as it is."
+        )
     if not callable(goal) or _arguments(goal) not in (1, 2):
-        raise BadInput(f"goal={goal!r}: give one of almakit.goals, or a function of the outputs (and perhaps labels) that returns a margin for each image.")
+        raise BadInput(
+            f"goal={goal!r}: give one of almakit.goals, or a function of the outputs (and perhaps labels) that "
+            "returns a margin for each image."
+        )
     return FunctionGoal(function=goal)
 
 
 def first_margin(goal: Goal, outputs: Tensor, finite: Tensor, rows: Tensor, check: bool) -> Tensor:
-    """(B,) the goal's margin of clean ``outputs`` (B, ...); a sentence where it is none: of a wrong shape, no number, or dependent on the batch."""
+    """(B,) the goal's margin of clean ``outputs`` (B, ...); a sentence where it is none: of a wrong shape, no number,
+    or dependent on the batch."""
     margin = goal.margin(outputs)
     if not isinstance(margin, Tensor) or margin.shape != (len(outputs),) or not margin.is_floating_point():
-        got = f"{margin.dtype} of shape {tuple(margin.shape)}" if isinstance(margin, Tensor) else f"a {type(margin).__name__}"
-        raise BadInput(f"the goal must give one floating-point margin for each of the {len(outputs)} images, shape ({len(outputs)},); it gave {got}.")
+        got = (
+            f"{margin.dtype} of shape {tuple(margin.shape)}"
+            if isinstance(margin, Tensor)
+            else f"a {type(margin).__name__}"
+        )
+        raise BadInput(
+            f"the goal must give one floating-point margin for each of the {len(outputs)} images, shape "
+            f"({len(outputs)},); it gave {got}."
+        )
     if goal.finite:
         return margin
     bad = finite & ~torch.isfinite(margin)
     if bool(bad.any()):
         place = int(bad.nonzero()[0])
-        raise BadInput(f"the goal's margin of image {int(rows[place])} is {float(margin[place])}, although its outputs are finite; make it finite everywhere.")
+        raise BadInput(
+            f"the goal's margin of image {int(rows[place])} is {float(margin[place])}, although its outputs are "
+            "finite; make it finite everywhere."
+        )
     alone = goal.take(torch.zeros(1, dtype=torch.long, device=outputs.device)).margin(outputs[:1])
     if check and bool(finite[0]) and not torch.allclose(alone, margin[:1], rtol=1e-3, atol=1e-6):
         raise BadInput(
-            f"the goal's margin of image {int(rows[0])} is {float(margin[0]):.4g} in its batch and {float(alone[0]):.4g} alone: it must not depend on the "
-            "other images. What belongs to an image is given as labels, for the function sees some of the images at a time."
+            f"the goal's margin of image {int(rows[0])} is {float(margin[0]):.4g} in its batch and "
+            f"{float(alone[0]):.4g} alone: it must not depend on the "
+            "other images. What belongs to an image is given as labels, for the function sees some of the images at a "
+            "time."
         )
     return margin
 
@@ -81,4 +104,7 @@ def _arguments(function: object) -> int:
         parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return 1
-    return sum(each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
+    return sum(
+        each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        for each in parameters
+    )

@@ -1,7 +1,8 @@
-"""What an attack wants of the outputs: one margin per image, negative exactly when the goal is reached, and what can be said about it beside.
+"""What an attack wants of the outputs: one margin per image, negative exactly when the goal is reached, and what can be
+said about it beside.
 
-A small tolerance, relative to the outputs and their precision, is demanded on top of the sign, so that a success is still one when the model rounds
-differently in another batch.
+A small tolerance, relative to the outputs and their precision, is demanded on top of the sign, so that a success is
+still one when the model rounds differently in another batch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .steps import largest_entry
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Relative safety of a decision by the precision the model computes in: far above its rounding, far below any margin that matters.
+# Relative safety of a decision by the precision the model computes in: far above its rounding, far below any margin
+# that matters.
 SAFETY = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 TINY = 1e-12
 # Below this part of the logits a difference between them is a tie.
@@ -33,11 +35,13 @@ SHARED = {"shared": True}
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """A frozen value with ``margin(outputs) -> (B,)``; a subclass defines it, and what else it knows better than the defaults here.
+    """A frozen value with ``margin(outputs) -> (B,)``; a subclass defines it, and what else it knows better than the
+    defaults here.
 
-    Tensors in its fields have a row for each image, unless its metadata are ``SHARED``. ``labels`` and ``targets`` (B, ...) are the caller's, where the goal
-    has none of its own. ``output`` says which part of the model's answer is meant (a key, an attribute or a place); ``reference`` (B,) is the size of the
-    margin on the clean images, the scale of everything where nothing better is known.
+    Tensors in its fields have a row for each image, unless its metadata are ``SHARED``. ``labels`` and ``targets`` (B,
+    ...) are the caller's, where the goal has none of its own. ``output`` says which part of the model's answer is meant
+    (a key, an attribute or a place); ``reference`` (B,) is the size of the margin on the clean images, the scale of
+    everything where nothing better is known.
     """
 
     title: ClassVar[str] = ""
@@ -65,7 +69,8 @@ class Goal:
         return self.margin(outputs)
 
     def spread(self, outputs: Tensor) -> Tensor:
-        """(B,) how much the numbers of ``outputs`` (B, ...) that the margin compares differ: the unit of temperatures."""
+        """(B,) how much the numbers of ``outputs`` (B, ...) that the margin compares differ: the unit of
+        temperatures."""
         return self._reference()
 
     def tolerance(self, outputs: Tensor, precision: torch.dtype) -> Tensor:
@@ -74,11 +79,13 @@ class Goal:
 
     def scale(self, outputs: Tensor) -> Tensor:
         """(B,) what the margin is divided by to become a constraint of order one, positive."""
-        # Twice the clean margin: the constraint starts at 1/2, where linear models come out best at 100 and at 1000 steps.
+        # Twice the clean margin: the constraint starts at 1/2, where linear models come out best at 100 and at 1000
+        # steps.
         return kept_safe(2 * self._reference(), outputs, largest_entry(outputs.detach()))
 
     def rivals(self, outputs: Tensor) -> Tensor | None:
-        """(B, C) the ways to the goal, each with a boundary of its own, likeliest first; None where there is one way only."""
+        """(B, C) the ways to the goal, each with a boundary of its own, likeliest first; None where there is one way
+        only."""
         return None
 
     def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
@@ -108,8 +115,11 @@ class Goal:
         """(B, P) which of them count, for ``size`` images."""
         return torch.ones(size, 1, dtype=torch.bool, device=device)
 
-    def constraint_and_slope(self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """``constraint`` (B,) of the detached ``outputs`` (B, ...) whose ``margin`` (B,) is known, and its gradient in them."""
+    def constraint_and_slope(
+        self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """``constraint`` (B,) of the detached ``outputs`` (B, ...) whose ``margin`` (B,) is known, and its gradient in
+        them."""
         with torch.enable_grad():
             leaf = outputs.detach().clone().requires_grad_(True)
             value = self.constraint(leaf, tolerance)
@@ -125,20 +135,32 @@ class Goal:
 
     def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Self:
         """The goal with the caller's ``labels`` and ``targets`` (B, ...) where it has none of its own."""
-        return replace(self, labels=labels if self.labels is None else self.labels, targets=targets if self.targets is None else self.targets)
+        return replace(
+            self,
+            labels=labels if self.labels is None else self.labels,
+            targets=targets if self.targets is None else self.targets,
+        )
 
     def read(self, answer: Any, images: int) -> Tensor:
-        """The outputs (B, ...) that the margin needs, as one tensor, of whatever the model returned for so many ``images``."""
+        """The outputs (B, ...) that the margin needs, as one tensor, of whatever the model returned for so many
+        ``images``."""
         outputs = picked(answer, self.output)
-        if not isinstance(outputs, Tensor) or not outputs.is_floating_point() or not outputs.ndim or len(outputs) != images:
+        if (
+            not isinstance(outputs, Tensor)
+            or not outputs.is_floating_point()
+            or not outputs.ndim
+            or len(outputs) != images
+        ):
             raise BadModel(
-                f"the goal needs a floating-point tensor with a row for each of the {images} images, and the model returned {described(outputs)}; "
+                f"the goal needs a floating-point tensor with a row for each of the {images} images, and the model "
+                f"returned {described(outputs)}; "
                 "give goal(output=...) the key or the place of the right part."
             )
         return outputs if outputs.ndim > 1 else outputs.unsqueeze(1)
 
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
-        """The goal for clean ``outputs`` (B, ...) of the images ``rows`` (B,) of the caller's batch; a sentence where it does not suit them."""
+        """The goal for clean ``outputs`` (B, ...) of the images ``rows`` (B,) of the caller's batch; a sentence where
+        it does not suit them."""
         return self
 
     def scaled_by(self, outputs: Tensor) -> Self:
@@ -149,8 +171,15 @@ class Goal:
         """Raises where a tensor of the goal does not have a row for each of ``count`` images."""
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, Tensor) and not each.metadata.get("shared") and (not value.ndim or len(value) != count):
-                raise BadInput(f"{each.name} of the goal {self.title} has shape {tuple(value.shape)}; for {count} images it needs a row for each.")
+            if (
+                isinstance(value, Tensor)
+                and not each.metadata.get("shared")
+                and (not value.ndim or len(value) != count)
+            ):
+                raise BadInput(
+                    f"{each.name} of the goal {self.title} has shape {tuple(value.shape)}; for {count} images it "
+                    "needs a row for each."
+                )
 
     def _reference(self) -> Tensor:
         assert self.reference is not None, "the goal is bound to the clean images before its constraint is used"

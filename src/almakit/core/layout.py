@@ -1,7 +1,8 @@
-"""Memory layout of a model's weights for the time of an attack: channels_last makes convolutions and poolings faster on many machines.
+"""Memory layout of a model's weights for the time of an attack: channels_last makes convolutions and poolings faster on
+many machines.
 
-Another layout changes the last bits of the logits, so a choice that timing makes must not be made twice in one run: it is off unless asked for,
-and an evaluation records what it chose.
+Another layout changes the last bits of the logits, so a choice that timing makes must not be made twice in one run: it
+is off unless asked for, and an evaluation records what it chose.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ def check(layout: str) -> None:
 
 @contextmanager
 def laid_out(model: Model, layout: str) -> Iterator[None]:
-    """Gives a module's convolution weights the layout for the time of the block; afterwards the very tensors it came with are back.
+    """Gives a module's convolution weights the layout for the time of the block; afterwards the very tensors it came
+    with are back.
 
-    torch's convolutions follow their weights: images need not be converted, and what lies between two convolutions stays in the layout.
-    A plain function has no weights to be seen, and ``contiguous`` means as the model came: nothing happens.
+    torch's convolutions follow their weights: images need not be converted, and what lies between two convolutions
+    stays in the layout. A plain function has no weights to be seen, and ``contiguous`` means as the model came: nothing
+    happens.
     """
     if layout != CHANNELS_LAST or not isinstance(model, nn.Module):
         yield
@@ -54,7 +57,8 @@ def _convolution_weights(model: nn.Module) -> list[nn.Parameter]:
 
 
 def faster_layout(model: Model, x: Tensor, seconds: float = 2.0) -> str:
-    """The layout in which a forward and backward pass of ``x`` (B, C, H, W) is faster: the two take turns, the fastest of each counts.
+    """The layout in which a forward and backward pass of ``x`` (B, C, H, W) is faster: the two take turns, the fastest
+    of each counts.
 
     ``contiguous`` where the model has no convolutions to be seen, and unless channels_last saves 5 % or more.
     """
@@ -81,5 +85,7 @@ def _pass_seconds(model: nn.Module, x: Tensor) -> float:
     with torch.inference_mode(False), torch.enable_grad():
         logits = logits_of(model(leaf.clone()))
         if isinstance(logits, Tensor) and logits.requires_grad:
-            float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])  # reading a number waits for the device
+            float(
+                torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0]
+            )  # reading a number waits for the device
     return clock() - began

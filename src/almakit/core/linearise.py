@@ -1,4 +1,5 @@
-"""Steps that several attacks share: the shortest way to the nearest linearised boundary, and drawing a found point back to the image."""
+"""Steps that several attacks share: the shortest way to the nearest linearised boundary, and drawing a found point back
+to the image."""
 
 from __future__ import annotations
 
@@ -18,22 +19,33 @@ FAR = 1e6
 
 
 def leading_plane(query: Query, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """The normal w (R, ...) and the need (R,) of the linearised boundary w.d >= need where ``margin`` (R,), attached to the query, turns negative.
+    """The normal w (R, ...) and the need (R,) of the linearised boundary w.d >= need where ``margin`` (R,), attached to
+    the query, turns negative.
 
-    One backward pass. Half again the tolerance is needed, so that a point on the plane passes it. Where the logits are not finite: zeros.
+    One backward pass. Half again the tolerance is needed, so that a point on the plane passes it. Where the logits are
+    not finite: zeros.
     """
     normal = -query.gradient(margin, keep=True)
     need = margin.detach() + 1.5 * query.tolerance
     return normal, torch.where(query.valid, need, torch.zeros_like(need))
 
 
-def to_nearest_plane(problem: Problem, query: Query, images: Tensor, candidates: int, norm: float, known: tuple[Tensor, Tensor] | None = None,
-                     boxed: bool = True) -> Tensor:
-    """The shortest step d (R, ...) in ``norm`` and inside the box from the query's points, of the images ``images`` (R,), to a linearised boundary.
+def to_nearest_plane(
+    problem: Problem,
+    query: Query,
+    images: Tensor,
+    candidates: int,
+    norm: float,
+    known: tuple[Tensor, Tensor] | None = None,
+    boxed: bool = True,
+) -> Tensor:
+    """The shortest step d (R, ...) in ``norm`` and inside the box from the query's points, of the images ``images``
+    (R,), to a linearised boundary.
 
-    The boundaries to the ``candidates`` - 1 classes with the largest logits beside the label are tried, one backward pass each (``known``: the
-    normal and need of the first from an earlier pass); towards a target there is only the margin's own. Where the box stops all of
-    them short: as far as it allows towards the first. ``boxed=False`` forgets the box.
+    The boundaries to the ``candidates`` - 1 classes with the largest logits beside the label are tried, one backward
+    pass each (``known``: the normal and need of the first from an earlier pass); towards a target there is only the
+    margin's own. Where the box stops all of them short: as far as it allows towards the first. ``boxed=False`` forgets
+    the box.
     """
     goal = problem.goal.take(images)
     low, high = room(problem.box.take(images, problem.x.shape[1:]), query.point)
@@ -59,8 +71,9 @@ def to_nearest_plane(problem: Problem, query: Query, images: Tensor, candidates:
 
 
 def stride(move: Tensor, gone: Tensor, norm: float, damping: float | Tensor, overshoot: float) -> Tensor:
-    """(R,) how much of each step ``move`` (R, ...) to take, ``gone`` (R, ...) being the way so far: a little more than all of it, but only ``damping``
-    (one number or (R,)) of one that leads far beyond where its linearisation can be trusted; 1: all are trusted."""
+    """(R,) how much of each step ``move`` (R, ...) to take, ``gone`` (R, ...) being the way so far: a little more than
+    all of it, but only ``damping`` (one number or (R,)) of one that leads far beyond where its linearisation can be
+    trusted; 1: all are trusted."""
     far = (length(move, norm) > NEAR * length(gone, norm)) & (damping < 1)
     return torch.where(far, damping, 1 + overshoot)
 
@@ -73,7 +86,8 @@ def _reach(step: Tensor, normal: Tensor, need: Tensor, norm: float) -> Tensor:
 
 
 def pull_back(problem: Problem, forwards: int, left: Tensor) -> None:
-    """Bisects the segment from the clean image to the best point with ``forwards`` passes, fewer where ``left`` (B,) says so; no backward."""
+    """Bisects the segment from the clean image to the best point with ``forwards`` passes, fewer where ``left`` (B,)
+    says so; no backward."""
     delta = problem.best_point - problem.x
     near, far = torch.zeros_like(problem.best_distance), torch.ones_like(problem.best_distance)
     with problem.round():

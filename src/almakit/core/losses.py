@@ -20,9 +20,9 @@ def check_loss(name: str, known: tuple[str, ...] = LOSSES) -> None:
 def ascent_loss(name: str, goal: Goal, logits: Tensor, classes: Tensor | None = None) -> Tensor:
     """(B,) the loss ``name`` of ``logits`` (B, K), to be climbed; ``classes`` (B,) are the rivals of "targeted-dlr".
 
-    "ce": the cross-entropy of the label, or minus that of the target. "dlr": minus DLR+ or tDLR+ (Croce and Hein 2020, eq. 5 and 6).
-    "margin": minus the margin. "targeted-dlr": (z_c - z_y)/(z_p1 - (z_p3 + z_p4)/2) for the rival class c of each image; a goal with
-    targets takes those instead.
+    "ce": the cross-entropy of the label, or minus that of the target. "dlr": minus DLR+ or tDLR+ (Croce and Hein 2020,
+    eq. 5 and 6). "margin": minus the margin. "targeted-dlr": (z_c - z_y)/(z_p1 - (z_p3 + z_p4)/2) for the rival class c
+    of each image; a goal with targets takes those instead.
     """
     if name == "ce":
         assert goal.classes is not None, "cross-entropy is for goals of classes"

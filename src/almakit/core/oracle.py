@@ -1,4 +1,5 @@
-"""The model as an attack may use it: called in eval mode with frozen parameters and in its own precision, and given back as it came."""
+"""The model as an attack may use it: called in eval mode with frozen parameters and in its own precision, and given
+back as it came."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Read = Callable[[Any, int], Tensor]
 
 @contextmanager
 def borrowed(model: Model) -> Iterator[None]:
-    """Puts a module into eval mode with frozen parameters for the time of the block, and restores every flag afterwards."""
+    """Puts a module into eval mode with frozen parameters for the time of the block, and restores every flag
+    afterwards."""
     if not isinstance(model, nn.Module):
         yield
         return
@@ -44,9 +46,11 @@ def borrowed(model: Model) -> Iterator[None]:
 
 @contextmanager
 def guarded(model: Model, oracle: Oracle) -> Iterator[None]:
-    """Raises a sentence after the block where somebody else than the oracle called a module in this thread, or changed its weights.
+    """Raises a sentence after the block where somebody else than the oracle called a module in this thread, or changed
+    its weights.
 
-    A verdict on an earlier batch may call the model in another thread. A plain function has no weights to be seen, a compiled program no hooks.
+    A verdict on an earlier batch may call the model in another thread. A plain function has no weights to be seen, a
+    compiled program no hooks.
     """
     if not isinstance(model, nn.Module):
         yield
@@ -66,30 +70,47 @@ def guarded(model: Model, oracle: Oracle) -> Iterator[None]:
         if handle is not None:
             handle.remove()
     if strays:
-        raise BadModel(f"the model was called {strays} times past the problem while it was attacked, where nobody counts; an attack asks with problem.query.")
+        raise BadModel(
+            f"the model was called {strays} times past the problem while it was attacked, where nobody counts; an "
+            "attack asks with problem.query."
+        )
     if not torch.equal(before, _sums(model)):
-        raise BadModel("the model's weights changed while it was attacked, so that what was found is nothing of the model that was given.")
+        raise BadModel(
+            "the model's weights changed while it was attacked, so that what was found is nothing of the model that "
+            "was given."
+        )
 
 
 @torch.no_grad()
 def _sums(model: nn.Module) -> Tensor:
-    """(2 P,) sum and sum of squares of each of the P parameters, zero for what is not a number: two models that agree have the same weights."""
+    """(2 P,) sum and sum of squares of each of the P parameters, zero for what is not a number: two models that agree
+    have the same weights."""
     floating = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
-    sums = [total for parameter in floating for total in (parameter.sum(dtype=torch.float64), torch.linalg.vector_norm(parameter, dtype=torch.float64))]
+    sums = [
+        total
+        for parameter in floating
+        for total in (parameter.sum(dtype=torch.float64), torch.linalg.vector_norm(parameter, dtype=torch.float64))
+    ]
     return torch.nan_to_num(torch.stack([total.cpu() for total in sums])) if sums else torch.zeros(0)
 
 
 class Oracle:
-    """Calls the model on (R, ...) images in the working precision and returns the outputs (R, ...) that ``read`` finds in its answer, in the same precision."""
+    """Calls the model on (R, ...) images in the working precision and returns the outputs (R, ...) that ``read`` finds
+    in its answer, in the same precision."""
 
-    def __init__(self, model: Model, working: torch.dtype, autocast: torch.dtype | None = None, read: Read | None = None):
+    def __init__(
+        self, model: Model, working: torch.dtype, autocast: torch.dtype | None = None, read: Read | None = None
+    ):
         # ``plain`` is the model as it came where ``model`` is a faster way to call it.
         self.model, self.plain, self.working, self.autocast = model, model, working, autocast
         self.native, self.device = precision_and_device(model)
         self.precision = autocast or self.native or working
         self.read: Read = read or (lambda answer, images: logits_of(answer))
         self.shape: torch.Size | None = None  # of one image's outputs, as the first answer had them
-        self.rows, self.inside = 0, False  # images that went through the model, whoever sent them, and whether some are there now
+        self.rows, self.inside = (
+            0,
+            False,
+        )  # images that went through the model, whoever sent them, and whether some are there now
         self._exact: Oracle | None = None
 
     @property
@@ -130,8 +151,13 @@ class Oracle:
             self.inside = False
         if outputs.shape[1:] != self.shape:
             if self.shape is not None:
-                now, before = (str(shape[0]) if len(shape) == 1 else f"{tuple(shape)}" for shape in (outputs.shape[1:], self.shape))
-                raise BadModel(f"the model returned {now} logits for an image and {before} before; it must always have the same classes.")
+                now, before = (
+                    str(shape[0]) if len(shape) == 1 else f"{tuple(shape)}" for shape in (outputs.shape[1:], self.shape)
+                )
+                raise BadModel(
+                    f"the model returned {now} logits for an image and {before} before; it must always have the same "
+                    "classes."
+                )
             self.shape = outputs.shape[1:]
         if not low and outputs.dtype in (torch.float16, torch.bfloat16):
             self.precision = outputs.dtype
@@ -144,7 +170,10 @@ def precision_and_device(model: Model) -> tuple[torch.dtype | None, torch.device
         for tensors in (model.parameters(), model.buffers()):
             for tensor in tensors:
                 if tensor.device.type == "meta":
-                    raise BadModel("the model's weights are on the device meta, which holds shapes and no values; load it onto the CPU or a GPU.")
+                    raise BadModel(
+                        "the model's weights are on the device meta, which holds shapes and no values; load it onto "
+                        "the CPU or a GPU."
+                    )
                 if tensor.is_floating_point():
                     return tensor.dtype, tensor.device
     return None, None
@@ -171,6 +200,7 @@ def check_deterministic(oracle: Oracle, x: Tensor, clean: Tensor) -> None:
     allowed = {torch.bfloat16: 0.1, torch.float16: 0.05}.get(oracle.precision, 1e-3)
     if bool(torch.isfinite(before).all()) and not bool(((again - before).abs() <= allowed * scale).all()):
         raise BadModel(
-            "the model is not deterministic: the same image got different logits twice (random layers, or a dependence on the rest of the "
+            "the model is not deterministic: the same image got different logits twice (random layers, or a "
+            "dependence on the rest of the "
             "batch). Fix its randomness, or pass check=False if you know what the numbers will mean."
         )

@@ -22,7 +22,8 @@ def logits_of(answer: Any) -> Any:
 
 
 def picked(answer: Any, output: str | int | None) -> Any:
-    """The part of an answer that ``output`` names: a key or an attribute, a place in a tuple; None: the tensor itself or its logits."""
+    """The part of an answer that ``output`` names: a key or an attribute, a place in a tuple; None: the tensor itself
+    or its logits."""
     if output is None:
         return logits_of(answer)
     if isinstance(output, int) and isinstance(answer, (tuple, list)) and -len(answer) <= output < len(answer):
@@ -50,7 +51,11 @@ def described(answer: Any) -> str:
         return f"a tensor of shape {tuple(answer.shape)}"
     if isinstance(answer, Mapping):
         return "a dict with " + ", ".join(f"{name} {_shape(value)}" for name, value in answer.items())
-    return f"a tuple of {' and '.join(map(_shape, answer))}" if isinstance(answer, (tuple, list)) else f"a {type(answer).__name__}"
+    return (
+        f"a tuple of {' and '.join(map(_shape, answer))}"
+        if isinstance(answer, (tuple, list))
+        else f"a {type(answer).__name__}"
+    )
 
 
 def _shape(value: Any) -> str:

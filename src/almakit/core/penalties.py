@@ -1,7 +1,9 @@
-"""Penalty-Lagrangian functions P(y, rho, mu) of Birgin et al. (2005), as in the paper's appendix, with their derivatives in y.
+"""Penalty-Lagrangian functions P(y, rho, mu) of Birgin et al. (2005), as in the paper's appendix, with their
+derivatives in y.
 
-Each satisfies the four axioms of section 3.1: P' >= 0, P'(0) = mu, and as rho grows P' tends to infinity where y > 0 and to zero where
-y < 0. All arguments have shape (B,), rho > 0 and mu > 0. The derivative is in closed form, so a step of an attack needs one backward pass.
+Each satisfies the four axioms of section 3.1: P' >= 0, P'(0) = mu, and as rho grows P' tends to infinity where y > 0
+and to zero where y < 0. All arguments have shape (B,), rho > 0 and mu > 0. The derivative is in closed form, so a step
+of an attack needs one backward pass.
 """
 
 from __future__ import annotations
@@ -56,10 +58,13 @@ class P2:
 
     def value(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
         above, below = y.clamp_min(0), y.clamp_max(0)
-        return torch.where(y >= 0, mu * above + mu * rho * above.square() + rho.square() * above**3 / 6, mu * below / (1 - rho * below))
+        return torch.where(
+            y >= 0, mu * above + mu * rho * above.square() + rho.square() * above**3 / 6, mu * below / (1 - rho * below)
+        )
 
     def derivative(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
-        # (mu + 2 mu rho y)/1 + (rho y)^2/2 above zero, mu/(1 - rho y)^2 + 0 below: one expression, because each step of an attack computes it twice.
+        # (mu + 2 mu rho y)/1 + (rho y)^2/2 above zero, mu/(1 - rho y)^2 + 0 below: one expression, because each step of
+        # an attack computes it twice.
         above, below = (scaled := rho * y).clamp_min(0), 1 - scaled.clamp_max(0)
         return torch.addcmul(torch.addcmul(mu, mu, above, value=2) / (below * below), above, above, value=0.5)
 

@@ -1,4 +1,5 @@
-"""Goals on segmentation models: so many of the pixels wrong, or as the target map says, with one decision per image like any other goal."""
+"""Goals on segmentation models: so many of the pixels wrong, or as the target map says, with one decision per image
+like any other goal."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PixelGoal(ClassGoal):
-    """At least ``share`` of the pixels in ``mask`` (B, H, W) leave ``labels`` (B, H, W), or have the class of ``targets`` (B, H, W).
+    """At least ``share`` of the pixels in ``mask`` (B, H, W) leave ``labels`` (B, H, W), or have the class of
+    ``targets`` (B, H, W).
 
-    The margin of an image is that of its decisive pixel, the ceil(share n)-th smallest of the n pixel margins: negative exactly when enough pixels have
-    reached the goal. Labels that are no class of the model (such as 255 for unlabelled pixels) do not count.
+    The margin of an image is that of its decisive pixel, the ceil(share n)-th smallest of the n pixel margins: negative
+    exactly when enough pixels have reached the goal. Labels that are no class of the model (such as 255 for unlabelled
+    pixels) do not count.
     """
 
     title = "pixels"
@@ -37,26 +40,38 @@ class PixelGoal(ClassGoal):
         check_share(self.share)
 
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
-        """With the pixels that count: those in the mask whose label, and target, is a class of the ``outputs`` (B, K, H, W)."""
+        """With the pixels that count: those in the mask whose label, and target, is a class of the ``outputs`` (B, K,
+        H, W)."""
         classes, sides, labels, targets = outputs.shape[1], outputs.shape[2:], self.labels, self.targets
         assert labels is not None
         for what, given in (("labels", labels), ("targets", targets)):
             if given is not None and given.shape[1:] != sides:
-                raise BadInput(f"{what} are maps of {given.shape[1]} x {given.shape[2]}, the model's logits of {sides[0]} x {sides[1]}: resize one of them.")
+                raise BadInput(
+                    f"{what} are maps of {given.shape[1]} x {given.shape[2]}, the model's logits of {sides[0]} x "
+                    f"{sides[1]}: resize one of them."
+                )
         mask = torch.ones_like(labels, dtype=torch.bool) if self.mask is None else self.mask
         if mask.shape != labels.shape or mask.dtype != torch.bool:
-            raise BadInput(f"the pixel mask must be boolean of shape {tuple(labels.shape)}, not {mask.dtype} of shape {tuple(mask.shape)}.")
+            raise BadInput(
+                f"the pixel mask must be boolean of shape {tuple(labels.shape)}, not {mask.dtype} of shape "
+                f"{tuple(mask.shape)}."
+            )
         labelled = mask & (labels >= 0) & (labels < classes)
         if targets is not None:
             labelled = labelled & (targets >= 0) & (targets < classes)
             asked = (labelled & (targets != labels)).flatten(1).any(1)
             if not bool(asked.all()):
-                raise BadInput(f"the target map of image {int(rows[~asked][0])} equals its labels; change some pixels of it, or leave targets out.")
+                raise BadInput(
+                    f"the target map of image {int(rows[~asked][0])} equals its labels; change some pixels of it, or "
+                    "leave targets out."
+                )
             targets = torch.where(labelled, targets, torch.zeros_like(targets))
         empty = ~labelled.flatten(1).any(1)
         if bool(empty.any()):
             raise BadInput(f"image {int(rows[empty][0])} has no labelled pixel in its mask; leave it out.")
-        return replace(self, mask=labelled, labels=torch.where(labelled, labels, torch.zeros_like(labels)), targets=targets)
+        return replace(
+            self, mask=labelled, labels=torch.where(labelled, labels, torch.zeros_like(labels)), targets=targets
+        )
 
     def parts(self, size: int, device: torch.device) -> Tensor:
         """(B, H W) the pixels that count."""
@@ -71,7 +86,11 @@ class PixelGoal(ClassGoal):
     def _needed(self, each: Tensor) -> Tensor:
         """(B, 1) how many of the pixel margins ``each`` (B, H W) must be negative."""
         # The tolerance of the product keeps 0.99 * 100 at 99 pixels.
-        return torch.ceil(self.share * self.parts(len(each), each.device).sum(1, keepdim=True).double() - 1e-9).long().clamp_min(1)
+        return (
+            torch.ceil(self.share * self.parts(len(each), each.device).sum(1, keepdim=True).double() - 1e-9)
+            .long()
+            .clamp_min(1)
+        )
 
     def margin(self, outputs: Tensor) -> Tensor:
         """(B,) the decisive pixel's margin in ``outputs`` (B, K, H, W)."""
@@ -79,7 +98,8 @@ class PixelGoal(ClassGoal):
         return each.sort(dim=1).values.gather(1, self._needed(each) - 1).squeeze(1)
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        """(B,) the largest of the margins of the pixels that are nearest to the goal, as many as are needed, softened: T logsumexp(m / T)."""
+        """(B,) the largest of the margins of the pixels that are nearest to the goal, as many as are needed, softened:
+        T logsumexp(m / T)."""
         each = self.pixel_margins(outputs)
         rank = each.detach().argsort(dim=1, stable=True).argsort(dim=1)
         nearest = each.masked_fill(rank >= self._needed(each), float("-inf"))
@@ -93,7 +113,9 @@ class PixelGoal(ClassGoal):
         number = counted.sum(1).clamp_min(1)
         values = torch.where(counted, each, torch.zeros_like(each))
         mean = values.sum(1) / number
-        return (torch.where(counted, values - mean.unsqueeze(1), torch.zeros_like(values)).square().sum(1) / number).sqrt()
+        return (
+            torch.where(counted, values - mean.unsqueeze(1), torch.zeros_like(values)).square().sum(1) / number
+        ).sqrt()
 
     def tolerance(self, outputs: Tensor, precision: torch.dtype) -> Tensor:
         """(B,) the largest tolerance of the image's pixels."""
@@ -103,8 +125,11 @@ class PixelGoal(ClassGoal):
         """(B,) twice the decisive margin on the clean image."""
         return (2 * self._reference()).clamp_min(TINY)
 
-    def constraint_and_slope(self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The constraint (B,), with the gradient of the soft margin over a fifth of the spread: one pixel alone shows no way for all."""
+    def constraint_and_slope(
+        self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The constraint (B,), with the gradient of the soft margin over a fifth of the spread: one pixel alone shows
+        no way for all."""
         scale = self.scale(outputs)
         with torch.enable_grad():
             leaf = outputs.detach().clone().requires_grad_(True)

@@ -1,4 +1,5 @@
-"""Figures of a result, made with matplotlib when they are asked for: the robust-accuracy curve, and images beside their adversarial images."""
+"""Figures of a result, made with matplotlib when they are asked for: the robust-accuracy curve, and images beside their
+adversarial images."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ SIDE = 2.2  # inches of one picture
 
 
 class Picture(Figure):
-    """A matplotlib figure that notebooks display; ``savefig(path)`` writes it. It belongs to no pyplot window, so nothing has to be closed."""
+    """A matplotlib figure that notebooks display; ``savefig(path)`` writes it. It belongs to no pyplot window, so
+    nothing has to be closed."""
 
     def _repr_png_(self) -> bytes:
         out = BytesIO()
@@ -37,8 +39,12 @@ def draw_curve(result: Result, ax: Any = None) -> Any:
     points = result.curve()
     end = 1.05 * (points[-1][0] or 1.0)
     widest = max(end, ax.get_xlim()[1]) if ax.lines else end  # beside other curves: all of each
-    ax.step([eps for eps, _ in points] + [end], [100 * share for _, share in points] + [100 * points[-1][1]], where="post")
-    ax.set(xlabel=f"{result.distance or 'distance'} radius", ylabel="robust accuracy (%)", xlim=(0, widest), ylim=(0, 101))
+    ax.step(
+        [eps for eps, _ in points] + [end], [100 * share for _, share in points] + [100 * points[-1][1]], where="post"
+    )
+    ax.set(
+        xlabel=f"{result.distance or 'distance'} radius", ylabel="robust accuracy (%)", xlim=(0, widest), ylim=(0, 101)
+    )
     ax.grid(alpha=0.3)
     return figure
 
@@ -46,9 +52,14 @@ def draw_curve(result: Result, ax: Any = None) -> Any:
 def draw_images(result: Result) -> Picture:
     """Image | adversarial image | difference, a row for each image of ``result``."""
     if result.originals is None:
-        raise BadInput("this result does not hold the clean images, so there is nothing to show beside the adversarial ones.")
+        raise BadInput(
+            "this result does not hold the clean images, so there is nothing to show beside the adversarial ones."
+        )
     if result.adversarials.ndim != 4 or result.adversarials.shape[1] not in (1, 3):
-        raise BadInput(f"points of shape {tuple(result.adversarials.shape[1:])} are no pictures; show() needs 1 or 3 channels, height and width.")
+        raise BadInput(
+            f"points of shape {tuple(result.adversarials.shape[1:])} are no pictures; show() needs 1 or 3 channels, "
+            "height and width."
+        )
     if not len(result):
         raise BadInput("there is no image to show.")
     figure = Picture(figsize=(3 * SIDE, SIDE * 1.15 * len(result)), layout="constrained")
@@ -60,7 +71,11 @@ def draw_images(result: Result) -> Picture:
         found = f"{result.distance or 'distance'} {one.distance:.4g}" if one.success else "nothing found"
         _picture(line[0], one.original, label)
         _picture(line[1], one.adversarial, f"adversarial, {found}")
-        _picture(line[2], 0.5 + change / (2 * largest) if largest > 0 else torch.full_like(change, 0.5), f"difference, at most {largest:.3g}")
+        _picture(
+            line[2],
+            0.5 + change / (2 * largest) if largest > 0 else torch.full_like(change, 0.5),
+            f"difference, at most {largest:.3g}",
+        )
     return figure
 
 

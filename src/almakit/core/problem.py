@@ -1,6 +1,8 @@
-"""The problem an attack works on, and the only way to the model: it counts, projects, decides and remembers for every image.
+"""The problem an attack works on, and the only way to the model: it counts, projects, decides and remembers for every
+image.
 
-It is sealed: what it knows can be read, as copies, and not be written. A point becomes known by a query, a pass is counted when it is made.
+It is sealed: what it knows can be read, as copies, and not be written. A point becomes known by a query, a pass is
+counted when it is made.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Problem(Sealed):
         self._take_part(self._active & ~finished)
 
     def recall(self, images: Tensor) -> None:
-        """Makes exactly the images marked in ``images`` (B,) go through the model again, as far as the budget allows."""
+        """Makes exactly the images marked in ``images`` (B,) go through the model again, as far as the budget
+        allows."""
         self._take_part(images.clone())
         self._counts.begin_anew()
 
@@ -43,7 +46,8 @@ class Problem(Sealed):
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """One round of an attack with several: it ends early when all are finished, and images released inside it take part in the next."""
+        """One round of an attack with several: it ends early when all are finished, and images released inside it take
+        part in the next."""
         before = self._active
         try:
             yield
@@ -56,7 +60,8 @@ class Problem(Sealed):
 
     @contextmanager
     def afresh(self) -> Iterator[None]:
-        """An attack of its own inside: it finds nothing known and the random numbers it would have alone; afterwards the better of both is kept."""
+        """An attack of its own inside: it finds nothing known and the random numbers it would have alone; afterwards
+        the better of both is kept."""
         best, random, noise, floor = self._best, self._random, self._noise, self._course.floor
         self._course.floor = best.distance if floor is None else torch.minimum(best.distance, floor)
         self._best, self._random, self._noise = Best.nothing(self._x, self._looks), random.again(), None
@@ -69,7 +74,8 @@ class Problem(Sealed):
 
     @contextmanager
     def within(self, limit: Tensor) -> Iterator[None]:
-        """What is found inside counts where its distance is at most ``limit`` (B,); elsewhere what was known before is kept."""
+        """What is found inside counts where its distance is at most ``limit`` (B,); elsewhere what was known before is
+        kept."""
         before = self._best
         try:
             yield
@@ -77,7 +83,8 @@ class Problem(Sealed):
             self._best = self._best.within(limit, before)
 
     def confirm(self, outwards: tuple[float, ...]) -> None:
-        """Judges points found under autocast again without it, within the whole budget; one that fails is moved ``outwards``, else given up."""
+        """Judges points found under autocast again without it, within the whole budget; one that fails is moved
+        ``outwards``, else given up."""
         oracle, self._oracle = self._oracle, self._oracle.exact
         self._counts.budget = self._budget
         self._counts.stopped = None  # who stopped is asked about once more as well
@@ -93,7 +100,8 @@ class Problem(Sealed):
     # Questions to the model.
 
     def start(self, distance_grad: bool = False, gradients: int = 1) -> Query:
-        """The query at the clean images, from the pass that was already made and counted; its gradient is at hand once."""
+        """The query at the clean images, from the pass that was already made and counted; its gradient is at hand
+        once."""
         if self._start is None:
             return self.query(self._x, distance_grad=distance_grad, gradients=gradients)
         query, self._start = self._start, None
@@ -102,19 +110,30 @@ class Problem(Sealed):
         return query
 
     def begin(self, leaf: Tensor, logits: Tensor, rows: Tensor) -> None:
-        """Takes over the clean pass of a whole batch: ``leaf`` (A, ...) and ``logits`` (A, K), of which ``rows`` (B,) are attacked here."""
+        """Takes over the clean pass of a whole batch: ``leaf`` (A, ...) and ``logits`` (A, K), of which ``rows`` (B,)
+        are attacked here."""
         self._start = self._answered(self._x, logits[rows], Pass(leaf, places=rows, attached=logits.requires_grad))
         self._clean_logits = self._last_logits = self._start.logits.detach()
         self._counts.count_forward(None)
         self._course.passed(True, self._counts.forwards, self._best.distance)
 
-    def query(self, candidate: Tensor, *, grad: bool = True, distance_grad: bool = False, images: Tensor | None = None, gradients: int = 1,
-              aside: bool = False) -> Query:
-        """Asks the model about ``candidate`` (B, ...), one per image, or (R, ...) for the images ``images`` (R,), which may repeat.
+    def query(
+        self,
+        candidate: Tensor,
+        *,
+        grad: bool = True,
+        distance_grad: bool = False,
+        images: Tensor | None = None,
+        gradients: int = 1,
+        aside: bool = False,
+    ) -> Query:
+        """Asks the model about ``candidate`` (B, ...), one per image, or (R, ...) for the images ``images`` (R,), which
+        may repeat.
 
-        Finished images and those whose budget is spent are not sent. Raises ``Exhausted`` when none is left. ``gradients``: how many gradients may be
-        asked of the answer; a backward pass goes through every row of its graph, so images whose budget ends before that get a call of their own.
-        ``aside``: for gradients at points that are not offered as results; successes are not remembered.
+        Finished images and those whose budget is spent are not sent. Raises ``Exhausted`` when none is left.
+        ``gradients``: how many gradients may be asked of the answer; a backward pass goes through every row of its
+        graph, so images whose budget ends before that get a call of their own. ``aside``: for gradients at points that
+        are not offered as results; successes are not remembered.
         """
         self._start = None
         box = self._box if images is None else self._box.take(images, self._x.shape[1:])
@@ -131,7 +150,9 @@ class Problem(Sealed):
             else:
                 answer = self._oracle(leaf.requires_grad_(grad)) if len(leaf) else None
                 made = Pass(leaf if grad else None, images, send, attached=answer is not None and answer.requires_grad)
-            query = self._answered(point, answer if send is None and answer is not None else self._complete(answer, send, images), made)
+            query = self._answered(
+                point, answer if send is None and answer is not None else self._complete(answer, send, images), made
+            )
         self._counts.count_forward(owners)
         bound = self._bound if images is None else self._taken(images)
         if distance_grad:
@@ -142,7 +163,11 @@ class Problem(Sealed):
         if images is None:
             self._last_logits = query.logits.detach()
         if not query.all_valid:
-            self._broken = self._broken | ~query.valid if images is None else self._broken.index_fill(0, images[~query.valid], True)
+            self._broken = (
+                self._broken | ~query.valid
+                if images is None
+                else self._broken.index_fill(0, images[~query.valid], True)
+            )
         stops = self._course.passed(owners is None, self._counts.forwards, self._best.distance)
         if not aside:
             self._best = self._best.with_query(query, images)
@@ -151,17 +176,20 @@ class Problem(Sealed):
         return query
 
     def midway(self, candidate: Tensor) -> Tensor:
-        """Halfway from ``candidate`` (B, ...) to the best point known (or the clean image): where to go on after non-finite logits."""
+        """Halfway from ``candidate`` (B, ...) to the best point known (or the clean image): where to go on after
+        non-finite logits."""
         return (candidate + self._best.point) / 2
 
     def onward(self, query: Query, moved: Tensor, candidate: Tensor) -> Tensor:
-        """``moved`` (B, ...) where the logits of ``query`` were finite, and midway back from ``candidate`` (B, ...) where they were not."""
+        """``moved`` (B, ...) where the logits of ``query`` were finite, and midway back from ``candidate`` (B, ...)
+        where they were not."""
         if query.all_valid:
             return moved
         return torch.where(per_image(query.valid, moved), moved, self.midway(candidate))
 
     def escape(self, gradient: Tensor, stuck: Tensor | None = None) -> Tensor:
-        """``gradient`` (B, ...) with a random unit direction in rows that are zero (and, if given, marked in ``stuck`` (B,))."""
+        """``gradient`` (B, ...) with a random unit direction in rows that are zero (and, if given, marked in ``stuck``
+        (B,))."""
         known, self._steepest = self._steepest, None
         if known is not None and known[0] is gradient and known[2]:
             return gradient
@@ -178,15 +206,18 @@ class Problem(Sealed):
         return torch.where(per_image(zero, gradient), noise / per_image(norm, noise), gradient)
 
     def record(self, step: int, **values: Tensor) -> None:
-        """Hands per-image values (B,) of a step to the caller's trace, with the rows of the caller's batch they belong to."""
+        """Hands per-image values (B,) of a step to the caller's trace, with the rows of the caller's batch they belong
+        to."""
         if self._trace is not None:
-            self._trace({"step": step, "image": self._rows, **{name: value.detach().clone() for name, value in values.items()}})
+            self._trace(
+                {"step": step, "image": self._rows, **{name: value.detach().clone() for name, value in values.items()}}
+            )
 
     # How the promises are kept.
 
     def _direction(self) -> Tensor:
-        """(B, ...) a unit direction of its own for each image, another after each of its backward passes, so that its company does not matter; drawn once
-        and turned, so that no call waits for the CPU."""
+        """(B, ...) a unit direction of its own for each image, another after each of its backward passes, so that its
+        company does not matter; drawn once and turned, so that no call waits for the CPU."""
         if self._noise is None:
             self._noise = self._random.normal()
         flat = self._noise.flatten(1)
@@ -208,7 +239,9 @@ class Problem(Sealed):
     def _answered(self, point: Tensor, logits: Tensor, made: Pass) -> Query:
         """The query at ``point`` (R, ...), whose gradients go back through ``made``."""
         goal = self._goal if made.images is None else self._goal.take(made.images)
-        return Query(point, logits, goal, self._oracle.precision, self._looks, partial(self._gradient, made, point), made.sent)
+        return Query(
+            point, logits, goal, self._oracle.precision, self._looks, partial(self._gradient, made, point), made.sent
+        )
 
     def _complete(self, answer: Tensor | None, send: Tensor | None, images: Tensor | None) -> Tensor:
         """Logits of all rows: the new ones where they were sent, the last seen ones elsewhere."""
@@ -220,12 +253,17 @@ class Problem(Sealed):
 
     def _taken(self, images: Tensor) -> Bound:
         """The bound distance of the images ``images`` (R,), kept while the same ones are asked about."""
-        if self._sub_bound is None or self._sub_bound[0].shape != images.shape or not torch.equal(self._sub_bound[0], images):
+        if (
+            self._sub_bound is None
+            or self._sub_bound[0].shape != images.shape
+            or not torch.equal(self._sub_bound[0], images)
+        ):
             self._sub_bound = (images.clone(), self._bound.take(images))
         return self._sub_bound[1]
 
     def _gradient(self, made: Pass, point: Tensor, value: Tensor, slope: Tensor | None, keep: bool) -> Tensor:
-        """The gradient of ``value`` (R,) at the points (R, ...) of a pass, or of ``value`` (R, K) weighted with ``slope`` (R, K); counted."""
+        """The gradient of ``value`` (R,) at the points (R, ...) of a pass, or of ``value`` (R, K) weighted with
+        ``slope`` (R, K); counted."""
         assert made.leaf is not None, "the query was made with grad=False"
         allowed = self._counts.may_backward(made.owners)
         if not len(made.leaf) or (allowed is not None and not bool(allowed.any())):
@@ -236,7 +274,8 @@ class Problem(Sealed):
         return self._finished(made, point, gradient)
 
     def _finished(self, made: Pass, point: Tensor, gradient: Tensor) -> Tensor:
-        """``gradient`` (S, ...) without what is not finite, for all rows and where the mask lets them change; whether it has a slope is noted."""
+        """``gradient`` (S, ...) without what is not finite, for all rows and where the mask lets them change; whether
+        it has a slope is noted."""
         steepest = largest_entry(gradient)
         if not (self._looks and math.isfinite(float(steepest.sum()))):  # none is negative
             gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
@@ -251,5 +290,7 @@ class Problem(Sealed):
         steep = self._looks and float(steepest.amin()) > 0
         self._steepest = (gradient, steepest, steep)
         sloping = steepest > 0
-        self._had_slope = self._had_slope | sloping if images is None else self._had_slope.index_fill(0, images[sloping], True)
+        self._had_slope = (
+            self._had_slope | sloping if images is None else self._had_slope.index_fill(0, images[sloping], True)
+        )
         return gradient

@@ -1,8 +1,9 @@
-"""Geometry that several attacks share, exact with the box: projections onto balls, shortest ways to a half-space, proximal maps of norms.
+"""Geometry that several attacks share, exact with the box: projections onto balls, shortest ways to a half-space,
+proximal maps of norms.
 
-A change d of an image lives between ``low`` <= 0 and ``high`` >= 0 (both (B, ...)), which ``room`` reads off the box and its mask. All
-functions work image by image, return the shape they were given and need no search over the model; each solves its problem by sorting the
-points where a piecewise function of one multiplier changes its form.
+A change d of an image lives between ``low`` <= 0 and ``high`` >= 0 (both (B, ...)), which ``room`` reads off the box
+and its mask. All functions work image by image, return the shape they were given and need no search over the model;
+each solves its problem by sorting the points where a piecewise function of one multiplier changes its form.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ TINY = 1e-30
 
 
 def room(box: Box, x: Tensor) -> tuple[Tensor, Tensor]:
-    """How far each value of ``x`` (B, ...) may fall (``low`` <= 0) and rise (``high`` >= 0) in the box; nothing where the mask forbids change."""
+    """How far each value of ``x`` (B, ...) may fall (``low`` <= 0) and rise (``high`` >= 0) in the box; nothing where
+    the mask forbids change."""
     return box.free(box.lo - x), box.free(box.hi - x)
 
 
@@ -27,7 +29,8 @@ def length(d: Tensor, norm: float) -> Tensor:
 
 
 def dual_length(w: Tensor, norm: float) -> Tensor:
-    """(B,) the length of the gradient ``w`` (B, ...) in the norm dual to ``norm``: linf for l1, l2 for l2, l1 for linf."""
+    """(B,) the length of the gradient ``w`` (B, ...) in the norm dual to ``norm``: linf for l1, l2 for l2, l1 for
+    linf."""
     return length(w, {1.0: float("inf"), 2.0: 2.0, float("inf"): 1.0}[norm])
 
 
@@ -42,10 +45,11 @@ def clip(d: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def to_halfspace(w: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-    """The shortest d (B, ...) in l1, l2 or linf with w.d >= need and low <= d <= high; as far as the box allows where that is not enough.
+    """The shortest d (B, ...) in l1, l2 or linf with w.d >= need and low <= d <= high; as far as the box allows where
+    that is not enough.
 
-    ``w`` (B, ...) and ``need`` (B,). l1 fills the steepest values first; l2 is d = min(nu |w|, room), linf d = min(tau, room), with the
-    multiplier where the gain, which is piecewise linear in it, meets the need. A need <= 0 gives d = 0.
+    ``w`` (B, ...) and ``need`` (B,). l1 fills the steepest values first; l2 is d = min(nu |w|, room), linf d = min(tau,
+    room), with the multiplier where the gain, which is piecewise linear in it, meets the need. A need <= 0 gives d = 0.
     """
     shape, flat = w.shape, w.flatten(1)
     scale = flat.abs().amax(1).clamp_min(TINY)
@@ -58,7 +62,8 @@ def to_halfspace(w: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float
 
 
 def fewest(w: Tensor, need: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """(B,) how many values a d with w.d >= need and low <= d <= high must change at least: the l0 distance to the half-space."""
+    """(B,) how many values a d with w.d >= need and low <= d <= high must change at least: the l0 distance to the
+    half-space."""
     most = (w * torch.where(w > 0, high, low)).flatten(1)
     reached = most.sort(dim=1, descending=True).values.double().cumsum(1)
     return (reached < need.unsqueeze(1)).sum(1).add(1).clamp_max(most.shape[1]).to(w.dtype) * (need > 0)
@@ -68,11 +73,15 @@ def _fill_steepest(gain: Tensor, span: Tensor, wanted: Tensor) -> Tensor:
     order = gain.argsort(dim=1, descending=True)
     reached = (gain * span).gather(1, order).double().cumsum(1)
     last = (reached < wanted).sum(1, keepdim=True)
-    rank = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
+    rank = torch.empty_like(order).scatter_(
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    )
     at = last.clamp_max(order.shape[1] - 1)
     before = torch.where(at > 0, reached.gather(1, (at - 1).clamp_min(0)), torch.zeros_like(wanted))
     part = ((wanted - before) / gain.gather(1, order).gather(1, at).clamp_min(TINY)).clamp_min(0).to(span.dtype)
-    return torch.where(rank < last, span, torch.where(rank == last, torch.minimum(part.expand_as(span), span), torch.zeros_like(span)))
+    return torch.where(
+        rank < last, span, torch.where(rank == last, torch.minimum(part.expand_as(span), span), torch.zeros_like(span))
+    )
 
 
 def _raise_together(gain: Tensor, span: Tensor, wanted: Tensor, norm: float) -> Tensor:
@@ -87,14 +96,18 @@ def _raise_together(gain: Tensor, span: Tensor, wanted: Tensor, norm: float) -> 
     last = (reached < wanted).sum(1, keepdim=True)
     at = last.clamp_max(order.shape[1] - 1)
     level = (wanted - fixed.gather(1, at)) / slope.gather(1, at).clamp_min(TINY)
-    level = torch.where(last < order.shape[1], level, torch.full_like(level, 1 / TINY)).clamp(0, 1 / TINY).to(span.dtype)
+    level = (
+        torch.where(last < order.shape[1], level, torch.full_like(level, 1 / TINY)).clamp(0, 1 / TINY).to(span.dtype)
+    )
     return torch.minimum(level * rate, span)
 
 
 def onto_ball(z: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-    """The point of the box (``low``, ``high``) and the ball |d| <= ``radius`` (B,) nearest in l2 to ``z`` (B, ...); norm is l0, l1, l2 or linf.
+    """The point of the box (``low``, ``high``) and the ball |d| <= ``radius`` (B,) nearest in l2 to ``z`` (B, ...);
+    norm is l0, l1, l2 or linf.
 
-    l1: clip(soft(z, lambda)); l2: clip(s z); linf: clip(z, -r, r); l0: the ``radius`` values whose change from zero brings most.
+    l1: clip(soft(z, lambda)); l2: clip(s z); linf: clip(z, -r, r); l0: the ``radius`` values whose change from zero
+    brings most.
     """
     shape, z, low, high = z.shape, z.flatten(1), low.flatten(1), high.flatten(1)
     radius = radius.unsqueeze(1)
@@ -112,7 +125,9 @@ def onto_ball(z: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float)
 
 def _keep_largest(d: Tensor, worth: Tensor, count: Tensor) -> Tensor:
     order = worth.argsort(dim=1, descending=True)
-    rank = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
+    rank = torch.empty_like(order).scatter_(
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    )
     return torch.where(rank < count, d, torch.zeros_like(d))
 
 
@@ -148,9 +163,11 @@ def _onto_l2(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def proximal(z: Tensor, weight: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-    """argmin over low <= d <= high of weight |d|_norm + sum metric (d - z)^2 / 2, for l0, l2/3 (given as 2/3), l1, l2 and linf.
+    """argmin over low <= d <= high of weight |d|_norm + sum metric (d - z)^2 / 2, for l0, l2/3 (given as 2/3), l1, l2
+    and linf.
 
-    ``z`` (B, ...) may lie outside the box, ``weight`` (B,) >= 0, ``metric`` (B, ...) > 0. In l2 and linf the multiplier is found by bisection.
+    ``z`` (B, ...) may lie outside the box, ``weight`` (B,) >= 0, ``metric`` (B, ...) > 0. In l2 and linf the multiplier
+    is found by bisection.
     """
     shape = z.shape
     z, metric, low, high = z.flatten(1), metric.flatten(1), low.flatten(1), high.flatten(1)
@@ -164,7 +181,10 @@ def proximal(z: Tensor, weight: Tensor, metric: Tensor, low: Tensor, high: Tenso
         d = _proximal_linf(size, inside, weight, metric)
     else:
         candidate = inside if norm == 0 else torch.minimum(_stationary_two_thirds(size, weight / metric), cap)
-        cost = weight * (candidate > 0 if norm == 0 else _power(candidate, norm)) + metric * (candidate - size).square() / 2
+        cost = (
+            weight * (candidate > 0 if norm == 0 else _power(candidate, norm))
+            + metric * (candidate - size).square() / 2
+        )
         d = torch.where(cost < metric * size.square() / 2, candidate, torch.zeros_like(candidate))
     return (d * z.sign()).reshape(shape)
 
@@ -174,22 +194,31 @@ def _proximal_l2(size: Tensor, cap: Tensor, inside: Tensor, weight: Tensor, metr
     longest = torch.linalg.vector_norm(inside, dim=1, keepdim=True).clamp_min(TINY)
     limit = torch.linalg.vector_norm(metric * size, dim=1, keepdim=True)
     below = weight / longest
-    # t d(t) >= weight once every value has d(t) >= weight z / |h z| or so; doubling ends because the limit exceeds the weight.
+    # t d(t) >= weight once every value has d(t) >= weight z / |h z| or so; doubling ends because the limit exceeds the
+    # weight.
     above = below.clamp_min(TINY)
     for _ in range(60):
-        reached = above * torch.linalg.vector_norm(torch.minimum(metric * size / (metric + above), cap), dim=1, keepdim=True) >= weight
+        reached = (
+            above * torch.linalg.vector_norm(torch.minimum(metric * size / (metric + above), cap), dim=1, keepdim=True)
+            >= weight
+        )
         if bool((reached | (limit <= weight)).all()):
             break
         above = torch.where(reached, above, 2 * above)
     for _ in range(30):
         middle = (below + above) / 2
-        short = middle * torch.linalg.vector_norm(torch.minimum(metric * size / (metric + middle), cap), dim=1, keepdim=True) < weight
+        short = (
+            middle
+            * torch.linalg.vector_norm(torch.minimum(metric * size / (metric + middle), cap), dim=1, keepdim=True)
+            < weight
+        )
         below, above = torch.where(short, middle, below), torch.where(short, above, middle)
     return torch.where(limit > weight, torch.minimum(metric * size / (metric + below), cap), torch.zeros_like(size))
 
 
 def _proximal_linf(size: Tensor, inside: Tensor, weight: Tensor, metric: Tensor) -> Tensor:
-    """d(tau) = min(inside, tau): the pull sum of h (z - tau) over the values that tau holds back balances the weight."""
+    """d(tau) = min(inside, tau): the pull sum of h (z - tau) over the values that tau holds back balances the
+    weight."""
     below, above = torch.zeros_like(weight), inside.amax(1, keepdim=True)
     for _ in range(30):
         middle = (below + above) / 2
@@ -200,7 +229,8 @@ def _proximal_linf(size: Tensor, inside: Tensor, weight: Tensor, metric: Tensor)
 
 
 def _stationary_two_thirds(size: Tensor, weight: Tensor) -> Tensor:
-    """The larger root u of u + (2/3) weight u^(-1/3) = size, by Newton steps from ``size`` downwards; 0 where there is none."""
+    """The larger root u of u + (2/3) weight u^(-1/3) = size, by Newton steps from ``size`` downwards; 0 where there is
+    none."""
     lowest = _power((2 / 9 * weight).clamp_min(TINY), 0.75)
     has_root = lowest + 2 / 3 * weight * _power(lowest, -1 / 3) <= size
     u = torch.maximum(size, lowest)
@@ -212,5 +242,6 @@ def _stationary_two_thirds(size: Tensor, weight: Tensor) -> Tensor:
 
 
 def _power(values: Tensor, exponent: float) -> Tensor:
-    """``values`` ** ``exponent`` for values >= 0. Not torch.pow: its last bit depends on where in the batch an image stands."""
+    """``values`` ** ``exponent`` for values >= 0. Not torch.pow: its last bit depends on where in the batch an image
+    stands."""
     return torch.exp(exponent * torch.log(values))

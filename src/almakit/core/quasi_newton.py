@@ -1,10 +1,12 @@
-"""The subproblem of a walk along the decision boundary in any distance: a few quasi-Newton steps on D itself along the linearised boundary.
+"""The subproblem of a walk along the decision boundary in any distance: a few quasi-Newton steps on D itself along the
+linearised boundary.
 
     min D(x, x + delta + d)   subject to   b.d <= c,   |d| about the trust radius at most,   x + delta + d in the box
 
-Nothing is known of D but its gradient, and the model is not called. What the gradients say about D's curvature is kept from step
-to step of a whole walk (limited-memory BFGS; Nocedal, *Updating quasi-Newton matrices with limited storage*, Math. Comp. 1980), so
-that a few of them for each query are enough: the Hessian of D hardly changes along a walk, while b does.
+Nothing is known of D but its gradient, and the model is not called. What the gradients say about D's curvature is kept
+from step to step of a whole walk (limited-memory BFGS; Nocedal, *Updating quasi-Newton matrices with limited storage*,
+Math. Comp. 1980), so that a few of them for each query are enough: the Hessian of D hardly changes along a walk, while
+b does.
 """
 
 from __future__ import annotations
@@ -22,20 +24,32 @@ NEWTON = 3
 
 
 class QuasiNewton:
-    """``gradients`` of the distance ``bound`` to the clean images (B, ...) in each step; the last ``memory`` of them say how D is curved.
+    """``gradients`` of the distance ``bound`` to the clean images (B, ...) in each step; the last ``memory`` of them
+    say how D is curved.
 
-    The first guess of the inverse Hessian is diagonal, one over the root of the mean square slope, whose average forgets at the rate ``smoothing``.
+    The first guess of the inverse Hessian is diagonal, one over the root of the mean square slope, whose average
+    forgets at the rate ``smoothing``.
     """
 
     def __init__(self, bound: Bound, box: Box, gradients: int, memory: int, smoothing: float):
-        self.x, self.box, self.bound, self.gradients, self.memory, self.smoothing = bound.x, box, bound, max(1, gradients), memory, smoothing
+        self.x, self.box, self.bound, self.gradients, self.memory, self.smoothing = (
+            bound.x,
+            box,
+            bound,
+            max(1, gradients),
+            memory,
+            smoothing,
+        )
         self.pairs: list[tuple[Tensor, Tensor, Tensor]] = []
         self.last: tuple[Tensor, Tensor] | None = None
         self.square, self.scale = torch.zeros_like(bound.x), bound.x.new_ones(len(bound.x))
 
-    def step(self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None) -> Tensor:
-        """The step d (B, ...) from the perturbations ``delta`` (B, ...), with ``b`` (B, ...) and ``c`` (B,) of the linearised goal; images marked in
-        ``fresh`` (B,) begin a walk, of which nothing is remembered. ``slope`` (B, ...) is D's gradient there, if it is at hand."""
+    def step(
+        self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None
+    ) -> Tensor:
+        """The step d (B, ...) from the perturbations ``delta`` (B, ...), with ``b`` (B, ...) and ``c`` (B,) of the
+        linearised goal; images marked in ``fresh`` (B,) begin a walk, of which nothing is remembered. ``slope`` (B,
+        ...) is D's gradient there, if it is at hand."""
         b = self.box.free(b)
         need = torch.maximum(c, -radius * _root(_dot(b, b)))
         level, moved = _dot(b, delta) + need, delta
@@ -48,19 +62,28 @@ class QuasiNewton:
                 home, down = self._precondition(torch.stack([slope, b], 1), guess).unbind(1)
                 steep = _dot(b, down).clamp_min(TINY)
             else:
-                # What the boundary takes up of the slope, by the metric of the first step, is taken out before: b need not be preconditioned again.
-                home = self._precondition((slope - per_image(_dot(down, slope) / steep, b) * b).unsqueeze(1), guess).squeeze(1)
-            # Along the boundary only, and no further than the radius; what the box takes away is made up for along ``down``.
+                # What the boundary takes up of the slope, by the metric of the first step, is taken out before: b need
+                # not be preconditioned again.
+                home = self._precondition(
+                    (slope - per_image(_dot(down, slope) / steep, b) * b).unsqueeze(1), guess
+                ).squeeze(1)
+            # Along the boundary only, and no further than the radius; what the box takes away is made up for along
+            # ``down``.
             home = home - per_image(_dot(b, home) / steep, b) * down
             shorter = (radius / _root(_dot(home, home))).clamp_max(1)
-            moved = self._onto(moved - per_image(shorter, b) * home, b, down, level, NEWTON * (1 + (number == self.gradients - 1)))
+            moved = self._onto(
+                moved - per_image(shorter, b) * home, b, down, level, NEWTON * (1 + (number == self.gradients - 1))
+            )
         return moved - delta
 
     def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor) -> Tensor:
-        """Keeps what the change of the slope (B, ...) since the last place says; the diagonal guess (B, ...) of the inverse Hessian."""
+        """Keeps what the change of the slope (B, ...) since the last place says; the diagonal guess (B, ...) of the
+        inverse Hessian."""
         old = per_image(fresh, slope)
         self.pairs = [(s, y, torch.where(fresh, 0.0, inverse)) for s, y, inverse in self.pairs]
-        self.square = torch.where(old, slope.square(), self.smoothing * self.square + (1 - self.smoothing) * slope.square())
+        self.square = torch.where(
+            old, slope.square(), self.smoothing * self.square + (1 - self.smoothing) * slope.square()
+        )
         root = self.square.sqrt()
         guess = 1 / (root + 1e-3 * per_image(root.flatten(1).mean(1).clamp_min(TINY), slope))
         if self.last is not None:
@@ -68,14 +91,20 @@ class QuasiNewton:
             along = _dot(s, y)
             kept = (along > 1e-6 * _root(_dot(s, s)) * _root(_dot(y, y))) & ~fresh
             self.pairs = [*self.pairs, (s, y, torch.where(kept, 1 / along.clamp_min(TINY), 0.0))][-self.memory :]
-            self.scale = torch.where(kept, along / _dot(y * y, guess).clamp_min(TINY), torch.where(fresh, 1.0, self.scale))
+            self.scale = torch.where(
+                kept, along / _dot(y * y, guess).clamp_min(TINY), torch.where(fresh, 1.0, self.scale)
+            )
         self.last = moved, slope
         return guess * per_image(self.scale, slope)
 
     def _precondition(self, vectors: Tensor, guess: Tensor) -> Tensor:
-        """The inverse Hessian times each of the ``vectors`` (B, 2, ...), by the two loops of limited-memory BFGS from the diagonal ``guess`` (B, ...)."""
+        """The inverse Hessian times each of the ``vectors`` (B, 2, ...), by the two loops of limited-memory BFGS from
+        the diagonal ``guess`` (B, ...)."""
         q, parts = vectors.flatten(2), []
-        flat = [(s.flatten(1).unsqueeze(1), y.flatten(1).unsqueeze(1), inverse.view(-1, 1, 1)) for s, y, inverse in self.pairs]
+        flat = [
+            (s.flatten(1).unsqueeze(1), y.flatten(1).unsqueeze(1), inverse.view(-1, 1, 1))
+            for s, y, inverse in self.pairs
+        ]
         for s, y, inverse in reversed(flat):
             parts.append((q * s).sum(2, keepdim=True) * inverse)
             q = torch.addcmul(q, parts[-1], y, value=-1)
@@ -85,7 +114,8 @@ class QuasiNewton:
         return q.view_as(vectors)
 
     def _onto(self, point: Tensor, b: Tensor, down: Tensor, level: Tensor, steps: int) -> Tensor:
-        """The perturbations clip(``point`` - t ``down``) (B, ...) with b.(...) = ``level`` (B,), t by Newton ``steps`` on the values the box leaves free."""
+        """The perturbations clip(``point`` - t ``down``) (B, ...) with b.(...) = ``level`` (B,), t by Newton ``steps``
+        on the values the box leaves free."""
         product, t, wanted = b * down, torch.zeros_like(level), self.x + point
         for _ in range(steps):
             raw = wanted - per_image(t, b) * down

@@ -1,4 +1,5 @@
-"""The answer to a question asked of the model: logits, margins and distances of a set of candidates, and their gradients on demand."""
+"""The answer to a question asked of the model: logits, margins and distances of a set of candidates, and their
+gradients on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .steps import largest_entry, per_image
 
 
 class Pull(Protocol):
-    """What goes back through the model for a query: the gradient (R, ...) of ``value`` (R,), or of ``value`` (R, ...) weighted with ``slope``."""
+    """What goes back through the model for a query: the gradient (R, ...) of ``value`` (R,), or of ``value`` (R, ...)
+    weighted with ``slope``."""
 
     def __call__(self, value: Tensor, slope: Tensor | None, keep: bool) -> Tensor: ...
 
@@ -20,15 +22,26 @@ class Pull(Protocol):
 class Query:
     """What the model said about a set of candidates: one row per candidate.
 
-    ``values`` are the detached logits with zeros in rows that are not finite, ``all_valid`` is true where it is known that there are none;
-    ``largest`` (R,) are the largest absolute logits.
-    ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K), or whatever outputs (R, ...) the goal reads, are attached to the
-    graph when the query was made with ``grad=True``; ``margin``, ``tolerance``, ``distance`` (R,), ``success`` and ``valid`` (R,) are detached.
-    Rows that were not ``sent`` (indices; None: all were) hold what was last seen of their finished images and get zero gradients.
+    ``values`` are the detached logits with zeros in rows that are not finite, ``all_valid`` is true where it is known
+    that there are none; ``largest`` (R,) are the largest absolute logits.
+    ``point`` (R, ...) is where it was asked (inside the domain), ``logits`` (R, K), or whatever outputs (R, ...) the
+    goal reads, are attached to the graph when the query was made with ``grad=True``; ``margin``, ``tolerance``,
+    ``distance`` (R,), ``success`` and ``valid`` (R,) are detached. Rows that were not ``sent`` (indices; None: all
+    were) hold what was last seen of their finished images and get zero gradients.
     """
 
-    def __init__(self, point: Tensor, logits: Tensor, goal: Goal, precision: torch.dtype, look: bool, pull: Pull, sent: Tensor | None = None):
-        """``goal`` is that of the rows, ``precision`` the model's; ``look`` allows reading values back from the device."""
+    def __init__(
+        self,
+        point: Tensor,
+        logits: Tensor,
+        goal: Goal,
+        precision: torch.dtype,
+        look: bool,
+        pull: Pull,
+        sent: Tensor | None = None,
+    ):
+        """``goal`` is that of the rows, ``precision`` the model's; ``look`` allows reading values back from the
+        device."""
         self._pull = pull
         self.point, self.logits, self.sent = point, logits, sent
         values = logits.detach()
@@ -43,7 +56,9 @@ class Query:
         if not goal.finite:
             self.valid = self.valid & torch.isfinite(margin)
             self.all_valid = look and bool(self.valid.all())
-        self.margin = margin if self.all_valid else torch.where(self.valid, margin, torch.full_like(margin, float("inf")))
+        self.margin = (
+            margin if self.all_valid else torch.where(self.valid, margin, torch.full_like(margin, float("inf")))
+        )
         self.success = self.margin < -self.tolerance
         if sent is not None:
             self.success = self.success & torch.zeros_like(self.success).index_fill(0, sent, True)

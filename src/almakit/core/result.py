@@ -60,18 +60,22 @@ class ImageResult:
     def __repr__(self) -> str:
         label = f"label {self.label}, " if isinstance(self.label, int) else ""
         shape = " x ".join(map(str, self.adversarial.shape))
-        return f"ImageResult({shape}, {label}{self.status.name}, distance {self.distance:.4g}, {self.forwards} forwards, {self.backwards} backwards)"
+        return (
+            f"ImageResult({shape}, {label}{self.status.name}, distance {self.distance:.4g}, {self.forwards} "
+            f"forwards, {self.backwards} backwards)"
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
     """One row per image: the best verified point, its distance, how it ended and what it cost.
 
-    ``adversarials`` (B, ...) holds the clean image where nothing was found; ``distances`` (B,) is 0 where the goal was reached from the
-    start and inf where nothing was found. ``forwards`` and ``backwards`` (B,) count model passes of each image. ``probes`` counts the
-    single-image passes of the determinism check before the attack, which belong to no image's budget. ``originals`` (B, ...), ``labels``
-    (B,) and the name of the ``distance`` are what the attack was given. ``course`` (B, 5) is the best distance after 10, 30, 100, 300 and 1000 forwards.
-    ``result[3]`` is one image, ``result[mask]`` and ``result[:10]`` are results again.
+    ``adversarials`` (B, ...) holds the clean image where nothing was found; ``distances`` (B,) is 0 where the goal was
+    reached from the start and inf where nothing was found. ``forwards`` and ``backwards`` (B,) count model passes of
+    each image. ``probes`` counts the single-image passes of the determinism check before the attack, which belong to no
+    image's budget. ``originals`` (B, ...), ``labels`` (B,) and the name of the ``distance`` are what the attack was
+    given. ``course`` (B, 5) is the best distance after 10, 30, 100, 300 and 1000 forwards. ``result[3]`` is one image,
+    ``result[mask]`` and ``result[:10]`` are results again.
     """
 
     adversarials: Tensor
@@ -101,32 +105,55 @@ class Result:
         if _one(rows):
             rows = int(rows)  # type: ignore[arg-type]
             if not -len(self) <= rows < len(self):
-                raise IndexError(f"there are {len(self)} images; {rows} is none of them.")  # IndexError ends a loop over a sequence
+                raise IndexError(
+                    f"there are {len(self)} images; {rows} is none of them."
+                )  # IndexError ends a loop over a sequence
             label = None if self.labels is None else self.labels[rows]
             return ImageResult(
-                self.adversarials[rows], float(self.distances[rows]), Status(int(self.status[rows])), int(self.forwards[rows]), int(self.backwards[rows]),
-                self.reasons[rows] if self.reasons else None, None if self.originals is None else self.originals[rows],
+                self.adversarials[rows],
+                float(self.distances[rows]),
+                Status(int(self.status[rows])),
+                int(self.forwards[rows]),
+                int(self.backwards[rows]),
+                self.reasons[rows] if self.reasons else None,
+                None if self.originals is None else self.originals[rows],
                 int(label) if label is not None and not label.ndim else label,
-            )  # fmt: skip
+            )
         chosen = self._places(rows)  # type: ignore[arg-type]
         changes: dict[str, Any] = {
-            f.name: value[chosen.to(value.device)] for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
+            f.name: value[chosen.to(value.device)]
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), Tensor)
         }
         return replace(self, **changes, reasons=[self.reasons[row] for row in chosen.tolist()] if self.reasons else [])
 
     def _places(self, rows: Rows) -> Tensor:
         """Positions (R,) of a slice, a list, an array or a mask."""
         if isinstance(rows, slice):
-            return torch.arange(len(self))[rows] if (rows.step or 1) > 0 else torch.tensor(range(len(self))[rows], dtype=torch.long)
+            return (
+                torch.arange(len(self))[rows]
+                if (rows.step or 1) > 0
+                else torch.tensor(range(len(self))[rows], dtype=torch.long)
+            )
         try:
             chosen = torch.as_tensor(rows).cpu()
         except (TypeError, ValueError, RuntimeError):
-            raise BadInput(f"a result is indexed by a number, a slice, a list of positions or a mask, not by {rows!r}.") from None
+            raise BadInput(
+                f"a result is indexed by a number, a slice, a list of positions or a mask, not by {rows!r}."
+            ) from None
         if chosen.dtype == torch.bool:
             if chosen.shape != (len(self),):
-                raise BadInput(f"the mask has shape {tuple(chosen.shape)}; for {len(self)} images it must have shape ({len(self)},).")
+                raise BadInput(
+                    f"the mask has shape {tuple(chosen.shape)}; for {len(self)} images it must have shape "
+                    f"({len(self)},)."
+                )
             return chosen.nonzero().flatten()
-        if chosen.numel() and (chosen.is_floating_point() or chosen.ndim != 1 or int(chosen.min()) < -len(self) or int(chosen.max()) >= len(self)):
+        if chosen.numel() and (
+            chosen.is_floating_point()
+            or chosen.ndim != 1
+            or int(chosen.min()) < -len(self)
+            or int(chosen.max()) >= len(self)
+        ):
             raise BadInput(f"positions are whole numbers below {len(self)}, one after the other, not {rows!r}.")
         return torch.arange(len(self))[chosen.long()]
 
@@ -155,17 +182,20 @@ class Result:
 
     @property
     def clean_accuracy(self) -> float:
-        """The share of images on which the goal is not reached from the start: those classified as their label, where there are no targets."""
+        """The share of images on which the goal is not reached from the start: those classified as their label, where
+        there are no targets."""
         return self.robust_accuracy(0.0)
 
     def robust_accuracy(self, eps: float) -> float:
-        """The share of images with no verified adversarial image within ``eps``: 1/B #{i: d_i > eps}. A stronger attack can only lower it."""
+        """The share of images with no verified adversarial image within ``eps``: 1/B #{i: d_i > eps}. A stronger attack
+        can only lower it."""
         if not eps >= 0:
             raise BadInput(f"eps={eps!r}: a radius is 0 or more.")
         return float((self.distances.double() > eps).double().mean()) if len(self) else float("nan")
 
     def curve(self, epsilons: Iterable[float] | None = None) -> list[tuple[float, float]]:
-        """(eps, robust accuracy) for each radius; without radii for 0 and every distance found, where the curve has its steps."""
+        """(eps, robust accuracy) for each radius; without radii for 0 and every distance found, where the curve has its
+        steps."""
         if epsilons is None:
             epsilons = sorted({0.0, *self.distances[torch.isfinite(self.distances)].double().tolist()})
         return [(float(eps), self.robust_accuracy(eps)) for eps in epsilons]
@@ -180,10 +210,13 @@ class Result:
         if self.labels is not None and self.labels.ndim == 1:
             columns["label"] = self.labels.tolist()
         columns |= {
-            "status": [Status(value).name.lower().replace("_", "-") for value in self.status.tolist()], "success": self.success.tolist(),
-            "distance": self.distances.double().tolist(), "forwards": self.forwards.tolist(), "backwards": self.backwards.tolist(),
+            "status": [Status(value).name.lower().replace("_", "-") for value in self.status.tolist()],
+            "success": self.success.tolist(),
+            "distance": self.distances.double().tolist(),
+            "forwards": self.forwards.tolist(),
+            "backwards": self.backwards.tolist(),
             "reason": self.reasons or [None] * len(self),
-        }  # fmt: skip
+        }
         return pandas.DataFrame(columns).set_index("image")
 
     # Pictures and files.
@@ -196,7 +229,8 @@ class Result:
         return picture
 
     def show(self, rows: int | Rows | None = None) -> Picture:
-        """Image, adversarial image and their difference side by side, a matplotlib figure: of one image, of some, or of the first five found."""
+        """Image, adversarial image and their difference side by side, a matplotlib figure: of one image, of some, or of
+        the first five found."""
         from .plots import draw_images
 
         if rows is None:
@@ -204,7 +238,8 @@ class Result:
         return draw_images(self[[int(rows)] if _one(rows) else rows])  # type: ignore[arg-type]
 
     def save(self, path: str | Path) -> Path:
-        """Writes all of it into one safetensors file, its words and numbers as JSON in the file's header; ``Result.load`` reads it back."""
+        """Writes all of it into one safetensors file, its words and numbers as JSON in the file's header;
+        ``Result.load`` reads it back."""
         from .saved import save
 
         return save(self, path)
@@ -218,15 +253,23 @@ class Result:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{int((self.status == s).sum())} {s.name}" for s in Status if int((self.status == s).sum()))
-        return f"{type(self).__name__}({len(self)} images: {counts or 'none'}; success {self.success_rate:.1%}, median distance {self.median:.4g})"
+        return (
+            f"{type(self).__name__}({len(self)} images: {counts or 'none'}; success {self.success_rate:.1%}, "
+            f"median distance {self.median:.4g})"
+        )
 
     def _repr_html_(self) -> str:
         """For notebooks: the sentence of ``repr`` and a table of the first ten images."""
-        head = "".join(f"<th>{name}</th>" for name in ("image", "label", "status", f"distance {escape(self.distance)}", "forwards", "backwards"))
+        head = "".join(
+            f"<th>{name}</th>"
+            for name in ("image", "label", "status", f"distance {escape(self.distance)}", "forwards", "backwards")
+        )
         body = "".join(
-            f"<tr><td>{place}</td><td>{one.label if isinstance(one.label, int) else ''}</td><td>{one.status.name.lower().replace('_', ' ')}</td>"
-            f"<td>{one.distance:.4g}</td><td>{one.forwards}</td><td>{one.backwards}</td></tr>" for place, one in enumerate(self[:10])
-        )  # fmt: skip
+            f"<tr><td>{place}</td><td>{one.label if isinstance(one.label, int) else ''}</td>"
+            f"<td>{one.status.name.lower().replace('_', ' ')}</td>"
+            f"<td>{one.distance:.4g}</td><td>{one.forwards}</td><td>{one.backwards}</td></tr>"
+            for place, one in enumerate(self[:10])
+        )
         more = f"<p>and {len(self) - 10} more</p>" if len(self) > 10 else ""
         return f"<p>{escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
@@ -241,16 +284,23 @@ class Result:
     @staticmethod
     def concatenate(parts: Sequence[Result]) -> Result:
         """The rows of several results, in order."""
+
         def rows(name: str) -> Any:
             values = [getattr(part, name) for part in parts]
             return None if any(value is None for value in values) else torch.cat(values)
 
         names = {part.distance for part in parts}
         return Result(
-            rows("adversarials"), rows("distances"), rows("status"), rows("forwards"), rows("backwards"),
+            rows("adversarials"),
+            rows("distances"),
+            rows("status"),
+            rows("forwards"),
+            rows("backwards"),
             reasons=[reason for part in parts for reason in part.reasons or [None] * len(part)],
             probes=sum(part.probes for part in parts),
-            originals=rows("originals"), labels=rows("labels"), distance=names.pop() if len(names) == 1 else "",
+            originals=rows("originals"),
+            labels=rows("labels"),
+            distance=names.pop() if len(names) == 1 else "",
             course=rows("course"),
         )
 
@@ -261,7 +311,8 @@ def _one(rows: object) -> bool:
 
 
 def best_of(results: Iterable[Result]) -> Result:
-    """The smallest verified distance of each image over several attacks on the same images; forwards and backwards are their sums.
+    """The smallest verified distance of each image over several attacks on the same images; forwards and backwards are
+    their sums.
 
     Of equal distances the first result's point is taken. The attacks must have minimised the same distance.
     """
@@ -274,10 +325,15 @@ def best_of(results: Iterable[Result]) -> Result:
         if part.adversarials.shape != first.adversarials.shape or not same_images:
             raise BadInput("best_of takes results of the same images in the same order; these are of others.")
         if part.distance != first.distance:
-            raise BadInput(f"best_of takes results in one distance, not in {first.distance or 'an unknown one'} and {part.distance or 'an unknown one'}.")
+            raise BadInput(
+                f"best_of takes results in one distance, not in {first.distance or 'an unknown one'} and "
+                f"{part.distance or 'an unknown one'}."
+            )
     winner = torch.stack([part.distances for part in parts]).argmin(0).cpu()
     count = len(first)
     merged = Result.concatenate(parts)[winner * count + torch.arange(count)]
-    sums: dict[str, Any] = {name: torch.stack([getattr(part, name) for part in parts]).sum(0) for name in ("forwards", "backwards")}
+    sums: dict[str, Any] = {
+        name: torch.stack([getattr(part, name) for part in parts]).sum(0) for name in ("forwards", "backwards")
+    }
     # How near they came for how many passes in all depends on their order, which nobody chose.
     return replace(merged, **sums, probes=sum(part.probes for part in parts), course=None)

@@ -23,7 +23,9 @@ HEADER = "almakit-result"
 def save(result: Result, path: str | Path) -> Path:
     """Writes ``result`` to ``path``."""
     values = {f.name: getattr(result, f.name) for f in fields(result)}
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in values.items() if isinstance(value, Tensor)}
+    tensors = {
+        name: value.detach().cpu().contiguous().clone() for name, value in values.items() if isinstance(value, Tensor)
+    }
     words = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
     place = Path(path).expanduser()
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -24,22 +24,57 @@ Trace = Callable[[dict[str, Any]], None]
 class Sealed:
     """The state of a problem behind properties without setters; slots keep methods from being replaced as well.
 
-    ``x`` (B, ...) are the clean images; the ones that reached the goal unattacked were taken out by the caller's clean pass. ``reserve`` keeps one
-    forward of the ``budget`` for ``confirm``; ``rows`` (B,) are the images' places in the caller's batch, which ``trace`` is told. An image that
-    improves by less than ``share`` over a quarter of ``plan`` forwards stops.
+    ``x`` (B, ...) are the clean images; the ones that reached the goal unattacked were taken out by the caller's clean
+    pass. ``reserve`` keeps one forward of the ``budget`` for ``confirm``; ``rows`` (B,) are the images' places in the
+    caller's batch, which ``trace`` is told. An image that improves by less than ``share`` over a quarter of ``plan``
+    forwards stops.
     """
 
     __slots__ = (
-        "_active", "_all_active", "_best", "_bound", "_box", "_broken", "_budget", "_clean_logits", "_counts", "_course", "_goal", "_had_slope", "_last_logits",
-        "_looks", "_noise", "_oracle", "_random", "_rows", "_start", "_steepest", "_sub_bound", "_trace", "_x",
-    )  # fmt: skip
+        "_active",
+        "_all_active",
+        "_best",
+        "_bound",
+        "_box",
+        "_broken",
+        "_budget",
+        "_clean_logits",
+        "_counts",
+        "_course",
+        "_goal",
+        "_had_slope",
+        "_last_logits",
+        "_looks",
+        "_noise",
+        "_oracle",
+        "_random",
+        "_rows",
+        "_start",
+        "_steepest",
+        "_sub_bound",
+        "_trace",
+        "_x",
+    )
 
-    def __init__(self, oracle: Oracle, x: Tensor, goal: Goal, bound: Bound, box: Box, random: ImageRandom, budget: int | None = None,
-                 trace: Trace | None = None, rows: Tensor | None = None, reserve: bool = False, plan: int | None = None, share: float = 0.0):
+    def __init__(
+        self,
+        oracle: Oracle,
+        x: Tensor,
+        goal: Goal,
+        bound: Bound,
+        box: Box,
+        random: ImageRandom,
+        budget: int | None = None,
+        trace: Trace | None = None,
+        rows: Tensor | None = None,
+        reserve: bool = False,
+        plan: int | None = None,
+        share: float = 0.0,
+    ):
         self._oracle, self._x, self._goal, self._bound, self._box, self._random = oracle, x, goal, bound, box, random
         self._trace, self._rows = trace, torch.arange(len(x)) if rows is None else rows
-        # On the CPU a look at (B,) values costs nothing and saves passes over whole images. On another device it would wait for all that is
-        # under way, so there the same is done with masks.
+        # On the CPU a look at (B,) values costs nothing and saves passes over whole images. On another device it would
+        # wait for all that is under way, so there the same is done with masks.
         self._looks = x.device.type == "cpu"
         self._budget = budget
         self._counts = Counts(len(x), x.device, max(budget - 1, 1) if budget is not None and reserve else budget)
@@ -128,7 +163,8 @@ class Sealed:
 
     @property
     def course(self) -> Tensor:
-        """(B, 5) the best distance when each image had had 10, 30, 100, 300 and 1000 forwards, or the best so far where it has had fewer."""
+        """(B, 5) the best distance when each image had had 10, 30, 100, 300 and 1000 forwards, or the best so far where
+        it has had fewer."""
         return self._course.at_marks(self._best.distance)
 
     @property
@@ -148,7 +184,10 @@ class Sealed:
     def why(self, index: int) -> str:
         """Why nothing was found for an image."""
         if bool(self._broken[index]):
-            return "the model's logits were not finite for some candidates and no adversarial point was found among the others"
+            return (
+                "the model's logits were not finite for some candidates and no adversarial point was found among "
+                "the others"
+            )
         if int(self._counts.backwards[index]) and not bool(self._had_slope[index]):
             return "the gradient was zero everywhere it was asked for, and random directions found nothing"
         return "no adversarial point was found within the budget"

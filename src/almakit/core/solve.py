@@ -1,4 +1,5 @@
-"""From an attack, a goal and images to a result: batch by batch, and at the end a fresh look at everything that claims to be a success."""
+"""From an attack, a goal and images to a result: batch by batch, and at the end a fresh look at everything that claims
+to be a success."""
 
 from __future__ import annotations
 
@@ -33,33 +34,72 @@ NUDGES = (1.0001, 1.001, 1.01)
 SLACK = 1e-4
 
 
-def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, *, size: int, seed: int, budget: int | None, trace: Trace | None,
-          check: bool, tolerance: float | None = None) -> Result:
+def solve(
+    attack: Attack,
+    oracle: Oracle,
+    x: Tensor,
+    goal: Goal,
+    box: Box,
+    *,
+    size: int,
+    seed: int,
+    budget: int | None,
+    trace: Trace | None,
+    check: bool,
+    tolerance: float | None = None,
+) -> Result:
     """What ``attack`` finds for the images ``x`` (B, ...), ``size`` at a time.
 
-    ``check``: the first image is asked about once more before, which shows whether the model is deterministic, and every success once more afterwards.
-    These passes belong to no image's budget; the result counts them as probes. ``tolerance``: an image whose best distance falls by less than that
-    share over a quarter of its budget, or of what the attack plans, makes no further passes.
+    ``check``: the first image is asked about once more before, which shows whether the model is deterministic, and
+    every success once more afterwards. These passes belong to no image's budget; the result counts them as probes.
+    ``tolerance``: an image whose best distance falls by less than that share over a quarter of its budget, or of what
+    the attack plans, makes no further passes.
     """
     parts, plan = [], None if tolerance is None else planned(attack, budget)
     for begin in range(0, len(x), size):
         rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
         within = box.take(rows, x.shape[1:])
-        part, fitted = solve_batch(attack, oracle, x[rows], goal.take(rows), within, seed, budget, trace, rows, check and begin == 0, plan,
-                                   tolerance or 0.0)
+        part, fitted = solve_batch(
+            attack,
+            oracle,
+            x[rows],
+            goal.take(rows),
+            within,
+            seed,
+            budget,
+            trace,
+            rows,
+            check and begin == 0,
+            plan,
+            tolerance or 0.0,
+        )
         parts.append(checked(part, attack, oracle, x[rows], fitted, within) if check else part)
     result = Result.concatenate(parts)
     uncounted = oracle.asked - int(result.forwards.sum()) - result.probes
     if uncounted:
         raise BadInput(
-            f"{type(attack).__name__} has asked the model about {uncounted} images past the problem, where they are not counted: ask with problem.query."
+            f"{type(attack).__name__} has asked the model about {uncounted} images past the problem, where they are "
+            "not counted: ask with problem.query."
         )
     return result
 
 
-def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, seed: int, budget: int | None, trace: Trace | None,
-                rows: Tensor, check: bool, plan: int | None = None, share: float = 0.0) -> tuple[Result, Goal]:
-    """One batch: the clean pass that settles what needs no attack, the attack on the rest, the assembled result and the goal fitted to the clean pass."""
+def solve_batch(
+    attack: Attack,
+    oracle: Oracle,
+    x: Tensor,
+    goal: Goal,
+    box: Box,
+    seed: int,
+    budget: int | None,
+    trace: Trace | None,
+    rows: Tensor,
+    check: bool,
+    plan: int | None = None,
+    share: float = 0.0,
+) -> tuple[Result, Goal]:
+    """One batch: the clean pass that settles what needs no attack, the attack on the rest, the assembled result and the
+    goal fitted to the clean pass."""
     leaf = x.detach().requires_grad_(True)
     logits = oracle(leaf)
     values = logits.detach()
@@ -69,7 +109,9 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
             check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
         check_deterministic(oracle, x, values)
     finite = torch.isfinite(values).flatten(1).all(1)
-    margin = first_margin(goal, torch.where(per_image(finite, values), values, torch.zeros_like(values)), finite, rows, check)
+    margin = first_margin(
+        goal, torch.where(per_image(finite, values), values, torch.zeros_like(values)), finite, rows, check
+    )
     wrong = finite & (margin < 0)
     status = torch.full((len(x),), int(Status.FAILED), device=x.device)
     status[wrong] = int(Status.ALREADY_WRONG)
@@ -85,8 +127,20 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
         goal, images = goal.take(todo).scaled_by(values[todo]), x[todo]
         seeds = torch.zeros_like(todo) if goal.classes is None else goal.classes
         low = oracle.autocast is not None
-        problem = Problem(oracle, images, goal, (attack.ranking or attack.measure).bind(images), box.take(todo, x.shape[1:]),
-                          ImageRandom(seed, images, seeds), budget, trace, rows[todo].cpu(), reserve=low, plan=plan, share=share)
+        problem = Problem(
+            oracle,
+            images,
+            goal,
+            (attack.ranking or attack.measure).bind(images),
+            box.take(todo, x.shape[1:]),
+            ImageRandom(seed, images, seeds),
+            budget,
+            trace,
+            rows[todo].cpu(),
+            reserve=low,
+            plan=plan,
+            share=share,
+        )
         problem.begin(leaf, logits, todo)
         del leaf, logits
         with suppress(Exhausted):
@@ -97,7 +151,11 @@ def solve_batch(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box,
         found, distance = problem.found, problem.best_distance
         status[todo[found]] = int(Status.SUCCESS)
         adversarials[todo] = problem.best_point
-        distances[todo] = distance if attack.ranking is None else torch.where(found, attack.measure(x[todo], adversarials[todo]), distance)
+        distances[todo] = (
+            distance
+            if attack.ranking is None
+            else torch.where(found, attack.measure(x[todo], adversarials[todo]), distance)
+        )
         forwards[todo], backwards[todo], course[todo] = problem.forwards, problem.backwards, problem.course
         broken = problem.broken
         for index in (~found).nonzero().flatten().tolist():
@@ -113,15 +171,20 @@ def planned(attack: Attack, budget: int | None) -> int:
     """The forwards that a quarter is taken of: the budget's, or what the settings say."""
     plan = budget if budget is not None else expected_forwards(attack)
     if plan is None:
-        raise BadInput(f"tolerance is about a quarter of the budget, and {type(attack).__name__}'s settings do not say how much it spends: give budget=.")
+        raise BadInput(
+            f"tolerance is about a quarter of the budget, and {type(attack).__name__}'s settings do not say how much "
+            "it spends: give budget=."
+        )
     return plan
 
 
 @torch.no_grad()
 def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
-    """``result`` with every success asked about once more: by the model as it came, in another batch, against the caller's own images ``x`` (B, ...).
+    """``result`` with every success asked about once more: by the model as it came, in another batch, against the
+    caller's own images ``x`` (B, ...).
 
-    One that rounding alone had made is moved outwards by a hair, unless its radius is given; one that does not hold then becomes a failure with a reason.
+    One that rounding alone had made is moved outwards by a hair, unless its radius is given; one that does not hold
+    then becomes a failure with a reason.
     """
     rows = (result.status == Status.SUCCESS).nonzero().flatten()
     if not len(rows):
@@ -136,16 +199,30 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
         points = torch.where(per_image(reached, points), points, moved)
         claimed = torch.where(reached, claimed, attack.measure(clean, points))
         # All of them again: in a smaller batch a model that depends on its batch might be of another mind.
-        reached, probes = torch.cat([_reaches(oracle, goal.take(rows[half]), points[half]) for half in halves]), probes + len(rows)
-    adversarials, distances, status, reasons = result.adversarials, result.distances, result.status, list(result.reasons)
+        reached, probes = (
+            torch.cat([_reaches(oracle, goal.take(rows[half]), points[half]) for half in halves]),
+            probes + len(rows),
+        )
+    adversarials, distances, status, reasons = (
+        result.adversarials,
+        result.distances,
+        result.status,
+        list(result.reasons),
+    )
     adversarials[rows], distances[rows] = points, claimed
     if result.course is not None:
         result.course[rows] = torch.maximum(result.course[rows], claimed.unsqueeze(1))
     measured = attack.measure(clean, points)
     findings = (
         (reached, "a fresh pass of the point that was found does not reach the goal"),
-        (box.take(rows, x.shape[1:]).contains(points, clean), "the point that was found lies outside the box, its grid or its mask"),
-        ((measured - claimed).abs() <= SLACK * claimed.abs(), "the point that was found has another distance than was claimed"),
+        (
+            box.take(rows, x.shape[1:]).contains(points, clean),
+            "the point that was found lies outside the box, its grid or its mask",
+        ),
+        (
+            (measured - claimed).abs() <= SLACK * claimed.abs(),
+            "the point that was found has another distance than was claimed",
+        ),
     )
     for holds, reason in findings:
         for row in rows[~holds].tolist():

@@ -1,4 +1,5 @@
-"""Pieces of step rules that several attacks share: bounded first-step search, decays, randomness of one's own for each image."""
+"""Pieces of step rules that several attacks share: bounded first-step search, decays, randomness of one's own for each
+image."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def per_image(values: Tensor, like: Tensor) -> Tensor:
 
 
 def largest_entry(values: Tensor) -> Tensor:
-    """(B,) the largest absolute entry of ``values`` (B, ...); two reductions cost less than one and a tensor of absolute values."""
+    """(B,) the largest absolute entry of ``values`` (B, ...); two reductions cost less than one and a tensor of
+    absolute values."""
     flat = values.flatten(1)
     return torch.maximum(flat.amax(1), -flat.amin(1))
 
@@ -31,7 +33,8 @@ def deviation(values: Tensor) -> Tensor:
 
 
 def choose(rows: Tensor, chosen: Tensor, others: Tensor, look: bool) -> Tensor:
-    """``chosen`` (B, ...) in the marked ``rows`` (B,), ``others`` (B, ...) elsewhere; ``look`` allows reading which rows are marked.
+    """``chosen`` (B, ...) in the marked ``rows`` (B,), ``others`` (B, ...) elsewhere; ``look`` allows reading which
+    rows are marked.
 
     A mask over whole images is dear on a CPU, and mostly few rows are marked.
     """
@@ -47,22 +50,29 @@ def unit(direction: Tensor) -> Tensor:
     return direction / per_image(torch.where(length > 0, length, torch.ones_like(length)), direction)
 
 
-def first_step(distance_after: Callable[[Tensor], Tensor], gradient: Tensor, epsilon: float | Tensor, width: float) -> Tensor:
-    """(B,) step sizes eta with ``distance_after(eta)`` = epsilon, by a list of powers of two and 20 bisections; always ends.
+def first_step(
+    distance_after: Callable[[Tensor], Tensor], gradient: Tensor, epsilon: float | Tensor, width: float
+) -> Tensor:
+    """(B,) step sizes eta with ``distance_after(eta)`` = epsilon, by a list of powers of two and 20 bisections; always
+    ends.
 
-    ``distance_after`` maps eta (B,) to the distance (B,) of the image moved by eta against ``gradient`` (B, ...) inside the box. Where epsilon
-    is out of reach, the step that moves the largest gradient entry a thousand box widths is taken: everything that can move has moved.
+    ``distance_after`` maps eta (B,) to the distance (B,) of the image moved by eta against ``gradient`` (B, ...) inside
+    the box. Where epsilon is out of reach, the step that moves the largest gradient entry a thousand box widths is
+    taken: everything that can move has moved.
     """
     largest = largest_entry(gradient)
     unit = width / torch.where(largest > 0, largest, torch.ones_like(largest))
-    # The bracket is the first of these powers of two that goes far enough and the one before it, found by halving the list. A NaN distance
-    # counts as far enough: the comparison is false.
+    # The bracket is the first of these powers of two that goes far enough and the one before it, found by halving the
+    # list. A NaN distance counts as far enough: the comparison is false.
     powers = torch.tensor([2.0**power for power in range(-20, 11)], dtype=unit.dtype, device=unit.device)
     first, last = torch.zeros_like(unit, dtype=torch.long), torch.full_like(unit, len(powers) - 1, dtype=torch.long)
     for _ in range(5):
         middle_power = (first + last) // 2
         short = distance_after(unit * powers[middle_power]) < epsilon
-        first, last = torch.where(short & (first < last), middle_power + 1, first), torch.where(short, last, middle_power)
+        first, last = (
+            torch.where(short & (first < last), middle_power + 1, first),
+            torch.where(short, last, middle_power),
+        )
     high = unit * powers[first]
     low = torch.where(first > 0, high / 2, torch.zeros_like(high))
     for _ in range(20):
@@ -85,7 +95,8 @@ def cosine_decay(step: int, total: int, first: float = 1.0, last: float = 0.01) 
 
 
 class ImageRandom:
-    """Random numbers that belong to an image: seeded from (seed, pixels, label), so neither batch nor order nor shard matters."""
+    """Random numbers that belong to an image: seeded from (seed, pixels, label), so neither batch nor order nor shard
+    matters."""
 
     def __init__(self, seed: int, x: Tensor, labels: Tensor):
         """``x`` (B, ...) the clean images, ``labels`` (B,)."""

@@ -1,10 +1,11 @@
-"""The subproblem of a walk along the decision boundary: the point nearest to the clean image where the linearised goal is reached.
+"""The subproblem of a walk along the decision boundary: the point nearest to the clean image where the linearised goal
+is reached.
 
     min |delta + d|_p   subject to   b.d <= c,   |d| within the trust radius,   x + delta + d in the box
 
-One solver per norm, all images at once, none of them calls the model. The half-space is met, as far as the box allows, by a few Newton steps on
-one multiplier; the trust region, which is a rule of thumb anyway, only as well as a closed form does it. In l1 it is kept by feedback: what a step was
-too long or too short by corrects the next one.
+One solver per norm, all images at once, none of them calls the model. The half-space is met, as far as the box allows,
+by a few Newton steps on one multiplier; the trust region, which is a rule of thumb anyway, only as well as a closed
+form does it. In l1 it is kept by feedback: what a step was too long or too short by corrects the next one.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ NEWTON = 6
 
 
 class Subproblem(Protocol):
-    """``step`` maps the perturbations ``delta`` (B, ...), the goal's linearisation ``b`` (B, ...) and ``c`` (B,), and the trust ``radius`` (B,), a length in
-    l2, to the steps d (B, ...); ``fresh`` (B,) marks images whose walk begins, of which nothing is remembered."""
+    """``step`` maps the perturbations ``delta`` (B, ...), the goal's linearisation ``b`` (B, ...) and ``c`` (B,), and
+    the trust ``radius`` (B,), a length in l2, to the steps d (B, ...); ``fresh`` (B,) marks images whose walk begins,
+    of which nothing is remembered."""
 
-    def step(self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None) -> Tensor: ...
+    def step(
+        self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None
+    ) -> Tensor: ...
 
 
 def subproblem(x: Tensor, box: Box, norm: float) -> Subproblem:
@@ -36,12 +40,15 @@ def subproblem(x: Tensor, box: Box, norm: float) -> Subproblem:
 
 
 class _Nearest:
-    """What the solvers for norms share: flat tensors (B, n), numbers (B, 1), b of unit length, no need beyond what the radius allows."""
+    """What the solvers for norms share: flat tensors (B, n), numbers (B, 1), b of unit length, no need beyond what the
+    radius allows."""
 
     def __init__(self, low: Tensor, high: Tensor):
         self.low, self.high = low, high
 
-    def step(self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None) -> Tensor:
+    def step(
+        self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None
+    ) -> Tensor:
         flat, b, r = delta.flatten(1), b.flatten(1), radius.unsqueeze(1)
         steepness = torch.linalg.vector_norm(b, dim=1, keepdim=True)
         steepness = torch.where(steepness > 0, steepness, torch.ones_like(steepness))
@@ -54,7 +61,8 @@ class _Nearest:
 
 
 class Nearest2(_Nearest):
-    """l2: d = clip(v home - t b). Without the box the part along b is c and the rest v times home's tangent, so that |d| = r gives v in closed form."""
+    """l2: d = clip(v home - t b). Without the box the part along b is c and the rest v times home's tangent, so that
+    |d| = r gives v in closed form."""
 
     def _solve(self, home: Tensor, b: Tensor, c: Tensor, r: Tensor, low: Tensor, high: Tensor, fresh: Tensor) -> Tensor:
         along, square = _sum(b * home), _sum(home * home)
@@ -64,7 +72,8 @@ class Nearest2(_Nearest):
         base = v * home
         t = (v * along - c).clamp_min(0)
         for _ in range(NEWTON):
-            # The excess is convex in t: Newton's steps from below are monotone, and exact once the set of stopped values is right.
+            # The excess is convex in t: Newton's steps from below are monotone, and exact once the set of stopped
+            # values is right.
             raw = base - t * b
             d = clip(raw, low, high)
             t = t + ((_sum(b * d) - c) / _sum(b * b * (raw == d)).clamp_min(1e-12)).clamp_min(0)
@@ -72,8 +81,9 @@ class Nearest2(_Nearest):
 
 
 class Nearest1(_Nearest):
-    """l1: home, cut off at v on both sides of -t b, then clipped: a proximal step. t is solved for; v and a first t are kept from step to step, v corrected by
-    what the last step's length missed the radius by. l0 takes it as its convex relaxation."""
+    """l1: home, cut off at v on both sides of -t b, then clipped: a proximal step. t is solved for; v and a first t are
+    kept from step to step, v corrected by what the last step's length missed the radius by. l0 takes it as its convex
+    relaxation."""
 
     def __init__(self, low: Tensor, high: Tensor):
         super().__init__(low, high)
@@ -90,7 +100,10 @@ class Nearest1(_Nearest):
             d = clip(raw, low, high)
             excess = _sum(b * d) - c
             enough = excess <= 0
-            above, below = torch.where(enough, torch.minimum(above, t), above), torch.where(enough, below, torch.maximum(below, t))
+            above, below = (
+                torch.where(enough, torch.minimum(above, t), above),
+                torch.where(enough, below, torch.maximum(below, t)),
+            )
             if index == NEWTON - 1:
                 break
             slope = _sum(b * b * ((raw == d) & (raw != home)))
@@ -105,8 +118,9 @@ class Nearest1(_Nearest):
 
 
 class NearestInf(_Nearest):
-    """linf: the corner against b of the smallest ball around the clean image whose corner meets the half-space, by bisection over its radius, which may fall by
-    the share that the trust radius is of the distance; no value moves more than ``REACH`` times that share of it."""
+    """linf: the corner against b of the smallest ball around the clean image whose corner meets the half-space, by
+    bisection over its radius, which may fall by the share that the trust radius is of the distance; no value moves more
+    than ``REACH`` times that share of it."""
 
     REACH, BISECTIONS = 8.0, 10
 
@@ -130,7 +144,8 @@ class NearestInf(_Nearest):
 
 
 def _water_level(sizes: Tensor, r: Tensor) -> Tensor:
-    """(B, 1) the level at which the ``sizes`` (B, n), cut off there, have the l2 length ``r`` (B, 1); large where they are shorter anyway."""
+    """(B, 1) the level at which the ``sizes`` (B, n), cut off there, have the l2 length ``r`` (B, 1); large where they
+    are shorter anyway."""
     squares = sizes * sizes
     level = r / (sizes > 0).sum(1, keepdim=True).clamp_min(1).sqrt()
     for _ in range(3):

@@ -16,18 +16,31 @@ def images(x: object, box: Box) -> Tensor:
     """``x`` as a float32 or float64 tensor (B, ...) inside the box."""
     if not isinstance(x, Tensor):
         try:
-            x = torch.stack(list(x)) if isinstance(x, (list, tuple)) and x and isinstance(x[0], Tensor) else torch.as_tensor(x)
+            x = (
+                torch.stack(list(x))
+                if isinstance(x, (list, tuple)) and x and isinstance(x[0], Tensor)
+                else torch.as_tensor(x)
+            )
         except (TypeError, ValueError, RuntimeError):
             raise BadInput(
-                f"images must be a tensor or an array of shape (batch, ...), not a {type(x).__name__}; loaders, data sets and image files are for "
+                f"images must be a tensor or an array of shape (batch, ...), not a {type(x).__name__}; loaders, data "
+                "sets and image files are for "
                 "almakit.attack(model, data) and almakit.evaluate."
             ) from None
     if not x.is_floating_point():
-        raise BadInput(f"images are {x.dtype}; convert to floats in [{box.lo:g}, {box.hi:g}], e.g. x.float() / 255 for 8-bit images.")
+        raise BadInput(
+            f"images are {x.dtype}; convert to floats in [{box.lo:g}, {box.hi:g}], e.g. x.float() / 255 for 8-bit "
+            "images."
+        )
     if x.ndim < 2:
-        raise BadInput(f"images must have a batch dimension: shape (batch, ...), not {tuple(x.shape)}; use x.unsqueeze(0) for one image.")
+        raise BadInput(
+            f"images must have a batch dimension: shape (batch, ...), not {tuple(x.shape)}; use x.unsqueeze(0) for "
+            "one image."
+        )
     if x.device.type == "meta":
-        raise BadInput("the images are on the device meta, which holds shapes and no values; give them on the CPU or a GPU.")
+        raise BadInput(
+            "the images are on the device meta, which holds shapes and no values; give them on the CPU or a GPU."
+        )
     x = x.detach()
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
     flat = x.flatten(1)
@@ -40,14 +53,19 @@ def images(x: object, box: Box) -> Tensor:
     if bool(outside.any()):
         row = int(outside.nonzero()[0])
         low, high = float(flat[row].min()), float(flat[row].max())
-        looks = "0-255 data: divide by 255" if high > 2.5 * max(abs(box.hi), 1) and low >= 0 else (
-            "normalised data: give images in the box and put the normalisation inside the model"
+        looks = (
+            "0-255 data: divide by 255"
+            if high > 2.5 * max(abs(box.hi), 1) and low >= 0
+            else ("normalised data: give images in the box and put the normalisation inside the model")
         )
         raise BadInput(
-            f"image {row} has values in [{low:.4g}, {high:.4g}], outside the box [{box.lo:g}, {box.hi:g}]; this looks like {looks}."
+            f"image {row} has values in [{low:.4g}, {high:.4g}], outside the box [{box.lo:g}, {box.hi:g}]; this looks "
+            f"like {looks}."
         )
     if box.mask is not None and box.mask.shape not in (x.shape, x.shape[1:]):
-        raise BadInput(f"the mask has shape {tuple(box.mask.shape)}; it must be {tuple(x.shape)} or {tuple(x.shape[1:])}.")
+        raise BadInput(
+            f"the mask has shape {tuple(box.mask.shape)}; it must be {tuple(x.shape)} or {tuple(x.shape[1:])}."
+        )
     return x
 
 
@@ -60,9 +78,15 @@ def classes(values: object, what: str, batch: int) -> Tensor:
             raise BadInput(f"{what} must be a tensor of {batch} class indices, not {type(values).__name__}.") from None
     values = values if values.numel() else values.long()
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise BadInput(f"{what} are {values.dtype}; they must be integer class indices (use .long(), or .argmax(1) for one-hot rows).")
+        raise BadInput(
+            f"{what} are {values.dtype}; they must be integer class indices (use .long(), or .argmax(1) for one-hot "
+            "rows)."
+        )
     if values.shape != (batch,):
-        raise BadInput(f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch},), or for maps ({batch}, height, width).")
+        raise BadInput(
+            f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch},), or for "
+            f"maps ({batch}, height, width)."
+        )
     if bool((values < 0).any()):
         row = int((values < 0).nonzero()[0])
         raise BadInput(f"{what[:-1]} {int(values[row])} of image {row} is not a class; classes are counted from 0.")
@@ -74,17 +98,24 @@ def maps(values: object, what: str, batch: int) -> Tensor:
     if not isinstance(values, Tensor) or values.is_floating_point() or values.dtype == torch.bool:
         raise BadInput(f"{what} must be a tensor of integer classes, one per pixel.")
     if values.ndim != 3 or len(values) != batch:
-        raise BadInput(f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch}, height, width).")
+        raise BadInput(
+            f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch}, height, "
+            "width)."
+        )
     return values.detach().long()
 
 
 def class_range(values: Tensor, what: str, count: int, rows: Tensor | None = None) -> None:
-    """Raises where a class index in ``values`` (B,) is not below the model's number of classes; ``rows`` (B,) number the images."""
+    """Raises where a class index in ``values`` (B,) is not below the model's number of classes; ``rows`` (B,) number
+    the images."""
     wrong = (values < 0) | (values >= count)
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         image = row if rows is None else int(rows[row])
-        raise BadInput(f"{what[:-1]} {int(values[row])} of image {image} is not a class of this model, which has {count} (0 to {count - 1}).")
+        raise BadInput(
+            f"{what[:-1]} {int(values[row])} of image {image} is not a class of this model, which has {count} (0 to "
+            f"{count - 1})."
+        )
 
 
 def targets_differ(labels: Tensor, targets: Tensor) -> None:
@@ -92,7 +123,10 @@ def targets_differ(labels: Tensor, targets: Tensor) -> None:
     same = labels == targets
     if bool(same.any()):
         row = int(same.nonzero()[0])
-        raise BadInput(f"the target of image {row} equals its label ({int(labels[row])}); choose another class, or leave targets out.")
+        raise BadInput(
+            f"the target of image {row} equals its label ({int(labels[row])}); choose another class, or leave targets "
+            "out."
+        )
 
 
 def steps(count: object) -> None:
@@ -101,24 +135,39 @@ def steps(count: object) -> None:
         raise BadInput(f"steps={count!r}: an attack needs a whole number of steps, at least 1.")
 
 
-def call(model: object, confidence: float, batch_size: int | None, budget: int | None, tolerance: float | None = None) -> None:
+def call(
+    model: object, confidence: float, batch_size: int | None, budget: int | None, tolerance: float | None = None
+) -> None:
     """Raises where the model or an option of an attack's call cannot be used."""
     if not callable(model):
-        raise BadModel(f"the model is a {type(model).__name__}; give a torch module or a function from images to logits.")
+        raise BadModel(
+            f"the model is a {type(model).__name__}; give a torch module or a function from images to logits."
+        )
     if isinstance(confidence, bool) or not isinstance(confidence, Real) or not 0 <= confidence < math.inf:
         raise BadInput(f"confidence={confidence!r}: the logit lead demanded must be a finite number, 0 or more.")
     for name, value in (("batch_size", batch_size), ("budget", budget)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise BadInput(f"{name}={value!r}: give a whole number, at least 1, or None.")
-    if tolerance is not None and (isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < 1):
-        raise BadInput(f"tolerance={tolerance!r}: give a share of the distance, from 0 to below 1, or None to go on to the end.")
+    if tolerance is not None and (
+        isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < 1
+    ):
+        raise BadInput(
+            f"tolerance={tolerance!r}: give a share of the distance, from 0 to below 1, or None to go on to the end."
+        )
 
 
-PLAIN: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "str": str, "None": type(None)}
+PLAIN: dict[str, type | tuple[type, ...]] = {
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "str": str,
+    "None": type(None),
+}
 
 
 def setting(owner: str, name: str, value: object, annotation: object) -> None:
-    """Raises where the value of a setting is not of its plain annotated kind, e.g. ``"float | None"``; other annotations are let be."""
+    """Raises where the value of a setting is not of its plain annotated kind, e.g. ``"float | None"``; other
+    annotations are let be."""
     kinds = [kind.strip() for kind in str(annotation).split("|")]
     if not all(kind in PLAIN for kind in kinds):
         return

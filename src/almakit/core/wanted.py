@@ -15,16 +15,27 @@ from .goals import Goal
 from .pixels import PixelGoal
 
 
-def goal_of(count: int, labels: object, targets: object, goal: object, confidence: float, mask: Tensor | None, share: float) -> Goal:
+def goal_of(
+    count: int, labels: object, targets: object, goal: object, confidence: float, mask: Tensor | None, share: float
+) -> Goal:
     """What ``count`` images are to reach, from what the caller gave; ``share`` of the pixels where labels are maps."""
     maps = getattr(labels, "ndim", 1) == 3 and (goal is None or isinstance(goal, PixelGoal))
     if mask is not None and not maps:
-        raise BadInput("a pixel mask goes with labels of shape (B, H, W); for a classifier restrict the pixels that may change by box=Box(mask=...).")
+        raise BadInput(
+            "a pixel mask goes with labels of shape (B, H, W); for a classifier restrict the pixels that may change "
+            "by box=Box(mask=...)."
+        )
     if goal is None:
         if labels is None and targets is None:
-            raise BadInput("say what to reach: labels to leave, targets, or a goal, such as goal=almakit.goals.threshold(below=0).")
+            raise BadInput(
+                "say what to reach: labels to leave, targets, or a goal, such as goal=almakit.goals.threshold(below=0)."
+            )
         found, wanted = _classes(count, labels, targets, maps)
-        return PixelGoal(found, wanted, confidence, mask=mask, share=share) if maps else ClassGoal(found, wanted, confidence)
+        return (
+            PixelGoal(found, wanted, confidence, mask=mask, share=share)
+            if maps
+            else ClassGoal(found, wanted, confidence)
+        )
     bound = as_goal(goal)
     if bound.by_class or maps:
         found, wanted = _classes(count, labels, targets, maps)
@@ -60,5 +71,7 @@ def _facts(values: object, what: str, count: int) -> Tensor | None:
     except (TypeError, ValueError, RuntimeError):
         raise BadInput(f"{what} must be a tensor with a row for each image, not a {type(values).__name__}.") from None
     if not found.ndim or len(found) != count:
-        raise BadInput(f"{what} have shape {tuple(found.shape)}; for {count} images they must have shape ({count}, ...).")
+        raise BadInput(
+            f"{what} have shape {tuple(found.shape)}; for {count} images they must have shape ({count}, ...)."
+        )
     return found.detach()

@@ -1,4 +1,5 @@
-"""The outer loop of penalty attacks: a search on the weight c of the penalty, and a stop for images that no longer progress, each per image."""
+"""The outer loop of penalty attacks: a search on the weight c of the penalty, and a stop for images that no longer
+progress, each per image."""
 
 from __future__ import annotations
 
@@ -9,15 +10,18 @@ from .query import Query
 
 
 def hinge_of(query: Query) -> Tensor:
-    """(B,) max(0, margin), from twice the tolerance below zero on, so that it vanishes only where the problem counts a success."""
+    """(B,) max(0, margin), from twice the tolerance below zero on, so that it vanishes only where the problem counts a
+    success."""
     margin = torch.where(query.valid, query.margin, torch.ones_like(query.margin))
     return (margin + 2 * query.tolerance).clamp_min(0)
 
 
 class WeightSearch:
-    """The weight c of each image: times ``factor`` while nothing is found, then the middle of the bracket (Carlini and Wagner 2017, section V).
+    """The weight c of each image: times ``factor`` while nothing is found, then the middle of the bracket (Carlini and
+    Wagner 2017, section V).
 
-    With ``repeat_best`` the next round tries the smallest successful weight once more, as the original does in the last of ten or more.
+    With ``repeat_best`` the next round tries the smallest successful weight once more, as the original does in the last
+    of ten or more.
     """
 
     def __init__(self, x: Tensor, first: float, factor: float = 10.0):
@@ -38,7 +42,8 @@ class WeightSearch:
 
 
 class Progress:
-    """Says which images have stopped improving: compares the best loss of each since the last check with the best one before it."""
+    """Says which images have stopped improving: compares the best loss of each since the last check with the best one
+    before it."""
 
     def __init__(self, x: Tensor, every: int, improvement: float = 0.9999):
         """``x`` (B, ...) are the images; a check is due every ``every`` steps."""
@@ -47,7 +52,8 @@ class Progress:
         self.at_check = self.best.clone()
 
     def stalled(self, step: int, loss: Tensor) -> Tensor | None:
-        """Takes in the losses ``loss`` (B,) of a step; at a check (B,) which images have not improved since the last, else None."""
+        """Takes in the losses ``loss`` (B,) of a step; at a check (B,) which images have not improved since the last,
+        else None."""
         self.best = torch.minimum(self.best, loss)
         if step % self.every:
             return None

@@ -1,4 +1,5 @@
-"""Members of downloaded archives, taken out one by one: only what was asked for, inside the folder, no larger than allowed."""
+"""Members of downloaded archives, taken out one by one: only what was asked for, inside the folder, no larger than
+allowed."""
 
 from __future__ import annotations
 
@@ -18,15 +19,18 @@ _BLOCK = 1 << 20
 def unpack(archive: Path, into: Path, wanted: Collection[str], limit: int) -> dict[str, Path]:
     """The files ``wanted`` of a tar or zip archive, written below the folder ``into``: name -> path.
 
-    An archive with any member that would leave the folder (an absolute name, ``..``) is refused whole; a wanted member must be a
-    regular file; together the members may have at most ``limit`` bytes, counted while they are written and not as the header says.
+    An archive with any member that would leave the folder (an absolute name, ``..``) is refused whole; a wanted member
+    must be a regular file; together the members may have at most ``limit`` bytes, counted while they are written and
+    not as the header says.
     """
     try:
         return _unpacked(archive, into, wanted, limit)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         if isinstance(error, AlmakitError):
             raise
-        raise Unavailable(f"{archive.name} is damaged ({type(error).__name__}: {error}); it was not unpacked.") from error
+        raise Unavailable(
+            f"{archive.name} is damaged ({type(error).__name__}: {error}); it was not unpacked."
+        ) from error
 
 
 def _unpacked(archive: Path, into: Path, wanted: Collection[str], limit: int) -> dict[str, Path]:

@@ -34,7 +34,8 @@ def from_arrays(
     class_names: tuple[str, ...] | None = None,
     size: int | None = None,
 ) -> Dataset:
-    """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels (N,) or label maps (N, H, W)."""
+    """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels
+    (N,) or label maps (N, H, W)."""
     stored = channels_first(name, _tensor(name, "images", images))
     if stored.dtype != torch.uint8:
         stored = in_unit_range(name, stored)
@@ -52,7 +53,15 @@ def from_arrays(
         return x.contiguous()
 
     aims = None if targets is None else integers(name, "targets", targets)
-    return Dataset(name, tuple(ids) if ids is not None else tuple(map(str, range(len(stored)))), wanted, read, aims, class_names, maps=maps)
+    return Dataset(
+        name,
+        tuple(ids) if ids is not None else tuple(map(str, range(len(stored)))),
+        wanted,
+        read,
+        aims,
+        class_names,
+        maps=maps,
+    )
 
 
 def digits(name: str, split: str, size: int | None) -> Dataset:
@@ -65,7 +74,10 @@ def digits(name: str, split: str, size: int | None) -> Dataset:
 
 def demo(size: int | None) -> Dataset:
     """The 256 MNIST test digits inside the package: no file and no network needed."""
-    with (files("almakit.data") / "demo" / "mnist-demo.npz").open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+    with (
+        (files("almakit.data") / "demo" / "mnist-demo.npz").open("rb") as opened,
+        np.load(opened, allow_pickle=False) as arrays,
+    ):
         ids = [str(index) for index in arrays["index"]]
         return from_arrays("mnist-demo", arrays["x"], arrays["y"], ids=ids, class_names=DIGITS, size=size)
 
@@ -73,33 +85,51 @@ def demo(size: int | None) -> Dataset:
 def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
     """CIFAR-10: 10 000 test or 50 000 training images, 3 x 32 x 32.
 
-    Where no image past the first 1000 (``last``) is asked for and only the small file with those is at hand, that file will do.
+    Where no image past the first 1000 (``last``) is asked for and only the small file with those is at hand, that file
+    will do.
     """
     few = "cifar10/cifar10_test_first1000.npz"
-    if split == "test" and last is not None and last <= FEW_CIFAR and hub.local("cifar10/test_batch.bin") is None and hub.local(few):
+    if (
+        split == "test"
+        and last is not None
+        and last <= FEW_CIFAR
+        and hub.local("cifar10/test_batch.bin") is None
+        and hub.local(few)
+    ):
         with np.load(hub.path(few), allow_pickle=False) as arrays:
             return from_arrays("cifar10", arrays["x"], arrays["y"], class_names=CIFAR_CLASSES, size=size)
     batches = ["test_batch"] if split == "test" else [f"data_batch_{number}" for number in range(1, 6)]
     try:
-        rows = np.concatenate([np.fromfile(hub.path(f"cifar10/{batch}.bin"), dtype=np.uint8) for batch in batches]).reshape(-1, 3073)
+        rows = np.concatenate(
+            [np.fromfile(hub.path(f"cifar10/{batch}.bin"), dtype=np.uint8) for batch in batches]
+        ).reshape(-1, 3073)
     except Unavailable as error:
         if split == "test" and hub.local(few):
-            raise Unavailable(f"{error}\nThe first 1000 test images are at hand: ask for limit={FEW_CIFAR} or less.") from error
+            raise Unavailable(
+                f"{error}\nThe first 1000 test images are at hand: ask for limit={FEW_CIFAR} or less."
+            ) from error
         raise
     return from_arrays("cifar10", rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0], class_names=CIFAR_CLASSES, size=size)
 
 
 def npz(path: str, size: int | None) -> Dataset:
-    """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``: a class for each image or for each pixel), and perhaps ``targets`` and ``ids``."""
+    """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``: a class for each image or for each pixel),
+    and perhaps ``targets`` and ``ids``."""
     name = f"npz:{path}"
     try:
         with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
             if not hasattr(arrays, "files"):
-                raise BadInput(f"{path} holds one array; an npz data set holds x and y (numpy.savez('{path}', x=images, y=labels)).")
+                raise BadInput(
+                    f"{path} holds one array; an npz data set holds x and y (numpy.savez('{path}', x=images, "
+                    "y=labels))."
+                )
             held = {key: arrays[key] for key in arrays.files if key in ("x", "images", "y", "labels", "targets", "ids")}
             for key, value in held.items():
                 if not isinstance(value, np.ndarray) or (value.dtype.kind not in "biuf" and key != "ids"):
-                    raise BadInput(f"{path} holds {key} that is no array of numbers; save it with numpy.savez('{path}', x=images, y=labels).")
+                    raise BadInput(
+                        f"{path} holds {key} that is no array of numbers; save it with numpy.savez('{path}', "
+                        "x=images, y=labels)."
+                    )
     except FileNotFoundError as error:
         raise Unavailable(f"there is no file {path}; give the path of an npz archive with x and y.") from error
     except BadInput:
@@ -108,18 +138,23 @@ def npz(path: str, size: int | None) -> Dataset:
         raise BadInput(f"{path} cannot be read as an npz archive of plain arrays ({error}).") from error
     images, labels = held.get("x", held.get("images")), held.get("y", held.get("labels"))
     if images is None or labels is None:
-        raise BadInput(f"{path} holds {', '.join(held) or 'none of them'}; it must hold x (or images) and y (or labels).")
+        raise BadInput(
+            f"{path} holds {', '.join(held) or 'none of them'}; it must hold x (or images) and y (or labels)."
+        )
     ids = [str(value) for value in held["ids"]] if "ids" in held else None
     return from_arrays(name, images, labels, targets=held.get("targets"), ids=ids, size=size)
 
 
 def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """An idx file of unsigned bytes: two zero bytes, type 8, the number of dimensions, the dimensions as big-endian int32, the values."""
+    """An idx file of unsigned bytes: two zero bytes, type 8, the number of dimensions, the dimensions as big-endian
+    int32, the values."""
     content = gzip.decompress(path.read_bytes())
     if content[:3] != b"\0\0\x08":
         raise BadInput(f"{path} is not an idx file of bytes.")
     shape = np.frombuffer(content, dtype=">i4", count=content[3], offset=4)
-    values: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
+    values: np.ndarray[Any, np.dtype[np.uint8]] = (
+        np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
+    )
     return values
 
 
@@ -139,7 +174,10 @@ def channels_first(name: str, images: Tensor) -> Tensor:
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or len(images) == 0:
-        raise BadInput(f"the images of {name} have shape {tuple(images.shape)}; they must be (N, H, W), (N, C, H, W) or (N, H, W, C), N at least 1.")
+        raise BadInput(
+            f"the images of {name} have shape {tuple(images.shape)}; they must be (N, H, W), (N, C, H, W) or (N, H, "
+            "W, C), N at least 1."
+        )
     if images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
         images = images.permute(0, 3, 1, 2)
     return images
@@ -152,7 +190,8 @@ def in_unit_range(name: str, images: Tensor) -> Tensor:
     low, high = float(images.min()), float(images.max())
     if not (low >= 0 and high <= 1):
         raise BadInput(
-            f"the images of {name} range from {low:.4g} to {high:.4g}; they must lie in [0, 1]: divide by 255, or undo a normalisation "
+            f"the images of {name} range from {low:.4g} to {high:.4g}; they must lie in [0, 1]: divide by 255, or "
+            "undo a normalisation "
             "(almakit's models normalise inside)."
         )
     return images
@@ -162,7 +201,10 @@ def integers(name: str, what: str, values: Any) -> Tensor:
     """Labels or targets as int64 (N,)."""
     tensor = _tensor(name, what, values)
     if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise BadInput(f"the {what} of {name} have shape {tuple(tensor.shape)} and type {tensor.dtype}; they must be integers of shape (N,).")
+        raise BadInput(
+            f"the {what} of {name} have shape {tuple(tensor.shape)} and type {tensor.dtype}; they must be integers of "
+            "shape (N,)."
+        )
     tensor = tensor.to(torch.int64).clone()
     if len(tensor) and int(tensor.min()) < 0:
         raise BadInput(f"the {what} of {name} go down to {int(tensor.min())}; classes are counted from 0.")

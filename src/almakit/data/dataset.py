@@ -1,4 +1,5 @@
-"""What a data set is: ids, labels and a way to read images, so that ten thousand photos need not be in memory at once."""
+"""What a data set is: ids, labels and a way to read images, so that ten thousand photos need not be in memory at
+once."""
 
 from __future__ import annotations
 
@@ -17,18 +18,22 @@ IGNORED = 255
 
 
 def image_sha256(image: Tensor, classes: Tensor | None = None) -> str:
-    """The sha256 of an image's values as float32 in memory order (C, H, W), little-endian: what was attacked, however it was stored.
+    """The sha256 of an image's values as float32 in memory order (C, H, W), little-endian: what was attacked, however
+    it was stored.
 
     Where its pixels have ``classes`` (H, W), these follow as int32.
     """
     values = image.detach().to(device="cpu", dtype=torch.float32).contiguous()
     content = values.numpy().astype("<f4", copy=False).tobytes()
-    return hashlib.sha256(content if classes is None else content + classes.cpu().contiguous().numpy().astype("<i4").tobytes()).hexdigest()
+    return hashlib.sha256(
+        content if classes is None else content + classes.cpu().contiguous().numpy().astype("<i4").tobytes()
+    ).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One image (C, H, W) in [0, 1] with its label; ``target`` is the class a targeted attack aims at, where the data set names one."""
+    """One image (C, H, W) in [0, 1] with its label; ``target`` is the class a targeted attack aims at, where the data
+    set names one."""
 
     id: str
     image: Tensor
@@ -39,7 +44,8 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some samples together: ``x`` float32 (B, C, H, W) in [0, 1], ``labels`` int64 (B,), ``targets`` int64 (B,) or None.
+    """Some samples together: ``x`` float32 (B, C, H, W) in [0, 1], ``labels`` int64 (B,), ``targets`` int64 (B,) or
+    None.
 
     ``maps`` int64 (B, H, W): the class of every pixel, where the data set has them; the labels then say nothing.
     """
@@ -62,9 +68,11 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled images. ``read(indices)`` returns them as float32 (B, C, H, W) in [0, 1]; everything else is at hand without reading.
+    """Labelled images. ``read(indices)`` returns them as float32 (B, C, H, W) in [0, 1]; everything else is at hand
+    without reading.
 
-    For segmentation ``maps(indices)`` returns the class of every pixel, int64 (B, H, W), 255 where a pixel counts for nothing; ``labels`` are then all 0.
+    For segmentation ``maps(indices)`` returns the class of every pixel, int64 (B, H, W), 255 where a pixel counts for
+    nothing; ``labels`` are then all 0.
     """
 
     name: str
@@ -73,12 +81,16 @@ class Dataset:
     read: Callable[[Sequence[int]], Tensor]
     targets: Tensor | None = None
     class_names: tuple[str, ...] | None = None
-    alphabetical: bool = False  # the labels are places of names that nobody has put in order: what a model calls 3 may be another class
+    alphabetical: bool = (
+        False  # the labels are places of names that nobody has put in order: what a model calls 3 may be another class
+    )
     maps: Callable[[Sequence[int]], Tensor] | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.labels) or (self.targets is not None and len(self.targets) != len(self.ids)):
-            raise BadInput(f"{self.name} has {len(self.ids)} images and {len(self.labels)} labels; each image needs one label.")
+            raise BadInput(
+                f"{self.name} has {len(self.ids)} images and {len(self.labels)} labels; each image needs one label."
+            )
         for name in (self.name, *self.ids, *(self.class_names or ())):
             require_text(name, "a name in the data set")
         if len(set(self.ids)) != len(self.ids):
@@ -104,12 +116,18 @@ class Dataset:
         chosen = [index % len(self) for index in chosen]
         x = self.read(chosen)
         if x.ndim != 4 or len(x) != len(chosen) or x.dtype != torch.float32:
-            raise BadInput(f"{self.name} was read as {x.dtype} of shape {tuple(x.shape)}; it must be float32 of shape ({len(chosen)}, C, H, W).")
+            raise BadInput(
+                f"{self.name} was read as {x.dtype} of shape {tuple(x.shape)}; it must be float32 of shape "
+                f"({len(chosen)}, C, H, W)."
+            )
         rows = torch.tensor(chosen, dtype=torch.long)
         targets = None if self.targets is None else self.targets[rows]
         maps = None if self.maps is None else self.maps(chosen)
         if maps is not None and (maps.shape != (len(x), *x.shape[2:]) or maps.dtype != torch.int64):
-            raise BadInput(f"the label maps of {self.name} have shape {tuple(maps.shape)}, its images {tuple(x.shape)}; each image needs a class per pixel.")
+            raise BadInput(
+                f"the label maps of {self.name} have shape {tuple(maps.shape)}, its images {tuple(x.shape)}; each "
+                "image needs a class per pixel."
+            )
         hashes = (image_sha256(image, None if maps is None else maps[row]) for row, image in enumerate(x))
         return Chunk(tuple(self.ids[index] for index in chosen), x, self.labels[rows], tuple(hashes), targets, maps)
 
@@ -126,7 +144,8 @@ class Dataset:
         return self.read(everything), self.labels.clone() if self.maps is None else self.maps(everything)
 
     def numbered_as(self, known: Sequence[str] | None) -> Dataset:
-        """Where labels are places in alphabetical order: those of the classes of the same names in ``known``, if it has them all; else itself."""
+        """Where labels are places in alphabetical order: those of the classes of the same names in ``known``, if it has
+        them all; else itself."""
         if not known or not self.alphabetical or self.class_names is None:
             return self
         places: dict[str, list[int]] = {}

@@ -24,7 +24,11 @@ IMAGENET_SIZE = 224
 ORDERS = ("classes.txt", "classes.csv")
 """Files that say which label a class has."""
 _WNID = re.compile(r"n\d{8}\Z")
-_FILE, _LABEL, _TARGET = ("file", "filename", "path", "image"), ("label", "class", "true_label"), ("target", "target_label")
+_FILE, _LABEL, _TARGET = (
+    ("file", "filename", "path", "image"),
+    ("label", "class", "true_label"),
+    ("target", "target_label"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,19 +44,24 @@ class _Listing:
 
 
 def folder(name: str, path: str, size: int | None, channels: int | None = None, split: str = "test") -> Dataset:
-    """Images of a folder: a csv in it (or given itself) says which, else every sub-folder is a class, counted in alphabetical order.
-    Sub-folders ``images`` and ``masks`` (or as VOC and ADE20K call them) are images with a class for every pixel; see ``masks.masked``.
+    """Images of a folder: a csv in it (or given itself) says which, else every sub-folder is a class, counted in
+    alphabetical order. Sub-folders ``images`` and ``masks`` (or as VOC and ADE20K call them) are images with a class
+    for every pixel; see ``masks.masked``.
 
-    The csv has columns ``file`` and ``label``, perhaps ``target``; or ``ImageId``, ``TrueLabel``, ``TargetClass`` counted from 1 as in the
-    NIPS 2017 competition. A file ``classes.txt`` (a class on each line, label 0 first) or ``classes.csv`` (columns ``class`` and ``label``) beside
-    the images says which label a class has, whether sub-folders or the csv name it.
-    From sub-folders the classes take turns, so that the first images are of all classes.
+    The csv has columns ``file`` and ``label``, perhaps ``target``; or ``ImageId``, ``TrueLabel``, ``TargetClass``
+    counted from 1 as in the NIPS 2017 competition. A file ``classes.txt`` (a class on each line, label 0 first) or
+    ``classes.csv`` (columns ``class`` and ``label``) beside the images says which label a class has, whether
+    sub-folders or the csv name it. From sub-folders the classes take turns, so that the first images are of all
+    classes.
     """
     path, _, option = path.partition("?")
     place = _existing(path)
     if masks.sub_folders(place) is not None:
         if option not in ("", "zero=ignored"):
-            raise BadInput(f"{name}: the one option of a folder with masks is ?zero=ignored, for label maps that number their classes from 1.")
+            raise BadInput(
+                f"{name}: the one option of a folder with masks is ?zero=ignored, for label maps that number their "
+                "classes from 1."
+            )
         return masks.masked(name, place, split, size, channels, SUFFIXES, bool(option))
     table = _table(place)
     home = table.parent if table else place
@@ -61,17 +70,20 @@ def folder(name: str, path: str, size: int | None, channels: int | None = None, 
 
 
 def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
-    """ImageNet photos, labels 0 to 999, from a csv or from sub-folders named by WordNet id (some or all of the thousand).
+    """ImageNet photos, labels 0 to 999, from a csv or from sub-folders named by WordNet id (some or all of the
+    thousand).
 
-    ``size`` s: the shorter side is resized to 256 s / 224 and the centre s x s is cut out; without it, the images of a csv stay as they
-    are and those of sub-folders are brought to 224. Pixels are taken as they are stored, whatever EXIF says, as for the published numbers.
+    ``size`` s: the shorter side is resized to 256 s / 224 and the centre s x s is cut out; without it, the images of a
+    csv stay as they are and those of sub-folders are brought to 224. Pixels are taken as they are stored, whatever EXIF
+    says, as for the published numbers.
     """
     place = _existing(path) if path else _default_imagenet()
     inner = place / {"test": "val", "train": "train"}[split]
     place = inner if place.is_dir() and inner.is_dir() else place
     if split == "train" and place.is_dir() and place.name != "train":
         raise Unavailable(
-            f"{place} has no folder train, so ImageNet's training images are not at hand: give the folder that has one, imagenet:<folder>, or the "
+            f"{place} has no folder train, so ImageNet's training images are not at hand: give the folder that has "
+            "one, imagenet:<folder>, or the "
             "list of your own training images, imagenet:<file.csv>."
         )
     table = _table(place)
@@ -79,38 +91,58 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     names = tuple(_wnids().values())
     if table:
         listing = _from_csv(table)
-        return _dataset(name, _Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3, upright=False)
+        return _dataset(
+            name, _Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3, upright=False
+        )
     found = _classes(place)
     strange = [entry for entry in found if not _WNID.match(entry) or entry not in _wnids()]
     if strange:
         raise BadInput(
-            f"{place} has a sub-folder {strange[0]!r} that is none of ImageNet's thousand WordNet ids (such as n01440764); rename it, "
+            f"{place} has a sub-folder {strange[0]!r} that is none of ImageNet's thousand WordNet ids (such as "
+            "n01440764); rename it, "
             f"write a csv with file and label, or use folder:{path or place} for classes of your own."
         )
     index = {wnid: number for number, wnid in enumerate(_wnids())}
     listing = _from_classes(place, found)
     labels = [index[found[label]] for label in listing.labels]
-    return _dataset(name, _Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3, upright=False)
+    return _dataset(
+        name, _Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3, upright=False
+    )
 
 
 def _default_imagenet() -> Path:
     for candidate in [*hub.folders(), hub.home()]:
         if (candidate / "imagenet").is_dir():
             return candidate / "imagenet"
-    raise Unavailable("ImageNet is not at hand: give its folder as imagenet:<folder>, or put a folder imagenet into one of ALMAKIT_DATA.")
+    raise Unavailable(
+        "ImageNet is not at hand: give its folder as imagenet:<folder>, or put a folder imagenet into one of "
+        "ALMAKIT_DATA."
+    )
 
 
-def from_files(name: str, files: Sequence[str | Path], labels: Tensor, targets: Tensor | None, size: int | None) -> Dataset:
+def from_files(
+    name: str, files: Sequence[str | Path], labels: Tensor, targets: Tensor | None, size: int | None
+) -> Dataset:
     """Image files by path, with labels (N,) and perhaps targets (N,)."""
     if len(labels) != len(files):
         raise BadInput(f"{name} has {len(files)} images and {len(labels)} labels; each image needs one label.")
     paths = _all_there(name, [Path(file).expanduser() for file in files])
-    return _dataset(name, _Listing(paths, [str(file) for file in files], labels.tolist(), None if targets is None else targets.tolist()), size, None)
+    return _dataset(
+        name,
+        _Listing(paths, [str(file) for file in files], labels.tolist(), None if targets is None else targets.tolist()),
+        size,
+        None,
+    )
 
 
 def from_table(name: str, rows: Sequence[Mapping[str, Any]], size: int | None) -> Dataset:
     """A pandas frame, as its rows: the columns of a csv, the paths as they are."""
-    return _dataset(name, _from_rows(name, Path(), [{str(key): _word(value) for key, value in row.items()} for row in rows]), size, None)
+    return _dataset(
+        name,
+        _from_rows(name, Path(), [{str(key): _word(value) for key, value in row.items()} for row in rows]),
+        size,
+        None,
+    )
 
 
 def _word(value: object) -> str:
@@ -137,7 +169,10 @@ def _table(place: Path) -> Path | None:
 def _from_csv(table: Path) -> _Listing:
     try:
         with table.open(newline="", encoding="utf-8-sig") as opened:
-            rows = [{(key or "").strip(): (value or "").strip() for key, value in row.items() if key} for row in csv.DictReader(opened)]
+            rows = [
+                {(key or "").strip(): (value or "").strip() for key, value in row.items() if key}
+                for row in csv.DictReader(opened)
+            ]
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{table} cannot be read as a csv file ({error}).") from error
     if rows and {"ImageId", "TrueLabel"} <= set(rows[0]):
@@ -196,7 +231,9 @@ def _all_there(table: Path | str, paths: list[Path]) -> list[Path]:
 def _classes(place: Path) -> list[str]:
     names = sorted(entry.name for entry in place.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not names:
-        raise BadInput(f"{place} has neither sub-folders (one for each class) nor a csv with the columns file and label.")
+        raise BadInput(
+            f"{place} has neither sub-folders (one for each class) nor a csv with the columns file and label."
+        )
     return names
 
 
@@ -209,7 +246,14 @@ def _from_classes(place: Path, names: list[str]) -> _Listing:
         raise BadInput(f"the sub-folders of {place} hold no images ({', '.join(sorted(SUFFIXES))}).")
     entries.sort(key=lambda entry: entry[:2])
     paths = [path for _, _, path in entries]
-    return _Listing(paths, [path.relative_to(place).as_posix() for path in paths], [label for _, label, _ in entries], None, tuple(names), True)
+    return _Listing(
+        paths,
+        [path.relative_to(place).as_posix() for path in paths],
+        [label for _, label, _ in entries],
+        None,
+        tuple(names),
+        True,
+    )
 
 
 def _in_order(home: Path, listing: _Listing) -> _Listing:
@@ -224,15 +268,25 @@ def _in_order(home: Path, listing: _Listing) -> _Listing:
     if there[0].suffix == ".txt":
         order = {name: number for number, name in enumerate(line.strip() for line in text.splitlines()) if name}
     else:
-        rows = [{(key or "").strip().lower(): (value or "").strip() for key, value in row.items() if key} for row in csv.DictReader(text.splitlines())]
-        if not rows or not {"class", "label"} <= set(rows[0]) or not all(re.fullmatch(r"[0-9]{1,6}", row["label"]) for row in rows):
+        rows = [
+            {(key or "").strip().lower(): (value or "").strip() for key, value in row.items() if key}
+            for row in csv.DictReader(text.splitlines())
+        ]
+        if (
+            not rows
+            or not {"class", "label"} <= set(rows[0])
+            or not all(re.fullmatch(r"[0-9]{1,6}", row["label"]) for row in rows)
+        ):
             raise BadInput(f"{there[0]} needs the columns class and label, with a whole number as label.")
         order = {row["class"]: int(row["label"]) for row in rows}
     if missing := [name for name in listing.class_names if name not in order]:
         raise BadInput(f"{there[0]} does not name the class {missing[0]!r}, of which there are images; add it.")
     if len(set(order.values())) < len(order):
         raise BadInput(f"{there[0]} gives two classes the same label.")
-    labels, by_label = [order[listing.class_names[label]] for label in listing.labels], {number: name for name, number in order.items()}
+    labels, by_label = (
+        [order[listing.class_names[label]] for label in listing.labels],
+        {number: name for name, number in order.items()},
+    )
     targets = None if listing.targets is None else [order[listing.class_names[target]] for target in listing.targets]
     names = tuple(by_label.get(number, str(number)) for number in range(max(by_label) + 1))
     return _Listing(listing.paths, listing.ids, labels, targets, names)
@@ -260,7 +314,9 @@ def _dataset(name: str, listing: _Listing, size: int | None, channels: int | Non
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) > 1:
             sizes = ", ".join(map(str, sorted(shapes)[:3]))
-            raise BadInput(f"the images of {name} have different sizes, such as {sizes}; give a size, e.g. size={IMAGENET_SIZE}.")
+            raise BadInput(
+                f"the images of {name} have different sizes, such as {sizes}; give a size, e.g. size={IMAGENET_SIZE}."
+            )
         return torch.stack(images) if images else torch.empty(0)
 
     targets = None if listing.targets is None else torch.tensor(listing.targets, dtype=torch.int64)

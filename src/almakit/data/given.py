@@ -1,4 +1,5 @@
-"""Images and labels as people have them in Python: arrays, lists, loaders, data sets of torch, torchvision and Hugging Face, pandas frames of paths."""
+"""Images and labels as people have them in Python: arrays, lists, loaders, data sets of torch, torchvision and Hugging
+Face, pandas frames of paths."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ from .user_file import call
 Data = str | Dataset | Tensor | np.ndarray[Any, Any] | TorchDataset[Any] | Iterable[Any]
 """Labelled images in any of the forms ``dataset_of`` knows; where labels are given beside them, images alone."""
 
-IMAGE, LABEL = ("image", "img", "images", "pixel_values", "x", "jpg", "png"), ("label", "labels", "fine_label", "y", "class", "target", "cls")
+IMAGE, LABEL = (
+    ("image", "img", "images", "pixel_values", "x", "jpg", "png"),
+    ("label", "labels", "fine_label", "y", "class", "target", "cls"),
+)
 """What the parts of a sample are called where it is a dict, in the order they are looked for."""
 
 
@@ -36,62 +40,92 @@ def name_of(data: object) -> str:
 
 
 def tensors_of(x: Data, labels: Any = None) -> tuple[Any, Any]:
-    """Images (B, ...) and labels (B,) for an attack. Tensors stay as they are; data without ``labels`` beside them must bring their own."""
+    """Images (B, ...) and labels (B,) for an attack. Tensors stay as they are; data without ``labels`` beside them must
+    bring their own."""
     if labels is None and not isinstance(x, (Tensor, np.ndarray)):
         if isinstance(x, str):
             return load(x).tensors()
         return dataset_of(x, ordered=False).tensors()
     if labels is None:
-        raise BadInput("the images come without labels: give attack(model, images, labels), or data that bring theirs, such as a DataLoader.")
+        raise BadInput(
+            "the images come without labels: give attack(model, images, labels), or data that bring theirs, such as a "
+            "DataLoader."
+        )
     if isinstance(x, (str, Dataset, DataLoader)):
-        raise BadInput(f"{name_of(x).removeprefix('python:') if not isinstance(x, str) else x} brings its own labels; leave the labels out.")
+        raise BadInput(
+            f"{name_of(x).removeprefix('python:') if not isinstance(x, str) else x} brings its own labels; leave the "
+            "labels out."
+        )
     return (x if isinstance(x, Tensor) else _images(x)), labels
 
 
 def dataset_of(data: Any, last: int | None = None, size: int | None = None, ordered: bool = True) -> Dataset:
     """A data set of whatever brings images and labels; no image past position ``last`` will be asked for.
 
-    ``size`` makes images that are files or PIL images square with that side. ``ordered``: the order must be the same every time.
+    ``size`` makes images that are files or PIL images square with that side. ``ordered``: the order must be the same
+    every time.
     """
     if isinstance(data, Dataset):
         return data
     name = name_of(data)
-    if (isinstance(data, tuple) and len(data) in (2, 3)) or (isinstance(data, list) and len(data) == 2 and not _sample(data[0])):
+    if (isinstance(data, tuple) and len(data) in (2, 3)) or (
+        isinstance(data, list) and len(data) == 2 and not _sample(data[0])
+    ):
         return _pair(name, size, *data)
     if isinstance(data, DataLoader):
         if ordered and isinstance(data.sampler, RandomSampler):
-            raise BadInput("this DataLoader shuffles, so a run could not be resumed: make it with shuffle=False, or give its data set.")
+            raise BadInput(
+                "this DataLoader shuffles, so a run could not be resumed: make it with shuffle=False, or give its "
+                "data set."
+            )
         return _consumed(name, data, last)
     if hasattr(data, "columns") and hasattr(data, "to_dict"):
         return from_table(name, data.to_dict("records"), size)
     if isinstance(data, Mapping):
-        raise BadInput(f"{type(data).__name__} holds the splits {', '.join(map(str, data))}; give one of them, e.g. data[{next(iter(data), 'test')!r}].")
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, (str, bytes, Tensor, np.ndarray)):
+        raise BadInput(
+            f"{type(data).__name__} holds the splits {', '.join(map(str, data))}; give one of them, e.g. "
+            f"data[{next(iter(data), 'test')!r}]."
+        )
+    if (
+        hasattr(data, "__getitem__")
+        and hasattr(data, "__len__")
+        and not isinstance(data, (str, bytes, Tensor, np.ndarray))
+    ):
         return _indexed(name, data, last, size)
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, Tensor, np.ndarray)):
         return _consumed(name, data, last)
     raise BadInput(
-        f"data are a name, a pair (images, labels), a DataLoader, a data set or a pandas frame with the columns file and label, not a {type(data).__name__}."
+        "data are a name, a pair (images, labels), a DataLoader, a data set or a pandas frame with the columns file "
+        f"and label, not a {type(data).__name__}."
     )
 
 
 def _pair(name: str, size: int | None, images: Any, labels: Any, targets: Any = None) -> Dataset:
     """(images, labels) or (images, labels, targets)."""
     if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, Path)):
-        return from_files(name, images, integers(name, "labels", labels), None if targets is None else integers(name, "targets", targets), size)
+        return from_files(
+            name,
+            images,
+            integers(name, "labels", labels),
+            None if targets is None else integers(name, "targets", targets),
+            size,
+        )
     if size is not None:
         raise BadInput("size is for images that are files; resize the arrays you give.")
     return from_arrays(name, images if isinstance(images, Tensor) else _images(images), labels, targets=targets)
 
 
 def _images(given: Any) -> Tensor:
-    """Images (B, ...) of an array, or of a list of arrays, tensors, PIL images or numbers; bytes as floats in [0, 1], channels first."""
+    """Images (B, ...) of an array, or of a list of arrays, tensors, PIL images or numbers; bytes as floats in [0, 1],
+    channels first."""
     if isinstance(given, (list, tuple)) and given and not isinstance(given[0], (int, float, list, tuple)):
         return torch.stack(_alike("the list", [_image(one) for one in given]))
     try:
         array = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):
-        raise BadInput(f"images are a tensor, a numpy array or a list of images, not a {type(given).__name__}.") from None
+        raise BadInput(
+            f"images are a tensor, a numpy array or a list of images, not a {type(given).__name__}."
+        ) from None
     array = channels_first("the array", array) if array.ndim in (3, 4) and len(array) else array
     return array.float() / 255 if array.dtype == torch.uint8 else array
 
@@ -117,7 +151,8 @@ def _consumed(name: str, batches: Iterable[Any], last: int | None) -> Dataset:
 
 
 def _indexed(name: str, data: Any, last: int | None, size: int | None) -> Dataset:
-    """A data set with ``len`` and ``data[i] -> (image, label)`` or a dict of both; images are read when they are needed."""
+    """A data set with ``len`` and ``data[i] -> (image, label)`` or a dict of both; images are read when they are
+    needed."""
     count = len(data) if last is None else min(len(data), last)
     if not count:
         raise BadInput(f"{name.removeprefix('python:')} holds no images.")
@@ -138,7 +173,8 @@ def _indexed(name: str, data: Any, last: int | None, size: int | None) -> Datase
 
 
 def _labels(name: str, data: Any, count: int) -> Iterator[Any]:
-    """The labels, or label maps, without the images where the data set keeps them apart, as those of torchvision and Hugging Face do."""
+    """The labels, or label maps, without the images where the data set keeps them apart, as those of torchvision and
+    Hugging Face do."""
     features = getattr(data, "features", None)
     if isinstance(features, Mapping) and getattr(data, "format", {}).get("type") != "custom":
         column = _key(name, features, LABEL, "label")
@@ -155,12 +191,18 @@ def _class_names(data: Any) -> tuple[str, ...] | None:
         found = next((getattr(features[key], "names", None) for key in LABEL if key in features), None)
     else:
         found = getattr(data, "classes", None)
-    return tuple(found) if isinstance(found, (list, tuple)) and found and all(isinstance(one, str) for one in found) else None
+    return (
+        tuple(found)
+        if isinstance(found, (list, tuple)) and found and all(isinstance(one, str) for one in found)
+        else None
+    )
 
 
 def _sample(one: object) -> bool:
     """Whether something is an image with its label, and not an image alone."""
-    return isinstance(one, Mapping) or (isinstance(one, tuple) and len(one) >= 2 and (_picture(one[1]) or np.ndim(one[1]) == 0))
+    return isinstance(one, Mapping) or (
+        isinstance(one, tuple) and len(one) >= 2 and (_picture(one[1]) or np.ndim(one[1]) == 0)
+    )
 
 
 def _parts(name: str, sample: Any) -> tuple[Any, Any]:
@@ -169,24 +211,33 @@ def _parts(name: str, sample: Any) -> tuple[Any, Any]:
         return sample[_key(name, sample, IMAGE, "image")], sample[_key(name, sample, LABEL, "label")]
     if isinstance(sample, (tuple, list)) and len(sample) >= 2:
         return sample[0], sample[1]
-    raise BadInput(f"{name.removeprefix('python:')} gave a {type(sample).__name__}; it must give (image, label), or a dict with image and label.")
+    raise BadInput(
+        f"{name.removeprefix('python:')} gave a {type(sample).__name__}; it must give (image, label), or a dict with "
+        "image and label."
+    )
 
 
 def _key(name: str, entries: Mapping[str, Any], known: Sequence[str], what: str) -> str:
     found = next((key for key in known if key in entries), None)
     if found is None:
         there, wanted = ", ".join(map(str, entries)), " or ".join(known[:3])
-        raise BadInput(f"{name.removeprefix('python:')} has the columns {there}; none is called {wanted} for the {what}.")
+        raise BadInput(
+            f"{name.removeprefix('python:')} has the columns {there}; none is called {wanted} for the {what}."
+        )
     return found
 
 
 def _image(one: Any, size: int | None = None) -> Tensor:
-    """One image as a float tensor (C, H, W), or whatever shape a tensor has: bytes and PIL images in [0, 1], channels first."""
+    """One image as a float tensor (C, H, W), or whatever shape a tensor has: bytes and PIL images in [0, 1], channels
+    first."""
     if _picture(one):
         return pixels(one, size)
     tensor = torch.as_tensor(one)
     if size is not None and tuple(tensor.shape[-2:]) != (size, size):
-        raise BadInput(f"size={size}: only files and PIL images are resized; the data set's images have shape {tuple(tensor.shape)}.")
+        raise BadInput(
+            f"size={size}: only files and PIL images are resized; the data set's images have shape "
+            f"{tuple(tensor.shape)}."
+        )
     if tensor.ndim in (2, 3):
         tensor = channels_first("the data set", tensor[None])[0]
     return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor
@@ -201,7 +252,10 @@ def _alike(name: str, images: list[Tensor]) -> list[Tensor]:
     shapes = sorted({tuple(image.shape) for image in images})
     if len(shapes) > 1:
         shown = ", ".join(map(str, shapes[:3]))
-        raise BadInput(f"the images of {name.removeprefix('python:')} have different shapes, such as {shown}; bring them to one, e.g. with size=224.")
+        raise BadInput(
+            f"the images of {name.removeprefix('python:')} have different shapes, such as {shown}; bring them to one, "
+            "e.g. with size=224."
+        )
     return images
 
 
@@ -210,8 +264,15 @@ def user_function(uri: str, size: int | None) -> Dataset:
     made = call(uri)
     if isinstance(made, Dataset):
         return made
-    if not isinstance(made, (tuple, list)) and hasattr(made, "__len__") and hasattr(made, "__iter__") | hasattr(made, "__getitem__"):
+    if (
+        not isinstance(made, (tuple, list))
+        and hasattr(made, "__len__")
+        and hasattr(made, "__iter__") | hasattr(made, "__getitem__")
+    ):
         return replace(dataset_of(made, size=size), name=uri)
     if not isinstance(made, (tuple, list)) or len(made) not in (2, 3):
-        raise BadInput(f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or a data set.")
+        raise BadInput(
+            f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or a "
+            "data set."
+        )
     return from_arrays(uri, made[0], made[1], targets=made[2] if len(made) == 3 else None, size=size)

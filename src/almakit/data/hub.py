@@ -1,4 +1,5 @@
-"""Files by name: from the folders of ALMAKIT_DATA, else from the cache, else from pinned sources, checked before they are used.
+"""Files by name: from the folders of ALMAKIT_DATA, else from the cache, else from pinned sources, checked before they
+are used.
 
 The cache is the folder ALMAKIT_HOME (default ``~/.cache/almakit``). ALMAKIT_OFFLINE=1 forbids every download.
 """
@@ -47,7 +48,8 @@ def local(name: str) -> Path | None:
 
 
 def path(name: str, progress: Progress | None = None) -> Path:
-    """The file of that name, e.g. ``mnist/t10k-images-idx3-ubyte.gz``; fetched, checked and kept if it is not at hand."""
+    """The file of that name, e.g. ``mnist/t10k-images-idx3-ubyte.gz``; fetched, checked and kept if it is not at
+    hand."""
     collection, file = _entry(name)
     tried: list[str] = []
     return _look(file, tried) or _obtain(collection, file, progress, tried)
@@ -100,14 +102,20 @@ def _obtain(collection: Collection, file: File, progress: Progress | None, tried
             tried.append(f"{recipe.source}: {reason}")
     listed = "".join(f"\n  - {line}" for line in tried)
     raise Unavailable(
-        f"{file.name} could not be found. Tried in turn:{listed}\nPut the file into a folder named in the environment variable "
-        f"ALMAKIT_DATA (as {file.name}), or run `almakit fetch {collection.name}` where one of these sources can be reached."
+        f"{file.name} could not be found. Tried in turn:{listed}\nPut the file into a folder named in the environment "
+        "variable "
+        f"ALMAKIT_DATA (as {file.name}), or run `almakit fetch {collection.name}` where one of these sources can be "
+        "reached."
     )
 
 
 def _follow(recipe: Recipe, collection: Collection, asked: File, progress: Progress | None) -> None:
     """Runs a recipe and keeps all its files that the cache lacks; the file asked for must come out right."""
-    missing = [file for file in collection.files if file.name in recipe.makes and (file == asked or not (home() / file.name).is_file())]
+    missing = [
+        file
+        for file in collection.files
+        if file.name in recipe.makes and (file == asked or not (home() / file.name).is_file())
+    ]
     with tempfile.TemporaryDirectory(prefix="almakit-", dir=_made(home())) as scratch:
         wanted = {member for file in missing for member in recipe.makes[file.name].members}
         members = recipe.source.files(wanted, Path(scratch), progress)
@@ -124,12 +132,15 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Unavailable(f"the cache folder {folder} cannot be made ({error}); point ALMAKIT_HOME to a folder you may write.") from error
+        raise Unavailable(
+            f"the cache folder {folder} cannot be made ({error}); point ALMAKIT_HOME to a folder you may write."
+        ) from error
     return folder
 
 
 def _fault(candidate: Path, file: File) -> str | None:
-    """Why the candidate is not the file, or None. A file is read once per process as long as its size and time stay the same."""
+    """Why the candidate is not the file, or None. A file is read once per process as long as its size and time stay the
+    same."""
     state = candidate.stat()
     key = (str(candidate), state.st_size, state.st_mtime_ns, file.sha256)
     if key in _checked:

@@ -21,7 +21,9 @@ def hf_dataset(rest: str, split: str, size: int | None, last: int | None) -> Dat
     try:
         found = datasets.load_dataset(name)
     except Exception as error:  # its downloads fail in many ways
-        raise Unavailable(f"the data set {name} could not be loaded ({type(error).__name__}: {str(error).strip()[:300]}).") from error
+        raise Unavailable(
+            f"the data set {name} could not be loaded ({type(error).__name__}: {str(error).strip()[:300]})."
+        ) from error
     choice = next((one for one in ((wanted,) if wanted else SPLITS[split]) if one in found), None)
     if choice is None:
         raise Unavailable(f"{name} has the splits {', '.join(found)}; name one, hf-dataset:{name}@{next(iter(found))}.")

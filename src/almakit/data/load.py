@@ -28,19 +28,26 @@ def forms() -> list[str]:
 
 
 def load(
-    uri: str, limit: int | None = None, offset: int = 0, split: str = "test", size: int | None = None, channels: int | None = None
+    uri: str,
+    limit: int | None = None,
+    offset: int = 0,
+    split: str = "test",
+    size: int | None = None,
+    channels: int | None = None,
 ) -> Dataset:
     """A data set from its URI: a name, ``imagenet:<folder>``, ``folder:<folder or csv>``, ``npz:<file>``,
     ``hf-dataset:<name>`` (Hugging Face, where its library is there) or ``file.py:function``.
 
-    At most ``limit`` images from position ``offset`` on, of the ``test`` or the ``train`` split; ``size`` makes them square with that side;
-    ``channels`` (1 or 3) says how image files of ``folder:`` are read. Nothing is read before it is asked for, except where the whole
-    data set is one array.
+    At most ``limit`` images from position ``offset`` on, of the ``test`` or the ``train`` split; ``size`` makes them
+    square with that side; ``channels`` (1 or 3) says how image files of ``folder:`` are read. Nothing is read before it
+    is asked for, except where the whole data set is one array.
     """
     if split not in ("test", "train"):
         raise BadInput(f"there are the splits test and train, not {split!r}.")
     if offset < 0 or (limit is not None and limit < 1) or (size is not None and size < 1):
-        raise BadInput(f"offset must be 0 or more, limit and size 1 or more; got offset={offset}, limit={limit}, size={size}.")
+        raise BadInput(
+            f"offset must be 0 or more, limit and size 1 or more; got offset={offset}, limit={limit}, size={size}."
+        )
     if size is not None and size > LARGEST_SIDE:
         raise BadInput(f"size={size}: images are made square with a side of {LARGEST_SIDE} at most.")
     whole = _whole(uri, split, size, channels, None if limit is None else offset + limit)
@@ -75,5 +82,7 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
         return hugging.hf_dataset(rest, split, size, last)
     if Path(uri).expanduser().exists():
         form = f"{uri}:<function>" if uri.endswith(".py") else f"npz:{uri}" if uri.endswith(".npz") else f"folder:{uri}"
-        raise UnknownName(f"there is no data set called {uri!r}, but there is something of that name here; write {form} for it.")
+        raise UnknownName(
+            f"there is no data set called {uri!r}, but there is something of that name here; write {form} for it."
+        )
     raise UnknownName(f"there is no data set called {uri!r}; {meant(uri, NAMES + FORMS)}")

@@ -1,4 +1,5 @@
-"""Which files a Python file of the user's own imports from its folder: they decide what it does as much as it does itself."""
+"""Which files a Python file of the user's own imports from its folder: they decide what it does as much as it does
+itself."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from pathlib import Path
 
 
 def own_imports(file: Path) -> list[Path]:
-    """The files that ``file`` imports from its own folder, and those that they import from there; read from the source, nothing is run.
+    """The files that ``file`` imports from its own folder, and those that they import from there; read from the source,
+    nothing is run.
 
     Imports inside functions count. What is imported under a computed name is not seen.
     """
@@ -31,7 +33,9 @@ def own_imports(file: Path) -> list[Path]:
 def imports_sha256(file: Path) -> str | None:
     """The sha256 over those files, names and contents; None where there are none."""
     root, files = file.resolve().parent, own_imports(file)
-    listed = "".join(f"{path.relative_to(root).as_posix()}\t{hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in files)
+    listed = "".join(
+        f"{path.relative_to(root).as_posix()}\t{hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in files
+    )
     return hashlib.sha256(listed.encode()).hexdigest() if files else None
 
 
@@ -41,7 +45,11 @@ def _files(node: ast.AST, current: Path, root: Path) -> Iterator[Path]:
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
-        base = (current.parent, *current.parents[1:])[node.level - 1] if node.level and node.level <= len(current.parents) else root
+        base = (
+            (current.parent, *current.parents[1:])[node.level - 1]
+            if node.level and node.level <= len(current.parents)
+            else root
+        )
         names = [".".join(filter(None, (node.module, alias.name))) for alias in node.names]
     for name in names:
         place = base

@@ -1,7 +1,9 @@
-"""Scenes for segmentation: MNIST digits on canvases of two textures, with a class for every pixel, drawn by a seeded generator, image by image.
+"""Scenes for segmentation: MNIST digits on canvases of two textures, with a class for every pixel, drawn by a seeded
+generator, image by image.
 
-Test scenes are made of the 256 test digits inside the package, so no file is needed; training scenes of MNIST's training digits. Every number
-is drawn by Python's own generator, whose stream is the same everywhere, and every value is rounded to 8 bits.
+Test scenes are made of the 256 test digits inside the package, so no file is needed; training scenes of MNIST's
+training digits. Every number is drawn by Python's own generator, whose stream is the same everywhere, and every value
+is rounded to 8 bits.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ CLASSES = (*TEXTURES, *DIGITS)
 SMALLEST, LARGEST = 14, 20
 """Sides of a digit in a scene, in pixels."""
 INSIDE, OUTSIDE = 0.5, 0.2
-"""A pixel belongs to a digit where more than ``INSIDE`` of it is covered; between the two it is a border, which counts for neither side."""
+"""A pixel belongs to a digit where more than ``INSIDE`` of it is covered; between the two it is a border, which counts
+for neither side."""
 DARK, LIGHT, CONTRAST = (0.1, 0.5), (0.5, 1.0), 0.35
-"""The colours of canvases and of digits lie in these ranges, a digit's so much above its canvas's mean in the mean over the channels."""
+"""The colours of canvases and of digits lie in these ranges, a digit's so much above its canvas's mean in the mean over
+the channels."""
 STRENGTH = (0.08, 0.16)
 """How far the waves of a texture go up and down."""
 
@@ -36,18 +40,29 @@ Colour = tuple[float, float, float]
 
 
 def scenes(split: str, size: int | None) -> Dataset:
-    """1 024 test or 12 000 training scenes, 3 x 32 x 32, with maps of 13 classes: three textures and the digits; 255 at the digits' borders."""
+    """1 024 test or 12 000 training scenes, 3 x 32 x 32, with maps of 13 classes: three textures and the digits; 255 at
+    the digits' borders."""
     if size not in (None, SIDE):
         raise BadInput(f"size={size}: scenes are drawn with a side of {SIDE}; leave size out.")
 
     def read(indices: Sequence[int]) -> Tensor:
-        return torch.stack([scene(split, index)[0] for index in indices]).to(torch.float32) / 255 if len(indices) else torch.empty(0)
+        return (
+            torch.stack([scene(split, index)[0] for index in indices]).to(torch.float32) / 255
+            if len(indices)
+            else torch.empty(0)
+        )
 
     def maps(indices: Sequence[int]) -> Tensor:
-        return torch.stack([scene(split, index)[1] for index in indices]).to(torch.int64) if len(indices) else torch.empty(0, dtype=torch.int64)
+        return (
+            torch.stack([scene(split, index)[1] for index in indices]).to(torch.int64)
+            if len(indices)
+            else torch.empty(0, dtype=torch.int64)
+        )
 
     count = COUNTS[split]
-    return Dataset("scenes", tuple(map(str, range(count))), torch.zeros(count, dtype=torch.int64), read, None, CLASSES, maps=maps)
+    return Dataset(
+        "scenes", tuple(map(str, range(count))), torch.zeros(count, dtype=torch.int64), read, None, CLASSES, maps=maps
+    )
 
 
 @lru_cache(maxsize=COUNTS["train"])
@@ -61,11 +76,15 @@ def scene(split: str, index: int) -> tuple[Tensor, Tensor]:
     for _ in range(draw.randint(2, 4)):
         chosen, side = draw.randrange(len(labels)), draw.randint(SMALLEST, LARGEST)
         colour = torch.tensor(_lighter(draw, brightest)).reshape(3, 1, 1)
-        cover = interpolate(images[chosen][None, None], size=(side, side), mode="bilinear", antialias=True)[0, 0].clamp(0, 1)
+        cover = interpolate(images[chosen][None, None], size=(side, side), mode="bilinear", antialias=True)[0, 0].clamp(
+            0, 1
+        )
         here = _place(draw, cover > OUTSIDE, touched)
         if here is not None:
             image[:, here[0], here[1]] += cover * (colour - image[:, here[0], here[1]])
-            classes[here] = torch.where(cover > INSIDE, labels[chosen] + len(TEXTURES), torch.where(cover > OUTSIDE, IGNORED, classes[here]))
+            classes[here] = torch.where(
+                cover > INSIDE, labels[chosen] + len(TEXTURES), torch.where(cover > OUTSIDE, IGNORED, classes[here])
+            )
             touched[here] |= cover > OUTSIDE
     grain = draw.uniform(0.01, 0.05)
     noise = torch.frombuffer(bytearray(draw.randbytes(image.numel())), dtype=torch.uint8).reshape(image.shape)
@@ -81,7 +100,8 @@ def _stamps(split: str) -> tuple[Tensor, Tensor]:
 
 
 def _place(draw: random.Random, covered: Tensor, touched: Tensor) -> tuple[slice, slice] | None:
-    """Where a digit that covers pixels (S, S) meets none that others have ``touched`` (32, 32): the first such of 20 places drawn; None: it is left out."""
+    """Where a digit that covers pixels (S, S) meets none that others have ``touched`` (32, 32): the first such of 20
+    places drawn; None: it is left out."""
     side = len(covered)
     for _ in range(20):
         top, left = draw.randint(0, SIDE - side), draw.randint(0, SIDE - side)
@@ -96,7 +116,8 @@ def _colour(draw: random.Random, within: tuple[float, float]) -> Colour:
 
 
 def _lighter(draw: random.Random, than: float) -> Colour:
-    """A light colour whose channels sum to more than the canvas's mean by three times the contrast, as far as a hundred draws find one."""
+    """A light colour whose channels sum to more than the canvas's mean by three times the contrast, as far as a hundred
+    draws find one."""
     for _ in range(100):
         found = _colour(draw, LIGHT)
         if sum(found) - than >= 3 * CONTRAST:
@@ -105,7 +126,8 @@ def _lighter(draw: random.Random, than: float) -> Colour:
 
 
 def _canvas(draw: random.Random) -> tuple[Tensor, Tensor]:
-    """A canvas (3, 32, 32) that a straight line cuts into two parts of different textures and colours, and their classes (32, 32)."""
+    """A canvas (3, 32, 32) that a straight line cuts into two parts of different textures and colours, and their
+    classes (32, 32)."""
     angle, offset = draw.uniform(0, 2 * math.pi), draw.uniform(-0.25, 0.25) * SIDE
     beyond = _along(angle) > offset
     image, classes = torch.zeros(3, SIDE, SIDE, dtype=torch.float64), torch.zeros(SIDE, SIDE, dtype=torch.int64)

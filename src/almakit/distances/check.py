@@ -1,4 +1,5 @@
-"""Does a distance keep the laws an attack relies on? ``check_distance`` tries them on a few images and says what it saw."""
+"""Does a distance keep the laws an attack relies on? ``check_distance`` tries them on a few images and says what it
+saw."""
 
 from __future__ import annotations
 
@@ -41,20 +42,27 @@ class DistanceReport:
         if self.ok:
             return f"{self.distance} keeps every law of a distance."
         count = "1 law" if len(self.findings) == 1 else f"{len(self.findings)} laws"
-        return "\n".join([f"{self.distance} breaks {count} of a distance:", *(f"  {finding}" for finding in self.findings)])
+        return "\n".join(
+            [f"{self.distance} breaks {count} of a distance:", *(f"  {finding}" for finding in self.findings)]
+        )
 
 
 def check_distance(f: DistanceLike, x: Tensor | None = None) -> DistanceReport:
-    """Tries whether ``f``, a name, a ``Distance`` or a function f(x, y) -> (B,), keeps the laws of a distance on images ``x`` (B, ...).
+    """Tries whether ``f``, a name, a ``Distance`` or a function f(x, y) -> (B,), keeps the laws of a distance on images
+    ``x`` (B, ...).
 
-    The laws: shape (B,), zero at identity, never negative, finite values and gradients at and near x, each image by itself (also alone in its
-    batch), dtype and device kept, not decreasing when a perturbation is scaled up, the same answer twice, inputs left alone. Without ``x``, four
-    images of 3 x 32 x 32 (192 x 192 where 32 is too small) with noise, colour, black, white and grey. They are tried, not proved.
+    The laws: shape (B,), zero at identity, never negative, finite values and gradients at and near x, each image by
+    itself (also alone in its batch), dtype and device kept, not decreasing when a perturbation is scaled up, the same
+    answer twice, inputs left alone. Without ``x``, four images of 3 x 32 x 32 (192 x 192 where 32 is too small) with
+    noise, colour, black, white and grey. They are tried, not proved.
     """
     distance = resolve(f)
     images = _images_for(distance) if x is None else x.detach()
     if images.ndim < 2 or not images.is_floating_point() or len(images) == 0:
-        raise BadInput(f"check_distance needs floating-point images of shape (B, ...), not {tuple(images.shape)} of {images.dtype}.")
+        raise BadInput(
+            f"check_distance needs floating-point images of shape (B, ...), not {tuple(images.shape)} of "
+            f"{images.dtype}."
+        )
     distance.check(images)
     return DistanceReport(repr(distance), tuple(_findings(_Trial(distance, images))))
 
@@ -73,9 +81,13 @@ def _images(size: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     ramp = torch.linspace(0, 1, size)
     down, across = torch.meshgrid(ramp, ramp, indexing="ij")
-    smooth = torch.stack([0.5 + 0.4 * torch.sin(3 * down + phase + 2 * across * (1 + phase)) for phase in (0.0, 1.0, 2.0)])
+    smooth = torch.stack(
+        [0.5 + 0.4 * torch.sin(3 * down + phase + 2 * across * (1 + phase)) for phase in (0.0, 1.0, 2.0)]
+    )
     edge, grey = (across > 0.5).to(ramp.dtype), 0.2 + 0.6 * across
-    return torch.stack([torch.rand(3, size, size, generator=generator), smooth, edge.expand(3, -1, -1), grey.expand(3, -1, -1)])
+    return torch.stack(
+        [torch.rand(3, size, size, generator=generator), smooth, edge.expand(3, -1, -1), grey.expand(3, -1, -1)]
+    )
 
 
 class _Trial:
@@ -128,14 +140,20 @@ def _shape(trial: _Trial) -> str | None:
     if not isinstance(value, Tensor):
         return f"it returned a {type(value).__name__}; return a torch tensor of shape ({size},), one number per image."
     if value.shape != (size,):
-        return f"it returned shape {tuple(value.shape)} for {size} images; sum or average over all dimensions but the first, to get ({size},)."
+        return (
+            f"it returned shape {tuple(value.shape)} for {size} images; sum or average over all dimensions but the "
+            f"first, to get ({size},)."
+        )
     return None
 
 
 def _batch_of_one(trial: _Trial) -> str | None:
     value = trial(trial.x[:1], trial.at(1)[:1])
     if value.shape != (1,):
-        return f"for a single image it returned shape {tuple(value.shape)} instead of (1,); do not squeeze the batch dimension away."
+        return (
+            f"for a single image it returned shape {tuple(value.shape)} instead of (1,); do not squeeze the batch "
+            "dimension away."
+        )
     return None
 
 
@@ -143,33 +161,52 @@ def _identity(trial: _Trial) -> str | None:
     value, scale = trial(trial.x, trial.x.clone()), trial(trial.x, trial.at(1)).abs().max()
     if bool((value.abs() <= 1e-6 * scale).all()):
         return None
-    return f"D(x, x) = {value.abs().max():.3g} instead of 0; subtract what it has at y = x, or compute it from y - x without adding a constant."
+    return (
+        f"D(x, x) = {value.abs().max():.3g} instead of 0; subtract what it has at y = x, or compute it from y - x "
+        "without adding a constant."
+    )
 
 
 def _not_negative(trial: _Trial) -> str | None:
     lowest = min(float(trial(trial.x, trial.at(share)).min()) for share in _SHARES)
     if lowest < 0:
-        return f"it returned {lowest:.3g}; a distance is at least 0 (a small negative number is cancellation: write it in terms of y - x)."
+        return (
+            f"it returned {lowest:.3g}; a distance is at least 0 (a small negative number is cancellation: write "
+            "it in terms of y - x)."
+        )
     return None
 
 
 def _finite(trial: _Trial) -> str | None:
     for what, y in (*((f"{share:g} of a perturbation", trial.at(share)) for share in _SHARES), *_extremes(trial)):
         if not bool(torch.isfinite(trial(trial.x, y)).all()):
-            return f"it is not finite at {what}; look for a division by zero, a logarithm or a root of a number that may reach 0."
+            return (
+                f"it is not finite at {what}; look for a division by zero, a logarithm or a root of a number that "
+                "may reach 0."
+            )
     return None
 
 
 def _extremes(trial: _Trial) -> tuple[tuple[str, Tensor], ...]:
-    return ("a black image", torch.zeros_like(trial.x)), ("a white image", torch.ones_like(trial.x)), ("a grey image", torch.full_like(trial.x, 0.5))
+    return (
+        ("a black image", torch.zeros_like(trial.x)),
+        ("a white image", torch.ones_like(trial.x)),
+        ("a grey image", torch.full_like(trial.x, 0.5)),
+    )
 
 
 def _gradient_at(trial: _Trial) -> str | None:
     gradient = trial.gradient(trial.x)
     if gradient is None:
-        return "its value does not depend on y through torch operations; compute it from y, without detach, numpy or no_grad."
+        return (
+            "its value does not depend on y through torch operations; compute it from y, without detach, numpy or "
+            "no_grad."
+        )
     if not bool(torch.isfinite(gradient).all()):
-        return "its gradient at y = x is not finite; a root or norm at 0 needs a mask (take the root of 1 there and multiply by 0)."
+        return (
+            "its gradient at y = x is not finite; a root or norm at 0 needs a mask (take the root of 1 there and "
+            "multiply by 0)."
+        )
     return None
 
 
@@ -177,7 +214,10 @@ def _gradient_near(trial: _Trial) -> str | None:
     for what, y in (*((f"{share:g} of a perturbation", trial.at(share)) for share in _SHARES), *_extremes(trial)):
         gradient = trial.gradient(y)
         if gradient is not None and not bool(torch.isfinite(gradient).all()):
-            return f"its gradient is not finite at {what}; look for a root, a division or an angle at a pixel or channel that is 0 there."
+            return (
+                f"its gradient is not finite at {what}; look for a root, a division or an angle at a pixel or "
+                "channel that is 0 there."
+            )
     return None
 
 
@@ -200,9 +240,15 @@ def _dtype(trial: _Trial) -> str | None:
         try:
             returned = trial(trial.x.to(dtype), trial.at(1).to(dtype)).dtype
         except Exception as error:  # the user's function again
-            return f"with {dtype} images it raised {type(error).__name__}: {error}; make constants and weights in the dtype of y."
+            return (
+                f"with {dtype} images it raised {type(error).__name__}: {error}; make constants and weights in the "
+                "dtype of y."
+            )
         if returned != dtype:
-            return f"for {dtype} images it returned {returned}; make constants and weights in the dtype of y, and do not convert the result."
+            return (
+                f"for {dtype} images it returned {returned}; make constants and weights in the dtype of y, and do "
+                "not convert the result."
+            )
     return None
 
 
@@ -220,7 +266,8 @@ def _monotone(trial: _Trial) -> str | None:
         return None
     step, image = (int(index) for index in falls.nonzero()[0])
     return (
-        f"image {image} gave {values[step, image]:.6g} at {_SHARES[step]:g} of a perturbation and less, {values[step + 1, image]:.6g}, at "
+        f"image {image} gave {values[step, image]:.6g} at {_SHARES[step]:g} of a perturbation and less, "
+        f"{values[step + 1, image]:.6g}, at "
         f"{_SHARES[step + 1]:g} of it; an attack that shrinks a perturbation relies on a distance that shrinks with it."
     )
 
@@ -228,7 +275,10 @@ def _monotone(trial: _Trial) -> str | None:
 def _deterministic(trial: _Trial) -> str | None:
     first, second = trial(trial.x, trial.at(1)), trial(trial.x, trial.at(1))
     if not torch.equal(first, second):
-        return f"twice the same images gave values {(first - second).abs().max():.3g} apart; switch off dropout and other random parts (eval())."
+        return (
+            f"twice the same images gave values {(first - second).abs().max():.3g} apart; switch off dropout and "
+            "other random parts (eval())."
+        )
     return None
 
 

@@ -43,9 +43,10 @@ class _CIEDE2000Bound(Bound):
 class CIEDE2000(Distance):
     """The l2 norm over pixels of the CIEDE2000 colour difference between sRGB images, D65 white.
 
-        D(x, y) = sqrt(sum over pixels of dE00(Lab(x), Lab(y))**2); sRGB is linearised first. Colour difference: Sharma, Wu, Dalal 2005; image
-        value: Zhao, Liu, Larson 2020. Equal to scikit-image's ``rgb2lab`` and ``deltaE_ciede2000``. The ALMA paper's own figures use another
-        scaling of XYZ: ``ciede2000-paper``. dE00 itself jumps where two hues are opposite; the gradient is that of one side. Where x is a saturated
+        D(x, y) = sqrt(sum over pixels of dE00(Lab(x), Lab(y))**2); sRGB is linearised first. Colour difference: Sharma,
+        Wu, Dalal 2005; image value: Zhao, Liu, Larson 2020. Equal to scikit-image's ``rgb2lab`` and
+        ``deltaE_ciede2000``. The ALMA paper's own figures use another scaling of XYZ: ``ciede2000-paper``. dE00 itself
+        jumps where two hues are opposite; the gradient is that of one side. Where x is a saturated
     blue and y turns grey, dE00 has a root of y's chroma and so a steep gradient; it stays finite.
     """
 
@@ -56,7 +57,9 @@ class CIEDE2000(Distance):
 
     def check(self, x: Tensor) -> None:
         if x.ndim != 4 or x.shape[1] != 3:
-            raise BadInput(f"{self.name} compares colours: it needs RGB images of shape (B, 3, H, W), not {tuple(x.shape)}.")
+            raise BadInput(
+                f"{self.name} compares colours: it needs RGB images of shape (B, 3, H, W), not {tuple(x.shape)}."
+            )
         if x.dtype == torch.float16:
             raise BadInput(f"{self.name} leaves the range of float16; convert the images with .float() first.")
 
@@ -68,8 +71,9 @@ class CIEDE2000(Distance):
 class CIEDE2000Paper(CIEDE2000):
     """CIEDE2000 as the ALMA paper's tables have it: XYZ in [0, 1] divided by a white point in [0, 100].
 
-    White gets L* = 8.99 instead of 100 and dark pixels are far too cheap: use it to compare with the paper's tables, and ``ciede2000`` for
-    anything else (Rony et al. 2021, appendix "CIEDE2000"; the linearisation of sRGB, which the appendix leaves out, is that of its runs).
+    White gets L* = 8.99 instead of 100 and dark pixels are far too cheap: use it to compare with the paper's tables,
+    and ``ciede2000`` for anything else (Rony et al. 2021, appendix "CIEDE2000"; the linearisation of sRGB, which the
+    appendix leaves out, is that of its runs).
     """
 
     name, about = "ciede2000-paper", "CIEDE2000 with the ALMA paper's scaling of XYZ, for its tables"

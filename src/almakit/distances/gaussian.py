@@ -1,7 +1,9 @@
-"""The 11 x 11 Gaussian window of SSIM, separable, over the region where it fits, as products with small banded matrices.
+"""The 11 x 11 Gaussian window of SSIM, separable, over the region where it fits, as products with small banded
+matrices.
 
-A band of 32 output rows needs 42 input rows: one dense (32, 42) product a block. That is faster on a CPU than a depthwise convolution, and on a
-GPU it is not rounded to TF32 as convolutions are, which a distance of 1e-7 would not survive.
+A band of 32 output rows needs 42 input rows: one dense (32, 42) product a block. That is faster on a CPU than a
+depthwise convolution, and on a GPU it is not rounded to TF32 as convolutions are, which a distance of 1e-7 would not
+survive.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def _rows(images: Tensor) -> Tensor:
     """The window along dimension -2: (..., H, W) -> (..., H - 10, W)."""
     band, height = _band(images.dtype, images.device), images.shape[-2] - WINDOW + 1
     sizes = [(start, min(_BLOCK, height - start)) for start in range(0, height, _BLOCK)]
-    blocks = [band[:size, : size + WINDOW - 1] @ images[..., start : start + size + WINDOW - 1, :] for start, size in sizes]
+    blocks = [
+        band[:size, : size + WINDOW - 1] @ images[..., start : start + size + WINDOW - 1, :] for start, size in sizes
+    ]
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, -2)
 
 
@@ -46,7 +50,8 @@ def _rows_adjoint(images: Tensor) -> Tensor:
 
 
 def blur(images: Tensor) -> Tensor:
-    """Gaussian means of (..., H, W) over all windows that fit, *transposed*: (..., W - 10, H - 10). Nothing after it needs the other order."""
+    """Gaussian means of (..., H, W) over all windows that fit, *transposed*: (..., W - 10, H - 10). Nothing after it
+    needs the other order."""
     return _rows(_rows(images).mT)
 
 

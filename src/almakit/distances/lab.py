@@ -1,8 +1,9 @@
 """From sRGB to CIELAB, and the exact *difference* of two CIELAB images, free of cancellation.
 
-An attack compares colours 0.01 apart on scales that reach 100; subtracting two rounded float32 colours would lose three to four digits.
-So the difference of the pixels is carried through every step instead, and each step is written so that a small difference stays exact.
-One deviation: sRGB as printed jumps by 2e-9 at 0.04045; here a difference across that value is continuous.
+An attack compares colours 0.01 apart on scales that reach 100; subtracting two rounded float32 colours would lose three
+to four digits. So the difference of the pixels is carried through every step instead, and each step is written so that
+a small difference stays exact. One deviation: sRGB as printed jumps by 2e-9 at 0.04045; here a difference across that
+value is continuous.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ class ColorSpace(NamedTuple):
         return matrix.to(like)
 
 
-# The constants of scikit-image (IEC 61966-2-1 primaries, D65 for the 2 degree observer), so that both agree to the last digit.
+# The constants of scikit-image (IEC 61966-2-1 primaries, D65 for the 2 degree observer), so that both agree to the last
+# digit.
 SRGB_D65 = ColorSpace(
-    matrix=((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227)), white=(0.95047, 1.0, 1.08883)
+    matrix=((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227)),
+    white=(0.95047, 1.0, 1.08883),
 )
 # The paper's appendix: XYZ lies in [0, 1], its white point in [0, 100].
 SRGB_PAPER = ColorSpace(
@@ -87,7 +90,8 @@ class LabReference:
         return LabDifference(116 * fy, 500 * (fx - fy), 200 * (fy - fz), high, power_step, root)
 
     def pull_back(self, y: Tensor, change: LabDifference, lightness: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        """The gradient in ``y`` (B, 3, H, W) of a function whose gradient in L*, a*, b* of ``y`` is given, each (B, H, W)."""
+        """The gradient in ``y`` (B, 3, H, W) of a function whose gradient in L*, a*, b* of ``y`` is given, each (B, H,
+        W)."""
         gradient = torch.stack((500 * a, 116 * lightness - 500 * a + 200 * b, -200 * b), 1)
         gradient = self._mix(self.matrix.mT, gradient / (3 * change.root.square()))
         is_power = (y > _LINEAR_BELOW).to(y.dtype)

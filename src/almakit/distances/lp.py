@@ -34,7 +34,8 @@ class L1(Distance):
 
 
 def _largest(delta: Tensor) -> Tensor:
-    """The largest |entry| of each row of (B, N), or 1 where all are zero: (B, 1). Divided by it, squares of tiny entries do not underflow."""
+    """The largest |entry| of each row of (B, N), or 1 where all are zero: (B, 1). Divided by it, squares of tiny
+    entries do not underflow."""
     values = delta.detach()
     largest = torch.maximum(values.amax(1, keepdim=True), -values.amin(1, keepdim=True))
     return torch.where(largest > 0, largest, torch.ones_like(largest))

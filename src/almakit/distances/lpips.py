@@ -1,9 +1,10 @@
 """Perceptual distances between AlexNet features: the paper's LPIPS (unweighted) and Zhang's learned LPIPS.
 
-Near the reference two feature maps agree in most of their digits, and subtracting them would leave rounding noise. So the reference's
-activations are kept, and the *difference* y - x is sent through the network instead: convolutions are linear, and each ReLU, pooling and
-normalisation is written so that a small difference stays exact. At y = x the distance is exactly zero, on any device and batch size.
-The gradient is in closed form: what is left of its cost is that of the convolutions.
+Near the reference two feature maps agree in most of their digits, and subtracting them would leave rounding noise. So
+the reference's activations are kept, and the *difference* y - x is sent through the network instead: convolutions are
+linear, and each ReLU, pooling and normalisation is written so that a small difference stays exact. At y = x the
+distance is exactly zero, on any device and batch size. The gradient is in closed form: what is left of its cost is that
+of the convolutions.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def _network(dtype: torch.dtype, device: torch.device) -> Convolutions:
 
 
 class _Activation(NamedTuple):
-    """One layer of the reference u before its ReLU: min(u, 0), -max(u, 0), the channel norm of what leaves it, and that pooled (or None)."""
+    """One layer of the reference u before its ReLU: min(u, 0), -max(u, 0), the channel norm of what leaves it, and that
+    pooled (or None)."""
 
     below: Tensor  # (B, C, H, W)
     floor: Tensor  # (B, C, H, W)
@@ -48,7 +50,11 @@ class _Activation(NamedTuple):
 
     def take(self, rows: Tensor) -> _Activation:
         # Indexing forgets the layout, and mixed layouts are slow.
-        layout = torch.channels_last if self.below.is_contiguous(memory_format=torch.channels_last) else torch.contiguous_format
+        layout = (
+            torch.channels_last
+            if self.below.is_contiguous(memory_format=torch.channels_last)
+            else torch.contiguous_format
+        )
         below, floor = (value[rows].contiguous(memory_format=layout) for value in (self.below, self.floor))
         return _Activation(below, floor, self.norm[rows], None if self.pooled is None else self.pooled[rows])
 
@@ -72,16 +78,22 @@ def _pool_difference(reference: _Activation, step: Tensor) -> Tensor:
 
 
 def _unit_difference(reference: _Activation, step: Tensor) -> tuple[Tensor, Tensor]:
-    """v/|v| - u/|u| over channels, for the reference u and v = u + step; a zero vector stays zero. Returned as a vector and its divisor.
+    """v/|v| - u/|u| over channels, for the reference u and v = u + step; a zero vector stays zero. Returned as a vector
+    and its divisor.
 
-    With the larger norm m and the unit vector e of the shorter one it is (step - e (|v| - |u|)) / m, which divides by nothing small.
+    With the larger norm m and the unit vector e of the shorter one it is (step - e (|v| - |u|)) / m, which divides by
+    nothing small.
     """
     after = step - reference.floor
     norm = _channel_norm(after)
     growth = (step * (after - reference.floor)).sum(1, keepdim=True) / (norm + reference.norm)
-    shrunk = (norm < reference.norm).to(norm.dtype)  # then the shorter one is v, else u; both are -(floor - shrunk * step)
+    shrunk = (norm < reference.norm).to(
+        norm.dtype
+    )  # then the shorter one is v, else u; both are -(floor - shrunk * step)
     shorter = torch.minimum(norm, reference.norm)
-    return torch.addcmul(step, torch.addcmul(reference.floor, shrunk, step, value=-1), growth / shorter), torch.maximum(norm, reference.norm)
+    return torch.addcmul(step, torch.addcmul(reference.floor, shrunk, step, value=-1), growth / shorter), torch.maximum(
+        norm, reference.norm
+    )
 
 
 class _Seen(NamedTuple):
@@ -101,7 +113,10 @@ class _LPIPSBound(Bound):
     def __init__(self, distance: LPIPS, x: Tensor, activations: list[_Activation] | None = None):
         super().__init__(distance, x)
         self.network = _network(x.dtype, x.device)
-        mean, std = (torch.tensor(values, dtype=x.dtype, device=x.device).view(1, 3, 1, 1) for values in (distance.mean, distance.std))
+        mean, std = (
+            torch.tensor(values, dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
+            for values in (distance.mean, distance.std)
+        )
         self.std = std
         self.activations = self._activate((x - mean) / std) if activations is None else activations
 
@@ -118,7 +133,8 @@ class _LPIPSBound(Bound):
         return activations
 
     def squares(self, y: Tensor, heads: list[Tensor] | None = None) -> Tensor:
-        """Per image and layer (B, 5): the squared difference of normalised features, summed over channels (or by ``heads``), mean over places."""
+        """Per image and layer (B, 5): the squared difference of normalised features, summed over channels (or by
+        ``heads``), mean over places."""
         step, layers = (y - self.x) / self.std, []
         for index, (layer, reference) in enumerate(zip(LAYERS, self.activations, strict=True)):
             if layer.pooled:
@@ -136,7 +152,8 @@ class _LPIPSBound(Bound):
         return safe_sqrt(self.squares(y).sum(1))
 
     def _look(self, y: Tensor) -> list[_Seen]:
-        """The way forward of ``y`` (B, 3, H, W), layer by layer; the same arithmetic as ``squares``, written over itself where it can be."""
+        """The way forward of ``y`` (B, 3, H, W), layer by layer; the same arithmetic as ``squares``, written over
+        itself where it can be."""
         step = (y - self.x) / self.std
         seen: list[_Seen] = []
         for index, (layer, reference) in enumerate(zip(LAYERS, self.activations, strict=True)):
@@ -155,7 +172,9 @@ class _LPIPSBound(Bound):
             growth = vector.sum(1, keepdim=True) / (norm + reference.norm)
             shrunk = (norm < reference.norm).to(norm.dtype)
             torch.addcmul(reference.floor, shrunk, step, value=-1, out=vector)
-            vector.mul_(growth / torch.minimum(norm, reference.norm)).add_(step).div_(torch.maximum(norm, reference.norm))
+            vector.mul_(growth / torch.minimum(norm, reference.norm)).add_(step).div_(
+                torch.maximum(norm, reference.norm)
+            )
             seen.append(_Seen(after, vector, norm, vector.square().sum(1, keepdim=True), places, entering))
         return seen
 
@@ -167,9 +186,11 @@ class _LPIPSBound(Bound):
         return value, self._pull_back(seen, None) / (2 * value.masked_fill(value == 0, 1))[:, None, None, None]
 
     def _pull_back(self, seen: list[_Seen], heads: list[Tensor] | None) -> Tensor:
-        """The gradient in y (B, 3, H, W) of the sum over layers of the mean over places of w.w (or w.hw under ``heads``), w = v/|v| - u/|u|.
+        """The gradient in y (B, 3, H, W) of the sum over layers of the mean over places of w.w (or w.hw under
+        ``heads``), w = v/|v| - u/|u|.
 
-        In v it is (2/|v|) (h w - e (e . h w)) with e = v/|v|; for h = 1 the product e . w is w.w/2. A place where v vanishes has no direction and gets none.
+        In v it is (2/|v|) (h w - e (e . h w)) with e = v/|v|; for h = 1 the product e . w is w.w/2. A place where v
+        vanishes has no direction and gets none.
         """
         gradient: Tensor | None = None
         for index in reversed(range(len(LAYERS))):
@@ -186,7 +207,9 @@ class _LPIPSBound(Bound):
             gradient = self.network.convolve_back(LAYERS[index], gradient, layer.entering)
             if layer.places is not None:
                 below = seen[index - 1].after
-                gradient = torch.ops.aten.max_pool2d_with_indices_backward(gradient, below, [3, 3], [2, 2], [0, 0], [1, 1], False, layer.places)
+                gradient = torch.ops.aten.max_pool2d_with_indices_backward(
+                    gradient, below, [3, 3], [2, 2], [0, 0], [1, 1], False, layer.places
+                )
         assert gradient is not None
         return gradient / self.std
 
@@ -197,9 +220,9 @@ class _LPIPSBound(Bound):
 class LPIPS(Distance):
     """The paper's LPIPS: the l2 norm between normalised AlexNet features, unweighted.
 
-    D(x, y) = sqrt(sum over the five ReLU outputs l of the mean over places of |phi_l(x) - phi_l(y)|**2), phi_l of unit length over channels;
-    input normalised with ImageNet's mean and standard deviation (Laidlaw, Singla, Feizi 2021, section 3; Zhang et al. 2018). This is another
-    number than the ``lpips`` package's, which is ``lpips-learned``.
+    D(x, y) = sqrt(sum over the five ReLU outputs l of the mean over places of |phi_l(x) - phi_l(y)|**2), phi_l of unit
+    length over channels; input normalised with ImageNet's mean and standard deviation (Laidlaw, Singla, Feizi 2021,
+    section 3; Zhang et al. 2018). This is another number than the ``lpips`` package's, which is ``lpips-learned``.
     """
 
     name, degree, about = "lpips", 1, "l2 norm between normalised AlexNet features, unweighted (the paper's LPIPS)"
@@ -212,7 +235,8 @@ class LPIPS(Distance):
             raise BadInput(f"{self.name} looks at colour images of shape (B, 3, H, W), not {tuple(x.shape)}.")
         if min(x.shape[2:]) < SMALLEST:
             raise BadInput(
-                f"{self.name} sends images through AlexNet, which needs at least {SMALLEST} x {SMALLEST} pixels, and these are "
+                f"{self.name} sends images through AlexNet, which needs at least {SMALLEST} x {SMALLEST} pixels, and "
+                "these are "
                 f"{x.shape[2]} x {x.shape[3]}: enlarge them, or choose another distance, such as ssim."
             )
 
@@ -234,15 +258,19 @@ class _LPIPSLearnedBound(_LPIPSBound):
     @torch.no_grad()
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
         seen, heads = self._look(y.detach()), self.heads
-        layers = [F.conv2d(layer.vector.square(), head).mean((1, 2, 3)) for layer, head in zip(seen, heads, strict=True)]
+        layers = [
+            F.conv2d(layer.vector.square(), head).mean((1, 2, 3)) for layer, head in zip(seen, heads, strict=True)
+        ]
         return torch.stack(layers, 1).sum(1), self._pull_back(seen, heads)
 
 
 class LPIPSLearned(LPIPS):
-    """Zhang's learned LPIPS, version 0.1, AlexNet: squared differences of normalised features under non-negative linear heads.
+    """Zhang's learned LPIPS, version 0.1, AlexNet: squared differences of normalised features under non-negative linear
+    heads.
 
-    D(x, y) = sum over layers l of the mean over places of sum over channels c of w_lc (phi_lc(x) - phi_lc(y))**2 (Zhang, Isola, Efros,
-    Shechtman, Wang 2018, eq. 1). Equal to the ``lpips`` package on its inputs 2x - 1; it grows with the square of a small perturbation.
+    D(x, y) = sum over layers l of the mean over places of sum over channels c of w_lc (phi_lc(x) - phi_lc(y))**2
+    (Zhang, Isola, Efros, Shechtman, Wang 2018, eq. 1). Equal to the ``lpips`` package on its inputs 2x - 1; it grows
+    with the square of a small perturbation.
     """
 
     name, degree, about = "lpips-learned", 2, "Zhang's learned LPIPS v0.1, AlexNet (the lpips package's number)"

@@ -1,4 +1,5 @@
-"""Structural similarity, as 1 - SSIM and 1 - MS-SSIM, without the cancellation that makes the textbook form noise below 1e-6 in float32."""
+"""Structural similarity, as 1 - SSIM and 1 - MS-SSIM, without the cancellation that makes the textbook form noise below
+1e-6 in float32."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _SMALLEST_MULTI_SCALE = 16 * WINDOW + 1
 
 
 class _Terms(NamedTuple):
-    """1 - luminance, 1 - contrast * structure, their denominators, and the windowed mean of y - x; ``local`` is y - x around its own mean.
+    """1 - luminance, 1 - contrast * structure, their denominators, and the windowed mean of y - x; ``local`` is y - x
+    around its own mean.
 
     ``local`` is (B, C, H, W), the rest (B, C, W - 10, H - 10).
     """
@@ -35,8 +37,9 @@ class _Terms(NamedTuple):
 class _Reference:
     """Window statistics of ``x`` (B, C, H, W), and 1 - luminance, 1 - contrast * structure of another image against it.
 
-    With d = y - x and G the window, A = (G*d)**2 / (mu1**2 + mu2**2 + c1) and B = (G*d**2 - (G*d)**2) / (s1**2 + s2**2 + c2):
-    the luminance term is 1 - A, contrast times structure is 1 - B, and 1 - SSIM = A + B - A B. Nothing near 1 is subtracted from 1.
+    With d = y - x and G the window, A = (G*d)**2 / (mu1**2 + mu2**2 + c1) and B = (G*d**2 - (G*d)**2) / (s1**2 + s2**2
+    + c2): the luminance term is 1 - A, contrast times structure is 1 - B, and 1 - SSIM = A + B - A B. Nothing near 1 is
+    subtracted from 1.
     """
 
     def __init__(self, x: Tensor):
@@ -86,8 +89,14 @@ class _SSIMBound(Bound):
         inner = (1 - a) / terms.structure
         spread = inner * (1 - b)
         covariance = -2 * inner * b
-        first = 2 * (1 - b) / terms.luminance * (mean - a * (reference.level + mean)) - 2 * terms.local_mean * spread - reference.mean * covariance
-        gradient = blur_adjoint(first) + 2 * terms.local * blur_adjoint(spread) + reference.centred * blur_adjoint(covariance)
+        first = (
+            2 * (1 - b) / terms.luminance * (mean - a * (reference.level + mean))
+            - 2 * terms.local_mean * spread
+            - reference.mean * covariance
+        )
+        gradient = (
+            blur_adjoint(first) + 2 * terms.local * blur_adjoint(spread) + reference.centred * blur_adjoint(covariance)
+        )
         gradient = gradient / a[0].numel()
         return value, gradient
 
@@ -98,9 +107,10 @@ class _SSIMBound(Bound):
 class SSIM(Distance):
     """1 - SSIM, averaged over windows and channels.
 
-    SSIM = mean of (2 mu1 mu2 + c1)(2 s12 + c2) / ((mu1**2 + mu2**2 + c1)(s1**2 + s2**2 + c2)), Gaussian window 11 x 11 with sigma 1.5,
-    c1 = 0.01**2, c2 = 0.03**2, only windows that lie inside the image (Wang, Bovik, Sheikh, Simoncelli 2004, eq. 13); colour images: the mean
-    over channels. Equal to scikit-image's ``structural_similarity`` with ``gaussian_weights`` and without ``use_sample_covariance``.
+    SSIM = mean of (2 mu1 mu2 + c1)(2 s12 + c2) / ((mu1**2 + mu2**2 + c1)(s1**2 + s2**2 + c2)), Gaussian window 11 x 11
+    with sigma 1.5, c1 = 0.01**2, c2 = 0.03**2, only windows that lie inside the image (Wang, Bovik, Sheikh, Simoncelli
+    2004, eq. 13); colour images: the mean over channels. Equal to scikit-image's ``structural_similarity`` with
+    ``gaussian_weights`` and without ``use_sample_covariance``.
     """
 
     name, degree, about = "ssim", 2, "1 - structural similarity, mean over channels, 11 x 11 Gaussian window"
@@ -111,7 +121,8 @@ class SSIM(Distance):
             raise BadInput(f"{self.name} compares images of shape (B, C, H, W), not {tuple(x.shape)}.")
         if min(x.shape[2:]) < WINDOW:
             raise BadInput(
-                f"{self.name} looks through a window of {WINDOW} x {WINDOW} pixels, and these images are {x.shape[2]} x {x.shape[3]}: "
+                f"{self.name} looks through a window of {WINDOW} x {WINDOW} pixels, and these images are {x.shape[2]} "
+                f"x {x.shape[3]}: "
                 "enlarge them, or choose another distance, such as l2."
             )
 
@@ -132,7 +143,9 @@ class _MSSSIMBound(Bound):
     def __call__(self, y: Tensor) -> Tensor:
         step, logarithm, vanishes = y - self.x, torch.zeros((), dtype=y.dtype, device=y.device), None
         for index, (scale, weight) in enumerate(zip(self.scales, _SCALE_WEIGHTS, strict=True)):
-            step = _halve(step) if index else step  # averaging is linear: the difference of the halves is half the difference
+            step = (
+                _halve(step) if index else step
+            )  # averaging is linear: the difference of the halves is half the difference
             terms = scale.terms(step)
             a, b = terms.a, terms.b
             loss = (a + b - a * b if index == len(_SCALE_WEIGHTS) - 1 else b).mean((2, 3))  # (B, C)
@@ -155,9 +168,10 @@ def _halve(images: Tensor) -> Tensor:
 class MSSSIM(SSIM):
     """1 - MS-SSIM over five scales, averaged over channels.
 
-    MS-SSIM = l_5**w_5 * product over j of cs_j**w_j with the means of luminance and contrast-structure at scale j, each scale half the one
-    before, w = (.0448, .2856, .3001, .2363, .1333) (Wang, Simoncelli, Bovik 2003, eq. 7). Computed as -expm1(sum w_j log1p(-(1 - cs_j))), so
-    that small losses keep their digits. A negative mean cs_j counts as zero: the loss is then 1, with zero gradient.
+    MS-SSIM = l_5**w_5 * product over j of cs_j**w_j with the means of luminance and contrast-structure at scale j, each
+    scale half the one before, w = (.0448, .2856, .3001, .2363, .1333) (Wang, Simoncelli, Bovik 2003, eq. 7). Computed
+    as -expm1(sum w_j log1p(-(1 - cs_j))), so that small losses keep their digits. A negative mean cs_j counts as zero:
+    the loss is then 1, with zero gradient.
     """
 
     name, about = "ms-ssim", "1 - multi-scale structural similarity, five scales, images of at least 177 pixels"
@@ -167,7 +181,8 @@ class MSSSIM(SSIM):
         super().check(x)
         if min(x.shape[2:]) < _SMALLEST_MULTI_SCALE:
             raise BadInput(
-                f"{self.name} halves the images four times and needs at least {_SMALLEST_MULTI_SCALE} x {_SMALLEST_MULTI_SCALE} pixels, "
+                f"{self.name} halves the images four times and needs at least {_SMALLEST_MULTI_SCALE} x "
+                f"{_SMALLEST_MULTI_SCALE} pixels, "
                 f"and these are {x.shape[2]} x {x.shape[3]}: choose ssim, or larger images."
             )
 

@@ -1,6 +1,7 @@
 """Goals: what is wanted of a model's outputs. Each is a value with one margin per image, negative when it is reached.
 
-``almakit.attack(model, x, goal=goals.top_k(k=3), labels=y)``; a function of the outputs will do as well. ``get("top-k(k=3)")`` reads one from text.
+``almakit.attack(model, x, goal=goals.top_k(k=3), labels=y)``; a function of the outputs will do as well.
+``get("top-k(k=3)")`` reads one from text.
 """
 
 from __future__ import annotations
@@ -26,9 +27,26 @@ from .several import all_of, any_of
 from .text import get, names, text_of
 
 __all__ = [
-    "FunctionGoal", "Goal", "GoalLike", "all_of", "any_of", "check_goal", "detection", "embedding", "get", "multilabel", "names", "pixels",
-    "regression", "reject", "targeted", "text_of", "threshold", "top_k", "untargeted",
-]  # fmt: skip
+    "FunctionGoal",
+    "Goal",
+    "GoalLike",
+    "all_of",
+    "any_of",
+    "check_goal",
+    "detection",
+    "embedding",
+    "get",
+    "multilabel",
+    "names",
+    "pixels",
+    "regression",
+    "reject",
+    "targeted",
+    "text_of",
+    "threshold",
+    "top_k",
+    "untargeted",
+]
 
 untargeted = ClassGoal
 
@@ -39,5 +57,6 @@ def targeted(targets: Tensor | int | None = None, **settings: Any) -> Targeted:
 
 
 def embedding(reference: Tensor | None = None, target: Tensor | None = None, **settings: Any) -> Embedding:
-    """``embedding(below=0.5)``, away from ``reference`` (B, d) or the clean image; ``embedding(target=t, above=0.8)``; ``embedding(prompts=p)``."""
+    """``embedding(below=0.5)``, away from ``reference`` (B, d) or the clean image; ``embedding(target=t, above=0.8)``;
+    ``embedding(prompts=p)``."""
     return Embedding(reference_embedding=reference, target_embedding=target, **settings)

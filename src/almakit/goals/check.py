@@ -32,15 +32,29 @@ class GoalReport:
     def __str__(self) -> str:
         if self.ok:
             return f"{self.goal} keeps every law of a goal on these images."
-        return "\n".join([f"{self.goal} breaks {len(self.findings)} of the laws of a goal:", *(f"  {law}: {sentence}" for law, sentence in self.findings)])
+        return "\n".join(
+            [
+                f"{self.goal} breaks {len(self.findings)} of the laws of a goal:",
+                *(f"  {law}: {sentence}" for law, sentence in self.findings),
+            ]
+        )
 
 
-def check_goal(f: object, model: Model, x: Tensor, labels: Tensor | None = None, targets: Tensor | None = None, *,
-               decision: Decision | None = None) -> GoalReport:
-    """Tries whether ``f``, a goal or a function of the outputs, keeps the laws of a goal for ``model`` and images ``x`` (B, ...).
+def check_goal(
+    f: object,
+    model: Model,
+    x: Tensor,
+    labels: Tensor | None = None,
+    targets: Tensor | None = None,
+    *,
+    decision: Decision | None = None,
+) -> GoalReport:
+    """Tries whether ``f``, a goal or a function of the outputs, keeps the laws of a goal for ``model`` and images ``x``
+    (B, ...).
 
-    The laws: a floating-point margin (B,), finite, of each image by itself, the same twice, with a gradient in the images that is finite and not zero, and
-    negative exactly where ``decision``, a function from outputs to booleans (B,), says so. They are tried, not proved.
+    The laws: a floating-point margin (B,), finite, of each image by itself, the same twice, with a gradient in the
+    images that is finite and not zero, and negative exactly where ``decision``, a function from outputs to booleans
+    (B,), says so. They are tried, not proved.
     """
     with borrowed(model), torch.enable_grad():
         try:
@@ -62,22 +76,37 @@ def _findings(goal: Goal, outputs: Tensor, leaf: Tensor, decision: Decision | No
     size = seen.abs().clamp_min(1e-6)
     again = goal.margin(values).detach()
     if bool(((again - seen).abs() > CLOSE * size).any()):
-        yield "the same twice", "asked twice about the same outputs it gives different margins; take the randomness out."
+        yield (
+            "the same twice",
+            "asked twice about the same outputs it gives different margins; take the randomness out.",
+        )
     for row in range(len(values)):
         alone = goal.take(torch.tensor([row], device=values.device)).margin(values[row : row + 1]).detach()
         if bool((alone[0] - seen[row]).abs() > CLOSE * size[row]):
-            yield "per image", (
-                f"the margin of image {row} is {float(seen[row]):.4g} in its batch and {float(alone[0]):.4g} alone; use nothing of the other images, and "
-                "give what belongs to an image as labels."
+            yield (
+                "per image",
+                (
+                    f"the margin of image {row} is {float(seen[row]):.4g} in its batch and {float(alone[0]):.4g} "
+                    "alone; use nothing of the other images, and "
+                    "give what belongs to an image as labels."
+                ),
             )
             break
     if decision is not None:
         told = decision(values).bool()
         if bool((told != (seen < 0)).any()):
             row = int((told != (seen < 0)).nonzero()[0])
-            yield "sign", f"the margin of image {row} is {float(seen[row]):.4g}, and the decision says {'reached' if bool(told[row]) else 'not reached'}."
+            yield (
+                "sign",
+                f"the margin of image {row} is {float(seen[row]):.4g}, and the decision says "
+                f"{'reached' if bool(told[row]) else 'not reached'}.",
+            )
     if not margin.requires_grad:
-        yield "gradient", "the margin has no gradient in the images; leave out detach(), item() and conversions to numpy, in the model too."
+        yield (
+            "gradient",
+            "the margin has no gradient in the images; leave out detach(), item() and conversions to numpy, in the "
+            "model too.",
+        )
         return
     (slope,) = torch.autograd.grad(margin.sum(), leaf)
     flat = slope.flatten(1)
@@ -85,4 +114,8 @@ def _findings(goal: Goal, outputs: Tensor, leaf: Tensor, decision: Decision | No
         yield "gradient", f"the gradient of image {int((~torch.isfinite(flat)).any(1).nonzero()[0])} is not finite."
     zero = (flat == 0).all(1) & (seen >= 0)
     if bool(zero.any()):
-        yield "gradient", f"the gradient of image {int(zero.nonzero()[0])} is zero although its goal is not reached: no attack finds a way from there."
+        yield (
+            "gradient",
+            f"the gradient of image {int(zero.nonzero()[0])} is zero although its goal is not reached: no attack "
+            "finds a way from there.",
+        )

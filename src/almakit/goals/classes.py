@@ -39,7 +39,8 @@ class Targeted(ClassGoal):
 
 @dataclass(frozen=True, eq=False)
 class TopK(ClassGoal):
-    """``labels`` (B,) are not among the ``k`` largest logits, or ``targets`` (B,) are: z_y - z_(k) < 0, or z_(k) - z_t < 0, z_(k) the k-th largest other."""
+    """``labels`` (B,) are not among the ``k`` largest logits, or ``targets`` (B,) are: z_y - z_(k) < 0, or z_(k) - z_t
+    < 0, z_(k) the k-th largest other."""
 
     title = "top-k"
     about = "the label is not among the k likeliest classes, or the target is"
@@ -52,7 +53,9 @@ class TopK(ClassGoal):
 
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
         if self.k >= outputs.shape[1]:
-            raise BadInput(f"k={self.k}: the model has {outputs.shape[1]} classes, so k must be at most {outputs.shape[1] - 1}.")
+            raise BadInput(
+                f"k={self.k}: the model has {outputs.shape[1]} classes, so k must be at most {outputs.shape[1] - 1}."
+            )
         return super().fit(outputs, rows)
 
     def _own_and_first(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,13 +68,16 @@ class TopK(ClassGoal):
         return (first[:, -1] - own if self.targeted else own - first[:, -1]) + self.confidence
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        """All k others must pass the label: the largest of k differences, softened. Towards a target only the k-th is in the way."""
+        """All k others must pass the label: the largest of k differences, softened. Towards a target only the k-th is
+        in the way."""
         own, first = self._own_and_first(outputs)
         if self.targeted:
             return first[:, -1] - own + self.confidence
         return largest(own.unsqueeze(1) - first, temperature) + self.confidence
 
-    def constraint_and_slope(self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def constraint_and_slope(
+        self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         return super(ClassGoal, self).constraint_and_slope(outputs, margin, tolerance, largest)
 
     def rivals(self, outputs: Tensor) -> Tensor | None:
@@ -83,10 +89,12 @@ class TopK(ClassGoal):
 
 @dataclass(frozen=True, eq=False)
 class Reject(ClassGoal):
-    """Wrong **and** accepted: leave ``labels`` (B,), or reach ``targets``, while the model's own check does not reject the image.
+    """Wrong **and** accepted: leave ``labels`` (B,), or reach ``targets``, while the model's own check does not reject
+    the image.
 
-    The check is a ``detector``, another output (a key, or a place in a tuple) that accepts where its score is below ``threshold``, or the largest softmax
-    ``probability``, which must be at least so much: log p + logsumexp(z) - max_{i != y} z_i < 0. The margin is the larger of both.
+    The check is a ``detector``, another output (a key, or a place in a tuple) that accepts where its score is below
+    ``threshold``, or the largest softmax ``probability``, which must be at least so much: log p + logsumexp(z) - max_{i
+    != y} z_i < 0. The margin is the larger of both.
     """
 
     title = "reject"
@@ -99,18 +107,28 @@ class Reject(ClassGoal):
 
     def __post_init__(self) -> None:
         if (self.probability is None) == (self.detector is None):
-            raise BadInput("the goal reject needs probability=0.9, the least that is accepted, or detector=1, the output that rejects above threshold.")
+            raise BadInput(
+                "the goal reject needs probability=0.9, the least that is accepted, or detector=1, the output that "
+                "rejects above threshold."
+            )
         if self.probability is not None and not 0 < self.probability < 1:
-            raise BadInput(f"probability={self.probability!r}: the least softmax probability that is accepted is between 0 and 1.")
+            raise BadInput(
+                f"probability={self.probability!r}: the least softmax probability that is accepted is between 0 and 1."
+            )
 
     def read(self, answer: Any, images: int) -> Tensor:
         """Logits (B, K), and with a detector its score as a last column."""
         if self.detector is None:
             return super().read(answer, images)
         plain = self.output is None and isinstance(answer, (tuple, list))
-        logits, score = ClassGoal(output=0 if plain else self.output).read(answer, images), picked(answer, self.detector)
+        logits, score = (
+            ClassGoal(output=0 if plain else self.output).read(answer, images),
+            picked(answer, self.detector),
+        )
         if not isinstance(score, Tensor) or score.numel() != images:
-            raise BadModel(f"the detector's output {self.detector!r} must be one score for each of the {images} images.")
+            raise BadModel(
+                f"the detector's output {self.detector!r} must be one score for each of the {images} images."
+            )
         return torch.cat([logits, score.reshape(images, 1).to(logits)], 1)
 
     def _logits(self, outputs: Tensor) -> Tensor:
@@ -119,7 +137,8 @@ class Reject(ClassGoal):
     def _accepted(self, outputs: Tensor, rivals: Tensor | None = None) -> Tensor:
         """(B,) negative where a wrong class, or the target, is accepted; that of ``rivals`` (B,) where given.
 
-        The label's own probability is left out: it decides nothing where the label is left, and until then it would pull back to it.
+        The label's own probability is left out: it decides nothing where the label is left, and until then it would
+        pull back to it.
         """
         if self.probability is None:
             return outputs[:, -1] - self.threshold
@@ -137,12 +156,17 @@ class Reject(ClassGoal):
         return torch.maximum(super().margin(self._logits(outputs)), self._accepted(outputs))
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        return largest(torch.stack([super().soft_margin(self._logits(outputs), temperature), self._accepted(outputs)], 1), temperature)
+        return largest(
+            torch.stack([super().soft_margin(self._logits(outputs), temperature), self._accepted(outputs)], 1),
+            temperature,
+        )
 
     def scale(self, outputs: Tensor) -> Tensor:
         return super(ClassGoal, self).scale(outputs)
 
-    def constraint_and_slope(self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def constraint_and_slope(
+        self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         return super(ClassGoal, self).constraint_and_slope(outputs, margin, tolerance, largest)
 
     def rivals(self, outputs: Tensor) -> Tensor | None:

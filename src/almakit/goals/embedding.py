@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Embedding(Goal):
-    """Cosine similarities s of the outputs (B, d): to ``reference`` (B, d) ``below`` a number, to ``target`` (B, d) ``above`` one, or, with ``prompts`` (K, d),
-    another prompt nearer than that of the labels (B,), or that of the targets nearest: the zero-shot classifier of a two-tower model.
+    """Cosine similarities s of the outputs (B, d): to ``reference`` (B, d) ``below`` a number, to ``target`` (B, d)
+    ``above`` one, or, with ``prompts`` (K, d), another prompt nearer than that of the labels (B,), or that of the
+    targets nearest: the zero-shot classifier of a two-tower model.
 
     The reference is by default the clean image's own embedding.
     """
 
     title = "embedding"
-    about = "the similarity to a reference falls below, or to a target rises above a number; or another prompt is nearest"
+    about = (
+        "the similarity to a reference falls below, or to a target rises above a number; or another prompt is nearest"
+    )
 
     reference_embedding: Tensor | None = field(default=None, kw_only=True)
     target_embedding: Tensor | None = field(default=None, kw_only=True)
@@ -38,7 +41,9 @@ class Embedding(Goal):
     def __post_init__(self) -> None:
         given = [name for name in ("below", "above", "prompts") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise BadInput("the goal embedding needs one of below=0.5, above=0.8 with target_embedding=..., or prompts=... (K, d).")
+            raise BadInput(
+                "the goal embedding needs one of below=0.5, above=0.8 with target_embedding=..., or prompts=... (K, d)."
+            )
         if given[0] != "prompts":
             number(given[0], getattr(self, given[0]))
         if given == ["above"] and self.target_embedding is None:
@@ -52,10 +57,15 @@ class Embedding(Goal):
         for name in ("reference_embedding", "target_embedding"):
             value = getattr(self, name)
             if value is not None and value.shape != outputs.shape:
-                raise BadInput(f"{name} has shape {tuple(value.shape)}; for these outputs it must be {tuple(outputs.shape)}.")
+                raise BadInput(
+                    f"{name} has shape {tuple(value.shape)}; for these outputs it must be {tuple(outputs.shape)}."
+                )
         if self.prompts is not None:
             if self.prompts.shape[1:] != outputs.shape[1:]:
-                raise BadInput(f"the prompts have shape {tuple(self.prompts.shape)}, the outputs {tuple(outputs.shape)}: both end in the same size.")
+                raise BadInput(
+                    f"the prompts have shape {tuple(self.prompts.shape)}, the outputs {tuple(outputs.shape)}: both "
+                    "end in the same size."
+                )
             self._inner().fit(self._similarities(outputs), rows)
         own = self.reference_embedding is None and self.below is not None
         return replace(self, reference_embedding=outputs.detach().clone()) if own else self
@@ -78,7 +88,11 @@ class Embedding(Goal):
         return F.cosine_similarity(outputs, self.reference_embedding.to(outputs)) - self.below + self.confidence
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        return self.margin(outputs) if self.prompts is None else self._inner().soft_margin(self._similarities(outputs), temperature)
+        return (
+            self.margin(outputs)
+            if self.prompts is None
+            else self._inner().soft_margin(self._similarities(outputs), temperature)
+        )
 
     def spread(self, outputs: Tensor) -> Tensor:
         return self._reference() if self.prompts is None else self._inner().spread(self._similarities(outputs.detach()))
@@ -94,4 +108,8 @@ class Embedding(Goal):
         return None if self.prompts is None else self._inner().rivals(self._similarities(outputs.detach()))
 
     def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
-        return self.margin(outputs) if self.prompts is None else self._inner().rival_margin(self._similarities(outputs), rivals)
+        return (
+            self.margin(outputs)
+            if self.prompts is None
+            else self._inner().rival_margin(self._similarities(outputs), rivals)
+        )

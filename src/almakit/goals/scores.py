@@ -1,4 +1,5 @@
-"""Goals about scores: labels of many, one score over or under a threshold, a number off by so much, all boxes of a detector under a threshold."""
+"""Goals about scores: labels of many, one score over or under a threshold, a number off by so much, all boxes of a
+detector under a threshold."""
 
 from __future__ import annotations
 
@@ -22,9 +23,10 @@ INF = float("inf")
 class Multilabel(Goal):
     """Labels that the model must drop or add, each decided by the sign of its own logit: ``any`` of them or ``all``.
 
-    ``present`` (B, K) are the true labels, each of which is to be decided wrongly (by default what the model says of the clean image); ``remove`` and
-    ``add``, class numbers for all images or masks (B, K), name some instead. With s = +1 for a label to drop, -1 for one to add: m_k = s (z_k - threshold), and
-    the margin is the smallest of them (any) or the largest (all).
+    ``present`` (B, K) are the true labels, each of which is to be decided wrongly (by default what the model says of
+    the clean image); ``remove`` and ``add``, class numbers for all images or masks (B, K), name some instead. With s =
+    +1 for a label to drop, -1 for one to add: m_k = s (z_k - threshold), and the margin is the smallest of them (any)
+    or the largest (all).
     """
 
     title = "multilabel"
@@ -56,7 +58,9 @@ class Multilabel(Goal):
         for name in ("present", "remove", "add"):
             value = getattr(self, name)
             if isinstance(value, Tensor) and value.shape != outputs.shape:
-                raise BadInput(f"{name} has shape {tuple(value.shape)}; for these outputs it must be {tuple(outputs.shape)}.")
+                raise BadInput(
+                    f"{name} has shape {tuple(value.shape)}; for these outputs it must be {tuple(outputs.shape)}."
+                )
             if isinstance(value, tuple) and not all(0 <= label < count for label in value):
                 raise BadInput(f"{name}={list(value)}: the model has the labels 0 to {count - 1}.")
         named = self.remove is not None or self.add is not None
@@ -107,7 +111,8 @@ class Multilabel(Goal):
 
 @dataclass(frozen=True, eq=False)
 class Threshold(Goal):
-    """The score at ``index`` of the outputs rises ``above`` a number, or falls ``below`` one: above - s < 0, or s - below < 0."""
+    """The score at ``index`` of the outputs rises ``above`` a number, or falls ``below`` one: above - s < 0, or s -
+    below < 0."""
 
     title = "threshold"
     about = "one score rises above a number, or falls below one"
@@ -134,9 +139,11 @@ class Threshold(Goal):
 
 @dataclass(frozen=True, eq=False)
 class Regression(Goal):
-    """A number of the outputs is off by more than ``by``: by - max |f - truth| < 0, ``up`` or ``down`` alone where ``side`` says so.
+    """A number of the outputs is off by more than ``by``: by - max |f - truth| < 0, ``up`` or ``down`` alone where
+    ``side`` says so.
 
-    ``truth`` (B, ...) is shaped like the outputs; by default the caller's labels, or what the model says of the clean image.
+    ``truth`` (B, ...) is shaped like the outputs; by default the caller's labels, or what the model says of the clean
+    image.
     """
 
     title = "regression"
@@ -160,7 +167,9 @@ class Regression(Goal):
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
         truth = outputs if self.truth is None else self.truth.reshape(len(outputs), -1).to(outputs)
         if truth.flatten(1).shape != outputs.flatten(1).shape:
-            raise BadInput(f"the truth has shape {tuple(truth.shape)}; for these outputs it must be {tuple(outputs.shape)}.")
+            raise BadInput(
+                f"the truth has shape {tuple(truth.shape)}; for these outputs it must be {tuple(outputs.shape)}."
+            )
         return replace(self, truth=truth.detach().clone())
 
     def _excess(self, outputs: Tensor) -> Tensor:
@@ -170,7 +179,8 @@ class Regression(Goal):
         return off if self.side == "up" else -off if self.side == "down" else torch.cat([off, -off], 1)
 
     def margin(self, outputs: Tensor) -> Tensor:
-        # max() and not amax(): where both directions tie, as on the clean image, the first has the gradient and they do not cancel.
+        # max() and not amax(): where both directions tie, as on the clean image, the first has the gradient and they do
+        # not cancel.
         return self.by - self._excess(outputs).max(1).values + self.confidence
 
     def rivals(self, outputs: Tensor) -> Tensor | None:
@@ -182,7 +192,8 @@ class Regression(Goal):
 
 @dataclass(frozen=True, eq=False)
 class Detection(Goal):
-    """All scores of the class ``index`` fall below ``below``, over outputs (B, N) or (B, N, classes) of N boxes: max_n s_n - below < 0."""
+    """All scores of the class ``index`` fall below ``below``, over outputs (B, N) or (B, N, classes) of N boxes: max_n
+    s_n - below < 0."""
 
     title = "detection"
     about = "all scores of a class, over the boxes of a detector, fall below a number"
@@ -195,7 +206,10 @@ class Detection(Goal):
 
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
         if self.index is not None and (outputs.ndim < 3 or not -outputs.shape[-1] <= self.index < outputs.shape[-1]):
-            raise BadInput(f"index={self.index}: outputs of shape {tuple(outputs.shape)} have no such class in their last dimension.")
+            raise BadInput(
+                f"index={self.index}: outputs of shape {tuple(outputs.shape)} have no such class in their last "
+                "dimension."
+            )
         return self
 
     def _scores(self, outputs: Tensor) -> Tensor:

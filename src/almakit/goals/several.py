@@ -25,7 +25,9 @@ class Several(Goal):
     def __post_init__(self) -> None:
         object.__setattr__(self, "goals", tuple(self.goals) if isinstance(self.goals, (tuple, list)) else (self.goals,))
         if not self.goals or not all(isinstance(part, Goal) for part in self.goals):
-            raise BadInput(f"the goal {self.title} is made of goals: {self.title}(goals=[top-k(k=3), threshold(below=0)]).")
+            raise BadInput(
+                f"the goal {self.title} is made of goals: {self.title}(goals=[top-k(k=3), threshold(below=0)])."
+            )
         if len({part.output for part in self.goals}) > 1:
             raise BadInput(f"the parts of {self.title} must read the same output of the model.")
 

@@ -23,7 +23,8 @@ def names() -> list[str]:
 
 
 def get(goal: object) -> Goal:
-    """A goal from its text, from a function of the outputs, or itself; ``file.py:build`` calls the function ``build``, which returns a goal or a function."""
+    """A goal from its text, from a function of the outputs, or itself; ``file.py:build`` calls the function ``build``,
+    which returns a goal or a function."""
     return _build(parse(goal, "goal", "top-k(k=5)")) if isinstance(goal, str) else as_goal(goal)
 
 
@@ -60,7 +61,9 @@ def _build(call: Call) -> Goal:
         with user_file.importable(call.name):
             return as_goal(user_file.function(call.name)(**settings))
     if call.name.startswith("python:"):
-        raise BadInput(f"the goal {call.name} was given from Python; go on with almakit.evaluate(..., goal=...), which has it.")
+        raise BadInput(
+            f"the goal {call.name} was given from Python; go on with almakit.evaluate(..., goal=...), which has it."
+        )
     kind = registry.get("goals", call.name)
     known = [name for name in inspect.signature(kind).parameters if name != "reference"]
     for name in settings:

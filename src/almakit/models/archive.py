@@ -1,7 +1,8 @@
 """The contents of a ``.pt2`` archive, read without torch's own loader.
 
-That loader unpickles constants, evaluates symbolic sizes and guards, and makes Python of the names in a graph: opening a stranger's file
-with it runs the stranger's code. Here a graph is JSON and tensors are bytes; what is neither is refused.
+That loader unpickles constants, evaluates symbolic sizes and guards, and makes Python of the names in a graph: opening
+a stranger's file with it runs the stranger's code. Here a graph is JSON and tensors are bytes; what is neither is
+refused.
 """
 
 from __future__ import annotations
@@ -25,9 +26,17 @@ from .weights import checkpoint
 MAJOR = 8  # of the graph's schema: torch 2.6 and later
 MOST_JSON = 1 << 28  # bytes of a graph, which holds no weights
 DTYPES = {
-    1: torch.uint8, 2: torch.int8, 3: torch.int16, 4: torch.int32, 5: torch.int64, 6: torch.float16, 7: torch.float32, 8: torch.float64,
-    12: torch.bool, 13: torch.bfloat16,
-}  # fmt: skip
+    1: torch.uint8,
+    2: torch.int8,
+    3: torch.int16,
+    4: torch.int32,
+    5: torch.int64,
+    6: torch.float16,
+    7: torch.float32,
+    8: torch.float64,
+    12: torch.bool,
+    13: torch.bfloat16,
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,8 @@ class Archive:
 
 
 def read_archive(path: Path) -> Archive:
-    """The archive in a file; ``BadModel`` for whatever torch.export.save does not write for a network of plain tensors."""
+    """The archive in a file; ``BadModel`` for whatever torch.export.save does not write for a network of plain
+    tensors."""
     with zipfile.ZipFile(path) as archive:
         parts = _members(archive, path)
         if "models/model.json" not in parts and "serialized_exported_program.json" not in parts:
@@ -50,14 +60,18 @@ def read_archive(path: Path) -> Archive:
         old = "serialized_exported_program.json" in parts
         program = _json(parts, "serialized_exported_program.json" if old else "models/model.json")
         if program["schema_version"]["major"] != MAJOR:
-            raise BadModel(f"its format is {program['schema_version']['major']}, and only {MAJOR} (torch 2.6 and later) is read; export it again")
+            raise BadModel(
+                f"its format is {program['schema_version']['major']}, and only {MAJOR} (torch 2.6 and later) is read; "
+                "export it again"
+            )
         kinds = (("weights", "serialized_state_dict.pt"), ("constants", "serialized_constants.pt"))
         weights, constants = (_tensors(parts, kind, name if old else f"data/{kind}/model.pt") for kind, name in kinds)
     return Archive(program, weights, constants)
 
 
 def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
-    """The archive's files without the folder they all lie in: each once, as long as it says, none packed, together no larger than the file."""
+    """The archive's files without the folder they all lie in: each once, as long as it says, none packed, together no
+    larger than the file."""
     found: dict[str, bytes] = {}
     infos = [info for info in archive.infolist() if not info.is_dir()]
     if sum(info.file_size for info in infos) > os.path.getsize(path):
@@ -97,7 +111,10 @@ def _tensor(parts: dict[str, bytes], kind: str, entry: dict[str, Any]) -> Tensor
     """A view of the bytes in a part, inside them and no larger than they are."""
     name, prefix = str(entry["path_name"]), {"weights": "weight_", "constants": "tensor_"}[kind]
     if entry["use_pickle"] or not name.startswith(prefix) or not name.removeprefix(prefix).isdecimal():
-        raise BadModel(f"its {kind} hold more than tensors ({name!r}), which can only be unpickled, and that would run code of its author")
+        raise BadModel(
+            f"its {kind} hold more than tensors ({name!r}), which can only be unpickled, and that would run code of "
+            "its author"
+        )
     meta, content = entry["tensor_meta"], parts[f"data/{kind}/{name}"]
     dtype = DTYPES[meta["dtype"]]
     sizes: list[int] = [_whole(side) for side in meta["sizes"]]

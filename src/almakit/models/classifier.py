@@ -14,12 +14,14 @@ from ..errors import BadModel
 
 
 class Classifier(nn.Module):
-    """Wraps a network: logits = network((x - mean) / std), for images ``x`` (B, C, H, W) in [0, 1]; the logits are (B, classes), or
-    (B, classes, H, W) where every pixel has a class; ``fit_output``: such logits on a coarser or finer grid are brought to the images' by bilinear steps.
+    """Wraps a network: logits = network((x - mean) / std), for images ``x`` (B, C, H, W) in [0, 1]; the logits are (B,
+    classes), or (B, classes, H, W) where every pixel has a class; ``fit_output``: such logits on a coarser or finer
+    grid are brought to the images' by bilinear steps.
 
-    The network is put into evaluation mode and its parameters are frozen. Images are cast to the network's floating type; the logits of
-    a half-precision network come back as float32, so that margins are not rounded a second time. ``dataset``, ``shape`` (C, H, W) ,
-    ``classes`` and ``class_names`` are facts where they are known and None otherwise.
+    The network is put into evaluation mode and its parameters are frozen. Images are cast to the network's floating
+    type; the logits of a half-precision network come back as float32, so that margins are not rounded a second time.
+    ``dataset``, ``shape`` (C, H, W) , ``classes`` and ``class_names`` are facts where they are known and None
+    otherwise.
     """
 
     mean: Tensor | None
@@ -40,7 +42,9 @@ class Classifier(nn.Module):
     ):
         super().__init__()
         if not callable(network):
-            raise BadModel(f"{name} is a {type(network).__name__}; a model is a torch module or a function from images to logits.")
+            raise BadModel(
+                f"{name} is a {type(network).__name__}; a model is a torch module or a function from images to logits."
+            )
         self.network = network if isinstance(network, nn.Module) else _Function(network)
         self.name, self.dataset, self.shape, self.classes = name, dataset, shape, classes
         self.class_names, self.fit_output = None if class_names is None else tuple(class_names), fit_output
@@ -68,18 +72,22 @@ class Classifier(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating type the network computes in: that of its first floating parameter or buffer, float32 where it has none."""
+        """The floating type the network computes in: that of its first floating parameter or buffer, float32 where it
+        has none."""
         tensors = (*self.network.parameters(), *self.network.buffers())
         return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
 
     @property
     def device(self) -> torch.device:
         """Where the network's weights lie."""
-        return next((tensor.device for tensor in (*self.network.parameters(), *self.network.buffers())), torch.device("cpu"))
+        return next(
+            (tensor.device for tensor in (*self.network.parameters(), *self.network.buffers())), torch.device("cpu")
+        )
 
     @property
     def weights_sha256(self) -> str | None:
-        """The sha256 over the names, types, shapes and values of all parameters and buffers; None where there are none to see."""
+        """The sha256 over the names, types, shapes and values of all parameters and buffers; None where there are none
+        to see."""
         return state_sha256(self.network.state_dict())
 
     @property
@@ -87,11 +95,16 @@ class Classifier(nn.Module):
         """What is done to an image in [0, 1] inside, in a sentence; None where nothing is."""
         if self.mean is None and self.std is None:
             return None
-        mean, std = (" ".join(f"{number:.4g}" for number in value.flatten().tolist()) if value is not None else "none" for value in (self.mean, self.std))
+        mean, std = (
+            " ".join(f"{number:.4g}" for number in value.flatten().tolist()) if value is not None else "none"
+            for value in (self.mean, self.std)
+        )
         return f"{self.name} normalises inside (mean {mean}, std {std}): images are given in [0, 1]."
 
     def extra_repr(self) -> str:
-        facts = (f"{key}={value!r}" for key in ("dataset", "shape", "classes") if (value := getattr(self, key)) is not None)
+        facts = (
+            f"{key}={value!r}" for key in ("dataset", "shape", "classes") if (value := getattr(self, key)) is not None
+        )
         return ", ".join([repr(self.name), *facts])
 
 
@@ -127,8 +140,8 @@ def _per_channel(name: str, values: Sequence[float] | None, what: str) -> Tensor
 
 
 def wrapped_logits(output: Any) -> Any:
-    """What a network returned, or its ``logits`` where it returned a record with them, as those of transformers do, or ``out``, as torchvision's
-    segmentation models call them."""
+    """What a network returned, or its ``logits`` where it returned a record with them, as those of transformers do, or
+    ``out``, as torchvision's segmentation models call them."""
     if isinstance(output, Tensor):
         return output
     inner = output.get("logits", output.get("out")) if isinstance(output, Mapping) else getattr(output, "logits", None)
@@ -143,4 +156,7 @@ def _only_tensor(name: str, output: Any) -> Tensor:
     tensors = [item for item in items if isinstance(item, Tensor)]
     if len(tensors) == 1:
         return tensors[0]
-    raise BadModel(f"{name} returned {type(output).__name__} with {len(tensors)} tensors; it must return the logits, one tensor (B, classes).")
+    raise BadModel(
+        f"{name} returned {type(output).__name__} with {len(tensors)} tensors; it must return the logits, one tensor "
+        "(B, classes)."
+    )

@@ -1,4 +1,5 @@
-"""Models saved with ``torch.export.save`` (.pt2): graphs of tensor operators, run one by one; no code of their author runs."""
+"""Models saved with ``torch.export.save`` (.pt2): graphs of tensor operators, run one by one; no code of their author
+runs."""
 
 from __future__ import annotations
 
@@ -31,18 +32,26 @@ class FixedShape(nn.Module):
         super().__init__()
         self.shape = shape
         self.batch = shape[0] if shape else None
-        self.image_shape = tuple(shape[1:]) if shape and len(shape) == 4 and all(isinstance(side, int) for side in shape) else None
+        self.image_shape = (
+            tuple(shape[1:]) if shape and len(shape) == 4 and all(isinstance(side, int) for side in shape) else None
+        )
 
     def train(self, mode: bool = True) -> FixedShape:
-        # An exported graph has no mode: dropout and batch norm were fixed when it was exported, and its own train() refuses.
+        # An exported graph has no mode: dropout and batch norm were fixed when it was exported, and its own train()
+        # refuses.
         self.training = mode
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         wanted = (None, *(self.shape or ())[1:])
-        if self.shape and (x.ndim != len(wanted) or any(want not in (None, side) for want, side in zip(wanted, x.shape, strict=True))):
+        if self.shape and (
+            x.ndim != len(wanted) or any(want not in (None, side) for want, side in zip(wanted, x.shape, strict=True))
+        ):
             sides = tuple("any" if side is None else side for side in wanted[1:])
-            raise BadModel(f"the program was exported for images of shape {sides}, not {tuple(x.shape[1:])}; see --size and --channels.")
+            raise BadModel(
+                f"the program was exported for images of shape {sides}, not {tuple(x.shape[1:])}; see --size and "
+                "--channels."
+            )
         return self.run(x) if self.batch is None else in_fixed_batches(self.run, x, self.batch)
 
     def run(self, x: Tensor) -> Tensor:
@@ -97,7 +106,11 @@ class Exported(FixedShape):
         super().__init__(_sides(graph["tensor_values"].get(user[0])))
         self.program = nn.Module()
         self.values, self.input, self.places = self_values, user[0], given
-        persistent = {spec["buffer"]["buffer_name"] for spec in signature["input_specs"] if "buffer" in spec and spec["buffer"]["persistent"]}
+        persistent = {
+            spec["buffer"]["buffer_name"]
+            for spec in signature["input_specs"]
+            if "buffer" in spec and spec["buffer"]["persistent"]
+        }
         parameters = {spec["parameter"]["parameter_name"] for spec in signature["input_specs"] if "parameter" in spec}
         for place in dict.fromkeys([*given.values(), *archive.weights]):
             tensor = archive.weights[place] if place in archive.weights else archive.constants[place]
@@ -144,8 +157,16 @@ def exported(path: Path, trust: bool) -> FixedShape:
     except Exception as error:
         own = isinstance(error, BadModel)
         reason = str(error).rstrip(".") if own else f"{type(error).__name__}: {str(error)[:300]}"
-        hint = "" if trust else " If you trust its author, --trust (trust=True) hands it to torch's own loader, which can run code in it."
-        raise BadModel(f"{path} cannot be read as a torch.export file ({reason}); save it with torch.export.save, in evaluation mode.{hint}") from error
+        hint = (
+            ""
+            if trust
+            else " If you trust its author, --trust (trust=True) hands it to torch's own loader, which can run code "
+            "in it."
+        )
+        raise BadModel(
+            f"{path} cannot be read as a torch.export file ({reason}); save it with torch.export.save, in evaluation "
+            f"mode.{hint}"
+        ) from error
 
 
 def in_fixed_batches(network: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
@@ -159,10 +180,16 @@ def in_fixed_batches(network: Callable[[Tensor], Tensor], x: Tensor, size: int) 
 
 
 def _steps(nodes: list[Any], known: set[str], wanted: set[str]) -> list[Step]:
-    """The graph's operators in order, each with the names that are dead after it; an operator that is not known, or a name before its value, is refused."""
+    """The graph's operators in order, each with the names that are dead after it; an operator that is not known, or a
+    name before its value, is refused."""
     todo = [node for node in nodes if node["target"] not in ASSERTIONS]
-    if foreign := sorted({str(node["target"]).removeprefix("torch.ops.") for node in todo if operator(str(node["target"])) is None}):
-        raise BadModel(f"it uses {', '.join(foreign[:5])}, which almakit does not run; export it as plain layers, or give it as file.py:function")
+    if foreign := sorted(
+        {str(node["target"]).removeprefix("torch.ops.") for node in todo if operator(str(node["target"])) is None}
+    ):
+        raise BadModel(
+            f"it uses {', '.join(foreign[:5])}, which almakit does not run; export it as plain layers, or give it as "
+            "file.py:function"
+        )
     steps = []
     for node in todo:
         args, kwargs = bound(node["target"], node["inputs"])
@@ -190,10 +217,14 @@ def _call(step: Step, values: dict[str, Any], device: torch.device) -> Any:
 
 
 def failed(what: str, error: Exception) -> Exception:
-    """What to raise where an operator of a file's graph failed: a sentence, or the error itself where memory ran out and fewer images may do."""
+    """What to raise where an operator of a file's graph failed: a sentence, or the error itself where memory ran out
+    and fewer images may do."""
     if isinstance(error, BadModel) or "memory" in str(error):
         return error
-    return BadModel(f"{what} failed ({type(error).__name__}: {str(error).strip()[:200]}); the file's graph does not fit these images, or is damaged.")
+    return BadModel(
+        f"{what} failed ({type(error).__name__}: {str(error).strip()[:200]}); the file's graph does not fit these "
+        "images, or is damaged."
+    )
 
 
 def possible(sides: Shape) -> bool:

@@ -1,4 +1,5 @@
-"""The operators an exported graph may use, and its arguments. What is not listed here is not run: among torch's operators are some that write files."""
+"""The operators an exported graph may use, and its arguments. What is not listed here is not run: among torch's
+operators are some that write files."""
 
 from __future__ import annotations
 
@@ -15,27 +16,31 @@ from ..errors import BadModel
 from .archive import DTYPES
 
 NAMES = """
-    _adaptive_avg_pool2d _log_softmax _native_batch_norm_legit _native_batch_norm_legit_no_training _safe_softmax _softmax _to_copy _unsafe_view abs acos acosh
-    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d add addbmm addcdiv addcmul addmm
-    addmv alias all amax amin aminmax any arange argmax argmin argsort as_strided asin asinh atan atan2 atanh avg_pool1d avg_pool2d avg_pool3d
-    baddbmm batch_norm bernoulli bitwise_and bitwise_not bitwise_or bitwise_xor bmm broadcast_tensors broadcast_to bucketize cat ceil celu
-    channel_shuffle chunk clamp clamp_max clamp_min clip clone concat concatenate constant_pad_nd contiguous conv1d conv2d conv3d
-    conv_transpose1d conv_transpose2d conv_transpose3d convolution copy cos cosh cumprod cumsum detach diag diag_embed diagonal diff div
-    divide dot dropout einsum elu embedding empty_like eq erf erfc exp exp2 expand expand_as expm1 eye feature_dropout fill flatten flip
-    floor floor_divide fmod frac full full_like gather ge gelu glu grid_sampler grid_sampler_2d group_norm gt hardshrink hardsigmoid
-    hardswish hardtanh heaviside index index_add index_put index_select instance_norm isfinite isinf isnan layer_norm le leaky_relu lerp lift_fresh
-    lift_fresh_copy linalg_norm linalg_vector_norm linear log log10 log1p log2 log_sigmoid log_softmax logaddexp logical_and logical_not
-    logical_or logical_xor logit logsumexp lt masked_fill masked_scatter masked_select matmul max max_pool1d max_pool2d
-    max_pool2d_with_indices max_pool3d maximum mean median min minimum mish mm mT movedim mul multiply mv nan_to_num narrow
-    native_batch_norm native_dropout native_group_norm native_layer_norm ne neg new_empty new_full new_ones new_zeros nonzero norm
-    normal numpy_T one_hot ones ones_like pad permute pixel_shuffle pixel_unshuffle pow prelu prod rand rand_like randn randn_like
-    reciprocal reflection_pad1d reflection_pad2d relu relu6 remainder repeat repeat_interleave replication_pad1d replication_pad2d reshape
-    reshape_as rms_norm roll round rot90 rrelu rsqrt rsub scalar_tensor scaled_dot_product_attention scatter scatter_add select
-    select_copy selu sigmoid sign silu sin sinh slice slice_copy slice_scatter softmax softplus softshrink sort split
-    split_with_sizes split_with_sizes_copy sqrt square squeeze squeeze_copy stack std std_mean sub subtract sum swapaxes t tan tanh
-    tensor_split threshold tile to topk transpose tril triu true_divide trunc type_as unbind unfold unflatten uniform unsqueeze upsample_bicubic2d
-    upsample_bilinear2d upsample_nearest1d upsample_nearest2d upsample_trilinear3d var var_mean vstack hstack view view_as where zero zeros
-    zeros_like sym_size sym_numel sym_stride sym_storage_offset
+    _adaptive_avg_pool2d _log_softmax _native_batch_norm_legit _native_batch_norm_legit_no_training _safe_softmax
+    _softmax _to_copy _unsafe_view abs acos acosh adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
+    adaptive_max_pool1d adaptive_max_pool2d add addbmm addcdiv addcmul addmm addmv alias all amax amin aminmax any
+    arange argmax argmin argsort as_strided asin asinh atan atan2 atanh avg_pool1d avg_pool2d avg_pool3d baddbmm
+    batch_norm bernoulli bitwise_and bitwise_not bitwise_or bitwise_xor bmm broadcast_tensors broadcast_to bucketize
+    cat ceil celu channel_shuffle chunk clamp clamp_max clamp_min clip clone concat concatenate constant_pad_nd
+    contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution copy cos cosh
+    cumprod cumsum detach diag diag_embed diagonal diff div divide dot dropout einsum elu embedding empty_like eq
+    erf erfc exp exp2 expand expand_as expm1 eye feature_dropout fill flatten flip floor floor_divide fmod frac full
+    full_like gather ge gelu glu grid_sampler grid_sampler_2d group_norm gt hardshrink hardsigmoid hardswish
+    hardtanh heaviside index index_add index_put index_select instance_norm isfinite isinf isnan layer_norm le
+    leaky_relu lerp lift_fresh lift_fresh_copy linalg_norm linalg_vector_norm linear log log10 log1p log2
+    log_sigmoid log_softmax logaddexp logical_and logical_not logical_or logical_xor logit logsumexp lt masked_fill
+    masked_scatter masked_select matmul max max_pool1d max_pool2d max_pool2d_with_indices max_pool3d maximum mean
+    median min minimum mish mm mT movedim mul multiply mv nan_to_num narrow native_batch_norm native_dropout
+    native_group_norm native_layer_norm ne neg new_empty new_full new_ones new_zeros nonzero norm normal numpy_T
+    one_hot ones ones_like pad permute pixel_shuffle pixel_unshuffle pow prelu prod rand rand_like randn randn_like
+    reciprocal reflection_pad1d reflection_pad2d relu relu6 remainder repeat repeat_interleave replication_pad1d
+    replication_pad2d reshape reshape_as rms_norm roll round rot90 rrelu rsqrt rsub scalar_tensor
+    scaled_dot_product_attention scatter scatter_add select select_copy selu sigmoid sign silu sin sinh slice
+    slice_copy slice_scatter softmax softplus softshrink sort split split_with_sizes split_with_sizes_copy sqrt
+    square squeeze squeeze_copy stack std std_mean sub subtract sum swapaxes t tan tanh tensor_split threshold tile
+    to topk transpose tril triu true_divide trunc type_as unbind unfold unflatten uniform unsqueeze
+    upsample_bicubic2d upsample_bilinear2d upsample_nearest1d upsample_nearest2d upsample_trilinear3d var var_mean
+    vstack hstack view view_as where zero zeros zeros_like sym_size sym_numel sym_stride sym_storage_offset
 """
 """Operators on tensors; each also with a trailing underscore, in place."""
 
@@ -60,14 +65,43 @@ def _number(function: Callable[..., Any]) -> Callable[..., Any]:
 
 SIZES = {
     f"_operator.{name}": _number(getattr(python, name))
-    for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "not_")
-} | {"torch.sym_max": _number(max), "torch.sym_min": _number(min), "torch.sym_float": _number(float), "torch.sym_int": _number(int), "math.trunc": _number(int)}
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "floordiv",
+        "truediv",
+        "mod",
+        "neg",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "and_",
+        "or_",
+        "not_",
+    )
+} | {
+    "torch.sym_max": _number(max),
+    "torch.sym_min": _number(min),
+    "torch.sym_float": _number(float),
+    "torch.sym_int": _number(int),
+    "math.trunc": _number(int),
+}
 """What a graph computes with the sizes of its tensors."""
 
-ASSERTIONS = frozenset(f"torch.ops.aten.{name}" for name in (
-    "_assert_async.msg", "_assert_scalar.default", "_assert_tensor_metadata.default", "sym_constrain_range.default",
-    "sym_constrain_range_for_size.default",
-))  # fmt: skip
+ASSERTIONS = frozenset(
+    f"torch.ops.aten.{name}"
+    for name in (
+        "_assert_async.msg",
+        "_assert_scalar.default",
+        "_assert_tensor_metadata.default",
+        "sym_constrain_range.default",
+        "sym_constrain_range_for_size.default",
+    )
+)
 """What the exporter assumed; operators check what they need themselves."""
 
 MEMORY = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d, 4: torch.preserve_format}
@@ -92,7 +126,9 @@ def operator(target: str) -> Callable[..., Any] | None:
     if target in SIZES:
         return SIZES[target]
     found = TARGET.match(target)
-    if found is None or (found[1] not in ATEN and (found[1].startswith("__") or found[1].removesuffix("_") not in ATEN)):
+    if found is None or (
+        found[1] not in ATEN and (found[1].startswith("__") or found[1].removesuffix("_") not in ATEN)
+    ):
         return None
     overloads = getattr(torch.ops.aten, found[1], None)
     return getattr(overloads, found[2]) if overloads is not None and found[2] in overloads.overloads() else None

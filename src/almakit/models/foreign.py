@@ -34,15 +34,23 @@ def library(name: str) -> Any:
         return found
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and str(error.name).split(".")[0] == root:
-            zoo = "" if root == "robustbench" else ", or pip install 'almakit[zoo]' for all of torchvision, timm and transformers"
+            zoo = (
+                ""
+                if root == "robustbench"
+                else ", or pip install 'almakit[zoo]' for all of torchvision, timm and transformers"
+            )
             raise Unavailable(f"{root} is not installed: {_NEEDS[root]}{zoo}.") from error
         if isinstance(error, ModuleNotFoundError) and error.name:
-            raise Unavailable(f"{root} is installed but lacks {error.name}: pip install {error.name.split('.')[0]}.") from error
+            raise Unavailable(
+                f"{root} is installed but lacks {error.name}: pip install {error.name.split('.')[0]}."
+            ) from error
         # Mostly a torchvision that was built for another torch, under timm and transformers too.
         spare = ", or uninstall torchvision, which transformers can do without" if root == "transformers" else ""
         raise Unavailable(
-            f"{root} is installed but does not go with torch {torch.__version__} ({' '.join(str(error).split())[:200]}): install the torchvision that was "
-            f"built for it, from where that torch came (pip install --force-reinstall --no-deps torchvision --index-url <the same as for torch>){spare}."
+            f"{root} is installed but does not go with torch {torch.__version__} "
+            f"({' '.join(str(error).split())[:200]}): install the torchvision that was "
+            "built for it, from where that torch came (pip install --force-reinstall --no-deps torchvision "
+            f"--index-url <the same as for torch>){spare}."
         ) from error
 
 
@@ -54,18 +62,28 @@ def torchvision(rest: str, trust: bool) -> Classifier:
         enum = models.get_model_weights(name)
         weights = enum[version] if version else enum.DEFAULT
     except (ValueError, KeyError) as error:
-        raise UnknownName(f"torchvision has no classifier {rest!r}; see torchvision.models.list_models(), and its weights by name.") from error
+        raise UnknownName(
+            f"torchvision has no classifier {rest!r}; see torchvision.models.list_models(), and its weights by name."
+        ) from error
     network = models.get_model(name, weights=None)
     with no_unpickling(trust):
         network.load_state_dict(_downloaded(rest, lambda: weights.get_state_dict(progress=False, check_hash=True)))
     transform = weights.transforms()
     side = transform.crop_size[0] if getattr(transform, "crop_size", None) else None
     shape = (3, side, side) if side else None
-    return _made(f"torchvision:{rest}", network, (transform.mean, transform.std), shape, len(weights.meta["categories"]), names=weights.meta["categories"])
+    return _made(
+        f"torchvision:{rest}",
+        network,
+        (transform.mean, transform.std),
+        shape,
+        len(weights.meta["categories"]),
+        names=weights.meta["categories"],
+    )
 
 
 def timm(rest: str, trust: bool) -> Classifier:
-    """``timm:<model>``, also ``timm:<model>.<tag>``; normalisation and size from the model's pretrained configuration."""
+    """``timm:<model>``, also ``timm:<model>.<tag>``; normalisation and size from the model's pretrained
+    configuration."""
     module = library("timm")
     if not module.is_model(rest):
         raise UnknownName(f"timm has no model {rest!r}; see timm.list_models('*{rest.split('.')[0]}*').")
@@ -77,25 +95,43 @@ def timm(rest: str, trust: bool) -> Classifier:
 
 
 def hf(rest: str, trust: bool) -> Classifier:
-    """``hf:<owner>/<model>`` or ``hf:<folder>``: an image classifier of transformers; safetensors only, unless trusted."""
+    """``hf:<owner>/<model>`` or ``hf:<folder>``: an image classifier of transformers; safetensors only, unless
+    trusted."""
     module = library("transformers")
     options: dict[str, Any] = {} if trust else {"use_safetensors": True}
     with no_unpickling(trust):
-        network = _downloaded(rest, lambda: module.AutoModelForImageClassification.from_pretrained(rest, trust_remote_code=trust, **options))
+        network = _downloaded(
+            rest,
+            lambda: module.AutoModelForImageClassification.from_pretrained(rest, trust_remote_code=trust, **options),
+        )
     # The processor's settings are read and not the processor: that would want torchvision or Pillow.
-    facts, _ = _downloaded(rest, lambda: module.image_processing_utils.BaseImageProcessor.get_image_processor_dict(rest))
-    normalisation = (facts["image_mean"], facts["image_std"]) if facts.get("do_normalize", True) and "image_mean" in facts else None
+    facts, _ = _downloaded(
+        rest, lambda: module.image_processing_utils.BaseImageProcessor.get_image_processor_dict(rest)
+    )
+    normalisation = (
+        (facts["image_mean"], facts["image_std"]) if facts.get("do_normalize", True) and "image_mean" in facts else None
+    )
     size = facts.get("crop_size") if facts.get("do_center_crop") else facts.get("size")
     sides = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
-    shape = (int(getattr(network.config, "num_channels", 3)), int(sides[0]), int(sides[1])) if sides[0] and sides[1] else None
-    return _made(f"hf:{rest}", network, normalisation, shape, network.config.num_labels, names=_names_of(network.config))
+    shape = (
+        (int(getattr(network.config, "num_channels", 3)), int(sides[0]), int(sides[1]))
+        if sides[0] and sides[1]
+        else None
+    )
+    return _made(
+        f"hf:{rest}", network, normalisation, shape, network.config.num_labels, names=_names_of(network.config)
+    )
 
 
 def robustbench(rest: str, trust: bool) -> Classifier:
-    """``robustbench:<data set>/<threat model>/<model>``, e.g. ``robustbench:cifar10/Linf/Carmon2019Unlabeled``; it normalises inside."""
+    """``robustbench:<data set>/<threat model>/<model>``, e.g. ``robustbench:cifar10/Linf/Carmon2019Unlabeled``; it
+    normalises inside."""
     parts = rest.split("/")
     if len(parts) != 3:
-        raise UnknownName(f"a RobustBench model is named <data set>/<threat model>/<model>, as cifar10/Linf/Carmon2019Unlabeled; got {rest!r}.")
+        raise UnknownName(
+            "a RobustBench model is named <data set>/<threat model>/<model>, as cifar10/Linf/Carmon2019Unlabeled; "
+            f"got {rest!r}."
+        )
     dataset, threat, name = parts
     module = library("robustbench.utils")
     folder = hub.home() / "robustbench"
@@ -110,11 +146,20 @@ def robustbench(rest: str, trust: bool) -> Classifier:
     return _made(f"robustbench:{rest}", network, None, shape, classes, dataset)
 
 
-def _made(name: str, network: Any, normalisation: Any, shape: Any, classes: int | None, dataset: str | None = None,
-          names: Any = None) -> Classifier:  # fmt: skip
+def _made(
+    name: str,
+    network: Any,
+    normalisation: Any,
+    shape: Any,
+    classes: int | None,
+    dataset: str | None = None,
+    names: Any = None,
+) -> Classifier:
     mean, std = pair(normalisation) or (None, None)
     on = dataset or ("imagenet" if classes == 1000 else None)
-    return Classifier(network, name=name, mean=mean, std=std, dataset=on, shape=shape, classes=classes, class_names=names)
+    return Classifier(
+        network, name=name, mean=mean, std=std, dataset=on, shape=shape, classes=classes, class_names=names
+    )
 
 
 def _names_of(config: Any) -> list[str] | None:
@@ -132,4 +177,6 @@ def _downloaded(name: str, fetch: Any) -> Any:
     except (pickle.UnpicklingError, BadModel):
         raise
     except Exception as error:
-        raise Unavailable(f"{name} could not be loaded ({type(error).__name__}: {str(error).strip()[:300]}).") from error
+        raise Unavailable(
+            f"{name} could not be loaded ({type(error).__name__}: {str(error).strip()[:300]})."
+        ) from error

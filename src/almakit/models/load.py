@@ -41,15 +41,21 @@ def forms() -> list[str]:
 
 
 def load(
-    uri: str, *, trust: bool = False, device: str | torch.device = "cpu", dtype: torch.dtype | None = None, normalisation: Normalisation | None = None
+    uri: str,
+    *,
+    trust: bool = False,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    normalisation: Normalisation | None = None,
 ) -> Classifier:
     """A classifier from its URI: images in [0, 1] -> logits, in evaluation mode, frozen, on ``device``.
 
-    A zoo name (perhaps with ``@<weights file>``), ``file.py:function`` (a function that returns a torch module or a function of images),
-    a ``.pt2`` file of ``torch.export``, an ``.onnx`` file, or ``torchvision:``, ``timm:``, ``hf:`` and ``robustbench:`` with a model's
-    name. ``normalisation`` is (means, standard deviations) per channel for models that expect it and do not bring it; ``trust`` allows
-    what would run the code of a file's author (full unpickling, a repository's own classes). Weights are otherwise read as safetensors
-    or with ``weights_only=True``. ``?output=fit`` behind a URI: logits (B, K, h, w) are resized to the images' height and width.
+    A zoo name (perhaps with ``@<weights file>``), ``file.py:function`` (a function that returns a torch module or a
+    function of images), a ``.pt2`` file of ``torch.export``, an ``.onnx`` file, or ``torchvision:``, ``timm:``, ``hf:``
+    and ``robustbench:`` with a model's name. ``normalisation`` is (means, standard deviations) per channel for models
+    that expect it and do not bring it; ``trust`` allows what would run the code of a file's author (full unpickling, a
+    repository's own classes). Weights are otherwise read as safetensors or with ``weights_only=True``. ``?output=fit``
+    behind a URI: logits (B, K, h, w) are resized to the images' height and width.
     """
     # torch comes in here and not with the module: `almakit ls` does without it.
     from .opening import from_uri

@@ -1,4 +1,5 @@
-"""ONNX files as torch modules that can be differentiated: the graph is read with the ``onnx`` package and run op by op in torch."""
+"""ONNX files as torch modules that can be differentiated: the graph is read with the ``onnx`` package and run op by op
+in torch."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from .onnx_ops import OPS
 class OnnxNetwork(nn.Module):
     """An ONNX graph with one image input and one output of logits.
 
-    Initialisers are the parameters. A graph with a fixed batch size n is run n images at a time unless it proves to give the same logits
-    for a larger batch. A graph that wants channels last gets them last.
+    Initialisers are the parameters. A graph with a fixed batch size n is run n images at a time unless it proves to
+    give the same logits for a larger batch. A graph that wants channels last gets them last.
     """
 
     def __init__(self, graph: Any, opset: int, folder: Path = Path()):
@@ -34,19 +35,26 @@ class OnnxNetwork(nn.Module):
         self.nodes = [node for node in nodes if node.op != "Constant"]
         inputs = [entry for entry in graph.input if entry.name not in {initial.name for initial in graph.initializer}]
         if len(inputs) != 1 or len(graph.output) != 1:
-            raise BadModel(f"the ONNX graph has {len(inputs)} inputs and {len(graph.output)} outputs; a classifier has one of each.")
+            raise BadModel(
+                f"the ONNX graph has {len(inputs)} inputs and {len(graph.output)} outputs; a classifier has one of "
+                "each."
+            )
         self.input, self.output = inputs[0].name, graph.output[0].name
         known = {self.input, *self.names, *self.constants, ""}
         for node in self.nodes:
             if missing := set(node.inputs) - known:
                 raise BadModel(f"the ONNX graph's {node.op} uses {sorted(missing)[0]!r} before there is such a value.")
             known |= set(node.outputs)
-        shape = [side.dim_value if side.HasField("dim_value") else None for side in inputs[0].type.tensor_type.shape.dim]
+        shape = [
+            side.dim_value if side.HasField("dim_value") else None for side in inputs[0].type.tensor_type.shape.dim
+        ]
         if shape and not possible((shape[0] or None, *shape[1:])):
             raise BadModel(f"the ONNX graph takes images of shape {tuple(shape)}, which no images have.")
         self.channels_last = len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3)
         sides = [shape[3], shape[1], shape[2]] if self.channels_last else shape[1:]
-        self.image_shape: tuple[int, ...] | None = tuple(int(side) for side in sides if side) if len(sides) == 3 and all(sides) else None
+        self.image_shape: tuple[int, ...] | None = (
+            tuple(int(side) for side in sides if side) if len(sides) == 3 and all(sides) else None
+        )
         self.batch = shape[0] or None if shape else None
         if self.batch is not None and self.image_shape is not None and self._takes_any_batch():
             self.batch = None
@@ -56,7 +64,8 @@ class OnnxNetwork(nn.Module):
         return self._run(x) if self.batch is None else in_fixed_batches(self._run, x, self.batch)
 
     def _keep(self, name: str, value: Tensor) -> None:
-        """Floating values are parameters, so that they follow the network's device and type; whole numbers are shapes and indices."""
+        """Floating values are parameters, so that they follow the network's device and type; whole numbers are shapes
+        and indices."""
         if value.is_floating_point():
             self.names[name] = f"weight_{len(self.names)}"
             self.register_parameter(self.names[name], nn.Parameter(value, requires_grad=False))
@@ -111,7 +120,8 @@ def onnx_network(path: Path) -> OnnxNetwork:
     foreign = sorted(used - set(OPS))
     if foreign:
         raise BadModel(
-            f"{path} uses {', '.join(foreign)}, which almakit cannot run in torch; export the model again as plain layers, or give it as "
+            f"{path} uses {', '.join(foreign)}, which almakit cannot run in torch; export the model again as plain "
+            "layers, or give it as "
             "file.py:function or .pt2."
         )
     try:
@@ -119,7 +129,9 @@ def onnx_network(path: Path) -> OnnxNetwork:
     except AlmakitError:
         raise
     except Exception as error:  # a graph that was not written by an exporter can be wrong in any way
-        raise BadModel(f"{path} is not a valid ONNX file ({type(error).__name__}: {str(error).strip()[:300]}).") from error
+        raise BadModel(
+            f"{path} is not a valid ONNX file ({type(error).__name__}: {str(error).strip()[:300]})."
+        ) from error
 
 
 def _tensor(value: Any, folder: Path) -> Tensor:
@@ -131,10 +143,19 @@ def _tensor(value: Any, folder: Path) -> Tensor:
     if value.data_location == onnx.TensorProto.EXTERNAL:
         facts = {entry.key: entry.value for entry in value.external_data}
         file = PurePath(facts.get("location", ""))
-        if not file.parts or file.is_absolute() or ".." in file.parts or not (folder / file).resolve().is_relative_to(folder.resolve()):
-            raise BadModel(f"the ONNX file keeps weights in {str(file)!r}, outside its own folder; such a file is not read.")
+        if (
+            not file.parts
+            or file.is_absolute()
+            or ".." in file.parts
+            or not (folder / file).resolve().is_relative_to(folder.resolve())
+        ):
+            raise BadModel(
+                f"the ONNX file keeps weights in {str(file)!r}, outside its own folder; such a file is not read."
+            )
         if not (folder / file).is_file():
-            raise Unavailable(f"there is no file {folder / file}, which holds weights of the ONNX file; put it beside that.")
+            raise Unavailable(
+                f"there is no file {folder / file}, which holds weights of the ONNX file; put it beside that."
+            )
         first, length = int(facts.get("offset", 0)), int(facts.get("length", -1))
         with (folder / file).open("rb") as opened:
             opened.seek(first)

@@ -68,7 +68,8 @@ def conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 
 
 def _pool_frame(node: Node, x: Tensor, fill: float) -> tuple[Tensor, list[int], list[int], list[int]]:
-    """The input with its padding (and what a ceiling adds at the end) filled in: then every pooling is one without padding."""
+    """The input with its padding (and what a ceiling adds at the end) filled in: then every pooling is one without
+    padding."""
     kernel = list(node.get("kernel_shape"))
     strides, dilations, pads = _windows(node, x, kernel)
     n = len(kernel)
@@ -97,12 +98,20 @@ def average_pool(node: Node, x: Tensor) -> Tensor:
     total = function(framed, kernel, strides)
     if framed is x:
         return total
-    # Where padding does not count, divide by the share of real pixels in each window; what the ceiling added never counts.
+    # Where padding does not count, divide by the share of real pixels in each window; what the ceiling added never
+    # counts.
     ones = torch.ones_like(x[:1, :1])
     if node.get("count_include_pad", 0):
         pads = _windows(node, x, kernel)[2]
         ones = F.pad(ones, torch_pads(pads), value=1.0)
-        ones = F.pad(ones, [value for side in reversed(range(len(kernel))) for value in (0, framed.shape[2 + side] - ones.shape[2 + side])])
+        ones = F.pad(
+            ones,
+            [
+                value
+                for side in reversed(range(len(kernel)))
+                for value in (0, framed.shape[2 + side] - ones.shape[2 + side])
+            ],
+        )
     else:
         ones, *_ = _pool_frame(node, ones, 0.0)
     return total / function(ones, kernel, strides)

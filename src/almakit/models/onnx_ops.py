@@ -50,7 +50,9 @@ def _clip(node: Node, x: Tensor, low: Tensor | None = None, high: Tensor | None 
     return x if high is None else torch.minimum(x, torch.as_tensor(high, dtype=x.dtype, device=x.device))
 
 
-def _pad(node: Node, x: Tensor, pads: Tensor | None = None, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
+def _pad(
+    node: Node, x: Tensor, pads: Tensor | None = None, value: Tensor | None = None, axes: Tensor | None = None
+) -> Tensor:
     given = ints(pads if pads is not None else node.get("pads"))
     chosen = [axis % x.ndim for axis in ints(axes)] if axes is not None else list(range(x.ndim))
     full = [0] * (2 * x.ndim)
@@ -67,7 +69,10 @@ def _pad(node: Node, x: Tensor, pads: Tensor | None = None, value: Tensor | None
 
 
 def _slice(node: Node, x: Tensor, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None) -> Tensor:
-    first, last = ints(node.get("starts") if starts is None else starts), ints(node.get("ends") if ends is None else ends)
+    first, last = (
+        ints(node.get("starts") if starts is None else starts),
+        ints(node.get("ends") if ends is None else ends),
+    )
     axes = node.get("axes") if axes is None else axes
     chosen = ints(axes) if axes is not None else list(range(len(first)))
     strides = ints(steps) if steps is not None else [1] * len(first)
@@ -128,7 +133,15 @@ def _constant_of_shape(node: Node, shape: Tensor) -> Tensor:
 
 
 def _cast(node: Node, x: Tensor) -> Tensor:
-    types = {1: torch.float32, 6: torch.int32, 7: torch.int64, 9: torch.bool, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16}
+    types = {
+        1: torch.float32,
+        6: torch.int32,
+        7: torch.int64,
+        9: torch.bool,
+        10: torch.float16,
+        11: torch.float64,
+        16: torch.bfloat16,
+    }
     if node.get("to") not in types:
         raise BadModel(f"the ONNX graph casts to data type {node.get('to')}, which almakit does not know.")
     return x.to(types[node.get("to")])
@@ -185,7 +198,9 @@ OPS: dict[str, Op] = {
     "Erf": _plain(torch.erf),
     "Exp": _plain(torch.exp),
     "Expand": _expand,
-    "Flatten": lambda node, x: x.reshape(math.prod(x.shape[: node.get("axis", 1)]), -1) if node.get("axis", 1) else x.reshape(1, -1),
+    "Flatten": lambda node, x: (
+        x.reshape(math.prod(x.shape[: node.get("axis", 1)]), -1) if node.get("axis", 1) else x.reshape(1, -1)
+    ),
     "Floor": _plain(torch.floor),
     "Gather": _gather,
     "Gelu": lambda node, x: F.gelu(x, approximate=node.get("approximate", "none")),
@@ -215,7 +230,9 @@ OPS: dict[str, Op] = {
     "ReduceSum": _reduce(torch.sum),
     "Relu": _plain(torch.relu),
     "Reshape": _reshape,
-    "Selu": lambda node, x: torch.where(x > 0, x, node.get("alpha", 1.6732632) * x.clamp(max=0).expm1()) * node.get("gamma", 1.050701),
+    "Selu": lambda node, x: (
+        torch.where(x > 0, x, node.get("alpha", 1.6732632) * x.clamp(max=0).expm1()) * node.get("gamma", 1.050701)
+    ),
     "Shape": _shape,
     "Sigmoid": _plain(torch.sigmoid),
     "Slice": _slice,

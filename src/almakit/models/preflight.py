@@ -1,4 +1,5 @@
-"""What is checked before every run: does the model classify these images at all, and can an attack learn anything from its gradients?"""
+"""What is checked before every run: does the model classify these images at all, and can an attack learn anything from
+its gradients?"""
 
 from __future__ import annotations
 
@@ -26,19 +27,33 @@ _GRAVEST_FIRST = {"refuse": 0, "warn": 1, "note": 2}
 
 
 def preflight(
-    model: Callable[[Tensor], Tensor], x: Tensor, labels: Tensor, *, allow: Collection[str] = (), batch_size: int = 64, measure: bool = True,
-    class_names: Sequence[str] | None = None, alphabetical: bool = False,
+    model: Callable[[Tensor], Tensor],
+    x: Tensor,
+    labels: Tensor,
+    *,
+    allow: Collection[str] = (),
+    batch_size: int = 64,
+    measure: bool = True,
+    class_names: Sequence[str] | None = None,
+    alphabetical: bool = False,
 ) -> Preflight:
-    """Looks at a model from images in [0, 1] to logits with the help of images ``x`` (N, C, H, W) and their ``labels`` (N,).
+    """Looks at a model from images in [0, 1] to logits with the help of images ``x`` (N, C, H, W) and their ``labels``
+    (N,).
 
-    Clean accuracy is measured on all images, the rest on the first ``batch_size``. The model leaves as it came: mode, ``requires_grad``,
-    gradients, buffers, the random generators' state. ``allow`` names findings that shall not refuse; ``measure=False`` leaves out the
-    timing. ``class_names`` are the data's; ``alphabetical``: the labels are nothing but their places in alphabetical order.
+    Clean accuracy is measured on all images, the rest on the first ``batch_size``. The model leaves as it came: mode,
+    ``requires_grad``, gradients, buffers, the random generators' state. ``allow`` names findings that shall not refuse;
+    ``measure=False`` leaves out the timing. ``class_names`` are the data's; ``alphabetical``: the labels are nothing
+    but their places in alphabetical order.
     """
     unknown = sorted(set(allow) - set(WAYS_OUT))
     if unknown:
         raise UnknownName(f"there is no finding called {unknown[0]!r} to allow; known: {', '.join(WAYS_OUT)}.")
-    if x.ndim < 2 or labels.shape not in (x.shape[:1], (len(x), *x.shape[2:])) or len(x) == 0 or labels.is_floating_point():
+    if (
+        x.ndim < 2
+        or labels.shape not in (x.shape[:1], (len(x), *x.shape[2:]))
+        or len(x) == 0
+        or labels.is_floating_point()
+    ):
         got = f"images {tuple(x.shape)} and labels {tuple(labels.shape)} of type {labels.dtype}"
         raise BadInput(f"{got} do not belong together; give one integer label per image, or per pixel.")
     if not x.is_floating_point():
@@ -74,7 +89,11 @@ def preflight(
 def _borrowed(model: object) -> Iterator[None]:
     """A module in evaluation mode with frozen parameters; every flag is put back, also where modes were mixed."""
     modes = [(module, module.training) for module in model.modules()] if isinstance(model, nn.Module) else []
-    free = [parameter for parameter in model.parameters() if parameter.requires_grad] if isinstance(model, nn.Module) else []
+    free = (
+        [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if isinstance(model, nn.Module)
+        else []
+    )
     try:
         for module, _ in modes:
             module.training = False
@@ -91,7 +110,9 @@ def _borrowed(model: object) -> Iterator[None]:
 class _Look:
     """The checks, in their order, and what they found."""
 
-    def __init__(self, model: Callable[[Tensor], Tensor], batch_size: int, class_names: Sequence[str] | None, alphabetical: bool):
+    def __init__(
+        self, model: Callable[[Tensor], Tensor], batch_size: int, class_names: Sequence[str] | None, alphabetical: bool
+    ):
         self.model, self.batch_size, self.class_names, self.alphabetical = model, batch_size, class_names, alphabetical
         self.findings: list[Finding] = []
         self.classes: int | None = None
@@ -126,27 +147,51 @@ class _Look:
                 return None
             except Exception as error:
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-                self.found("forward-fails", "refuse", f"The model failed on images of shape {tuple(batch.shape)} with {reason}.")
+                self.found(
+                    "forward-fails",
+                    "refuse",
+                    f"The model failed on images of shape {tuple(batch.shape)} with {reason}.",
+                )
                 return None
         return outputs
 
     def at_training_mode(self) -> None:
         if isinstance(self.model, nn.Module) and any(module.training for module in self.model.modules()):
-            self.found("train-mode", "note", "The model was given in training mode; it is evaluated in evaluation mode and put back afterwards.")
+            self.found(
+                "train-mode",
+                "note",
+                "The model was given in training mode; it is evaluated in evaluation mode and put back afterwards.",
+            )
 
     def at_precision(self) -> None:
-        kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in self.floats if tensor.dtype in _TOLERANCE})
+        kinds = sorted(
+            {str(tensor.dtype).removeprefix("torch.") for tensor in self.floats if tensor.dtype in _TOLERANCE}
+        )
         if kinds:
             how = f"The model computes in {', '.join(kinds)}"
-            self.found("low-precision", "warn", f"{how}: near the boundary its rounding decides, and gradients may vanish.")
+            self.found(
+                "low-precision", "warn", f"{how}: near the boundary its rounding decides, and gradients may vanish."
+            )
 
     def at_images(self, x: Tensor) -> None:
         low, high = float(x.min()), float(x.max())
         if not (low >= 0 and high <= 1):
-            cause = "they look normalised" if low < 0 else "they look like bytes from 0 to 255" if high > 2 else "some are no numbers in it"
-            self.found("data-range", "refuse", f"The images range from {low:.4g} to {high:.4g}, not within [0, 1]; {cause}.")
+            cause = (
+                "they look normalised"
+                if low < 0
+                else "they look like bytes from 0 to 255"
+                if high > 2
+                else "some are no numbers in it"
+            )
+            self.found(
+                "data-range", "refuse", f"The images range from {low:.4g} to {high:.4g}, not within [0, 1]; {cause}."
+            )
         elif high <= 1.5 / 255:
-            self.found("data-range", "refuse", f"The largest value in the images is {high:.2g}: they seem to have been divided by 255 twice.")
+            self.found(
+                "data-range",
+                "refuse",
+                f"The largest value in the images is {high:.2g}: they seem to have been divided by 255 twice.",
+            )
 
     def at_logits(self, x: Tensor, labels: Tensor) -> None:
         parts = self.logits(list(x.split(self.batch_size)))
@@ -154,9 +199,18 @@ class _Look:
             return
         given = len(x[: self.batch_size])
         first = parts[0]
-        if (not isinstance(first, Tensor) or first.ndim != labels.ndim + 1 or (len(first), *first.shape[2:]) != (given, *labels.shape[1:])
-                or first.shape[1] < 2 or not first.is_floating_point()):  # fmt: skip
-            what = f"a tensor of shape {tuple(first.shape)} and type {first.dtype}" if isinstance(first, Tensor) else f"a {type(first).__name__}"
+        if (
+            not isinstance(first, Tensor)
+            or first.ndim != labels.ndim + 1
+            or (len(first), *first.shape[2:]) != (given, *labels.shape[1:])
+            or first.shape[1] < 2
+            or not first.is_floating_point()
+        ):
+            what = (
+                f"a tensor of shape {tuple(first.shape)} and type {first.dtype}"
+                if isinstance(first, Tensor)
+                else f"a {type(first).__name__}"
+            )
             self.found("bad-output", "refuse", f"The model returned {what} for {given} images.")
             return
         logits = torch.cat(parts).float()
@@ -164,17 +218,26 @@ class _Look:
         classes = self.classes = logits.shape[1]
         images = len(x)
         if labels.ndim > 1:
-            # Each labelled pixel is judged as an image of its own, or some thousands of them, evenly spread; other labels count for nothing.
+            # Each labelled pixel is judged as an image of its own, or some thousands of them, evenly spread; other
+            # labels count for nothing.
             logits, labels = logits.movedim(1, -1).flatten(0, -2), labels.flatten()
             counted = ((labels >= 0) & (labels < classes)).nonzero().flatten()
             counted = counted[:: len(counted) // _PIXELS + 1]
             logits, labels, images, self.things = logits[counted], labels[counted], len(counted), "labelled pixels"
         broken = ~logits.isfinite().all(1)
         if not images:
-            self.found("labels-outside", "refuse", f"None of the pixels has a label that is one of the model's {classes} classes.")
+            self.found(
+                "labels-outside",
+                "refuse",
+                f"None of the pixels has a label that is one of the model's {classes} classes.",
+            )
             return
         if bool(broken.any()):
-            self.found("nan-logits", "refuse", f"The model returned NaN or infinite logits for {int(broken.sum())} of {images} {self.things}.")
+            self.found(
+                "nan-logits",
+                "refuse",
+                f"The model returned NaN or infinite logits for {int(broken.sum())} of {images} {self.things}.",
+            )
         if bool(((labels < 0) | (labels >= classes)).any()):
             span = f"from {int(labels.min())} to {int(labels.max())}"
             self.found("labels-outside", "refuse", f"There are labels {span}, but the model has {classes} classes.")
@@ -184,19 +247,32 @@ class _Look:
         said = name_findings(self.class_names, classes) if self.alphabetical and self.class_names is not None else []
         guessing = any(finding.name == "wrong-labels-or-range" for finding in self.findings)
         if self.things != "images":
-            return  # pixels beside each other are alike: what counts would show of classes in another order, one object shows as well
-        for name, severity, sentence in [*said, *prediction_findings(logits[~broken], labels[~broken], self.class_names, guessing)]:
+            # pixels beside each other are alike: what counts would show of classes in another order, one object shows
+            # as well
+            return
+        for name, severity, sentence in [
+            *said,
+            *prediction_findings(logits[~broken], labels[~broken], self.class_names, guessing),
+        ]:
             self.found(name, severity, sentence)
         rows = logits[~broken].double()
         if len(rows) and bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-3).all()):
-            self.found("probabilities", "warn", "The outputs are probabilities (between 0 and 1, summing to 1): gradients vanish where it is sure.")
+            self.found(
+                "probabilities",
+                "warn",
+                "The outputs are probabilities (between 0 and 1, summing to 1): gradients vanish where it is sure.",
+            )
 
     def _judge_accuracy(self, right: int, images: int, classes: int) -> None:
         said = f"{right} of {images} clean {self.things} are classified as labelled ({100 * right / images:.1f} %)"
         if images < _ENOUGH:
             self.found("few-images", "note", f"{said}; {images} images are too few to judge clean accuracy.")
         elif _by_luck(right, images, classes) > 0.01:
-            self.found("wrong-labels-or-range", "refuse", f"{said}, which guessing among {classes} classes would reach as well.")
+            self.found(
+                "wrong-labels-or-range",
+                "refuse",
+                f"{said}, which guessing among {classes} classes would reach as well.",
+            )
         elif right < 0.5 * images:
             self.found("low-clean-accuracy", "warn", f"{said}; an image that is already wrong counts as distance 0.")
 
@@ -206,13 +282,27 @@ class _Look:
             return
         first, again, alone = passes
         kind = self.floats[0].dtype if self.floats else first.dtype
-        allowed = _TOLERANCE.get(kind, 1e-3) * float(first.double().abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6))
+        allowed = _TOLERANCE.get(kind, 1e-3) * float(
+            first.double().abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6)
+        )
         if (gap := _apart(first, again)) > allowed:
-            self.found("not-deterministic", "refuse", f"The same images got logits that differ by up to {gap:.3g} when asked twice.")
+            self.found(
+                "not-deterministic",
+                "refuse",
+                f"The same images got logits that differ by up to {gap:.3g} when asked twice.",
+            )
         elif alone.shape != first[:1].shape:
-            self.found("batch-dependent", "refuse", f"An image alone gets logits of shape {tuple(alone.shape)}, not {tuple(first[:1].shape)}.")
+            self.found(
+                "batch-dependent",
+                "refuse",
+                f"An image alone gets logits of shape {tuple(alone.shape)}, not {tuple(first[:1].shape)}.",
+            )
         elif len(x) > 1 and (gap := _apart(first[:1], alone)) > allowed:
-            self.found("batch-dependent", "refuse", f"An image's logits differ by up to {gap:.3g} between a batch of {len(x)} and alone.")
+            self.found(
+                "batch-dependent",
+                "refuse",
+                f"An image's logits differ by up to {gap:.3g} between a batch of {len(x)} and alone.",
+            )
 
     def at_gradients(self, x: Tensor, labels: Tensor) -> None:
         try:
@@ -224,7 +314,9 @@ class _Look:
                 inside = labels.clamp(0, logits.shape[1] - 1)
                 (entropy,) = torch.autograd.grad(F.cross_entropy(logits, inside, reduction="sum"), leaf)
         except RuntimeError as error:
-            self.found("non-differentiable", "refuse", f"No gradient reaches the images ({str(error).splitlines()[0][:160]}).")
+            self.found(
+                "non-differentiable", "refuse", f"No gradient reaches the images ({str(error).splitlines()[0][:160]})."
+            )
             return
         self.differentiable = True
         flat, share = margin.flatten(1), f"of {len(x)} images"
@@ -234,13 +326,21 @@ class _Look:
             what = f"The gradient is NaN or infinite for {int(broken.sum())} {share}."
             self.found("nan-gradient", "refuse" if bool(broken.all()) else "warn", what)
         if bool(zero.any()):
-            what = f"The gradient of the logits' margin is exactly zero for {int(zero.sum())} {share}: robustness may only seem high."
+            what = (
+                f"The gradient of the logits' margin is exactly zero for {int(zero.sum())} {share}: robustness may "
+                "only seem high."
+            )
             self.found("zero-gradient", "refuse" if bool(zero.all()) else "warn", what)
         if bool(blind.any()):
-            self.found("saturated", "note", f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not.")
+            self.found(
+                "saturated",
+                "note",
+                f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not.",
+            )
 
     def at_cost(self, x: Tensor) -> None:
-        """Counts what autograd keeps between a forward and a backward pass, then times two rounds and takes the faster."""
+        """Counts what autograd keeps between a forward and a backward pass, then times two rounds and takes the
+        faster."""
         kept: dict[int, int] = {}
         own = {tensor.untyped_storage().data_ptr() for tensor in self.weights}
 
@@ -269,7 +369,8 @@ class _Look:
 
 
 def _by_luck(right: int, images: int, classes: int) -> float:
-    """The probability that guessing among the classes gets that many images or more right: a binomial tail, its terms as logarithms."""
+    """The probability that guessing among the classes gets that many images or more right: a binomial tail, its terms
+    as logarithms."""
     ways = (lgamma(images + 1) - lgamma(k + 1) - lgamma(images - k + 1) for k in range(right, images + 1))
     return sum(exp(way - k * log(classes) + (images - k) * log(1 - 1 / classes)) for k, way in enumerate(ways, right))
 

@@ -20,7 +20,8 @@ from .sample import WRITTEN
 
 @dataclass
 class Collected:
-    """The entries in the paper's order, their run folders by how many images they are to have, and sentences about what is not finished."""
+    """The entries in the paper's order, their run folders by how many images they are to have, and sentences about what
+    is not finished."""
 
     entries: list[Entry] = field(default_factory=list)
     folders: dict[Path, int] = field(default_factory=dict)
@@ -30,9 +31,11 @@ class Collected:
 
 
 def collect(out: Path, dataset: str, first: Sequence[str] = (), joined: set[Path] | None = None) -> Collected:
-    """Every cell of the grid that has a run folder below ``out``; networks in the order of ``first``, then of the paper, then by name.
+    """Every cell of the grid that has a run folder below ``out``; networks in the order of ``first``, then of the
+    paper, then by name.
 
-    Of the folders of one cell on one network that with the most attacked images counts. Shards are joined, but for folders in ``joined``.
+    Of the folders of one cell on one network that with the most attacked images counts. Shards are joined, but for
+    folders in ``joined``.
     """
     grid = {as_written_now(cell.text): cell for cell in cells(dataset)}
     opened: dict[tuple[str, str | None], list[Run]] = {}
@@ -45,13 +48,23 @@ def collect(out: Path, dataset: str, first: Sequence[str] = (), joined: set[Path
         if (config.parent / database_name()).is_file():
             opened.setdefault((spec.model, text), []).append(Run(config.parent))
     there = {model for model, _ in opened}
-    names = [name for name in dict.fromkeys([*first, *(network.name for network in networks(dataset)), *sorted(there)]) if name in there]
+    names = [
+        name
+        for name in dict.fromkeys([*first, *(network.name for network in networks(dataset)), *sorted(there)])
+        if name in there
+    ]
     found = Collected()
     for text, cell in grid.items():
         for network in distinct([network_of(dataset, name) for name in names]):
             if runs := opened.get((network.name, text)):
                 run = max(runs, key=lambda run: len(run.records))
-                _add(found, run, cell, network.label, None if not run.records else entry_of(run, cell, network, run.folder.relative_to(out).as_posix()))
+                _add(
+                    found,
+                    run,
+                    cell,
+                    network.label,
+                    None if not run.records else entry_of(run, cell, network, run.folder.relative_to(out).as_posix()),
+                )
     return found
 
 
@@ -71,12 +84,14 @@ def _add(found: Collected, run: Run, cell: Cell, label: str, entry: Entry | None
     if entry is None or not entry.complete:
         why = f"; {given_up} chunk{'s were' if given_up > 1 else ' was'} given up" if given_up else ""
         found.unfinished.append(
-            f"{cell.title} ({layout.name_of(cell.distance)}) on {label} is not finished: {done} of {asked} images{why}. The command that began it goes on."
+            f"{cell.title} ({layout.name_of(cell.distance)}) on {label} is not finished: {done} of {asked} "
+            f"images{why}. The command that began it goes on."
         )
     found.given_up += given_up
 
 
 def _of_another(data: str, dataset: str) -> bool:
-    """Whether images are plainly those of another of the paper's data sets: two may share a folder, and many attacks have the same text in both."""
+    """Whether images are plainly those of another of the paper's data sets: two may share a folder, and many attacks
+    have the same text in both."""
     named = "imagenet" if data.endswith(WRITTEN) else data.partition(":")[0]
     return named in DATASETS and named != dataset

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..runs.folder import Run
 from ..report.published import Published, published
+from ..runs.folder import Run
 from .grid import Cell, Network
 
 FORMAT = 1
@@ -18,7 +18,8 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell on a network. Distances are None where infinite (nothing found for half of the images), ``paper`` None where the paper has no such row."""
+    """A cell on a network. Distances are None where infinite (nothing found for half of the images), ``paper`` None
+    where the paper has no such row."""
 
     dataset: str
     model: str
@@ -77,7 +78,9 @@ def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
         part["backwards"]["mean"],
         part["seconds"]["per_image"],
         summary["clean_accuracy"]["value"],
-        published(network.name, run.spec.data, replace(run.attacks[0], text=cell.text)),  # a folder may have an older text of the same attack
+        published(
+            network.name, run.spec.data, replace(run.attacks[0], text=cell.text)
+        ),  # a folder may have an older text of the same attack
         summary["complete"],
         facts["seed"],
         str(summary["started"]),
@@ -93,7 +96,9 @@ def described(environment: dict[str, Any] | None) -> str | None:
     """A machine and its software in one line, None where nothing is known of it."""
     if not environment:
         return None
-    head, plus, rest = str(environment.get("commit")).partition("+")  # after the plus: that files differed from the commit
+    head, plus, rest = str(environment.get("commit")).partition(
+        "+"
+    )  # after the plus: that files differed from the commit
     return (
         f"{environment.get('processor')}, {environment.get('threads')} thread(s), torch {environment.get('torch')}, "
         f"almakit {environment.get('almakit')} (source {head[:12]}{plus}{rest})"

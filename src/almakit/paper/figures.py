@@ -1,4 +1,5 @@
-"""The paper's other figures, drawn from real runs: penalty functions, the multiplier with and without EMA, the decay of the step size."""
+"""The paper's other figures, drawn from real runs: penalty functions, the multiplier with and without EMA, the decay of
+the step size."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ PUBLISHED = {"without EMA": 2.13, "with EMA": 1.71}
 
 @dataclass(frozen=True)
 class Course:
-    """One image's attack step by step: multiplier, distance and step size (N,), the first success and the final distance."""
+    """One image's attack step by step: multiplier, distance and step size (N,), the first success and the final
+    distance."""
 
     mu: list[float]
     distance: list[float]
@@ -36,7 +38,8 @@ class Course:
 
 
 def course(model: Model, x: Tensor, label: Tensor, ema: bool, steps: int = 1000) -> Course:
-    """ALMA in l2 with alpha = 0.9 on one image ``x`` (1, C, H, W) with ``label`` (1,), with or without the moving average of mu."""
+    """ALMA in l2 with alpha = 0.9 on one image ``x`` (1, C, H, W) with ``label`` (1,), with or without the moving
+    average of mu."""
     rows: list[dict[str, Any]] = []
     result = ALMA(distance="l2", steps=steps, alpha=0.9, ema=ema)(model, x, label, trace=rows.append)
     found = [row["step"] for row in rows if bool(row["success"][0])]
@@ -52,9 +55,17 @@ def course(model: Model, x: Tensor, label: Tensor, ema: bool, steps: int = 1000)
 def subject() -> tuple[Model, Tensor, Tensor, str]:
     """The paper's SmallCNN and the first MNIST test image it gets right, or what the package itself holds of both."""
     try:
-        model, data, name = models.load("mnist/smallcnn"), load_data("mnist", limit=50), "mnist/smallcnn, MNIST test image"
+        model, data, name = (
+            models.load("mnist/smallcnn"),
+            load_data("mnist", limit=50),
+            "mnist/smallcnn, MNIST test image",
+        )
     except Unavailable:
-        model, data, name = models.load("mnist/smallcnn-tiny"), load_data("mnist-demo", limit=50), "mnist/smallcnn-tiny, MNIST demo image"
+        model, data, name = (
+            models.load("mnist/smallcnn-tiny"),
+            load_data("mnist-demo", limit=50),
+            "mnist/smallcnn-tiny, MNIST demo image",
+        )
     x, labels = data.tensors()
     with torch.no_grad():
         right = int((model(x).argmax(1) == labels).nonzero()[0])
@@ -62,10 +73,16 @@ def subject() -> tuple[Model, Tensor, Tensor, str]:
 
 
 def draw(out: Path, kinds: Sequence[str] = KINDS, steps: int = 1000) -> tuple[list[Path], dict[str, float], str]:
-    """Draws the three figures into ``out``; returns the files, the final distances without and with EMA, and what was attacked."""
+    """Draws the three figures into ``out``; returns the files, the final distances without and with EMA, and what was
+    attacked."""
     model, x, label, name = subject()
-    courses = {"without EMA": course(model, x, label, ema=False, steps=steps), "with EMA": course(model, x, label, ema=True, steps=steps)}
-    written = draw_penalties(out, kinds) + draw_ema(out, courses, name, kinds) + draw_decay(out, courses["with EMA"], kinds)
+    courses = {
+        "without EMA": course(model, x, label, ema=False, steps=steps),
+        "with EMA": course(model, x, label, ema=True, steps=steps),
+    }
+    written = (
+        draw_penalties(out, kinds) + draw_ema(out, courses, name, kinds) + draw_decay(out, courses["with EMA"], kinds)
+    )
     return written, {title: found.final for title, found in courses.items()}, name
 
 
@@ -74,13 +91,21 @@ def draw_penalties(out: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     pyplot = plotting()
     y = torch.linspace(-1, 1, 401)
     with pyplot.rc_context(STYLE):
-        figure, panels = pyplot.subplots(1, len(PENALTIES), figsize=(2.1 * len(PENALTIES), 2.3), sharey=True, layout="constrained")
+        figure, panels = pyplot.subplots(
+            1, len(PENALTIES), figsize=(2.1 * len(PENALTIES), 2.3), sharey=True, layout="constrained"
+        )
         for panel, key in zip(panels, PENALTIES, strict=True):
             penalty = registry.get("penalties", key)()
             for number, rho in enumerate((0.5, 1.0, 4.0)):
                 for mu, line in ((1.0, "solid"), (0.25, "dotted")):
                     values = penalty.value(y, torch.full_like(y, rho), torch.full_like(y, mu))
-                    panel.plot(y, values, color=palette.SERIES_LIGHT[number], linestyle=LINES[line], label=f"$\\rho={rho:g}$, $\\mu={mu:g}$")
+                    panel.plot(
+                        y,
+                        values,
+                        color=palette.SERIES_LIGHT[number],
+                        linestyle=LINES[line],
+                        label=f"$\\rho={rho:g}$, $\\mu={mu:g}$",
+                    )
             panel.set(title=key.upper(), xlabel="$y$", ylim=(-1.2, 4), xlim=(-1, 1))
         panels[0].set_ylabel(r"$P(y, \rho, \mu)$")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
@@ -95,7 +120,11 @@ def draw_ema(out: Path, courses: dict[str, Course], name: str, kinds: Sequence[s
         for number, (title, found) in enumerate(courses.items()):
             colour = palette.SERIES_LIGHT[number]
             panels[0].plot(found.mu, color=colour, label=title)
-            panels[1].plot(found.distance, color=colour, label=f"{title}: final distance {found.final:.3g} (paper's image: {PUBLISHED[title]})")
+            panels[1].plot(
+                found.distance,
+                color=colour,
+                label=f"{title}: final distance {found.final:.3g} (paper's image: {PUBLISHED[title]})",
+            )
         panels[0].set(yscale="log", ylabel=r"multiplier $\mu$", title=name)
         panels[1].set(xlabel="iteration", ylabel=r"$\ell_2$ norm of the perturbation", ylim=(0, None))
         for panel in panels:
@@ -110,7 +139,9 @@ def draw_decay(out: Path, found: Course, kinds: Sequence[str] = KINDS) -> list[P
         figure, panel = pyplot.subplots(figsize=(5.0, 2.2), layout="constrained")
         panel.plot([rate / found.rate[0] for rate in found.rate], color=palette.SERIES_LIGHT[0])
         if found.first_success is not None:
-            panel.axvline(found.first_success, color=palette.SERIES_LIGHT[1], linestyle=LINES["dashed"], label="first success")
+            panel.axvline(
+                found.first_success, color=palette.SERIES_LIGHT[1], linestyle=LINES["dashed"], label="first success"
+            )
             panel.legend()
         panel.set(yscale="log", xlabel="iteration", ylabel=r"step size $\eta^{(i)}/\eta^{(0)}$")
         return _all(pyplot, figure, out, "decay", kinds)

@@ -15,10 +15,12 @@ from ..errors import BadInput
 DATASETS = ("mnist", "cifar10", "imagenet")
 BUDGETS = ("small", "large", "both")
 SAMPLES = {"mnist": 10_000, "cifar10": 1000, "imagenet": 1000}
-"""How many images the paper used: all of MNIST's test set, the first 1000 of CIFAR-10's, 1000 of ImageNet's validation set."""
+"""How many images the paper used: all of MNIST's test set, the first 1000 of CIFAR-10's, 1000 of ImageNet's validation
+set."""
 
 COSTLY = ("cw", "apgd-t-dlr+search", "lpa+search")
-"""Attacks that take a hundred times the passes of the others; with ``--limit`` they get a fifth of its images unless told otherwise."""
+"""Attacks that take a hundred times the passes of the others; with ``--limit`` they get a fifth of its images unless
+told otherwise."""
 
 TITLES = {
     "ead": "EAD",
@@ -38,7 +40,8 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A line of the paper's tables: ``attack`` and ``budget`` as they are called there, ``text`` the attack of almakit that stands for it."""
+    """A line of the paper's tables: ``attack`` and ``budget`` as they are called there, ``text`` the attack of almakit
+    that stands for it."""
 
     dataset: str
     distance: str
@@ -89,7 +92,8 @@ def networks(dataset: str) -> tuple[Network, ...]:
 
 
 def network_of(dataset: str, uri: str) -> Network:
-    """The network a URI stands for: one of the paper's, perhaps with a weights file of the user's (``name@file``), or another one."""
+    """The network a URI stands for: one of the paper's, perhaps with a weights file of the user's (``name@file``), or
+    another one."""
     name, at, file = uri.partition("@")
     known = next((network for network in networks(dataset) if network.name == name), None)
     if known is None:
@@ -98,27 +102,40 @@ def network_of(dataset: str, uri: str) -> Network:
 
 
 def distinct(found: Sequence[Network]) -> list[Network]:
-    """The networks with labels of their own: the whole URI where two have the same, as two weights files of one name in two folders do."""
+    """The networks with labels of their own: the whole URI where two have the same, as two weights files of one name in
+    two folders do."""
     labels = [network.label for network in found]
     return [replace(network, label=network.name) if labels.count(network.label) > 1 else network for network in found]
 
 
-def choose(dataset: str, budget: str = "both", attacks: Sequence[str] = (), distances: Sequence[str] = ()) -> list[Cell]:
+def choose(
+    dataset: str, budget: str = "both", attacks: Sequence[str] = (), distances: Sequence[str] = ()
+) -> list[Cell]:
     """The cells of a budget, of these attacks and distances (all of them where none are named)."""
     if dataset not in DATASETS:
         raise BadInput(f"the paper has no tables for {dataset!r}; choose {', '.join(DATASETS)}.")
     if budget not in BUDGETS:
         raise BadInput(f"budget {budget!r}: choose {', '.join(BUDGETS)}.")
     known = cells(dataset)
-    for what, given, have in (("attack", attacks, [cell.attack for cell in known]), ("distance", distances, [cell.distance for cell in known])):
+    for what, given, have in (
+        ("attack", attacks, [cell.attack for cell in known]),
+        ("distance", distances, [cell.distance for cell in known]),
+    ):
         for name in given:
             if name not in have:
-                raise BadInput(f"the paper's tables for {dataset} have no {what} {name!r}; they have {', '.join(dict.fromkeys(have))}.")
+                raise BadInput(
+                    f"the paper's tables for {dataset} have no {what} {name!r}; they have "
+                    f"{', '.join(dict.fromkeys(have))}."
+                )
     found = [
         cell
         for cell in known
-        if budget in ("both", cell.size) and (not attacks or cell.attack in attacks) and (not distances or cell.distance in distances)
+        if budget in ("both", cell.size)
+        and (not attacks or cell.attack in attacks)
+        and (not distances or cell.distance in distances)
     ]
     if not found:
-        raise BadInput(f"nothing is left of the paper's {dataset} tables with these --attacks, --distances and --budget.")
+        raise BadInput(
+            f"nothing is left of the paper's {dataset} tables with these --attacks, --distances and --budget."
+        )
     return found

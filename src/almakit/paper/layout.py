@@ -1,4 +1,5 @@
-"""Tables in the paper's layout, its numbers beside ours: one per model and distance, and geometric means over the models. No torch here."""
+"""Tables in the paper's layout, its numbers beside ours: one per model and distance, and geometric means over the
+models. No torch here."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..runs.records import plain_cell
 from ..report.formats import figure
 from ..report.labels import DISTANCES
 from ..report.numbers import geometric_mean
 from ..report.published import Key, Published, tables
 from ..report.tex import escape
+from ..runs.records import plain_cell
 from .entries import Entry
 
 DASH, SUMMARY = "–", "geometric-mean"
@@ -64,16 +65,19 @@ def by_model(entries: Sequence[Entry]) -> list[Table]:
             clean = max(mine, key=lambda entry: entry.images)
             note = f"{label}: clean accuracy {100 * clean.clean_accuracy:.1f} % of {clean.images} images."
             lines = [
-                Line(e.cell.title, e.images, e.success, e.median, e.low, e.high, e.forwards, e.backwards, e.paper) for e in mine
+                Line(e.cell.title, e.images, e.success, e.median, e.low, e.high, e.forwards, e.backwards, e.paper)
+                for e in mine
             ]
             found.append(Table(f"{name_of(distance)}, {label}", distance, label, lines, note))
     return found
 
 
 def geometric(entries: Sequence[Entry], known: dict[Key, Published] | None = None) -> list[Table]:
-    """The summary tables: geometric means over the models at hand, the paper's over the same models and, in the note, over all of its own.
+    """The summary tables: geometric means over the models at hand, the paper's over the same models and, in the note,
+    over all of its own.
 
-    The note gives the printed summary and, where that is another, the mean of the paper's own rows: in four lines of its MNIST l2 summary, for example.
+    The note gives the printed summary and, where that is another, the mean of the paper's own rows: in four lines of
+    its MNIST l2 summary, for example.
     """
     rows = tables() if known is None else known
     found = []
@@ -82,7 +86,9 @@ def geometric(entries: Sequence[Entry], known: dict[Key, Published] | None = Non
         labels = list(dict.fromkeys(entry.label for entry in mine))
         if len(labels) < 2:
             continue
-        attacks = [[entry for entry in mine if entry.text == text] for text in dict.fromkeys(entry.text for entry in mine)]
+        attacks = [
+            [entry for entry in mine if entry.text == text] for text in dict.fromkeys(entry.text for entry in mine)
+        ]
         everywhere = [parts for parts in attacks if {entry.label for entry in parts} == set(labels)]
         lines = [_mean_line(parts) for parts in everywhere]
         printed = "; ".join(filter(None, (_printed(rows, parts[0]) for parts in everywhere)))
@@ -105,14 +111,20 @@ def _mean_line(parts: Sequence[Entry]) -> Line:
 
 
 def own_mean(rows: dict[Key, Published], key: Key) -> Published:
-    """The geometric means over all of the paper's models of the figures its appendix prints for them; ``key`` is a row of its summary."""
-    return _mean_of([row for other, row in rows.items() if other[1] != SUMMARY and (other[0], *other[2:]) == (key[0], *key[2:])])
+    """The geometric means over all of the paper's models of the figures its appendix prints for them; ``key`` is a row
+    of its summary."""
+    return _mean_of(
+        [row for other, row in rows.items() if other[1] != SUMMARY and (other[0], *other[2:]) == (key[0], *key[2:])]
+    )
 
 
 def contradicts(printed: Published, own: Published) -> bool:
     """Whether a printed mean is not what its own rows give, by more than rounding."""
     share, absolute, relative = ROUNDING
-    for one, other, allowed in ((printed.success, own.success, share), (printed.median, own.median, absolute + relative * (own.median or 0))):
+    for one, other, allowed in (
+        (printed.success, own.success, share),
+        (printed.median, own.median, absolute + relative * (own.median or 0)),
+    ):
         if (one is None) != (other is None) or (one is not None and other is not None and abs(one - other) > allowed):
             return True
     return False
@@ -145,16 +157,38 @@ def _over(values: Sequence[float | None]) -> float | None:
 
 
 def _mean_of(papers: Sequence[Published]) -> Published:
-    return Published(*(_over([getattr(paper, name) for paper in papers]) for name in ("success", "median", "forwards", "backwards")))
+    return Published(
+        *(_over([getattr(paper, name) for paper in papers]) for name in ("success", "median", "forwards", "backwards"))
+    )
 
 
-HEAD = ("Attack", "Images", "Success %", "Median", "95 % interval", "Forwards / backwards", "Paper: success %", "Paper: median", "Paper: F / B", "Ratio")
+HEAD = (
+    "Attack",
+    "Images",
+    "Success %",
+    "Median",
+    "95 % interval",
+    "Forwards / backwards",
+    "Paper: success %",
+    "Paper: median",
+    "Paper: F / B",
+    "Ratio",
+)
 
 
 def cells_of(line: Line) -> list[str]:
     """A line as text, in the order of ``HEAD``."""
-    interval = f"{figure(line.low, 3)} to {figure(line.high, 3)}" if line.low is not None and line.median is not None else ""
-    ours = [line.attack, str(line.images), _percent(line.success), figure(line.median), interval, _passes(line.forwards, line.backwards)]
+    interval = (
+        f"{figure(line.low, 3)} to {figure(line.high, 3)}" if line.low is not None and line.median is not None else ""
+    )
+    ours = [
+        line.attack,
+        str(line.images),
+        _percent(line.success),
+        figure(line.median),
+        interval,
+        _passes(line.forwards, line.backwards),
+    ]
     if line.paper is None:
         return [*ours, "", "", "", ""]
     ratio = "" if line.ratio is None else f"{line.ratio:.3f}"
@@ -177,34 +211,79 @@ def comma_separated(found: Sequence[Table]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = ("success", "median", "low", "high", "forwards", "backwards")
-    writer.writerow(("table", "distance", "model", "attack", "images", *names, "paper_success", "paper_median", "paper_forwards", "paper_backwards"))
+    writer.writerow(
+        (
+            "table",
+            "distance",
+            "model",
+            "attack",
+            "images",
+            *names,
+            "paper_success",
+            "paper_median",
+            "paper_forwards",
+            "paper_backwards",
+        )
+    )
     for table in found:
         for line in table.lines:
             paper = line.paper or Published(None, None, None, None)
-            values = [*(getattr(line, name) for name in names), paper.success, paper.median, paper.forwards, paper.backwards]
+            values = [
+                *(getattr(line, name) for name in names),
+                paper.success,
+                paper.median,
+                paper.forwards,
+                paper.backwards,
+            ]
             numbers = ["" if value is None else repr(float(value)) for value in values]
-            writer.writerow([*map(plain_cell, (table.title, table.distance, table.model, line.attack)), line.images, *numbers])
+            writer.writerow(
+                [*map(plain_cell, (table.title, table.distance, table.model, line.attack)), line.images, *numbers]
+            )
     return out.getvalue()
 
 
 def latex(found: Sequence[Table]) -> str:
-    """One tabular per distance as in the paper's appendix: models, attacks, and after our figures the published ones; needs booktabs."""
+    """One tabular per distance as in the paper's appendix: models, attacks, and after our figures the published ones;
+    needs booktabs."""
     lines = [r"% needs \usepackage{booktabs}"]
     for distance in dict.fromkeys(table.distance for table in found):
         lines += [r"\begin{table}", r"    \centering", r"    \begin{tabular}{llrrrrrr}", r"    \toprule"]
-        head = ["Model", "Attack", r"ASR (\%)", "Median", "Forwards / Backwards", r"Paper: ASR (\%)", "Paper: median", "Paper: F / B"]
+        head = [
+            "Model",
+            "Attack",
+            r"ASR (\%)",
+            "Median",
+            "Forwards / Backwards",
+            r"Paper: ASR (\%)",
+            "Paper: median",
+            "Paper: F / B",
+        ]
         lines.append("    " + " & ".join(head) + r" \\")
         for table in (table for table in found if table.distance == distance):
             lines.append(r"    \midrule")
             for place, line in enumerate(table.lines):
                 ours = [_percent(line.success), figure(line.median), _passes(line.forwards, line.backwards)]
                 paper = line.paper
-                theirs = [_percent(paper.success, 2), figure(paper.median, 3), _passes(paper.forwards, paper.backwards)] if paper else [""] * 3
-                row = [escape(table.model) if place == 0 else "", escape(line.attack.replace("×", "x")), *(_tex(cell) for cell in [*ours, *theirs])]
+                theirs = (
+                    [_percent(paper.success, 2), figure(paper.median, 3), _passes(paper.forwards, paper.backwards)]
+                    if paper
+                    else [""] * 3
+                )
+                row = [
+                    escape(table.model) if place == 0 else "",
+                    escape(line.attack.replace("×", "x")),
+                    *(_tex(cell) for cell in [*ours, *theirs]),
+                ]
                 lines.append("    " + " & ".join(row) + r" \\")
         key = "ciede2000-paper" if distance == "ciede2000" else distance
         name = DISTANCES[key].tex if key in DISTANCES else escape(distance)
-        lines += [r"    \bottomrule", r"    \end{tabular}", rf"    \caption{{{name}: our runs and the published figures.}}", r"\end{table}", ""]
+        lines += [
+            r"    \bottomrule",
+            r"    \end{tabular}",
+            rf"    \caption{{{name}: our runs and the published figures.}}",
+            r"\end{table}",
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -213,7 +292,10 @@ def web_tables(found: Sequence[Table]) -> str:
     parts = []
     for table in found:
         head = "".join(f"<th>{html.escape(cell)}</th>" for cell in HEAD)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells_of(line)) + "</tr>\n" for line in table.lines)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells_of(line)) + "</tr>\n"
+            for line in table.lines
+        )
         note = f"<p>{html.escape(table.note)}</p>\n" if table.note else ""
         parts.append(f"<h3>{html.escape(table.title)}</h3>\n<div><table><tr>{head}</tr>\n{body}</table></div>\n{note}")
     return "\n".join(parts)

@@ -15,6 +15,10 @@ from ..attacks import get
 from ..core.course import expected_forwards
 from ..data import load as load_data
 from ..errors import BadInput, Unavailable
+from ..models import load
+from ..models.preflight import preflight
+from ..models.zoo import ZOO
+from ..report.write import write_report
 from ..runs import chunkfiles
 from ..runs.begin import at_a_time, looked_at
 from ..runs.engines.workers import Workers
@@ -23,10 +27,6 @@ from ..runs.folder import SUMMARY
 from ..runs.progress import Silent
 from ..runs.run import execute
 from ..runs.spec import RunSpec
-from ..models import load
-from ..models.preflight import preflight
-from ..models.zoo import ZOO
-from ..report.write import write_report
 from . import layout
 from .collect import Collected, collect, join_shards
 from .entries import to_json
@@ -46,7 +46,8 @@ NOT_AT_HAND = "{label} ({name}) is not at hand and left out: {why}"
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked for. ``limit`` images for each cell, ``costly_limit`` for the costly attacks; None is the paper's number."""
+    """What is asked for. ``limit`` images for each cell, ``costly_limit`` for the costly attacks; None is the paper's
+    number."""
 
     dataset: str
     out: Path
@@ -91,7 +92,8 @@ class Plan:
 
 
 def plan(settings: Settings) -> Plan:
-    """What the settings come to on this machine: networks and images that are at hand, cheap attacks before costly ones."""
+    """What the settings come to on this machine: networks and images that are at hand, cheap attacks before costly
+    ones."""
     chosen = choose(settings.dataset, settings.budget, settings.attacks, settings.distances)
     made = Plan(settings)
     found = _networks(settings, made.skipped)
@@ -101,7 +103,9 @@ def plan(settings: Settings) -> Plan:
     most = min(count, settings.limit or SAMPLES[settings.dataset])
     few = settings.costly_limit or (most if settings.limit is None else max(1, math.ceil(settings.limit / 5)))
     size = settings.batch_size or BATCH[settings.dataset]
-    for cell in sorted(chosen, key=lambda cell: (cell.costly, cell.size != "small", cell.attack not in ONE_PASS_A_STEP)):
+    for cell in sorted(
+        chosen, key=lambda cell: (cell.costly, cell.size != "small", cell.attack not in ONE_PASS_A_STEP)
+    ):
         images = min(most, few) if cell.costly else most
         for network in found:
             spec = RunSpec(
@@ -129,7 +133,8 @@ def _too_few_chunks(tasks: list[Task], shards: int) -> list[str]:
         return []
     images = min(task.spec.limit or 0 for task in small)
     return [
-        f"{len(small)} of {len(tasks)} cells have fewer chunks than there are shards, so some shards have nothing to do in them: give all shards the "
+        f"{len(small)} of {len(tasks)} cells have fewer chunks than there are shards, so some shards have nothing to "
+        "do in them: give all shards the "
         f"same smaller --batch-size, {max(1, images // shards)} for example."
     ]
 
@@ -138,13 +143,23 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
     """The networks that can be loaded: the paper's, or those the user names."""
     paper = networks(settings.dataset)
     given = [network_of(settings.dataset, uri) for uri in dict.fromkeys(settings.models)]
-    skipped += [f"--model {network.name} was given more than once and counts once." for network in given if settings.models.count(network.name) > 1]
+    skipped += [
+        f"--model {network.name} was given more than once and counts once."
+        for network in given
+        if settings.models.count(network.name) > 1
+    ]
     own_names = [known.name for known in paper]
     weights = [network for network in given if "@" in network.name and network.name.partition("@")[0] in own_names]
     if given and len(weights) < len(given):
         wanted = distinct(given)
     else:  # only weights for networks of the paper: they take their places, and the others stay
-        wanted = distinct([network for known in paper for network in ([own for own in weights if own.model == known.model] or [known])])
+        wanted = distinct(
+            [
+                network
+                for known in paper
+                for network in ([own for own in weights if own.model == known.model] or [known])
+            ]
+        )
     found = []
     for network in wanted:
         try:
@@ -155,21 +170,28 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
             found.append(network)
     if not found:
         raise Unavailable(
-            f"none of the networks for {settings.dataset} is at hand. " + " ".join(skipped) + " Name weights you have, e.g. --model "
-            f"{wanted[0].name.partition('@')[0]}@<file>, or another network (almakit ls models), whose rows then stand without published ones."
+            f"none of the networks for {settings.dataset} is at hand. "
+            + " ".join(skipped)
+            + " Name weights you have, e.g. --model "
+            f"{wanted[0].name.partition('@')[0]}@<file>, or another network (almakit ls models), whose rows then "
+            "stand without published ones."
         )
     return found
 
 
 def estimate(made: Plan) -> float:
-    """Seconds the cells that have no summary yet will take at least: their model calls, timed once for each network; distances come on top."""
+    """Seconds the cells that have no summary yet will take at least: their model calls, timed once for each network;
+    distances come on top."""
     seconds = 0.0
     open_tasks = [task for task in made.tasks if not (task.folder / SUMMARY).is_file()]
     for name in dict.fromkeys(task.network.name for task in open_tasks):
         mine = [task for task in open_tasks if task.network.name == name]
         spec = mine[0].spec
         sample = looked_at(load_data(spec.data, limit=32, size=spec.size))
-        measured = preflight(load(name, trust=spec.trust), sample.x, sample.labels, batch_size=at_a_time(sample)).seconds or 0.0
+        measured = (
+            preflight(load(name, trust=spec.trust), sample.x, sample.labels, batch_size=at_a_time(sample)).seconds
+            or 0.0
+        )
         for task in mine:
             with suppress(Unavailable):  # a distance whose weights are not at hand: its cell will be left out
                 seconds += measured * (task.spec.limit or 0) * (expected_forwards(get(task.cell.text)) or 0)
@@ -177,9 +199,11 @@ def estimate(made: Plan) -> float:
 
 
 def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto") -> None:
-    """Carries the plan out, going on where it was stopped; a cell whose weights (of LPIPS, say) are not at hand is left out with a sentence.
+    """Carries the plan out, going on where it was stopped; a cell whose weights (of LPIPS, say) are not at hand is left
+    out with a sentence.
 
-    ``workers`` processes share each cell's chunks, the same for all cells; "auto": as many as there are cores, where it is worth it.
+    ``workers`` processes share each cell's chunks, the same for all cells; "auto": as many as there are cores, where it
+    is worth it.
     """
     show = progress or Silent()
     with Workers(workers, show) as engine:
@@ -189,14 +213,30 @@ def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto")
 def _cells(made: Plan, show: Silent, engine: Engine) -> None:
     seen: set[str] = set()
     for number, task in enumerate(list(made.tasks), 1):
-        show.note(f"[{number}/{len(made.tasks)}] {task.network.label}: {layout.name_of(task.cell.distance)}, {task.cell.title}, {task.spec.limit} images")
+        show.note(
+            f"[{number}/{len(made.tasks)}] {task.network.label}: {layout.name_of(task.cell.distance)}, "
+            f"{task.cell.title}, {task.spec.limit} images"
+        )
         if made.settings.shard is None:
             join_shards(task.folder, made.joined)
         cell = f"{task.cell.title} ({layout.name_of(task.cell.distance)}) on {task.network.label}"
         try:
-            # Networks trained with interval bounds are certified by them, where there are bounds in the cell's distance.
-            bound = "ibp" if "ibp" in task.network.name and task.cell.distance in CERTIFIED and made.settings.shard is None else None
-            execute(task.spec, task.folder, shard=made.settings.shard, preflight=task.network.name not in seen, progress=show, engine=engine, certify=bound)
+            # Networks trained with interval bounds are certified by them, where there are bounds in the cell's
+            # distance.
+            bound = (
+                "ibp"
+                if "ibp" in task.network.name and task.cell.distance in CERTIFIED and made.settings.shard is None
+                else None
+            )
+            execute(
+                task.spec,
+                task.folder,
+                shard=made.settings.shard,
+                preflight=task.network.name not in seen,
+                progress=show,
+                engine=engine,
+                certify=bound,
+            )
             seen.add(task.network.name)
         except Unavailable as error:
             made.skipped.append(f"{cell} is left out: {error}")
@@ -214,8 +254,11 @@ def gather(made: Plan) -> Collected:
     return found
 
 
-def report(made: Plan, found: Collected, figures: bool = True, say: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """Writes ``report/`` in the output folder: the page of all runs, the paper's tables with our numbers, its figures; the table page first."""
+def report(
+    made: Plan, found: Collected, figures: bool = True, say: Callable[[str], None] = lambda _: None
+) -> list[Path]:
+    """Writes ``report/`` in the output folder: the page of all runs, the paper's tables with our numbers, its figures;
+    the table page first."""
     out, entries = made.settings.out / "report", found.entries
     written: list[Path] = []
     most = max(found.folders.values())
@@ -229,13 +272,20 @@ def report(made: Plan, found: Collected, figures: bool = True, say: Callable[[st
     if figures:
         pictures, finals, name = draw(out)
         pairs = "; ".join(f"{title} {value:.3g} (paper's image: {PUBLISHED[title]})" for title, value in finals.items())
-        sentence = f"Final l2 distance of ALMA, 1000 steps, alpha 0.9, on {name}: {pairs}. The paper does not name its image."
+        sentence = (
+            f"Final l2 distance of ALMA, 1000 steps, alpha 0.9, on {name}: {pairs}. The paper does not name its image."
+        )
         say(sentence)
     means, single = layout.geometric(entries), layout.by_model(entries)
-    head = f"The paper's {made.settings.dataset} tables, {'and ours' if any(entry.paper for entry in entries) else 'its attacks on other networks'}"
+    head = (
+        f"The paper's {made.settings.dataset} tables, "
+        f"{'and ours' if any(entry.paper for entry in entries) else 'its attacks on other networks'}"
+    )
     notes = remarks(made.settings.dataset, [*made.skipped, *found.unfinished])
     texts = {
-        "paper.html": page(head, notes, means, single, [path for path in pictures if path.suffix == ".png"], sentence, bool(fewer)),
+        "paper.html": page(
+            head, notes, means, single, [path for path in pictures if path.suffix == ".png"], sentence, bool(fewer)
+        ),
         "paper.md": f"# {head}\n\n{notes}\n\n{layout.markdown([*means, *single])}\n{sentence}\n",
         "paper.csv": layout.comma_separated([*means, *single]),
         "paper.tex": layout.latex([*single, *means]),
@@ -247,7 +297,8 @@ def report(made: Plan, found: Collected, figures: bool = True, say: Callable[[st
 
 
 def _slug(network: Network) -> str:
-    """The folder of a network's runs; one that the zoo's name alone does not say carries a hash of its URI, so that two never share a folder."""
+    """The folder of a network's runs; one that the zoo's name alone does not say carries a hash of its URI, so that two
+    never share a folder."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", network.model).strip("-").lower() or "model"
     return name if network.name in ZOO else f"{name}-{hashlib.sha256(network.name.encode()).hexdigest()[:8]}"
 

@@ -1,4 +1,5 @@
-"""The images of the paper's experiments: all of MNIST's test set, the first 1000 of CIFAR-10's, 1000 of ImageNet's validation set."""
+"""The images of the paper's experiments: all of MNIST's test set, the first 1000 of CIFAR-10's, 1000 of ImageNet's
+validation set."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from ..errors import Unavailable
 from .grid import SAMPLES
 
 LIST = "imagenet_sample.txt"
-"""The validation images of the experiment, by number. The paper drew 1000 at random and does not name them; these were drawn once, and stay."""
+"""The validation images of the experiment, by number. The paper drew 1000 at random and does not name them; these were
+drawn once, and stay."""
 
 WRITTEN = "imagenet-sample.csv"
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})\.")
@@ -21,13 +23,16 @@ _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 
 def numbers() -> frozenset[int]:
     """The numbers of the validation images, from 1."""
-    return frozenset(int(line) for line in files("almakit").joinpath("paper").joinpath(LIST).read_text(encoding="utf-8").split())
+    return frozenset(
+        int(line) for line in files("almakit").joinpath("paper").joinpath(LIST).read_text(encoding="utf-8").split()
+    )
 
 
 def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str | None]:
     """The data's URI, how many images there are, and a sentence where they are not the paper's.
 
-    For ImageNet's validation set a csv that names the listed files is written into ``out``, so that a run's specification says all.
+    For ImageNet's validation set a csv that names the listed files is written into ``out``, so that a run's
+    specification says all.
     """
     uri = data or dataset
     if dataset != "imagenet":
@@ -37,7 +42,11 @@ def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str 
     labels = dict(zip(whole.ids, whole.labels.tolist(), strict=True))
     chosen = [name for name in labels if (match := _VALIDATION.search(name)) and int(match[1]) in numbers()]
     if not chosen:
-        return uri, len(whole), f"{uri} is not ImageNet's validation set: its {len(whole)} photos are used instead of the paper's 1000."
+        return (
+            uri,
+            len(whole),
+            f"{uri} is not ImageNet's validation set: its {len(whole)} photos are used instead of the paper's 1000.",
+        )
     root = _root(uri)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
@@ -51,7 +60,11 @@ def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str 
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text.getvalue(), encoding="utf-8")
     missing = len(numbers()) - len(chosen)
-    return f"folder:{place}", len(chosen), f"{missing} of the 1000 listed validation images are missing." if missing else None
+    return (
+        f"folder:{place}",
+        len(chosen),
+        f"{missing} of the 1000 listed validation images are missing." if missing else None,
+    )
 
 
 def _root(uri: str) -> Path:

@@ -1,4 +1,5 @@
-"""The main table as rows of plain values, in the paper's layout: model, then distance blocks, then attacks. No torch here."""
+"""The main table as rows of plain values, in the paper's layout: model, then distance blocks, then attacks. No torch
+here."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .subjects import Column, Subject, group_name, groups_of, labelled
 
 @dataclass(frozen=True)
 class Row:
-    """An attack's line. Distances are None where infinite (nothing found for half of the images); other None: not defined."""
+    """An attack's line. Distances are None where infinite (nothing found for half of the images); other None: not
+    defined."""
 
     label: str
     text: str
@@ -83,7 +85,12 @@ def blocks(subjects: Sequence[Subject]) -> list[Block]:
         for group in groups_of([subject]):
             radii = subject.radii.get(group[0], [])
             rows = [
-                _row(column, radii, labels[id(column)].label, published(meta.get("model", ""), meta.get("data", ""), column.info))
+                _row(
+                    column,
+                    radii,
+                    labels[id(column)].label,
+                    published(meta.get("model", ""), meta.get("data", ""), column.info),
+                )
                 for column in subject.of_group(group)
             ]
             worst = [_known(row) for row in subject.worst_case(group)] if len(rows) > 1 else None
@@ -94,18 +101,37 @@ def blocks(subjects: Sequence[Subject]) -> list[Block]:
 def _row(column: Column, radii: Sequence[float], label: str, paper: Published | None) -> Row:
     part = column.numbers
     return Row(
-        label, column.info.text, part["images"], part["success_rate"]["value"], part["median_all"]["value"], part["median_all"]["low"],
-        part["median_all"]["high"], part["median_attacked"]["value"], part["forwards"]["mean"], part["backwards"]["mean"],
-        part["seconds"]["per_image"], part.get("optimality", {}).get("value"), part["success_rate_8bit"]["value"],
-        part["median_all_8bit"]["value"], paper, part["minimal"], [_at(column, epsilon) for epsilon in radii], part["over"],
-        certified=words(part.get("certified")), certified_value=part.get("certified", {}).get("median_attacked"),
+        label,
+        column.info.text,
+        part["images"],
+        part["success_rate"]["value"],
+        part["median_all"]["value"],
+        part["median_all"]["low"],
+        part["median_all"]["high"],
+        part["median_attacked"]["value"],
+        part["forwards"]["mean"],
+        part["backwards"]["mean"],
+        part["seconds"]["per_image"],
+        part.get("optimality", {}).get("value"),
+        part["success_rate_8bit"]["value"],
+        part["median_all_8bit"]["value"],
+        paper,
+        part["minimal"],
+        [_at(column, epsilon) for epsilon in radii],
+        part["over"],
+        certified=words(part.get("certified")),
+        certified_value=part.get("certified", {}).get("median_attacked"),
         certified_share=part.get("certified", {}).get("share"),
-    )  # fmt: skip
+    )
 
 
 def _at(column: Column, epsilon: float) -> Value | None:
     """Robust accuracy at a radius; of an attack at a fixed one only there."""
-    near = [row for row in column.numbers["robust_accuracy"] if abs(row["epsilon"] - epsilon) <= SLACK * epsilon * (not column.info.minimal)]
+    near = [
+        row
+        for row in column.numbers["robust_accuracy"]
+        if abs(row["epsilon"] - epsilon) <= SLACK * epsilon * (not column.info.minimal)
+    ]
     return _known(near[0]) if near else None
 
 

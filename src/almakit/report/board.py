@@ -1,4 +1,5 @@
-"""A leaderboard of run folders: for each set of images the models, for each distance and goal a table models x attacks. No torch here."""
+"""A leaderboard of run folders: for each set of images the models, for each distance and goal a table models x attacks.
+No torch here."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Board:
 
 
 def read(folders: Sequence[str | Path], epsilons: Radii = ()) -> Board:
-    """The folders' runs, each set of images apart. A folder that is no run folder, is damaged or has no results yet is left out, with the reason."""
+    """The folders' runs, each set of images apart. A folder that is no run folder, is damaged or has no results yet is
+    left out, with the reason."""
     if not folders:
         raise StoreError("name at least one run folder.")
     runs, left_out = [], []
@@ -75,7 +77,10 @@ def _by_images(runs: Sequence[Opened]) -> list[list[Opened]]:
     """Runs on the same images: as many of them, and the same contents and labels wherever both have got to."""
     groups: list[tuple[int, dict[int, tuple[str, int]], list[Opened]]] = []
     for run, summary in runs:
-        expected, mine = int(run.meta.get("images", len(run.images))), {info.index: _content(info) for info in run.images}
+        expected, mine = (
+            int(run.meta.get("images", len(run.images))),
+            {info.index: _content(info) for info in run.images},
+        )
         for size, images, members in groups:
             common = images.keys() & mine.keys()
             if size == expected and common and all(images[index] == mine[index] for index in common):
@@ -97,13 +102,17 @@ def _table(runs: list[Opened], asked: dict[str, list[float]]) -> Table:
     here = {info.distance for run, _ in runs for info in run.attacks}
     found = joined(runs, {distance: values for distance, values in asked.items() if distance in here})
     run = runs[0][0]
-    return Table(str(run.meta.get("data") or run.spec.data), int(run.meta.get("images", len(images))), digest, runs, found)
+    return Table(
+        str(run.meta.get("data") or run.spec.data), int(run.meta.get("images", len(images))), digest, runs, found
+    )
 
 
 def page_name(subject: Subject) -> str:
     """The file of a model's page, the same as long as its weights and name are."""
     slug = re.sub(r"[^a-z0-9]+", "-", subject.name.lower()).strip("-")[:60] or "model"
-    what = "\n".join([str(subject.runs[0].meta.get("weights_sha256")), subject.name, *(info.sha256 for info in subject.images)])
+    what = "\n".join(
+        [str(subject.runs[0].meta.get("weights_sha256")), subject.name, *(info.sha256 for info in subject.images)]
+    )
     return f"{slug}-{hashlib.sha256(what.encode()).hexdigest()[:8]}.html"
 
 
@@ -111,42 +120,61 @@ Pack = Callable[[Array], str]
 
 
 def numbers(board: Board, curves: bool = False) -> dict[str, Any]:
-    """Everything the board shows, as written to board.json; for the page with ``curves``, the sorted distances behind each cell.
+    """Everything the board shows, as written to board.json; for the page with ``curves``, the sorted distances behind
+    each cell.
 
     In a large board those are thinned as a report's are.
     """
-    many = sum(len(column.records) for table in board.tables for subject in table.subjects for column in subject.columns) > CELLS
+    many = (
+        sum(len(column.records) for table in board.tables for subject in table.subjects for column in subject.columns)
+        > CELLS
+    )
     pack: Pack | None = (lambda values: packed(thinned(values) if many else np.sort(values))) if curves else None
     return {
         "format": FORMAT,
         "tables": [
-            {"key": table.sha256[:8], "data": table.data, "images": table.images, "sha256": table.sha256,
-             "runs": [_provenance(*one) for one in table.runs],
-             "models": [_model(table, subject) for subject in table.subjects],
-             "blocks": [_block(table, group, pack) for group in groups_of(table.subjects)]}
+            {
+                "key": table.sha256[:8],
+                "data": table.data,
+                "images": table.images,
+                "sha256": table.sha256,
+                "runs": [_provenance(*one) for one in table.runs],
+                "models": [_model(table, subject) for subject in table.subjects],
+                "blocks": [_block(table, group, pack) for group in groups_of(table.subjects)],
+            }
             for table in board.tables
         ],
         "left_out": [{"folder": name, "why": why} for name, why in board.left_out],
-    }  # fmt: skip
+    }
 
 
 def _provenance(run: Any, summary: dict[str, Any]) -> dict[str, Any]:
     environment = summary["environment"] or {}
     there = len(run.records)
     return {
-        "folder": run.folder.name, "sha256": run.sha256, "model": summary["run"]["model"], "started": summary["started"],
-        "threat_model": sentence(threat_of(run.spec)), "complete": summary["complete"], "results": there, "expected": there + summary["missing_records"],
+        "folder": run.folder.name,
+        "sha256": run.sha256,
+        "model": summary["run"]["model"],
+        "started": summary["started"],
+        "threat_model": sentence(threat_of(run.spec)),
+        "complete": summary["complete"],
+        "results": there,
+        "expected": there + summary["missing_records"],
         **{name: summary["run"][name] for name in ("weights_sha256", "data_sha256", "spec_sha256")},
         **{name: environment.get(name) for name in VERSIONS},
-    }  # fmt: skip
+    }
 
 
 def _model(table: Table, subject: Subject) -> dict[str, Any]:
     places = [place for place, (run, _) in enumerate(table.runs) if run in subject.runs]
     return {
-        "name": subject.name, "page": f"models/{page_name(subject)}", "images": len(subject.images), "complete": subject.complete,
-        "clean_accuracy": subject.summaries[0]["clean_accuracy"], "runs": places,
-    }  # fmt: skip
+        "name": subject.name,
+        "page": f"models/{page_name(subject)}",
+        "images": len(subject.images),
+        "complete": subject.complete,
+        "clean_accuracy": subject.summaries[0]["clean_accuracy"],
+        "runs": places,
+    }
 
 
 def _block(table: Table, group: tuple[str, str], pack: Pack | None) -> dict[str, Any]:
@@ -164,10 +192,15 @@ def _block(table: Table, group: tuple[str, str], pack: Pack | None) -> dict[str,
         cells = [None if head not in by_label else _cell(table, by_label[head], radii, pack) for head in heads]
         rows.append({"model": number, "all": _together(subject, group, columns, pack), "cells": cells})
     return {
-        "key": group_key(group), "distance": group[0], "goal": group[1], "label": distance_name(group[0]).label, "name": group_name(group),
+        "key": group_key(group),
+        "distance": group[0],
+        "goal": group[1],
+        "label": distance_name(group[0]).label,
+        "name": group_name(group),
         "radii": [{"epsilon": epsilon, "text": radius(epsilon, group[0])} for epsilon in radii],
-        "attacks": [{"label": head, "text": spends[head]} for head in heads], "rows": rows,
-    }  # fmt: skip
+        "attacks": [{"label": head, "text": spends[head]} for head in heads],
+        "rows": rows,
+    }
 
 
 def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | None) -> dict[str, Any]:
@@ -176,28 +209,39 @@ def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | Non
     passes = None if part["forwards"]["mean"] is None else part["forwards"]["mean"] + part["backwards"]["mean"]
     draw = Bootstrap(len(values))
     return {
-        "run": next(place for place, (run, _) in enumerate(table.runs) if run is column.run), "epsilon": plain(column.reach), "records": len(values),
-        "robust_accuracy": [{"epsilon": epsilon, **share(robust(values, epsilon, column.reach), draw)} for epsilon in at or radii],
-        "median": part["median_all"], "passes": passes, "seconds": part["seconds"]["per_image"],
+        "run": next(place for place, (run, _) in enumerate(table.runs) if run is column.run),
+        "epsilon": plain(column.reach),
+        "records": len(values),
+        "robust_accuracy": [
+            {"epsilon": epsilon, **share(robust(values, epsilon, column.reach), draw)} for epsilon in at or radii
+        ],
+        "median": part["median_all"],
+        "passes": passes,
+        "seconds": part["seconds"]["per_image"],
         **({} if pack is None else {"curve": pack(values) if column.info.minimal else None}),
-    }  # fmt: skip
+    }
 
 
 def _together(subject: Subject, group: tuple[str, str], columns: Sequence[Column], pack: Pack | None) -> dict[str, Any]:
-    """The worst case; its median is of the smallest change that any attack looking for one found, its costs are the sums. Certified radii are the images',
-    whichever attack stands beside them."""
+    """The worst case; its median is of the smallest change that any attack looking for one found, its costs are the
+    sums. Certified radii are the images', whichever attack stands beside them."""
     together = subject.together(group)
     found = [values for values, reach in zip(together.found, together.reaches, strict=True) if math.isinf(reach)]
     smallest = _known(worst_distances(found, [math.inf] * len(found))) if found else np.full(0, np.nan)
     parts = [column.numbers for column in columns if column.numbers["forwards"]["mean"] is not None]
     return {
-        "attacks": len(columns), "robust_accuracy": subject.worst_case(group),
+        "attacks": len(columns),
+        "robust_accuracy": subject.worst_case(group),
         "certified": None if group[1] else bound_of(subject, group[0], subject.radii[group[0]]),
         "median": value_of(median(smallest), Bootstrap(len(smallest)).of_median(smallest)),
         "passes": sum(part["forwards"]["mean"] + part["backwards"]["mean"] for part in parts) if parts else None,
         "seconds": sum(part["seconds"]["per_image"] for part in parts) if parts else None,
-        **({} if pack is None else {"curve": pack(_known(worst_distances(together.found, together.reaches))) if found else None}),
-    }  # fmt: skip
+        **(
+            {}
+            if pack is None
+            else {"curve": pack(_known(worst_distances(together.found, together.reaches))) if found else None}
+        ),
+    }
 
 
 def _known(values: Array) -> Array:

@@ -1,4 +1,5 @@
-"""``almakit board``: the leaderboard's page, a page for each model and board.json, in one folder that needs no server. No torch here."""
+"""``almakit board``: the leaderboard's page, a page for each model and board.json, in one folder that needs no server.
+No torch here."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ FEW = Limits(12, 2.0)
 PAGE = re.compile(r"models/[a-z0-9-]+\.html")
 
 
-def write_board(folders: Sequence[str | Path], out: str | Path, epsilons: Radii = (), limits: Limits = FEW) -> tuple[board.Board, list[Path]]:
-    """Reads the run folders and writes ``index.html``, ``models/*.html`` and ``board.json`` into ``out``; returns the board and what was written.
+def write_board(
+    folders: Sequence[str | Path], out: str | Path, epsilons: Radii = (), limits: Limits = FEW
+) -> tuple[board.Board, list[Path]]:
+    """Reads the run folders and writes ``index.html``, ``models/*.html`` and ``board.json`` into ``out``; returns the
+    board and what was written.
 
     Pages of models that an earlier board here had, and this one has not, are taken away.
     """
@@ -41,14 +45,18 @@ def write_board(folders: Sequence[str | Path], out: str | Path, epsilons: Radii 
         chunkfiles.write_bytes(chunkfiles.inside(place, name), writable(text).encode())
     for name in before - texts.keys():
         chunkfiles.inside(place, name).unlink(missing_ok=True)
-    return found, [place / name for name in ("index.html", "board.json", *(name for name in texts if name.startswith("models/")))]
+    return found, [
+        place / name for name in ("index.html", "board.json", *(name for name in texts if name.startswith("models/")))
+    ]
 
 
 def _pages(place: Path) -> set[str]:
     """The model pages of the board that lies there already, as its board.json names them."""
     try:
         known = json.loads((place / "board.json").read_text(encoding="utf-8"))
-        return {model["page"] for table in known["tables"] for model in table["models"] if PAGE.fullmatch(model["page"])}
+        return {
+            model["page"] for table in known["tables"] for model in table["models"] if PAGE.fullmatch(model["page"])
+        }
     except (OSError, ValueError, TypeError, KeyError):
         return set()
 
@@ -62,12 +70,17 @@ def render(found: board.Board) -> str:
             **html.frame(SCRIPTS),
             data=html.embedded(data | {"distances": [], "groups": [], "watch": None}),
             board=data,
-            counts={"models": len({model["name"] for table in data["tables"] for model in table["models"]}), "folders": len(runs),
-                    "attacks": len({head["text"] for table in data["tables"] for block in table["blocks"] for head in block["attacks"]})},
+            counts={
+                "models": len({model["name"] for table in data["tables"] for model in table["models"]}),
+                "folders": len(runs),
+                "attacks": len(
+                    {head["text"] for table in data["tables"] for block in table["blocks"] for head in block["attacks"]}
+                ),
+            },
             unfinished=[run for run in runs if not run["complete"]],
             first=_first,
         )
-    )  # fmt: skip
+    )
 
 
 def _first(cell: dict[str, Any] | None, block: dict[str, Any]) -> dict[str, Any] | None:
@@ -75,4 +88,7 @@ def _first(cell: dict[str, Any] | None, block: dict[str, Any]) -> dict[str, Any]
     if cell is None or not block["radii"]:
         return None
     at = block["radii"][0]["epsilon"]
-    return next((row for row in cell["robust_accuracy"] if abs(row["epsilon"] - at) <= SLACK * at and row["value"] is not None), None)
+    return next(
+        (row for row in cell["robust_accuracy"] if abs(row["epsilon"] - at) <= SLACK * at and row["value"] is not None),
+        None,
+    )

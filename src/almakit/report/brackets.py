@@ -57,13 +57,22 @@ def bound_of(subject: Subject, distance: str, epsilons: Sequence[float]) -> dict
     """What is certified of a model's images, whichever attack stands beside it; None where nobody has looked."""
     found = certified_of(subject, distance)
     radii = np.array(list(found.values()), dtype=np.float64)
-    return {"images": len(radii), "median": _plain(median(radii)), "accuracy": _accuracy(radii, epsilons)} if found else None
+    return (
+        {"images": len(radii), "median": _plain(median(radii)), "accuracy": _accuracy(radii, epsilons)}
+        if found
+        else None
+    )
 
 
 def _accuracy(radii: Array, epsilons: Sequence[float]) -> list[dict[str, float | None]]:
     """The share of the known ``radii`` (N,) that reach each epsilon; at 0, of those above it."""
-    return [{"epsilon": epsilon, "value": _plain(float(np.mean(radii >= epsilon if epsilon > 0 else radii > 0))) if len(radii) else None}
-            for epsilon in epsilons]  # fmt: skip
+    return [
+        {
+            "epsilon": epsilon,
+            "value": _plain(float(np.mean(radii >= epsilon if epsilon > 0 else radii > 0))) if len(radii) else None,
+        }
+        for epsilon in epsilons
+    ]
 
 
 def words(certified: dict[str, Any] | None) -> tuple[str, str]:
@@ -95,7 +104,11 @@ def certified_of(subject: Subject, distance: str) -> dict[int, float]:
 def sorted_radii(subject: Subject, distance: str) -> Array | None:
     """The certified radii of a subject's images (N,), sorted; None where not every image has one."""
     radii = certified_of(subject, distance)
-    return np.sort(np.array([radii[image.index] for image in subject.images])) if radii and radii.keys() >= {image.index for image in subject.images} else None
+    return (
+        np.sort(np.array([radii[image.index] for image in subject.images]))
+        if radii and radii.keys() >= {image.index for image in subject.images}
+        else None
+    )
 
 
 def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
@@ -111,8 +124,11 @@ def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
             if not radii or not columns:
                 continue
             nearest = np.fmin.reduce([column.distances for column in columns])
-            pairs = [(info.id, radii[info.index], float(value)) for info, value in zip(subject.images, nearest, strict=True)
-                     if info.index in radii and info.correct and math.isfinite(value) and value > 0]  # fmt: skip
+            pairs = [
+                (info.id, radii[info.index], float(value))
+                for info, value in zip(subject.images, nearest, strict=True)
+                if info.index in radii and info.correct and math.isfinite(value) and value > 0
+            ]
             shares = np.array([min(radius / value, 1.0) for _, radius, value in pairs])
             furthest = max((value for _, _, value in pairs), default=1.0)
             kept = sorted(pairs, key=lambda pair: pair[2])
@@ -128,13 +144,31 @@ def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
                     if row["value"] is None:
                         continue
                     robust[row["epsilon"]] = min(row["value"], robust.get(row["epsilon"], 1.0))
-            made.append({
-                "model": subject.name, "distance": distance_name(distance).label, "images": len(pairs), "share": _plain(median(shares)),
-                "not_certified": int((shares < TENTH).sum()), "useful": len(shares) > 0 and float(median(shares)) >= TENTH,
-                "accuracy": [(epsilon, accuracy[epsilon], robust[epsilon]) for epsilon in sorted(accuracy) if epsilon in robust],
-                "bars": [{"id": name, "certified": radius, "found": value, "low": 100 * min(radius, value) / furthest, "high": 100 * value / furthest}
-                         for name, radius, value in kept],
-            })  # fmt: skip
+            made.append(
+                {
+                    "model": subject.name,
+                    "distance": distance_name(distance).label,
+                    "images": len(pairs),
+                    "share": _plain(median(shares)),
+                    "not_certified": int((shares < TENTH).sum()),
+                    "useful": len(shares) > 0 and float(median(shares)) >= TENTH,
+                    "accuracy": [
+                        (epsilon, accuracy[epsilon], robust[epsilon])
+                        for epsilon in sorted(accuracy)
+                        if epsilon in robust
+                    ],
+                    "bars": [
+                        {
+                            "id": name,
+                            "certified": radius,
+                            "found": value,
+                            "low": 100 * min(radius, value) / furthest,
+                            "high": 100 * value / furthest,
+                        }
+                        for name, radius, value in kept
+                    ],
+                }
+            )
     return made
 
 

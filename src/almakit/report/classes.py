@@ -1,4 +1,5 @@
-"""Class by class: how robust each class is, what adversarial images are taken for, and which attack came nearest on each image. No torch here."""
+"""Class by class: how robust each class is, what adversarial images are taken for, and which attack came nearest on
+each image. No torch here."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ class Portrait:
     columns: list[str]  # names of the adversarial classes, where there is a picture of them
     cells: list[tuple[str, list[tuple[int, int]]]]  # true class, then for each column: count and level 0 to 9
     pairs: list[tuple[str, str, int]]  # true class, adversarial class, count: instead of a picture, the most frequent
-    winners: list[tuple[str, int, float]]  # attack, images it came nearest on (ties count for all), share of the images that were broken
+    winners: list[
+        tuple[str, int, float]
+    ]  # attack, images it came nearest on (ties count for all), share of the images that were broken
 
 
 def portraits(subjects: Sequence[Subject]) -> list[list[Portrait]]:
@@ -54,8 +57,15 @@ def portraits(subjects: Sequence[Subject]) -> list[list[Portrait]]:
         if any(info.pixels is not None for info in subject.images):
             found.append([])  # every pixel has a class, and no image
             continue
-        groups = [group for group in groups_of([subject]) if any(column.info.minimal for column in subject.of_group(group))]
-        found.append([_portrait(subject, group, {id(column): names[id(column)].label for column in subject.columns}) for group in groups])
+        groups = [
+            group for group in groups_of([subject]) if any(column.info.minimal for column in subject.of_group(group))
+        ]
+        found.append(
+            [
+                _portrait(subject, group, {id(column): names[id(column)].label for column in subject.columns})
+                for group in groups
+            ]
+        )
     return found
 
 
@@ -79,23 +89,48 @@ def _portrait(subject: Subject, group: tuple[str, str], labels: dict[int, str]) 
     for label in shown:
         mine = best[(true == label) & there]
         middle = median(mine)
-        rows.append(ClassRow(called(label), len(mine), mean(right[(true == label) & there]), middle if math.isfinite(middle) else None,
-                             [mean((mine > epsilon).astype(np.float64)) for epsilon in radii]))  # fmt: skip
+        rows.append(
+            ClassRow(
+                called(label),
+                len(mine),
+                mean(right[(true == label) & there]),
+                middle if math.isfinite(middle) else None,
+                [mean((mine > epsilon).astype(np.float64)) for epsilon in radii],
+            )
+        )
     mistakes = _mistakes(subject, columns, distances, best)
     heads = sorted({after for _, after in mistakes} | set(shown))
     total = len(set(true[there].tolist()))
     picture = total <= MOST and len(heads) <= MOST and bool(mistakes)
     most = max(mistakes.values(), default=1)
-    cells = [(called(label), [(mistakes[label, after], math.ceil(9 * mistakes[label, after] / most)) for after in heads]) for label in shown]
+    cells = [
+        (called(label), [(mistakes[label, after], math.ceil(9 * mistakes[label, after] / most)) for after in heads])
+        for label in shown
+    ]
     pairs = [(called(a), called(b), count) for (a, b), count in mistakes.most_common(PAIRS)]
     broken = int(ties.any(0).sum()) if len(columns) else 0
-    winners = [(labels[id(column)], int(row.sum()), float(row.sum() / broken) if broken else 0.0) for column, row in zip(columns, ties, strict=True)]
-    return Portrait(group_name(group), radii, group[0], rows, total - len(shown), [called(label) for label in heads] if picture else [],
-                    cells if picture else [], [] if picture else pairs, winners if len(columns) > 1 else [])  # fmt: skip
+    winners = [
+        (labels[id(column)], int(row.sum()), float(row.sum() / broken) if broken else 0.0)
+        for column, row in zip(columns, ties, strict=True)
+    ]
+    return Portrait(
+        group_name(group),
+        radii,
+        group[0],
+        rows,
+        total - len(shown),
+        [called(label) for label in heads] if picture else [],
+        cells if picture else [],
+        [] if picture else pairs,
+        winners if len(columns) > 1 else [],
+    )
 
 
-def _mistakes(subject: Subject, columns: Sequence[Column], distances: np.ndarray, best: np.ndarray) -> Counter[tuple[int, int]]:
-    """(true class, class of the nearest adversarial image) -> how many images; those wrong from the start are left out."""
+def _mistakes(
+    subject: Subject, columns: Sequence[Column], distances: np.ndarray, best: np.ndarray
+) -> Counter[tuple[int, int]]:
+    """(true class, class of the nearest adversarial image) -> how many images; those wrong from the start are left
+    out."""
     found: Counter[tuple[int, int]] = Counter()
     for place, info in enumerate(subject.images):
         if not math.isfinite(best[place]) or best[place] == 0:

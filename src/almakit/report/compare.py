@@ -1,4 +1,5 @@
-"""Two runs side by side, image by image: ratio of medians with its interval, wins and losses, which images changed. No torch here."""
+"""Two runs side by side, image by image: ratio of medians with its interval, wins and losses, which images changed. No
+torch here."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Paired:
     changed: list[Changed]  # by how much worse the second is, worst first
 
     def worse_by(self) -> float:
-        """How much worse the second run is, as a share: of the median, or of the images it no longer finds, whichever is more."""
+        """How much worse the second run is, as a share: of the median, or of the images it no longer finds, whichever
+        is more."""
         lost = self.success[0] - self.success[1]
         if math.isnan(self.ratio):
             return lost
@@ -67,12 +69,24 @@ class Paired:
     def to_dict(self, changed: int) -> dict[str, Any]:
         """For JSON: infinite and undefined values are null."""
         return {
-            "attack": self.attack, "distance": self.distance, "images": self.images, "success_rate": [_plain(value) for value in self.success],
-            "median": [_plain(value) for value in self.median], "ratio_of_medians": _plain(self.ratio), "ratio_low": _plain(self.interval[0]),
-            "ratio_high": _plain(self.interval[1]), "geometric_mean_ratio": _plain(self.geometric), "wins": self.wins, "losses": self.losses,
-            "ties": self.ties, "worse_by": _plain(self.worse_by()),
-            "changed": [{"id": one.id, "before": _plain(one.before), "after": _plain(one.after)} for one in self.changed[:changed]],
-        }  # fmt: skip
+            "attack": self.attack,
+            "distance": self.distance,
+            "images": self.images,
+            "success_rate": [_plain(value) for value in self.success],
+            "median": [_plain(value) for value in self.median],
+            "ratio_of_medians": _plain(self.ratio),
+            "ratio_low": _plain(self.interval[0]),
+            "ratio_high": _plain(self.interval[1]),
+            "geometric_mean_ratio": _plain(self.geometric),
+            "wins": self.wins,
+            "losses": self.losses,
+            "ties": self.ties,
+            "worse_by": _plain(self.worse_by()),
+            "changed": [
+                {"id": one.id, "before": _plain(one.before), "after": _plain(one.after)}
+                for one in self.changed[:changed]
+            ],
+        }
 
 
 @dataclass(frozen=True)
@@ -90,7 +104,10 @@ class Side:
 
     def __str__(self) -> str:
         weights = f" (weights {self.weights[:12]})" if self.weights else ""
-        return f"{self.folder}: {self.model}{weights} on {self.data}, {self.images} images; {self.threat_model}; {self.versions}"
+        return (
+            f"{self.folder}: {self.model}{weights} on {self.data}, {self.images} images; {self.threat_model}; "
+            f"{self.versions}"
+        )
 
 
 def side(subject: Subject) -> Side:
@@ -99,8 +116,16 @@ def side(subject: Subject) -> Side:
     environment = summary.get("environment") or {}
     versions = f"almakit {environment.get('almakit', '?')}, torch {environment.get('torch', '?')}"
     data, weights = str(run.meta.get("data") or run.spec.data), run.meta.get("weights_sha256")
-    return Side(str(run.folder), str(run.meta.get("model") or run.spec.model), weights, data, len(subject.images),
-                goal_name(threat_of(run.spec).goal), sentence(threat_of(run.spec)), versions)  # fmt: skip
+    return Side(
+        str(run.folder),
+        str(run.meta.get("model") or run.spec.model),
+        weights,
+        data,
+        len(subject.images),
+        goal_name(threat_of(run.spec).goal),
+        sentence(threat_of(run.spec)),
+        versions,
+    )
 
 
 @dataclass(frozen=True)
@@ -113,31 +138,41 @@ class Comparison:
 
 
 def compare(
-    first: str | Path, second: str | Path, pairs: Sequence[tuple[str, str]] = (), seed: int = 0,
-    across: Sequence[str] = (), canonical: Callable[[str], str | None] = lambda text: text,
-) -> Comparison:  # fmt: skip
+    first: str | Path,
+    second: str | Path,
+    pairs: Sequence[tuple[str, str]] = (),
+    seed: int = 0,
+    across: Sequence[str] = (),
+    canonical: Callable[[str], str | None] = lambda text: text,
+) -> Comparison:
     """Every attack that both runs hold (by its text, or as ``pairs`` of texts say), paired by the images' hashes.
 
-    Runs on different models or with different goals are refused unless ``across`` holds "models" or "goals": their numbers answer different
-    questions. ``canonical`` writes an attack's text as runs store it.
+    Runs on different models or with different goals are refused unless ``across`` holds "models" or "goals": their
+    numbers answer different questions. ``canonical`` writes an attack's text as runs store it.
     """
     one, two = load([first])[0], load([second])[0]
     before, after = side(one), side(two)
     if "models" not in across and (before.weights or before.model) != (after.weights or after.model):
         raise BadInput(f"the runs attack different models: {before}; {after}. To compare models, give --across models.")
     if "goals" not in across and before.goal != after.goal:
-        raise BadInput(f"the runs have different goals: {first} is {before.goal}, {second} is {after.goal}. To compare goals, give --across goals.")
+        raise BadInput(
+            f"the runs have different goals: {first} is {before.goal}, {second} is {after.goal}. To compare goals, "
+            "give --across goals."
+        )
     matched = _match(one, two, pairs, canonical)
     places = {info.sha256: info.index for info in two.images}
     shared = [(info.index, places[info.sha256], info.id) for info in one.images if info.sha256 in places]
     if not shared:
         raise BadInput(
-            f"{first} and {second} have no image in common (images are matched by their contents); compare runs on the same data."
+            f"{first} and {second} have no image in common (images are matched by their contents); compare runs on "
+            "the same data."
         )
     labels = labelled([one])
     if "goals" not in across:
         _same_targets(matched, shared)
-    return Comparison(before, after, [_pair(left, right, labels[id(left)].label, shared, seed) for left, right in matched])
+    return Comparison(
+        before, after, [_pair(left, right, labels[id(left)].label, shared, seed) for left, right in matched]
+    )
 
 
 def _same_targets(matched: Sequence[tuple[Column, Column]], shared: Sequence[tuple[int, int, str]]) -> None:
@@ -146,25 +181,36 @@ def _same_targets(matched: Sequence[tuple[Column, Column]], shared: Sequence[tup
             continue  # the nearest of all targets may well be another
         for i, j, name in shared:
             if i in before.rows and j in after.rows and before.rows[i].target != after.rows[j].target:
-                raise BadInput(f"the runs aim at different classes (image {name}: {before.rows[i].target} and {after.rows[j].target}); "
-                               "to compare them all the same, give --across goals.")  # fmt: skip
+                raise BadInput(
+                    f"the runs aim at different classes (image {name}: {before.rows[i].target} and "
+                    f"{after.rows[j].target}); "
+                    "to compare them all the same, give --across goals."
+                )
 
 
 def _match(
     one: Subject, two: Subject, pairs: Sequence[tuple[str, str]], canonical: Callable[[str], str | None]
 ) -> list[tuple[Column, Column]]:
     here, there = ({column.info.text: column for column in subject.columns} for subject in (one, two))
-    wanted = [(_known(left, here, "first", canonical), _known(right, there, "second", canonical)) for left, right in pairs]
+    wanted = [
+        (_known(left, here, "first", canonical), _known(right, there, "second", canonical)) for left, right in pairs
+    ]
     wanted = wanted or [(text, text) for text in here if text in there]
     if not wanted:
-        raise BadInput("the two runs have no attack in common; name which to compare with --pair \"text in the first=>text in the second\". "
-                       f"The first has {', '.join(here) or 'none'}; the second {', '.join(there) or 'none'}.")  # fmt: skip
+        raise BadInput(
+            'the two runs have no attack in common; name which to compare with --pair "text in the '
+            'first=>text in the second". '
+            f"The first has {', '.join(here) or 'none'}; the second {', '.join(there) or 'none'}."
+        )
     for left, right in wanted:
         if here[left].info.distance != there[right].info.distance:
             raise BadInput(f"{left} and {right} minimise different distances; choose attacks of the same distance.")
         if here[left].reach != there[right].reach:
-            raise BadInput(f"{left} and {right} do not look equally far: one works at a fixed radius that is not the other's; "
-                           "choose two that look for the smallest change, or two of the same radius.")  # fmt: skip
+            raise BadInput(
+                f"{left} and {right} do not look equally far: one works at a fixed radius that is not the "
+                "other's; "
+                "choose two that look for the smallest change, or two of the same radius."
+            )
     return [(here[left], there[right]) for left, right in wanted]
 
 
@@ -196,14 +242,25 @@ def _pair(before: Column, after: Column, label: str, shared: Sequence[tuple[int,
     middle = (math.nan, math.nan) if fixed else (median(x), median(y))
     text = before.info.text if before.info.text == after.info.text else f"{before.info.text} -> {after.info.text}"
     return Paired(
-        text, label, before.info.distance, len(both), (mean(np.isfinite(x).astype(np.float64)), mean(np.isfinite(y).astype(np.float64))),
-        middle, ratio, interval, float(np.exp(np.mean(np.log(y[found] / x[found])))) if found.any() and not fixed else math.nan,
-        int(win.sum()), int(loss.sum()), int(tie.sum()), changed,
-    )  # fmt: skip
+        text,
+        label,
+        before.info.distance,
+        len(both),
+        (mean(np.isfinite(x).astype(np.float64)), mean(np.isfinite(y).astype(np.float64))),
+        middle,
+        ratio,
+        interval,
+        float(np.exp(np.mean(np.log(y[found] / x[found])))) if found.any() and not fixed else math.nan,
+        int(win.sum()),
+        int(loss.sum()),
+        int(tie.sum()),
+        changed,
+    )
 
 
 def ratio_of_medians(x: Array, y: Array, seed: int = 0) -> tuple[float, tuple[float, float]]:
-    """median(y)/median(x) of paired distances (N,) and its interval over resampled pairs; NaN where it is not defined."""
+    """median(y)/median(x) of paired distances (N,) and its interval over resampled pairs; NaN where it is not
+    defined."""
     ratio = _ratio(median(x), median(y))
     if not len(x):
         return ratio, (math.nan, math.nan)
@@ -239,8 +296,20 @@ def table(comparison: Comparison, show: int = 10) -> str:
         "larger",
         "equal",
     )
-    rows = [(one.attack, one.images, *map(percent, one.success), *map(_figure, one.median), _figure(one.ratio),
-             " to ".join(map(_figure, one.interval)), one.wins, one.losses, one.ties) for one in found]  # fmt: skip
+    rows = [
+        (
+            one.attack,
+            one.images,
+            *map(percent, one.success),
+            *map(_figure, one.median),
+            _figure(one.ratio),
+            " to ".join(map(_figure, one.interval)),
+            one.wins,
+            one.losses,
+            one.ties,
+        )
+        for one in found
+    ]
     lines = [f"before  {comparison.before}", f"after   {comparison.after}", "", text_table(header, rows), "", NOTE]
     for one in found:
         if one.changed and show:

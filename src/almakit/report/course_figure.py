@@ -12,7 +12,8 @@ from .subjects import Column, Subject, groups_of, labelled
 
 
 def draw_courses(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
-    """``courses.*``: one row per distance and goal, one column per model; median distance against forwards, both logarithmic. Nothing without courses."""
+    """``courses.*``: one row per distance and goal, one column per model; median distance against forwards, both
+    logarithmic. Nothing without courses."""
     groups = [group for group in groups_of(subjects) if any(_drawn(subject, group) for subject in subjects)]
     if not groups:
         return []
@@ -28,8 +29,13 @@ def draw_courses(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = 
                 for column, points in _drawn(subject, group):
                     label = labels[id(column)]
                     colour, mark = palette.slot(methods.index(label.method))
-                    (line,) = panel.plot(*zip(*points, strict=True), color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash],
-                                         marker=MARKS[mark] or ".", markersize=4)  # fmt: skip
+                    (line,) = panel.plot(
+                        *zip(*points, strict=True),
+                        color=palette.SERIES_LIGHT[colour],
+                        linestyle=LINES[label.dash],
+                        marker=MARKS[mark] or ".",
+                        markersize=4,
+                    )
                     handles.setdefault(label.label, line)
                 panel.set_xscale("log")
                 panel.set_yscale("log")

@@ -1,4 +1,5 @@
-"""Distance against queries: the median of the best distances so far, from what each record kept on its way. No torch here."""
+"""Distance against queries: the median of the best distances so far, from what each record kept on its way. No torch
+here."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .numbers import median
 
 
 def course(info: AttackInfo, records: Sequence[Record]) -> list[dict[str, float | None]]:
-    """The median best distance of the attacked images after each of ``PASSES`` forwards, as far as the attack goes; empty where no record kept any.
+    """The median best distance of the attacked images after each of ``PASSES`` forwards, as far as the attack goes;
+    empty where no record kept any.
 
     null: nothing found for half of them by then.
     """
@@ -23,7 +25,9 @@ def course(info: AttackInfo, records: Sequence[Record]) -> list[dict[str, float 
     kept = [count for place, count in enumerate(PASSES) if place == 0 or PASSES[place - 1] < most]
     rows = []
     for count in kept:
-        values = [record.course.get(f"best_{count}") for record in mine if not record.refuted or record.status != "success"]
+        values = [
+            record.course.get(f"best_{count}") for record in mine if not record.refuted or record.status != "success"
+        ]
         middle = median(np.array([math.inf if value is None else value for value in values]))
         rows.append({"forwards": min(count, most), "median": middle if math.isfinite(middle) else None})
     return rows

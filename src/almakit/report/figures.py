@@ -1,4 +1,5 @@
-"""Figures for papers, made with matplotlib: robust-accuracy curves as in the ALMA paper, and a gallery of images. No torch here."""
+"""Figures for papers, made with matplotlib: robust-accuracy curves as in the ALMA paper, and a gallery of images. No
+torch here."""
 
 from __future__ import annotations
 
@@ -21,10 +22,23 @@ from .subjects import Column, Subject, groups_of, labelled
 
 POINTS = 3000  # a curve of more images is drawn through this many of them
 STYLE = {
-    "font.size": 8.5, "axes.titlesize": 9, "axes.linewidth": 0.6, "axes.grid": True, "grid.color": "#E4E4DF", "grid.linewidth": 0.5,
-    "legend.fontsize": 8, "legend.frameon": False, "lines.linewidth": 1.3, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
-    "pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "almakit", "figure.dpi": 150, "axes.axisbelow": True,
-}  # fmt: skip
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.color": "#E4E4DF",
+    "grid.linewidth": 0.5,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "almakit",
+    "figure.dpi": 150,
+    "axes.axisbelow": True,
+}
 LINES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.3))}
 MARKS = ("", "o", "s", "^", "D")
 PANEL = (3.3, 2.35)  # inches: two panels are a page's width
@@ -56,7 +70,8 @@ def mathematical(distance: str) -> str:
 
 
 def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
-    """``curves.*``: one row per distance and goal, one column per model; solid the large budget, dotted the small one, one colour per method."""
+    """``curves.*``: one row per distance and goal, one column per model; solid the large budget, dotted the small one,
+    one colour per method."""
     pyplot = plotting()
     labels = labelled(subjects)
     methods = list(dict.fromkeys(name.method for name in labels.values()))
@@ -80,14 +95,18 @@ def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = (
     return written
 
 
-def _panel(panel: Any, subject: Subject, group: tuple[str, str], labels: dict[int, AttackLabel], methods: list[str], handles: dict[str, Any],
-           first: bool, top: bool) -> None:  # fmt: skip
+def _panel(
+    panel: Any,
+    subject: Subject,
+    group: tuple[str, str],
+    labels: dict[int, AttackLabel],
+    methods: list[str],
+    handles: dict[str, Any],
+    first: bool,
+    top: bool,
+) -> None:
     columns, (distance, goal) = subject.of_group(group), group
-    found = {
-        id(column): np.sort(values[~np.isnan(values)])
-        for column in columns
-        for values in [column.distances]
-    }
+    found = {id(column): np.sort(values[~np.isnan(values)]) for column in columns for values in [column.distances]}
     minimal = [found[id(column)] for column in columns if column.info.minimal]
     edge = extent(minimal, [column.reach for column in columns if not column.info.minimal])
     for column in columns:
@@ -97,14 +116,24 @@ def _panel(panel: Any, subject: Subject, group: tuple[str, str], labels: dict[in
             handles.setdefault(label.label, _marker(panel, column, palette.SERIES_LIGHT[colour], MARKS[mark] or "o"))
             continue
         xs, ys = steps(found[id(column)], edge)
-        (line,) = panel.plot(xs, ys, color=palette.SERIES_LIGHT[colour], linestyle=LINES[label.dash], drawstyle="steps-post",
-                             marker=MARKS[mark], markersize=3, markevery=0.12)  # fmt: skip
+        (line,) = panel.plot(
+            xs,
+            ys,
+            color=palette.SERIES_LIGHT[colour],
+            linestyle=LINES[label.dash],
+            drawstyle="steps-post",
+            marker=MARKS[mark],
+            markersize=3,
+            markevery=0.12,
+        )
         handles.setdefault(label.label, line)
     certified = None if goal else sorted_radii(subject, distance)
     if certified is not None and columns:
         best = np.sort(np.fmin.reduce([column.distances for column in columns]))
         xs = np.unique(np.concatenate([steps(part, edge)[0] for part in (certified, best)]))
-        low, high = (100.0 * (len(part) - np.searchsorted(part, xs, side="right")) / len(part) for part in (certified, best))
+        low, high = (
+            100.0 * (len(part) - np.searchsorted(part, xs, side="right")) / len(part) for part in (certified, best)
+        )
         band = panel.fill_between(xs, low, np.maximum(low, high), step="post", color="#8A8A84", alpha=0.18, linewidth=0)
         panel.plot(xs, low, color="#6A6A64", linewidth=0.9, drawstyle="steps-post")
         handles.setdefault("between certified and found", band)
@@ -123,12 +152,22 @@ def _marker(panel: Any, column: Column, colour: str, mark: str) -> Any:
     """An attack at a fixed radius: robust accuracy there with its interval, no curve."""
     (row,) = column.numbers["robust_accuracy"]
     value, low, high = (100 * (math.nan if row[key] is None else row[key]) for key in ("value", "low", "high"))
-    return panel.errorbar([row["epsilon"]], [value], yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]], color=colour, marker=mark, markersize=4,
-                          linestyle="none", capsize=2, linewidth=1.0)  # fmt: skip
+    return panel.errorbar(
+        [row["epsilon"]],
+        [value],
+        yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]],
+        color=colour,
+        marker=mark,
+        markersize=4,
+        linestyle="none",
+        capsize=2,
+        linewidth=1.0,
+    )
 
 
 def extent(sorted_distances: Sequence[Array], radii: Sequence[float] = ()) -> float:
-    """Where the horizontal axis ends: after the last image of every attack that looks for the smallest change, and after every fixed radius."""
+    """Where the horizontal axis ends: after the last image of every attack that looks for the smallest change, and
+    after every fixed radius."""
     furthest = [float(finite.max()) for values in sorted_distances if len(finite := values[np.isfinite(values)])]
     end = max([*furthest, *radii], default=0.0)
     return 1.02 * end if end > 0 else 1.0
@@ -147,7 +186,8 @@ def steps(distances: Array, edge: float) -> tuple[Array, Array]:
 
 
 def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
-    """``gallery.png``: a few images of the first subject, each attack's adversarial image and difference; None where nothing was found."""
+    """``gallery.png``: a few images of the first subject, each attack's adversarial image and difference; None where
+    nothing was found."""
     pyplot = plotting()
     subject = subjects[0]
     columns = [column for column in _leading(subject)][:GALLERY_ATTACKS]
@@ -182,7 +222,8 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
 
 
 class _Sheet:
-    """Pictures in a grid on one pair of axes, each with a line below it; a pair of axes per picture would take seconds."""
+    """Pictures in a grid on one pair of axes, each with a line below it; a pair of axes per picture would take
+    seconds."""
 
     TILE, PITCH, LINE = 1.0, 1.08, 1.27
 

@@ -1,4 +1,5 @@
-"""The main table as Markdown, CSV and LaTeX (booktabs), with bootstrap intervals, the smallest median of a block in bold. No torch here."""
+"""The main table as Markdown, CSV and LaTeX (booktabs), with bootstrap intervals, the smallest median of a block in
+bold. No torch here."""
 
 from __future__ import annotations
 
@@ -15,16 +16,35 @@ from .tex import escape
 
 INFINITE = "–"
 CSV_HEADER = (
-    "model", "distance", "goal", "attack", "text", "images", "success_rate", "median", "median_low", "median_high", "median_attacked",
-    "forwards", "backwards", "seconds_per_image", "optimality", "success_rate_8bit", "median_8bit", "paper_success_rate", "paper_median",
-    "certified_median", "certified_share",
-)  # fmt: skip
+    "model",
+    "distance",
+    "goal",
+    "attack",
+    "text",
+    "images",
+    "success_rate",
+    "median",
+    "median_low",
+    "median_high",
+    "median_attacked",
+    "forwards",
+    "backwards",
+    "seconds_per_image",
+    "optimality",
+    "success_rate_8bit",
+    "median_8bit",
+    "paper_success_rate",
+    "paper_median",
+    "certified_median",
+    "certified_share",
+)
 TOGETHER = "all attacks"
 ROBUST_CSV = ("epsilon_{}", "robust_accuracy_{}", "robust_accuracy_{}_low", "robust_accuracy_{}_high")
 """Columns for the first radius of a row's distance, the second and so on."""
 
 CERTIFIED_NOTE = (
-    "Certified: the median radius, over the images the attack had to work on, within which the model provably keeps its class; gap: the share of the "
+    "Certified: the median radius, over the images the attack had to work on, within which the model provably keeps "
+    "its class; gap: the share of the "
     "found distance above it, in the median; not certified: less than a tenth of it."
 )
 
@@ -109,17 +129,23 @@ def markdown(blocks: Sequence[Block]) -> str:
                 cells = ["", TOGETHER, *[""] * 7, *_robust(block, block.worst, many), *[""] * 2 * (certified + papers)]
                 lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
-    lines.append(f"Median over all {over(blocks)} ± the larger side of its 95 % bootstrap interval; bold: the smallest of its block; "
-                 "–: nothing found for half of the images or more, or not defined. "
-                 f"Robust accuracy within ε with the larger side of its interval; {TOGETHER}: the share that resists every attack of its block."
-                 + (f" {CERTIFIED_NOTE}" if certified else ""))  # fmt: skip
+    lines.append(
+        f"Median over all {over(blocks)} ± the larger side of its 95 % bootstrap interval; bold: the "
+        "smallest of its block; "
+        "–: nothing found for half of the images or more, or not defined. "
+        f"Robust accuracy within ε with the larger side of its interval; {TOGETHER}: the share that resists "
+        "every attack of its block." + (f" {CERTIFIED_NOTE}" if certified else "")
+    )
     return "\n".join(lines) + "\n"
 
 
 def _robust(block: Block, values: Sequence[Value | None], many: int) -> list[str]:
-    """Robust accuracy at the block's radii, each with its radius, filled up to as many cells as the table has for it."""
+    """Robust accuracy at the block's radii, each with its radius, filled up to as many cells as the table has for
+    it."""
     cells = [
-        INFINITE if value is None else f"{_percent(value['value'])} ± {_side(value)} ({radius(epsilon, block.distance)})"
+        INFINITE
+        if value is None
+        else f"{_percent(value['value'])} ± {_side(value)} ({radius(epsilon, block.distance)})"
         for epsilon, value in zip(block.radii, values, strict=True)
     ]
     return cells + [""] * (many - len(cells))
@@ -145,10 +171,21 @@ def comma_separated(blocks: Sequence[Block]) -> str:
     for block in blocks:
         for row in block.rows:
             numbers = (
-                row.success, row.median, row.low, row.high, row.median_attacked, row.forwards, row.backwards, row.seconds, row.optimality,
-                row.success_8bit, row.median_8bit, *((row.paper.success, row.paper.median) if row.paper else (None, None)),
-                row.certified_value, row.certified_share,
-            )  # fmt: skip
+                row.success,
+                row.median,
+                row.low,
+                row.high,
+                row.median_attacked,
+                row.forwards,
+                row.backwards,
+                row.seconds,
+                row.optimality,
+                row.success_8bit,
+                row.median_8bit,
+                *((row.paper.success, row.paper.median) if row.paper else (None, None)),
+                row.certified_value,
+                row.certified_share,
+            )
             texts = (block.model, block.distance, goal_name(block.goal), row.label, row.text)
             writer.writerow(
                 [*map(plain_cell, texts), row.images, *map(_cell, numbers), *_robust_csv(block, row.robust, many)]
@@ -167,7 +204,10 @@ def _cell(value: float | None) -> str:
 def _robust_csv(block: Block, values: Sequence[Value | None], many: int) -> list[str]:
     cells = []
     for epsilon, value in zip(block.radii, values, strict=True):
-        cells += [repr(float(epsilon)), *(["", "", ""] if value is None else [_cell(value[key]) for key in ("value", "low", "high")])]
+        cells += [
+            repr(float(epsilon)),
+            *(["", "", ""] if value is None else [_cell(value[key]) for key in ("value", "low", "high")]),
+        ]
     return cells + [""] * (len(ROBUST_CSV) * many - len(cells))
 
 
@@ -197,16 +237,28 @@ def latex(blocks: Sequence[Block]) -> str:
                     _tex_median(row),
                 ]
                 cells += [_tex(_passes(row)), _tex(figure(row.seconds, 3)), _tex(_percent(row.optimality))]
-                cells += [*map(_tex_robust, _robust(block, row.robust, many)), *(map(escape, row.certified) if certified else ())]
+                cells += [
+                    *map(_tex_robust, _robust(block, row.robust, many)),
+                    *(map(escape, row.certified) if certified else ()),
+                ]
                 if papers:
                     cells += (
                         [_tex(_percent(row.paper.success)), _tex(figure(row.paper.median))] if row.paper else ["", ""]
                     )
                 lines.append("    " + " & ".join(cells) + r" \\")
             if block.worst is not None and block.radii:
-                cells = ["", TOGETHER, *[""] * 5, *map(_tex_robust, _robust(block, block.worst, many)), *[""] * 2 * (certified + papers)]
+                cells = [
+                    "",
+                    TOGETHER,
+                    *[""] * 5,
+                    *map(_tex_robust, _robust(block, block.worst, many)),
+                    *[""] * 2 * (certified + papers),
+                ]
                 lines.append("    " + " & ".join(cells) + r" \\")
-        caption = f"Attacks on {escape(model)}. Median over all {over(mine)} with the larger side of its 95\\,\\% bootstrap interval."
+        caption = (
+            f"Attacks on {escape(model)}. Median over all {over(mine)} with the larger side of its 95\\,\\% "
+            "bootstrap interval."
+        )
         caption += f" {escape(CERTIFIED_NOTE)}" if certified else ""
         lines += [r"    \bottomrule", r"    \end{tabular}", rf"    \caption{{{caption}}}", r"\end{table}", ""]
     return "\n".join(lines)

@@ -24,7 +24,20 @@ from .payload import USUAL, Limits
 from .subjects import Subject, group_name, groups_of
 from .trust import checks, count, facts
 
-SCRIPTS = ("core", "svg", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail", "watch")
+SCRIPTS = (
+    "core",
+    "svg",
+    "chart",
+    "theme",
+    "table",
+    "curves",
+    "budget",
+    "scatter",
+    "trace",
+    "explorer",
+    "detail",
+    "watch",
+)
 STYLES = ("base", "parts", "board", "print")
 
 
@@ -36,7 +49,9 @@ class Watch:
     seconds: float
 
 
-def render(subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | None = None, board: str | None = None) -> str:
+def render(
+    subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | None = None, board: str | None = None
+) -> str:
     """The page of these subjects; ``board``: the address of the leaderboard it belongs to."""
     complete = all(subject.complete for subject in subjects)
     data = payload.build(subjects, limits) | {
@@ -86,8 +101,18 @@ def _standing(subjects: Sequence[Subject]) -> dict[str, Any]:
     heads = [(group, epsilon) for group in groups_of(subjects) for epsilon in subjects[0].radii[group[0]]]
     rows = []
     for subject in subjects:
-        worst = {(group, row["epsilon"]): row for group in groups_of([subject]) for row in subject.worst_case(group) if row["value"] is not None}
-        rows.append({"name": subject.name, "cells": [subject.summaries[0]["clean_accuracy"], *(worst.get(head) for head in heads)]})
+        worst = {
+            (group, row["epsilon"]): row
+            for group in groups_of([subject])
+            for row in subject.worst_case(group)
+            if row["value"] is not None
+        }
+        rows.append(
+            {
+                "name": subject.name,
+                "cells": [subject.summaries[0]["clean_accuracy"], *(worst.get(head) for head in heads)],
+            }
+        )
     names = [f"{group_name(group, long=False)} ≤ {radius(epsilon, group[0])}" for group, epsilon in heads]
     return {"columns": names, "rows": rows}
 
@@ -119,7 +144,9 @@ def _smallest(tables: Sequence[Block]) -> list[dict[str, Any]]:
         known = [(row.median, row.label) for row in block.rows if row.median is not None]
         if known:
             value, label = min(known)
-            found.append({"distance": distance_name(block.distance).label + block.words, "value": value, "label": label})
+            found.append(
+                {"distance": distance_name(block.distance).label + block.words, "value": value, "label": label}
+            )
     return found
 
 
@@ -127,12 +154,16 @@ def _smallest(tables: Sequence[Block]) -> list[dict[str, Any]]:
 
 
 def frame(scripts: tuple[str, ...], talk: str = "") -> dict[str, Any]:
-    """What every page's template needs: styles, scripts and the content security policy that allows these alone, by hash.
+    """What every page's template needs: styles, scripts and the content security policy that allows these alone, by
+    hash.
 
     Pictures come only from the page itself; ``talk`` is what a watched page may do besides.
     """
     found, css = _scripts(scripts), _css()
-    policy = f"default-src 'none'; script-src {' '.join(map(_hash, found))}; style-src {_hash(css)}; img-src data:{talk}; base-uri 'none'; form-action 'none'"
+    policy = (
+        f"default-src 'none'; script-src {' '.join(map(_hash, found))}; style-src {_hash(css)}; img-src "
+        f"data:{talk}; base-uri 'none'; form-action 'none'"
+    )
     return {"version": VERSION, "policy": policy, "css": css, "scripts": found}
 
 
@@ -172,7 +203,8 @@ def _css() -> str:
 
 @cache
 def _scripts(names: tuple[str, ...]) -> tuple[str, ...]:
-    """One script per part, so that a fault in one leaves the others working; the licence of the library that charts need travels with it."""
+    """One script per part, so that a fault in one leaves the others working; the licence of the library that charts
+    need travels with it."""
     licence = _text("vendor/uPlot-LICENSE.txt").replace("*/", "* /")
     library = (f"/*\n{licence}*/\n{_text('vendor/uPlot.iife.min.js')}",) if "chart" in names else ()
     found = (*library, *(_text(f"js/{name}.js") for name in names))

@@ -88,7 +88,11 @@ def extras(info: AttackInfo) -> str:
 def radius(epsilon: float, distance: str) -> str:
     """A radius as people write it: 8/255 for l-infinity, a short number otherwise."""
     whole = round(255 * epsilon)
-    return f"{whole}/255" if distance == "linf" and whole and abs(255 * epsilon - whole) < 1e-4 and whole % 51 else f"{epsilon:.6g}"
+    return (
+        f"{whole}/255"
+        if distance == "linf" and whole and abs(255 * epsilon - whole) < 1e-4 and whole % 51
+        else f"{epsilon:.6g}"
+    )
 
 
 def _at(info: AttackInfo) -> str:
@@ -124,9 +128,11 @@ def spend(info: AttackInfo) -> float:
 
 
 def label_attacks(infos: Sequence[AttackInfo], threats: Sequence[Threat] = ()) -> list[AttackLabel]:
-    """Labels for attacks shown together. Attacks alike up to their budget share a method, its largest budget is solid, its smallest dotted.
+    """Labels for attacks shown together. Attacks alike up to their budget share a method, its largest budget is solid,
+    its smallest dotted.
 
-    ``threats`` are the threat models of their runs: what is unusual in one, or not the same in all, is part of the label.
+    ``threats`` are the threat models of their runs: what is unusual in one, or not the same in all, is part of the
+    label.
     """
     more_words = appended(threats) if threats else [", targeted" if info.targeted else "" for info in infos]
     methods = [_method(info) + words for info, words in zip(infos, more_words, strict=True)]

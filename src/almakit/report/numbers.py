@@ -1,4 +1,5 @@
-"""The arithmetic of a summary: arrays in, numbers out. Distances are one per image: 0 already wrong, inf nothing found."""
+"""The arithmetic of a summary: arrays in, numbers out. Distances are one per image: 0 already wrong, inf nothing
+found."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ LEVEL = 0.95
 
 
 def quantile(values: Array, at: float) -> float:
-    """The quantile of ``values`` (N,), linear between neighbours; infinities are values like others. NaN where there is none."""
+    """The quantile of ``values`` (N,), linear between neighbours; infinities are values like others. NaN where there is
+    none."""
     return float(_quantiles(values[None], at)[0]) if len(values) else float("nan")
 
 
@@ -30,7 +32,8 @@ def _quantiles(rows: Array, at: float) -> Array:
     parted = np.partition(rows, (low, high), axis=1)
     share = place - low
     below, above = parted[:, low], parted[:, high]
-    # Neither inf - inf nor 0 * inf: where the place is a value itself, or both neighbours are equal, no arithmetic is done.
+    # Neither inf - inf nor 0 * inf: where the place is a value itself, or both neighbours are equal, no arithmetic is
+    # done.
     with np.errstate(invalid="ignore"):
         between = below * (1 - share) + above * share
     return np.where((share == 0) | (below == above), below, between)
@@ -41,13 +44,16 @@ def mean(values: Array) -> float:
 
 
 SLACK = 1e-5
-"""A success of an attack at a fixed radius may lie this far beyond it, relatively: the rounding of the distance's own evaluation."""
+"""A success of an attack at a fixed radius may lie this far beyond it, relatively: the rounding of the distance's own
+evaluation."""
 
 
 def robust(distances: Array, epsilon: float, reach: float = math.inf) -> Array:
-    """(N,) 1 where no adversarial image is known within ``epsilon``: d > epsilon. ``reach``: the radius of an attack at a fixed epsilon.
+    """(N,) 1 where no adversarial image is known within ``epsilon``: d > epsilon. ``reach``: the radius of an attack at
+    a fixed epsilon.
 
-    Such an attack speaks of its own radius only, where every success counts, also one that rounding put a little outside: NaN elsewhere.
+    Such an attack speaks of its own radius only, where every success counts, also one that rounding put a little
+    outside: NaN elsewhere.
     """
     if math.isinf(reach):
         return (distances > epsilon).astype(np.float64)
@@ -57,9 +63,11 @@ def robust(distances: Array, epsilon: float, reach: float = math.inf) -> Array:
 
 
 def worst_distances(found: Sequence[Array], reaches: Sequence[float]) -> Array:
-    """(N,) the radius from which on some attack is known to break each image; ``found``: (N,) for each attack, NaN where it has not been there yet.
+    """(N,) the radius from which on some attack is known to break each image; ``found``: (N,) for each attack, NaN
+    where it has not been there yet.
 
-    What an attack at a fixed epsilon breaks counts from its epsilon on (up to rounding): below it the attack was not asked.
+    What an attack at a fixed epsilon breaks counts from its epsilon on (up to rounding): below it the attack was not
+    asked.
     """
     known = [
         values if math.isinf(reach) else np.where(np.isfinite(values) & (values > 0), reach * (1 - SLACK), values)
@@ -85,11 +93,12 @@ def area_under_curve(distances: Array, up_to: float) -> float:
 
 
 def optimality(distances: Array, best: Array, clean_accuracy: float) -> tuple[float, float]:
-    """(xi, d_max): xi = 1 - (mean min(d, d_max) - mean d*)/(clean_accuracy d_max - mean d*), with d_max = max d* over the images.
+    """(xi, d_max): xi = 1 - (mean min(d, d_max) - mean d*)/(clean_accuracy d_max - mean d*), with d_max = max d* over
+    the images.
 
-    ``best`` (N,) is d*, the smallest distance known for each image: 0 where the clean image is wrong. An image nobody has an adversarial
-    for counts as d_max in both means. 1: as good as the best known on every image; 0: as good as finding nothing. NaN where the best
-    known is no better than finding nothing.
+    ``best`` (N,) is d*, the smallest distance known for each image: 0 where the clean image is wrong. An image nobody
+    has an adversarial for counts as d_max in both means. 1: as good as the best known on every image; 0: as good as
+    finding nothing. NaN where the best known is no better than finding nothing.
     """
     finite = best[np.isfinite(best)]
     furthest = float(finite.max()) if len(finite) else float("nan")
@@ -101,17 +110,20 @@ def optimality(distances: Array, best: Array, clean_accuracy: float) -> tuple[fl
 
 
 class Bootstrap:
-    """Percentile intervals of what would come out had other images of the same kind been drawn; the same seed gives the same intervals.
+    """Percentile intervals of what would come out had other images of the same kind been drawn; the same seed gives the
+    same intervals.
 
-    The resamples of a share and of a median are not built image by image: a share of n draws is binomial, and the middle of n draws from
-    n sorted values lies at n times a beta variable. Both have exactly the distribution of resampling, at a thousandth of its cost.
+    The resamples of a share and of a median are not built image by image: a share of n draws is binomial, and the
+    middle of n draws from n sorted values lies at n times a beta variable. Both have exactly the distribution of
+    resampling, at a thousandth of its cost.
     """
 
     def __init__(self, images: int, seed: int = 0, resamples: int = RESAMPLES):
         self.images, self.seed, self.resamples = images, seed, resamples
 
     def picks(self) -> Iterator[NDArray[np.int32]]:
-        """The resamples one by one, each (N,) places; the same for every attack, so that ratios of two attacks are paired."""
+        """The resamples one by one, each (N,) places; the same for every attack, so that ratios of two attacks are
+        paired."""
         generator = np.random.default_rng(self.seed)
         for _ in range(self.resamples):
             yield generator.integers(0, self.images, size=self.images, dtype=np.int32)
@@ -128,7 +140,10 @@ class Bootstrap:
             if bool(hit.all()):
                 return math.inf, math.inf
             generator = self._generator(4)
-            drawn = [math.inf if inf else float(finite[generator.integers(0, len(finite), self.images)].mean()) for inf in hit]
+            drawn = [
+                math.inf if inf else float(finite[generator.integers(0, len(finite), self.images)].mean())
+                for inf in hit
+            ]
             return percentiles(np.array(drawn))
         return percentiles(np.array([values[pick].mean() for pick in self.picks()]))
 
@@ -142,12 +157,17 @@ class Bootstrap:
         sizes = sizes[sizes > 0]
         if not len(sizes):
             return float("nan"), float("nan")
-        # The k-th of m uniform draws is beta(k, m + 1 - k); the next one lies above it like the least of the m - k others.
+        # The k-th of m uniform draws is beta(k, m + 1 - k); the next one lies above it like the least of the m - k
+        # others.
         low = (sizes + 1) // 2
         first = generator.beta(low, sizes + 1 - low)
         others = np.maximum(sizes - low, 1)
-        second = np.where(sizes % 2 == 1, first, first + (1 - first) * (1 - generator.random(len(sizes)) ** (1 / others)))
-        below, above = (source[np.minimum((place * len(source)).astype(np.int64), len(source) - 1)] for place in (first, second))
+        second = np.where(
+            sizes % 2 == 1, first, first + (1 - first) * (1 - generator.random(len(sizes)) ** (1 / others))
+        )
+        below, above = (
+            source[np.minimum((place * len(source)).astype(np.int64), len(source) - 1)] for place in (first, second)
+        )
         with np.errstate(invalid="ignore"):
             return percentiles(np.where(below == above, below, (below + above) / 2))
 

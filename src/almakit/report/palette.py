@@ -1,7 +1,9 @@
-"""Colours of the page and the figures: one set for light, one for dark, told apart under the common colour-vision deficiencies.
+"""Colours of the page and the figures: one set for light, one for dark, told apart under the common colour-vision
+deficiencies.
 
-The series colours follow Okabe and Ito's hues, darkened or lightened until each has a contrast of 3 to 1 with its background and every two differ
-by a CIEDE2000 of 10 or more for normal, protan, deutan and tritan vision (a test holds that).
+The series colours follow Okabe and Ito's hues, darkened or lightened until each has a contrast of 3 to 1 with its
+background and every two differ by a CIEDE2000 of 10 or more for normal, protan, deutan and tritan vision (a test holds
+that).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ DARK = {
     "bad-soft": "#351A14",
 }
 MARKERS = ("", "circle", "square", "triangle", "diamond")
-"""Marks for methods beyond the colours: the first ``len(SERIES_LIGHT)`` methods have none, the next circles, and so on."""
+"""Marks for methods beyond the colours: the first ``len(SERIES_LIGHT)`` methods have none, the next circles, and so
+on."""
 
 
 def slot(method: int) -> tuple[int, int]:
@@ -67,7 +70,8 @@ def css() -> str:
     )
     return (
         f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
-        f":root[data-theme=dark]{{{dark}}}\n@media print{{:root,:root[data-theme=dark],:root:not([data-theme=light]){{{light}}}}}\n{series}\n"
+        f":root[data-theme=dark]{{{dark}}}\n@media "
+        f"print{{:root,:root[data-theme=dark],:root:not([data-theme=light]){{{light}}}}}\n{series}\n"
     )
 
 

@@ -1,4 +1,5 @@
-"""What the page's script reads: distances of every image, pictures of some, courses of a few, as one JSON value. No torch here."""
+"""What the page's script reads: distances of every image, pictures of some, courses of a few, as one JSON value. No
+torch here."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from .pictures import Album
 from .subjects import Column, Subject, group_key, group_name, groups_of, labelled
 
 CELLS = 300_000
-"""So many distances a page holds; of larger runs it keeps an even sample of images for the scatter plot, and curves of this many points: """
+"""So many distances a page holds; of larger runs it keeps an even sample of images for the scatter plot, and curves of
+this many points: """
 CURVE = 2_000
 TOP = 5
 
@@ -64,7 +66,13 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
             for key in distance_order(list({column.info.distance for _, column in columns}))
         ],
         "groups": [
-            {"key": group_key(group), "distance": group[0], "goal": group[1], "label": group_name(group, long=False), "long": group_name(group)}
+            {
+                "key": group_key(group),
+                "distance": group[0],
+                "goal": group[1],
+                "label": group_name(group, long=False),
+                "long": group_name(group),
+            }
             for group in groups_of(subjects)
         ],
         "measures": [{"key": key, "label": distance_name(key).label} for key in MEASURED],
@@ -108,7 +116,11 @@ def _attack(
     distances, part = column.distances, column.numbers
     done = distances[~np.isnan(distances)]
     curve = thinned(done) if len(sample) < len(subject.images) else None
-    fixed = None if math.isinf(column.reach) else {"text": radius(column.reach, column.info.distance), **part["robust_accuracy"][0], "epsilon": column.reach}
+    fixed = (
+        None
+        if math.isinf(column.reach)
+        else {"text": radius(column.reach, column.info.distance), **part["robust_accuracy"][0], "epsilon": column.reach}
+    )
     return {
         "model": number,
         "label": label.label,
@@ -145,14 +157,21 @@ def thinned(distances: Array) -> Array:
 
 
 def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
-    """For each block with several attacks: from where on some attack breaks each image. Attacks at fixed radii alone have no curve."""
+    """For each block with several attacks: from where on some attack breaks each image. Attacks at fixed radii alone
+    have no curve."""
     found = []
     for group in groups_of([subject]):
         columns = subject.of_group(group)
         if len(columns) > 1 and any(column.info.minimal for column in columns):
             best = worst_distances([column.distances for column in columns], [column.reach for column in columns])
             best = best[~np.isnan(best)]
-            found.append({"model": number, "group": group_key(group), "curve": packed(np.sort(best) if share >= 1 else thinned(best))})
+            found.append(
+                {
+                    "model": number,
+                    "group": group_key(group),
+                    "curve": packed(np.sort(best) if share >= 1 else thinned(best)),
+                }
+            )
     return found
 
 
@@ -162,7 +181,13 @@ def _certified(subject: Subject, number: int, share: float) -> list[dict[str, An
     for distance, goal in groups_of([subject]):
         radii = None if goal else sorted_radii(subject, distance)
         if radii is not None:
-            found.append({"model": number, "group": group_key((distance, goal)), "curve": packed(radii if share >= 1 else thinned(radii))})
+            found.append(
+                {
+                    "model": number,
+                    "group": group_key((distance, goal)),
+                    "curve": packed(radii if share >= 1 else thinned(radii)),
+                }
+            )
     return found
 
 
@@ -188,8 +213,24 @@ def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album
                 break
             original = clean[info.index]
             results = [
-                _result(column.rows[info.index], column.info, first + offset, original, points[offset].get(info.index), album)
-                | {"maps": maps.after(column.rows[info.index], original, classified.get(info.index), changed[offset].get(info.index), classes, album)}
+                _result(
+                    column.rows[info.index],
+                    column.info,
+                    first + offset,
+                    original,
+                    points[offset].get(info.index),
+                    album,
+                )
+                | {
+                    "maps": maps.after(
+                        column.rows[info.index],
+                        original,
+                        classified.get(info.index),
+                        changed[offset].get(info.index),
+                        classes,
+                        album,
+                    )
+                }
                 for offset, column in enumerate(subject.columns)
                 if info.index in column.rows
             ]

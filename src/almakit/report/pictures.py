@@ -18,7 +18,8 @@ from .subjects import Column, Subject
 
 Bytes = NDArray[np.uint8]
 BELOW, SAME, ABOVE = np.array([0x05, 0x5F, 0xB4]), np.array([0xF7, 0xF7, 0xF5]), np.array([0xB8, 0x33, 0x0A])
-"""Darker, unchanged, brighter, for the differences of grey images; blue and red-orange stay apart for all colour vision."""
+"""Darker, unchanged, brighter, for the differences of grey images; blue and red-orange stay apart for all colour
+vision."""
 
 
 def eight_bit(image: Array) -> Bytes:
@@ -83,7 +84,8 @@ class Album:
 
 
 def choose(subject: Subject, limit: int) -> list[int]:
-    """Positions in ``subject.images`` to show: a few that failed or were refuted, the rest from the easiest to the hardest, evenly."""
+    """Positions in ``subject.images`` to show: a few that failed or were refuted, the rest from the easiest to the
+    hardest, evenly."""
     attacked = [
         place
         for place, info in enumerate(subject.images)
@@ -131,7 +133,8 @@ def originals(subject: Subject, places: Sequence[int]) -> dict[int, Array]:
 
 
 def adversarials(column: Column, places: Sequence[int]) -> dict[int, Array]:
-    """Image index -> the adversarial image (C, H, W) the column stored for it, where there is one; one file in memory at a time."""
+    """Image index -> the adversarial image (C, H, W) the column stored for it, where there is one; one file in memory
+    at a time."""
     by_file: dict[str | None, list[Record]] = {}
     for place in places:
         record = column.rows.get(place)

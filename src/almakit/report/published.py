@@ -1,4 +1,5 @@
-"""The paper's own figures beside ours, where the same model, distance, attack and budget are in its tables. No torch here."""
+"""The paper's own figures beside ours, where the same model, distance, attack and budget are in its tables. No torch
+here."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def read(text: str) -> dict[Key, Published]:
     """Tables as CSV: dataset, model, distance, attack, budget -> figures."""
     return {
         (row["dataset"], row["model"], row["distance"], row["attack"], row["budget"]): Published(
-            _share(row["asr_percent"]), _number(row["median_distance"]), _number(row["forwards"]), _number(row["backwards"])
+            _share(row["asr_percent"]),
+            _number(row["median_distance"]),
+            _number(row["forwards"]),
+            _number(row["backwards"]),
         )
         for row in csv.DictReader(text.splitlines())
     }
@@ -47,7 +51,8 @@ def read(text: str) -> dict[Key, Published]:
 
 @cache
 def grid() -> dict[tuple[str, str], tuple[str, str, str]]:
-    """(data set, attack text) -> (distance, attack, budget) as the paper's tables call the attack with the settings of its runs."""
+    """(data set, attack text) -> (distance, attack, budget) as the paper's tables call the attack with the settings of
+    its runs."""
     return {(row["dataset"], row["text"]): (row["distance"], row["attack"], row["budget"]) for row in _rows(GRID)}
 
 
@@ -58,9 +63,11 @@ def models() -> dict[str, str]:
 
 
 def published(model: str, data: str, info: AttackInfo, known: dict[Key, Published] | None = None) -> Published | None:
-    """The paper's row for this attack, or None. Models are named ``dataset/name`` as in the zoo, perhaps with ``@<weights file>``.
+    """The paper's row for this attack, or None. Models are named ``dataset/name`` as in the zoo, perhaps with
+    ``@<weights file>``.
 
-    An attack with the settings of the paper's runs is found by its text; one with almakit's own defaults stands for the same cell.
+    An attack with the settings of the paper's runs is found by its text; one with almakit's own defaults stands for the
+    same cell.
     """
     rows = tables() if known is None else known
     own = model.partition("@")[0]

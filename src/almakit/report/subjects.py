@@ -1,4 +1,5 @@
-"""Run folders as a report sees them: subjects (a model on its images) with one column of results per attack. No torch here."""
+"""Run folders as a report sees them: subjects (a model on its images) with one column of results per attack. No torch
+here."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Column:
 
     @property
     def reach(self) -> float:
-        """The radius of an attack at a fixed epsilon, of which alone it speaks; infinite for one that looks for the smallest change."""
+        """The radius of an attack at a fixed epsilon, of which alone it speaks; infinite for one that looks for the
+        smallest change."""
         found = self.numbers["epsilon"]
         return math.inf if found is None else float(found)
 
@@ -58,7 +60,8 @@ class Column:
 
     @property
     def many_targets(self) -> bool:
-        """Whether images have several records; ``numbers`` are then over records, ``distances`` over images by their nearest target."""
+        """Whether images have several records; ``numbers`` are then over records, ``distances`` over images by their
+        nearest target."""
         return bool(self.numbers["over"] == RECORDS)
 
 
@@ -71,7 +74,9 @@ class Subject:
     summaries: list[dict[str, Any]]
     images: list[ImageInfo]
     columns: list[Column] = field(default_factory=list)
-    radii: dict[str, list[float]] = field(default_factory=dict)  # distance -> where tables give robust accuracy, the same in a whole report
+    radii: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # distance -> where tables give robust accuracy, the same in a whole report
 
     @property
     def class_names(self) -> list[str] | None:
@@ -113,7 +118,8 @@ def group_name(group: tuple[str, str], long: bool = True) -> str:
 
 
 def labelled(subjects: Sequence[Subject]) -> dict[int, AttackLabel]:
-    """id(column) -> its label among all columns of a report; two that nothing else tells apart on one subject are told apart by their folders."""
+    """id(column) -> its label among all columns of a report; two that nothing else tells apart on one subject are told
+    apart by their folders."""
     columns = [column for subject in subjects for column in subject.columns]
     labels = label_attacks([column.info for column in columns], [column.threat for column in columns])
     found = {id(column): label for column, label in zip(columns, labels, strict=True)}
@@ -147,7 +153,9 @@ def joined(runs: Sequence[Opened], epsilons: Radii = ()) -> list[Subject]:
         place, weights = run.folder, run.meta.get("weights_sha256")
         # Without a hash of the weights nothing says that two runs attacked the same model.
         key: tuple[object, ...] = (
-            (weights, tuple((info.index, info.sha256) for info in run.images)) if weights and run.images else (str(place.resolve()),)
+            (weights, tuple((info.index, info.sha256) for info in run.images))
+            if weights and run.images
+            else (str(place.resolve()),)
         )
         subject = subjects.setdefault(
             key, Subject(run.meta.get("model") or run.spec.model or place.name, [], [], run.images)
@@ -172,10 +180,15 @@ def _give_radii(subjects: Sequence[Subject], epsilons: Radii) -> None:
     asked = for_distances(texts_of(epsilons), distances)
     if not asked:
         for run in (run for subject in subjects for run in subject.runs):
-            for distance, values in for_distances(run.epsilons, list(dict.fromkeys(info.distance for info in run.attacks))).items():
+            for distance, values in for_distances(
+                run.epsilons, list(dict.fromkeys(info.distance for info in run.attacks))
+            ).items():
                 asked[distance] = sorted({*asked.get(distance, ()), *values})
     groups = [(group, subject.together(group)) for subject in subjects for group in groups_of([subject])]
-    radii = {name: chosen_radii(name, asked, [mine for (distance, _), mine in groups if distance == name]) for name in distances}
+    radii = {
+        name: chosen_radii(name, asked, [mine for (distance, _), mine in groups if distance == name])
+        for name in distances
+    }
     for subject in subjects:
         subject.radii = radii
         for column in subject.columns:
@@ -187,7 +200,9 @@ def _with_radii(column: Column, radii: Sequence[float]) -> list[dict[str, float 
     known = {row["epsilon"] for row in rows}
     if column.info.minimal:
         draw = Bootstrap(len(values))
-        rows += [{"epsilon": epsilon, **share(robust(values, epsilon), draw)} for epsilon in radii if epsilon not in known]
+        rows += [
+            {"epsilon": epsilon, **share(robust(values, epsilon), draw)} for epsilon in radii if epsilon not in known
+        ]
     return sorted(rows, key=lambda row: row["epsilon"])
 
 

@@ -10,13 +10,39 @@ import numpy as np
 
 from ..runs.radii import for_distances
 from ..runs.records import (
-    ALREADY_WRONG, INVALID, MEASURED, ROBUST, STATUSES, SUCCESS, AttackInfo, ImageInfo, Record, Tally, mean_iou, outcome, reach_of, wrong_pixels,
-)  # fmt: skip
+    ALREADY_WRONG,
+    INVALID,
+    MEASURED,
+    ROBUST,
+    STATUSES,
+    SUCCESS,
+    AttackInfo,
+    ImageInfo,
+    Record,
+    Tally,
+    mean_iou,
+    outcome,
+    reach_of,
+    wrong_pixels,
+)
 from ..runs.threat import goal_name, named, sentence, threat_of
 from .brackets import bracket
 from .courses import course
 from .labels import label_attacks
-from .numbers import Array, Bootstrap, area_under_curve, geometric_mean, mean, median, optimality, plain, quantile, robust, share, value_of
+from .numbers import (
+    Array,
+    Bootstrap,
+    area_under_curve,
+    geometric_mean,
+    mean,
+    median,
+    optimality,
+    plain,
+    quantile,
+    robust,
+    share,
+    value_of,
+)
 from .worst import EPSILONS, Together, chosen_radii, distances_of
 
 if TYPE_CHECKING:
@@ -26,7 +52,8 @@ FORMAT = 2
 """Of summary.json: 2 has labels, goals, radii and the worst case, and an attack's fixed epsilon."""
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 NULL_MEANS = (
-    "a distance of null is infinite (nothing found for enough images), except where epsilon is a number: an attack at that fixed radius has no "
+    "a distance of null is infinite (nothing found for enough images), except where epsilon is a number: an attack at "
+    "that fixed radius has no "
     "distances, only robust accuracy there; any other null is not defined for this run"
 )
 IMAGES, RECORDS = "images", "records"
@@ -41,11 +68,22 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
     session = run.sessions[0] if run.sessions else {}
     threat = threat_of(run.spec)
     labels = label_attacks(attacks, [threat] * len(attacks))
-    together = {distance: Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == distance]) for distance in best}
+    together = {
+        distance: Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == distance])
+        for distance in best
+    }
     asked = for_distances(run.epsilons, list(best))
     radii = {distance: chosen_radii(distance, asked, [mine]) for distance, mine in together.items()}
     parts = [
-        attack_summary(info, run.records_of(info.index), images, best.get(info.distance), radii[info.distance], seed, run.certified.get(info.distance))
+        attack_summary(
+            info,
+            run.records_of(info.index),
+            images,
+            best.get(info.distance),
+            radii[info.distance],
+            seed,
+            run.certified.get(info.distance),
+        )
         | ({"pixels": pixels_of([record.pixels for record in run.records_of(info.index)])} if run.segmentation else {})
         | {"label": label.label, "name": named(info.text, run.spec), "goal": goal_name(threat.goal)}
         for info, label in zip(attacks, labels, strict=True)
@@ -76,7 +114,14 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
         "complete": missing == 0,
         "missing_records": missing,
         "failed_chunks": [
-            {"attack": row.key.attack, "chunk": row.key.chunk, "round": row.key.round, "images": row.images, "tries": row.tries, "reason": row.reason}
+            {
+                "attack": row.key.attack,
+                "chunk": row.key.chunk,
+                "round": row.key.round,
+                "images": row.images,
+                "tries": row.tries,
+                "reason": row.reason,
+            }
             for row in run.failures
         ],
         "images": len(images),
@@ -85,8 +130,13 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
         "findings": run.findings,
         "radii": radii,
         "worst_case": [
-            {"name": named("all attacks", run.spec), "distance": distance, "goal": goal_name(threat.goal), "attacks": len(mine.reaches),
-             "robust_accuracy": mine.rows(radii[distance], seed)}
+            {
+                "name": named("all attacks", run.spec),
+                "distance": distance,
+                "goal": goal_name(threat.goal),
+                "attacks": len(mine.reaches),
+                "robust_accuracy": mine.rows(radii[distance], seed),
+            }
             for distance, mine in together.items()
         ],
         "attacks": parts,
@@ -94,16 +144,22 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
 
 
 def accuracy_of(info: ImageInfo) -> float:
-    """1 where the model is right about an image, else 0; of a segmentation the share of its labelled pixels that are right."""
+    """1 where the model is right about an image, else 0; of a segmentation the share of its labelled pixels that are
+    right."""
     return float(info.correct) if info.pixels is None else 1 - wrong_pixels(info.pixels)
 
 
 def pixels_of(tallies: Sequence[Tally | None]) -> dict[str, Any]:
-    """Over the labelled pixels of all images that were judged: accuracy and mIoU, and the mean over the images of the share of wrong ones (APSR)."""
+    """Over the labelled pixels of all images that were judged: accuracy and mIoU, and the mean over the images of the
+    share of wrong ones (APSR)."""
     found = [tally for tally in tallies if tally is not None]
     shares = [wrong_pixels(tally) for tally in found]
-    return {"images": len(found), "accuracy": plain(1 - wrong_pixels(*found)), "mean_iou": plain(mean_iou(found)),
-            "wrong": plain(float(np.mean(shares)) if shares else math.nan)}  # fmt: skip
+    return {
+        "images": len(found),
+        "accuracy": plain(1 - wrong_pixels(*found)),
+        "mean_iou": plain(mean_iou(found)),
+        "wrong": plain(float(np.mean(shares)) if shares else math.nan),
+    }
 
 
 def best_known(
@@ -111,7 +167,8 @@ def best_known(
 ) -> dict[str, dict[tuple[int, int | None], float]]:
     """d* by distance: the smallest verified distance of each (image, target), whichever attack found it.
 
-    Every verified image counts in every distance it was measured in: an l1 attack may well hold the l2 record of an image.
+    Every verified image counts in every distance it was measured in: an l1 attack may well hold the l2 record of an
+    image.
     """
     names = {info.index: info.distance for info in attacks}
     best: dict[str, dict[tuple[int, int | None], float]] = {name: {} for name in names.values()}
@@ -136,13 +193,16 @@ def attack_summary(
     seed: int = 0,
     certified: dict[int, float] | None = None,
 ) -> dict[str, Any]:
-    """The numbers of one attack. ``best`` is d* of its distance by (image, target), from this run or from many; ``certified`` its images' radii."""
+    """The numbers of one attack. ``best`` is d* of its distance by (image, target), from this run or from many;
+    ``certified`` its images' radii."""
     distances, coarse = distances_of(records), distances_of(records, eight_bit=True)
     attacked = np.array([record.attacked for record in records], dtype=bool)
     draw = Bootstrap(len(records), seed)
     seen = {record.image for record in records}
     reach = reach_of(info, distances)
-    smallest = distances if info.minimal else np.full(0, np.nan)  # an attack at a fixed radius does not look for the smallest
+    smallest = (
+        distances if info.minimal else np.full(0, np.nan)
+    )  # an attack at a fixed radius does not look for the smallest
     smallest_8bit, worked = (coarse, attacked) if info.minimal else (smallest, np.full(0, True))
     summary: dict[str, Any] = {
         "attack": info.text,
@@ -163,11 +223,17 @@ def attack_summary(
         "median_all": value_of(median(smallest), draw.of_median(smallest)),
         "median_attacked": value_of(median(smallest[worked]), draw.of_median(smallest, worked)),
         "median_all_8bit": value_of(median(smallest_8bit), draw.of_median(smallest_8bit)),
-        "mean_all": value_of(mean(smallest), draw.of_mean(smallest)) if info.minimal else value_of(math.nan, (math.nan, math.nan)),
+        "mean_all": value_of(mean(smallest), draw.of_mean(smallest))
+        if info.minimal
+        else value_of(math.nan, (math.nan, math.nan)),
         "mean_attacked": plain(mean(smallest[worked])),
         "mean_found": plain(mean(smallest[worked & np.isfinite(smallest)])),
-        "quantiles_all": [{"at": at, "value": plain(quantile(smallest, at))} for at in QUANTILES] if info.minimal else [],
-        "epsilon": plain(reach),  # the fixed radius an attack looked in, of which alone it speaks; null: it looks for the smallest change
+        "quantiles_all": [{"at": at, "value": plain(quantile(smallest, at))} for at in QUANTILES]
+        if info.minimal
+        else [],
+        "epsilon": plain(
+            reach
+        ),  # the fixed radius an attack looked in, of which alone it speaks; null: it looks for the smallest change
         "robust_accuracy": [
             {"epsilon": epsilon, **share(robust(distances, epsilon, reach), draw)}
             for epsilon in _radii(info, distances, epsilons, reach)
@@ -189,9 +255,7 @@ def attack_summary(
 
 
 def _against_best(
-    records: Sequence[Record],
-    distances: Array,
-    best: dict[tuple[int, int | None], float] | None,
+    records: Sequence[Record], distances: Array, best: dict[tuple[int, int | None], float] | None
 ) -> dict[str, Any]:
     """Optimality and the area under the curve, both up to d_max, the largest best known distance."""
     if best is None:
@@ -240,7 +304,10 @@ def _radii(info: AttackInfo, distances: Array, further: Sequence[float], reach: 
 def _statuses(info: AttackInfo, records: Sequence[Record]) -> dict[str, int]:
     """How many ended how; at a fixed epsilon ``robust`` takes the place of ``failed``."""
     found = [outcome(record, info) for record in records]
-    return {status: found.count(status) for status in (STATUSES if info.minimal else (ALREADY_WRONG, SUCCESS, ROBUST, INVALID))}
+    return {
+        status: found.count(status)
+        for status in (STATUSES if info.minimal else (ALREADY_WRONG, SUCCESS, ROBUST, INVALID))
+    }
 
 
 def _cost(counts: Sequence[int]) -> dict[str, float | int | None]:
@@ -255,7 +322,8 @@ def _cost(counts: Sequence[int]) -> dict[str, float | int | None]:
 
 
 def geometric_means(summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each attack that all the summaries hold: the geometric mean of every metric over the models, as the paper's tables count."""
+    """For each attack that all the summaries hold: the geometric mean of every metric over the models, as the paper's
+    tables count."""
     found = []
     by_attack = [{part["attack"]: part for part in summary["attacks"]} for summary in summaries]
     for text in by_attack[0] if by_attack else ():
@@ -265,7 +333,9 @@ def geometric_means(summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
         nothing = math.inf if parts[0]["minimal"] else math.nan
 
-        def over(path: tuple[str, str], infinite: float = math.inf, parts: list[dict[str, Any]] = parts) -> float | None:
+        def over(
+            path: tuple[str, str], infinite: float = math.inf, parts: list[dict[str, Any]] = parts
+        ) -> float | None:
             values = [part[path[0]][path[1]] for part in parts]
             return plain(geometric_mean([infinite if value is None else value for value in values]))
 
@@ -286,12 +356,4 @@ def geometric_means(summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     return found
 
 
-__all__ = [
-    "FORMAT",
-    "MEASURED",
-    "attack_summary",
-    "best_known",
-    "distances_of",
-    "geometric_means",
-    "summarise",
-]
+__all__ = ["FORMAT", "MEASURED", "attack_summary", "best_known", "distances_of", "geometric_means", "summarise"]

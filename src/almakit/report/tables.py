@@ -30,16 +30,27 @@ def fitted_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: 
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     least = [max(len(word) for row in cells for word in row[column].split() or [""]) for column in range(len(header))]
-    while sum(widths) + 2 * (len(widths) - 1) > width and any(here > few for here, few in zip(widths, least, strict=True)):
-        widest = max((here, column) for column, (here, few) in enumerate(zip(widths, least, strict=True)) if here > few)[1]
+    while sum(widths) + 2 * (len(widths) - 1) > width and any(
+        here > few for here, few in zip(widths, least, strict=True)
+    ):
+        widest = max(
+            (here, column) for column, (here, few) in enumerate(zip(widths, least, strict=True)) if here > few
+        )[1]
         widths[widest] -= 1
     lines = []
     for number_of_row, row in enumerate(cells):
-        parts = [textwrap.wrap(cell, size, break_long_words=False, break_on_hyphens=False) or [""] for cell, size in zip(row, widths, strict=True)]
+        parts = [
+            textwrap.wrap(cell, size, break_long_words=False, break_on_hyphens=False) or [""]
+            for cell, size in zip(row, widths, strict=True)
+        ]
         for line in range(max(map(len, parts))):
             texts = [part[line] if line < len(part) else "" for part in parts]
-            lines.append("  ".join(text.ljust(size) if place in left else text.rjust(size)
-                                   for place, (text, size) in enumerate(zip(texts, widths, strict=True))).rstrip())
+            lines.append(
+                "  ".join(
+                    text.ljust(size) if place in left else text.rjust(size)
+                    for place, (text, size) in enumerate(zip(texts, widths, strict=True))
+                ).rstrip()
+            )
         if not number_of_row:
             lines.append("  ".join("-" * size for size in widths))
     return "\n".join(lines)
@@ -63,10 +74,23 @@ def run_table(summary: dict[str, Any]) -> str:
         f"Threat model: {run['threat_model']}.",
     ]
     if "pixels" in summary:
-        head[0] = head[0].replace("clean accuracy", "clean accuracy over pixels") + f", mIoU {percent(summary['pixels']['mean_iou'])} %"
+        head[0] = (
+            head[0].replace("clean accuracy", "clean accuracy over pixels")
+            + f", mIoU {percent(summary['pixels']['mean_iou'])} %"
+        )
     header: tuple[str, ...] = (
-        "attack", "success %", "median", "95 % interval", "attacked", "8-bit %", "8-bit median", "optimal %", "forwards", "backwards", "s/image",
-    )  # fmt: skip
+        "attack",
+        "success %",
+        "median",
+        "95 % interval",
+        "attacked",
+        "8-bit %",
+        "8-bit median",
+        "optimal %",
+        "forwards",
+        "backwards",
+        "s/image",
+    )
     rows = [_row(part) for part in summary["attacks"]]
     if any("certified" in part for part in summary["attacks"]):
         header = (*header, "certified ≥", "gap")
@@ -77,7 +101,10 @@ def run_table(summary: dict[str, Any]) -> str:
 
 
 def _row(part: dict[str, Any]) -> tuple[str, ...]:
-    middle, missing = part["median_all"], "inf" if part["minimal"] else "-"  # at a fixed radius there is no smallest distance
+    middle, missing = (
+        part["median_all"],
+        "inf" if part["minimal"] else "-",
+    )  # at a fixed radius there is no smallest distance
     seconds = part["seconds"]["per_image"]
     return (
         part["name"],
@@ -98,12 +125,20 @@ def _robust(summary: dict[str, Any]) -> list[str]:
     """Robust accuracy at the run's radii, one small table for each distance."""
     lines = []
     for worst in summary.get("worst_case", ()):
-        radii, parts = summary["radii"][worst["distance"]], [part for part in summary["attacks"] if part["distance"] == worst["distance"]]
+        radii, parts = (
+            summary["radii"][worst["distance"]],
+            [part for part in summary["attacks"] if part["distance"] == worst["distance"]],
+        )
         if not radii:
             continue
         what = "robust accuracy %" if worst["goal"] == "untargeted" else "targets not reached %"
-        header = (f"{what}, {worst['goal']}", *(f"{worst['distance']} <= {radius(epsilon, worst['distance'])}" for epsilon in radii))
-        rows = [(part["name"], *_at(part["robust_accuracy"], radii, 0.0 if part["minimal"] else SLACK)) for part in parts]
+        header = (
+            f"{what}, {worst['goal']}",
+            *(f"{worst['distance']} <= {radius(epsilon, worst['distance'])}" for epsilon in radii),
+        )
+        rows = [
+            (part["name"], *_at(part["robust_accuracy"], radii, 0.0 if part["minimal"] else SLACK)) for part in parts
+        ]
         rows += [("all attacks", *_at(worst["robust_accuracy"], radii, 0.0))] if len(parts) > 1 else []
         lines += [text_table(header, rows), ""]
     return lines
@@ -113,7 +148,9 @@ def _at(rows: Sequence[dict[str, Any]], radii: Sequence[float], slack: float) ->
     found = []
     for epsilon in radii:
         near = [row for row in rows if abs(row["epsilon"] - epsilon) <= slack * epsilon and row["value"] is not None]
-        found.append(f"{percent(near[0]['value'])} ({percent(near[0]['low'])} to {percent(near[0]['high'])})" if near else "-")
+        found.append(
+            f"{percent(near[0]['value'])} ({percent(near[0]['low'])} to {percent(near[0]['high'])})" if near else "-"
+        )
     return found
 
 
@@ -126,14 +163,19 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         "8-bit: after rounding to 8 bits. optimal: against the best distance known for each image in this run.",
     ]
     if any("certified" in part for part in summary["attacks"]):
-        lines.append("certified: the median radius, over the images the attack had to work on, within which the model provably keeps its class; gap: how much "
-                     "of the found distance lies above it, in the median; not certified: less than a tenth of it.")  # fmt: skip
+        lines.append(
+            "certified: the median radius, over the images the attack had to work on, within which the model "
+            "provably keeps its class; gap: how much "
+            "of the found distance lies above it, in the median; not certified: less than a tenth of it."
+        )
     for part in summary["attacks"]:
         status = part["status"]
         if not part["minimal"]:
             at = f"{part['distance']} <= {radius(part['epsilon'], part['distance'])}"
-            lines.append(f"{part['name']}: {status['robust']} of {part['records']} {part['over']} are robust at {at}, "
-                         "the one radius it looks at; success is the share it breaks there, and it has no median.")  # fmt: skip
+            lines.append(
+                f"{part['name']}: {status['robust']} of {part['records']} {part['over']} are robust at {at}, "
+                "the one radius it looks at; success is the share it breaks there, and it has no median."
+            )
         failed = status.get("failed", 0) + status["invalid"]
         if failed:
             lines.append(
@@ -147,16 +189,23 @@ def _notes(summary: dict[str, Any]) -> list[str]:
             )
         if part.get("pixels", {}).get("images"):
             after = part["pixels"]
-            lines.append(f"{part['name']}: on the {after['images']} images it left, accuracy over pixels {percent(after['accuracy'])} %, "
-                         f"mIoU {percent(after['mean_iou'])} %, wrong pixels {percent(after['wrong'])} % in the mean.")  # fmt: skip
+            lines.append(
+                f"{part['name']}: on the {after['images']} images it left, accuracy over pixels "
+                f"{percent(after['accuracy'])} %, "
+                f"mIoU {percent(after['mean_iou'])} %, wrong pixels {percent(after['wrong'])} % in the mean."
+            )
         if "best_target" in part:
             nearest = part["best_target"]
             lines.append(
-                f"{part['name']}, nearest target of each image: success {percent(nearest['success_rate'])} %, median {number(nearest['median'])}."
+                f"{part['name']}, nearest target of each image: success {percent(nearest['success_rate'])} %, median "
+                f"{number(nearest['median'])}."
             )
     for row in summary.get("failed_chunks", ()):
         what = "the clean pass" if row["attack"] < 0 else summary["attacks"][row["attack"]]["name"]
-        lines.append(f"Chunk {row['chunk']} ({row['images']} images) was given up by {what} after {row['tries']} tries: {row['reason']}")
+        lines.append(
+            f"Chunk {row['chunk']} ({row['images']} images) was given up by {what} after {row['tries']} tries: "
+            f"{row['reason']}"
+        )
     if not summary["complete"]:
         lines.append(
             f"This run is not finished: {summary['missing_records']} records are missing; the same command resumes it."

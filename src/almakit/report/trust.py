@@ -12,7 +12,10 @@ from .subjects import Subject, labelled
 
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
 UNROUNDED = " Distances are those of the unrounded images; to count only what image files can hold, run with bits = 8."
-MIXED = " Only the attacks marked 8-bit are held to what image files can hold; the distances of the others are those of the unrounded images."
+MIXED = (
+    " Only the attacks marked 8-bit are held to what image files can hold; the distances of the others are those "
+    "of the unrounded images."
+)
 _SEVERITY = {"refuse": BAD, "warn": WARN, "note": NOTE}
 
 
@@ -34,14 +37,17 @@ class Counts:
     refuted: int  # of these, those the verdict does not confirm
     never_wrong: int  # said to be wrong from the start, which the verdict does not confirm
     survivors: int  # confirmed claims that outlive rounding to 8 bits
-    failed: int  # attacked images nothing was found for by an attack that looks for the smallest change, or without finite logits
+    # attacked images nothing was found for by an attack that looks for the smallest change, or without finite logits
+    failed: int
     invalid: int  # of these, without finite logits
 
 
 def count(subject: Subject) -> Counts:
     """Over every record, also where an image has one for each target."""
     rows = [record for run in subject.runs for record in run.records]
-    failed = [outcome(row, column.info) for column in subject.columns for row in column.run.records_of(column.info.index)]
+    failed = [
+        outcome(row, column.info) for column in subject.columns for row in column.run.records_of(column.info.index)
+    ]
     return Counts(
         len(rows),
         sum(row.status == SUCCESS for row in rows),
@@ -88,7 +94,8 @@ def checks(subject: Subject) -> list[Check]:
             Check(
                 BAD,
                 "Wrong from the start",
-                f"{counts.never_wrong} results call an image wrong from the start that a fresh forward pass classifies rightly; they count as not found.",
+                f"{counts.never_wrong} results call an image wrong from the start that a fresh forward pass "
+                "classifies rightly; they count as not found.",
             )
         )
     if confirmed:
@@ -102,7 +109,11 @@ def checks(subject: Subject) -> list[Check]:
         which = "; ".join(
             f"{names[id(column)].label} ({distance_name(column.info.distance).label}): {missing}"
             for column in subject.columns
-            if (missing := sum(outcome(row, column.info) in (FAILED, INVALID) for row in column.run.records_of(column.info.index)))
+            if (
+                missing := sum(
+                    outcome(row, column.info) in (FAILED, INVALID) for row in column.run.records_of(column.info.index)
+                )
+            )
         )
         invalid = f" ({counts.invalid} because the logits were not finite)" if counts.invalid else ""
         found.append(
@@ -157,10 +168,7 @@ def facts(subject: Subject) -> list[tuple[str, str]]:
             ("model", str(settings.get("model"))),
             ("data", str(settings.get("data"))),
         ]
-        found += [
-            ("images", str(summary["images"])),
-            ("started", str(summary.get("started") or "not recorded")),
-        ]
+        found += [("images", str(summary["images"])), ("started", str(summary.get("started") or "not recorded"))]
         found.append(("threat model", sentence(threat_of(run.spec))))
         for name in ("almakit", "commit", "python", "torch", "numpy", "device", "processor", "threads", "system"):
             value = environment.get(name)

@@ -1,4 +1,5 @@
-"""``almakit watch``: the report of a run that goes on, served to this machine only, read-only, made anew when there is more. No torch here."""
+"""``almakit watch``: the report of a run that goes on, served to this machine only, read-only, made anew when there is
+more. No torch here."""
 
 from __future__ import annotations
 
@@ -20,9 +21,13 @@ from .payload import Limits
 
 HOST = "127.0.0.1"
 HEADERS = (
-    ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY"), ("Referrer-Policy", "no-referrer"),
-    ("Content-Security-Policy", "frame-ancestors 'none'"), ("Cross-Origin-Resource-Policy", "same-origin"),
-)  # fmt: skip
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Content-Security-Policy", "frame-ancestors 'none'"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
 WAITING = (
     "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=3>"
     '<link rel=icon href="data:,"><title>almakit watch</title><p>'

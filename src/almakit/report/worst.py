@@ -29,7 +29,8 @@ EPSILONS: dict[str, tuple[float, ...]] = {
 
 
 def distances_of(records: Sequence[Record], eight_bit: bool = False) -> Array:
-    """The distances that count, in the records' order: 0 already wrong, inf where nothing was found or the verdict refutes it."""
+    """The distances that count, in the records' order: 0 already wrong, inf where nothing was found or the verdict
+    refutes it."""
     return np.array([record.verified_8bit if eight_bit else record.verified for record in records], dtype=np.float64)
 
 
@@ -38,7 +39,9 @@ class Together:
     """The attacks of one distance and goal on the same images: what they leave standing together, the worst case."""
 
     keys: list[tuple[int, int]]  # (image, target or -1) of each place
-    found: list[Array]  # (N,) for each attack: verified distances by image (and target), NaN where it has not been there yet
+    found: list[
+        Array
+    ]  # (N,) for each attack: verified distances by image (and target), NaN where it has not been there yet
     reaches: list[float]  # for each attack: its fixed radius, or infinity
 
     @classmethod
@@ -53,7 +56,8 @@ class Together:
         return cls(keys, found, [reach_of(info, distances_of(records)) for info, records in attacks])
 
     def share(self, epsilon: float) -> float:
-        """The share of images that resist every attack within ``epsilon``; NaN where no attack says anything about it."""
+        """The share of images that resist every attack within ``epsilon``; NaN where no attack says anything about
+        it."""
         return mean(worst_case(self.found, self.reaches, epsilon))
 
     def rows(self, radii: Sequence[float], seed: int = 0) -> list[dict[str, float | None]]:
@@ -69,7 +73,8 @@ def _key(record: Record) -> tuple[int, int]:
 
 
 def chosen_radii(distance: str, asked: dict[str, list[float]], groups: Sequence[Together]) -> list[float]:
-    """The radii that are columns of tables: those asked for; else the fixed radii of attacks and the two usual ones that tell most.
+    """The radii that are columns of tables: those asked for; else the fixed radii of attacks and the two usual ones
+    that tell most.
 
     Those are where the worst case is nearest to half of what stands at radius 0, on average over the ``groups``.
     """
@@ -82,13 +87,17 @@ def chosen_radii(distance: str, asked: dict[str, list[float]], groups: Sequence[
     for epsilon in usual:
         left = [group.share(epsilon) for group in minimal]
         if any(0 < here < start for here, start in zip(left, clean, strict=True)):
-            scores.append((mean(np.array([abs(here - start / 2) for here, start in zip(left, clean, strict=True)])), epsilon))
+            scores.append(
+                (mean(np.array([abs(here - start / 2) for here, start in zip(left, clean, strict=True)])), epsilon)
+            )
     return sorted(fixed | {epsilon for _, epsilon in sorted(scores)[:2]})
 
 
 def _round_medians(groups: Sequence[Together]) -> list[float]:
     """For a distance without usual radii: the worst case's median to one digit."""
-    middles = [median(worst[~np.isnan(worst)]) for group in groups for worst in [worst_distances(group.found, group.reaches)]]
+    middles = [
+        median(worst[~np.isnan(worst)]) for group in groups for worst in [worst_distances(group.found, group.reaches)]
+    ]
     return sorted({float(f"{middle:.1g}") for middle in middles if math.isfinite(middle) and middle > 0})
 
 
@@ -97,7 +106,10 @@ def resisting(run: Run, eps: float | str | Mapping[str | float, float | str], at
     names = list(dict.fromkeys(info.distance for info in attacks))
     if not isinstance(eps, Mapping):
         if len(names) > 1:
-            raise BadInput(f"this run's attacks are in {', '.join(names)}: give radii by distance, such as {{{names[0]!r}: {eps!r}}}.")
+            raise BadInput(
+                f"this run's attacks are in {', '.join(names)}: give radii by distance, such as "
+                f"{{{names[0]!r}: {eps!r}}}."
+            )
         eps = {names[0]: eps}
     radii = {registry.canonical("distances", name): number(radius) for name, radius in eps.items()}
     if not radii:
@@ -106,10 +118,14 @@ def resisting(run: Run, eps: float | str | Mapping[str | float, float | str], at
         if name not in names:
             raise BadInput(f"this run has no attack in {name}; it has {', '.join(names)}.")
     stands: dict[tuple[int, int], float] = {}
-    parts = [Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == name]) for name in radii]
+    parts = [
+        Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == name]) for name in radii
+    ]
     seen = set.intersection(*(set(part.keys) for part in parts))
     if not seen:
-        raise StoreError(f"{run.folder} has no image yet that attacks in {', '.join(radii)} have finished; resume the run first.")
+        raise StoreError(
+            f"{run.folder} has no image yet that attacks in {', '.join(radii)} have finished; resume the run first."
+        )
     for part, radius in zip(parts, radii.values(), strict=True):
         for key, here in zip(part.keys, worst_case(part.found, part.reaches, radius), strict=True):
             stands[key] = here * stands.get(key, 1.0)

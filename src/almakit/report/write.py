@@ -22,9 +22,14 @@ Say = Callable[[str], None]
 
 
 def write_report(
-    folders: Sequence[str | Path], out: str | Path, limits: Limits = USUAL, with_figures: bool = True, epsilons: Radii = ()
+    folders: Sequence[str | Path],
+    out: str | Path,
+    limits: Limits = USUAL,
+    with_figures: bool = True,
+    epsilons: Radii = (),
 ) -> list[Path]:
-    """Reads the run folders and writes the page, tables, figures and summary into ``out``; returns what was written, the page first."""
+    """Reads the run folders and writes the page, tables, figures and summary into ``out``; returns what was written,
+    the page first."""
     found = subjects.load(folders, epsilons)
     place = Path(out)
     tables = blocks(found)
@@ -50,17 +55,26 @@ def summary(found: Sequence[Subject]) -> dict[str, Any]:
     """The numbers of all runs, and geometric means over the models where there are several."""
     labels = labelled(found)
     runs = [
-        part | {
+        part
+        | {
             "folder": run.folder.name,
-            "attacks": [column.numbers | {"label": labels[id(column)].label} for column in subject.columns if column.run is run],
+            "attacks": [
+                column.numbers | {"label": labels[id(column)].label} for column in subject.columns if column.run is run
+            ],
         }
         for subject in found
         for run, part in zip(subject.runs, subject.summaries, strict=True)
-    ]  # fmt: skip
+    ]
     worst = [
-        {"model": subject.name, "distance": group[0], "goal": goal_name(group[1]), "attacks": len(subject.of_group(group)),
-         "robust_accuracy": subject.worst_case(group)}
-        for subject in found for group in groups_of([subject])
-    ]  # fmt: skip
+        {
+            "model": subject.name,
+            "distance": group[0],
+            "goal": goal_name(group[1]),
+            "attacks": len(subject.of_group(group)),
+            "robust_accuracy": subject.worst_case(group),
+        }
+        for subject in found
+        for group in groups_of([subject])
+    ]
     means = geometric_means(runs) if len(found) > 1 else []
     return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs, "geometric_means": means}

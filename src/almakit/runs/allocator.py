@@ -1,4 +1,5 @@
-"""Memory that is kept instead of given back: the C library otherwise returns each large tensor to the system and fetches it, page by page, anew."""
+"""Memory that is kept instead of given back: the C library otherwise returns each large tensor to the system and
+fetches it, page by page, anew."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _kept = False
 def keep_memory() -> bool:
     """Asks glibc to take memory from its heap and not to shrink that; does nothing elsewhere. Whether it was done.
 
-    For programs, not for libraries: it holds for the whole process until its end. ``almakit run`` and ``reproduce`` do it.
+    For programs, not for libraries: it holds for the whole process until its end. ``almakit run`` and ``reproduce`` do
+    it.
     """
     global _kept
     if sys.platform.startswith("linux"):

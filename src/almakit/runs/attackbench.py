@@ -1,4 +1,5 @@
-"""A run's records as AttackBench stores its own: a folder per attack with config.json and info.json, for its analysis scripts. No torch here."""
+"""A run's records as AttackBench stores its own: a folder per attack with config.json and info.json, for its analysis
+scripts. No torch here."""
 
 from __future__ import annotations
 
@@ -18,16 +19,20 @@ from .records import AttackInfo, Record
 NORMS = ("l0", "l1", "l2", "linf")
 """AttackBench's threat models."""
 OPTIMALITY = (
-    "almakit's optimality takes the area under the step curve exactly; AttackBench's analysis takes it by the trapezoid rule, which favours attacks "
-    "that find many images at the same distance (1.005 where the exact figure is 0.836, for one APGD row). The two are different figures: "
+    "almakit's optimality takes the area under the step curve exactly; AttackBench's analysis takes it by the "
+    "trapezoid rule, which favours attacks "
+    "that find many images at the same distance (1.005 where the exact figure is 0.836, for one APGD row). The two "
+    "are different figures: "
     "do not set one against the other."
 )
 
 
 def export_attackbench(run: Run, out: Path) -> tuple[list[Path], list[str]]:
-    """Writes ``<data>/<norm>/<model>/batch_size_<n>/almakit <attack>/1/{config,info}.json`` below ``out``; returns the folders, and what was left out.
+    """Writes ``<data>/<norm>/<model>/batch_size_<n>/almakit <attack>/1/{config,info}.json`` below ``out``; returns the
+    folders, and what was left out.
 
-    AttackBench (Cinà et al., 2025) holds one result per image of attacks that look for the smallest change in l0, l1, l2 or linf.
+    AttackBench (Cinà et al., 2025) holds one result per image of attacks that look for the smallest change in l0, l1,
+    l2 or linf.
     """
     written, left_out = [], []
     for info in run.attacks:
@@ -35,7 +40,12 @@ def export_attackbench(run: Run, out: Path) -> tuple[list[Path], list[str]]:
         if why := _unfit(info, records):
             left_out.append(f"{info.text}: {why}")
             continue
-        parts = [_slug(str(run.meta.get("data"))), info.distance, _slug(str(run.meta.get("model"))), f"batch_size_{run.spec.batch_size}"]
+        parts = [
+            _slug(str(run.meta.get("data"))),
+            info.distance,
+            _slug(str(run.meta.get("model"))),
+            f"batch_size_{run.spec.batch_size}",
+        ]
         place = inside(out, "/".join([*parts, f"almakit {_slug(info.text)}", "1"]))
         for name, content in (("config.json", _config(run, info)), ("info.json", _info(run, info, records))):
             write_bytes(place / name, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
@@ -65,18 +75,27 @@ def _config(run: Run, info: AttackInfo) -> dict[str, Any]:
         "dataset": {"batch_size": run.spec.batch_size, "num_samples": len(run.images)},
         "attack": {"name": info.text, "source": "almakit", "threat_model": info.distance},
         "seed": run.spec.seed,
-        "almakit": {"version": environment.get("almakit"), "folder_sha256": run.sha256, "targets": run.spec.targets, "bits": run.spec.bits,
-                    "optimality": OPTIMALITY},
-    }  # fmt: skip
+        "almakit": {
+            "version": environment.get("almakit"),
+            "folder_sha256": run.sha256,
+            "targets": run.spec.targets,
+            "bits": run.spec.bits,
+            "optimality": OPTIMALITY,
+        },
+    }
 
 
 def _info(run: Run, info: AttackInfo, records: list[Record]) -> dict[str, Any]:
-    """One entry per image. Images nothing was found for count as unchanged: distance 0 and no success, as AttackBench stores them."""
+    """One entry per image. Images nothing was found for count as unchanged: distance 0 and no success, as AttackBench
+    stores them."""
     images = [record.image for record in records]
     success = [bool(np.isfinite(record.verified)) for record in records]
     distances = {name: [_measure(record, info, name) for record in records] for name in NORMS}
     return {
-        "hashes": [hashlib.sha512(np.ascontiguousarray(x, dtype=np.float32).tobytes()).hexdigest() for x in run.originals(images)],
+        "hashes": [
+            hashlib.sha512(np.ascontiguousarray(x, dtype=np.float32).tobytes()).hexdigest()
+            for x in run.originals(images)
+        ],
         "targeted": info.targeted,
         "accuracy": float(np.mean([run.image[image].correct for image in images])),
         "ori_success": [not record.attacked and record.fooled for record in records],
@@ -88,7 +107,7 @@ def _info(run: Run, info: AttackInfo, records: list[Record]) -> dict[str, Any]:
         "distances": distances,
         "best_optim_distances": distances,
         "box_failures": [False] * len(records),
-    }  # fmt: skip
+    }
 
 
 def _measure(record: Record, info: AttackInfo, name: str) -> float:

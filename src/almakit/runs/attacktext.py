@@ -1,4 +1,5 @@
-"""An attack's canonical text: the same attack has the same text however it was written, and the text builds it again."""
+"""An attack's canonical text: the same attack has the same text however it was written, and the text builds it
+again."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Written(Protocol):
 
 
 def text_of(attack: Attack) -> str:
-    """``name(setting=value, ...)`` with the settings that differ from their defaults, in the order of the attack's fields.
+    """``name(setting=value, ...)`` with the settings that differ from their defaults, in the order of the attack's
+    fields.
 
     Steps, and the distance of an attack that has a choice, are always there: they are what one looks for in a table.
     """
@@ -45,7 +47,11 @@ def text_of(attack: Attack) -> str:
     for f in fields(attack):
         value = getattr(attack, f.name)
         default = (
-            f.default if f.default is not MISSING else f.default_factory() if f.default_factory is not MISSING else MISSING
+            f.default
+            if f.default is not MISSING
+            else f.default_factory()
+            if f.default_factory is not MISSING
+            else MISSING
         )
         if f.name in always or default is MISSING or _value(value) != _value(default):
             settings.append(f"{f.name}={_value(value)}")
@@ -84,7 +90,8 @@ def build_all(attacks: str | Attack | Sequence[str | Attack]) -> list[Attack]:
 
 
 def fingerprint(function: Callable[..., Any]) -> str:
-    """A name for a function that changes with its code: ``name#1a2b3c4d``. What the function refers to outside itself is not seen."""
+    """A name for a function that changes with its code: ``name#1a2b3c4d``. What the function refers to outside itself
+    is not seen."""
     name = getattr(function, "__name__", type(function).__name__).strip("<>")
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     if code is None:
@@ -146,6 +153,7 @@ def _plain(value: object) -> Any:
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else repr(value)
     if isinstance(value, Attack):
-        # The text leaves defaults out, and a later almakit may have others: an attack inside another is held to all its settings too.
+        # The text leaves defaults out, and a later almakit may have others: an attack inside another is held to all its
+        # settings too.
         return {"attack": text_of(value), **{name: _plain(inside) for name, inside in value.describe().items()}}
     return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else _value(value)

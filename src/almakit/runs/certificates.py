@@ -40,8 +40,14 @@ class Certificate:
     def write(self, folder: Path) -> None:
         """The file with these radii, or the old one: never half of it."""
         values = {str(image): None if math.isinf(radius) else radius for image, radius in sorted(self.radii.items())}
-        content = {"format": FORMAT, "norm": self.norm, "method": self.method, "weights_sha256": self.weights_sha256, "radii": values,
-                   "null_means": "infinite"}  # fmt: skip
+        content = {
+            "format": FORMAT,
+            "norm": self.norm,
+            "method": self.method,
+            "weights_sha256": self.weights_sha256,
+            "radii": values,
+            "null_means": "infinite",
+        }
         self.file(folder).parent.mkdir(exist_ok=True)
         chunkfiles.write_bytes(self.file(folder), (json.dumps(content, indent=1) + "\n").encode())
 
@@ -59,7 +65,8 @@ def read(folder: Path, weights_sha256: str | None) -> list[Certificate]:
                 raise ValueError(f"its radii are of {made.norm}-{made.method}")
         except (KeyError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
             raise StoreError(
-                f"{place} is not a file of certified radii ({error}); delete it and run `almakit certify {folder}` again."
+                f"{place} is not a file of certified radii ({error}); delete it and run `almakit certify {folder}` "
+                "again."
             ) from error
         if made.weights_sha256 != weights_sha256:
             raise StoreError(
@@ -104,7 +111,9 @@ def check(
             ):
                 continue
             raise Contradiction(
-                f"image {images[record.image].id} is certified within {part.norm} {radius:.6g} ({part.file(folder)}, {part.method}), but {record.file}, "
+                f"image {images[record.image].id} is certified within {part.norm} {radius:.6g} ({part.file(folder)}, "
+                f"{part.method}), but {record.file}, "
                 f"row {record.slot}, holds a verified success at {part.norm} {away:.6g}: one of the two is wrong. "
-                f"Check the image with `almakit verify {folder}` and report both; nothing of this run should be believed until then."
+                f"Check the image with `almakit verify {folder}` and report both; nothing of this run should be "
+                "believed until then."
             )

@@ -34,11 +34,13 @@ def certify_run(
         raise BadInput(f"there is no bound called {method!r}; choose {', '.join(ALL_METHODS)}.")
     if run.spec.targets is not None:
         raise BadInput(
-            "this run is targeted; certified radii are distances to any other class, so certify an untargeted run of the same images."
+            "this run is targeted; certified radii are distances to any other class, so certify an untargeted run of "
+            "the same images."
         )
     if run.spec.goal is not None:
         raise BadInput(
-            f"the goal of this run is {run.spec.goal}, which is no difference of two logits of an image; certified radii are about an image's one class."
+            f"the goal of this run is {run.spec.goal}, which is no difference of two logits of an image; certified "
+            "radii are about an image's one class."
         )
     if not isinstance(subject.model, torch.nn.Module) and not callable(subject.model):
         raise BadModel(f"{subject.name} is no torch model; bounds read a model's layers.")

@@ -1,4 +1,5 @@
-"""Images on disk: safetensors files that appear whole or not at all, and are checked by hash before they are believed."""
+"""Images on disk: safetensors files that appear whole or not at all, and are checked by hash before they are
+believed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Array = NDArray[np.generic]
 
 
 def pack(images: Array) -> Array:
-    """``images`` (B, ...) in [0, 1] as uint8 where they lie exactly on the 8-bit grid (then ``unpack`` gives the very same floats)."""
+    """``images`` (B, ...) in [0, 1] as uint8 where they lie exactly on the 8-bit grid (then ``unpack`` gives the very
+    same floats)."""
     if images.dtype == np.float32 and images.size:
         levels = np.rint(images.astype(np.float32) * np.float32(255))
         if np.array_equal(levels / np.float32(255), images):
@@ -33,12 +35,26 @@ def unpack(stored: Array) -> Array:
 
 
 def inside(folder: Path, file: str) -> Path:
-    """The path of a run folder's ``file``, which must lie in it: a database from elsewhere may name anything, and a name may be a link to anywhere."""
+    """The path of a run folder's ``file``, which must lie in it: a database from elsewhere may name anything, and a
+    name may be a link to anywhere."""
     parts = PurePosixPath(file).parts
-    if not parts or ".." in parts or PurePosixPath(file).is_absolute() or PureWindowsPath(file).drive or "\\" in file or "\0" in file:
-        raise Corrupt(f"{folder}: its database names a file {file!r} outside the folder; almakit never writes such a name. Do not use this folder.")
+    if (
+        not parts
+        or ".." in parts
+        or PurePosixPath(file).is_absolute()
+        or PureWindowsPath(file).drive
+        or "\\" in file
+        or "\0" in file
+    ):
+        raise Corrupt(
+            f"{folder}: its database names a file {file!r} outside the folder; almakit never writes such a name. Do "
+            "not use this folder."
+        )
     if not (folder / file).resolve().is_relative_to(folder.resolve()):
-        raise Corrupt(f"{folder / file} is a link to a place outside the folder; almakit never makes one. Put the file itself there, or choose another folder.")
+        raise Corrupt(
+            f"{folder / file} is a link to a place outside the folder; almakit never makes one. Put the file itself "
+            "there, or choose another folder."
+        )
     return folder / file
 
 
@@ -98,7 +114,8 @@ def fault_of(path: Path, sha256: str) -> str | None:
     return (
         None
         if found == sha256
-        else f"does not have its recorded contents ({len(content)} bytes, sha256 {found[:12]}..., recorded {sha256[:12]}...)"
+        else f"does not have its recorded contents ({len(content)} bytes, sha256 {found[:12]}..., recorded "
+        f"{sha256[:12]}...)"
     )
 
 

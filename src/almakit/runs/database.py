@@ -1,4 +1,5 @@
-"""The run folder's database file: one SQLite file in WAL mode, opened, made, brought up to date and closed; no torch here."""
+"""The run folder's database file: one SQLite file in WAL mode, opened, made, brought up to date and closed; no torch
+here."""
 
 from __future__ import annotations
 
@@ -18,12 +19,15 @@ OPENINGS = 4  # tries to open a database for reading before it is taken for one 
 
 
 class Database:
-    """A connection: ``Database(path)`` makes or continues a file, ``Database(path, read_only=True)`` never writes and sees one moment of it."""
+    """A connection: ``Database(path)`` makes or continues a file, ``Database(path, read_only=True)`` never writes and
+    sees one moment of it."""
 
     def __init__(self, path: str | Path, read_only: bool = False):
         self.path, self.read_only = Path(path), read_only
         if read_only and not self.path.is_file():
-            raise StoreError(f"{self.path.parent} has no {self.path.name}; it is no run folder, or its run has not begun.")
+            raise StoreError(
+                f"{self.path.parent} has no {self.path.name}; it is no run folder, or its run has not begun."
+            )
         with explained(self.path):
             self.db = self._connect()
             try:
@@ -50,9 +54,15 @@ class Database:
 
     def _prepare(self) -> None:
         self.db.execute("PRAGMA trusted_schema = OFF")
-        alive = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') OR (type = 'table' AND sql NOT LIKE 'CREATE TABLE %')"
+        alive = (
+            "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') OR (type = 'table' AND sql "
+            "NOT LIKE 'CREATE TABLE %')"
+        )
         for kind, name in self.db.execute(alive):
-            raise StoreError(f"{self.path} holds a {kind} called {name!r} of a kind that almakit never makes and that would run by itself; do not use it.")
+            raise StoreError(
+                f"{self.path} holds a {kind} called {name!r} of a kind that almakit never makes and that would run by "
+                "itself; do not use it."
+            )
         made = self.db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
         if made and not self.read_only and (fault := self.db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(f"malformed: {fault}")
@@ -71,11 +81,13 @@ class Database:
         found = self.meta("schema_version")
         if found != str(schema.VERSION):
             raise StoreError(
-                f"{self.path} has schema version {found}; this almakit reads version {schema.VERSION}. Use the almakit that wrote it."
+                f"{self.path} has schema version {found}; this almakit reads version {schema.VERSION}. Use the "
+                "almakit that wrote it."
             )
 
     def _bring_up_to_date(self) -> None:
-        """Gives a database that an earlier almakit began the tables and columns that came later; nothing in it changes."""
+        """Gives a database that an earlier almakit began the tables and columns that came later; nothing in it
+        changes."""
         with self.transaction():
             for statement in filter(str.strip, schema.TABLES.split(";\n")):
                 self.db.execute(statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1))
@@ -88,14 +100,21 @@ class Database:
         return any(row[1] == column for row in self.rows(f"PRAGMA table_info({table})"))
 
     def check_kinds(self) -> None:
-        """Refuses cells of another kind than their column's, which SQLite keeps as it is given them, and rows that cannot be."""
-        tests = {table: [f"({test})" for name, test in cells if self.has(table, name)] for table, cells in schema.cells().items()}
+        """Refuses cells of another kind than their column's, which SQLite keeps as it is given them, and rows that
+        cannot be."""
+        tests = {
+            table: [f"({test})" for name, test in cells if self.has(table, name)]
+            for table, cells in schema.cells().items()
+        }
         queries = [f"SELECT 1 FROM {table} WHERE {' OR '.join(wrong)}" for table, wrong in tests.items() if wrong]
         with explained(self.path):
             for query in (*queries, *schema.RULES):
                 if self.db.execute(f"{query} LIMIT 1").fetchone():
                     what = query.split()[3]
-                    raise StoreError(f"{self.path} holds something in its table {what} that almakit never writes there; do not use it.")
+                    raise StoreError(
+                        f"{self.path} holds something in its table {what} that almakit never writes there; do not use "
+                        "it."
+                    )
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -105,7 +124,8 @@ class Database:
             try:
                 yield
                 self.db.execute("COMMIT")
-                # The WAL never holds more than one transaction, whatever happens to it: what is in it is in the database too.
+                # The WAL never holds more than one transaction, whatever happens to it: what is in it is in the
+                # database too.
                 self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             except BaseException:
                 if self.db.in_transaction:
@@ -113,7 +133,8 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Ends the connection; a writer folds the WAL into the one file, which can then be copied, and read from a read-only disk."""
+        """Ends the connection; a writer folds the WAL into the one file, which can then be copied, and read from a
+        read-only disk."""
         if not self.read_only:
             try:
                 self.db.execute("PRAGMA busy_timeout = 1000")

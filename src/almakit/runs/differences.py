@@ -1,4 +1,5 @@
-"""A run folder's numbers against a fresh look: every one that can be computed again is, and what disagrees is named. Used by ``verify``."""
+"""A run folder's numbers against a fresh look: every one that can be computed again is, and what disagrees is named.
+Used by ``verify``."""
 
 from __future__ import annotations
 
@@ -20,10 +21,14 @@ from .verdict import Judgement
 
 PLAIN = ("l0", "l1", "l2", "linf")
 EXACT, ROUNDED, CLAIMED = 1e-9, 1e-3, 1e-3
-"""Relative differences: of norms, which the verdict takes in double precision; of other distances, in float32; of what an attack says itself."""
+"""Relative differences: of norms, which the verdict takes in double precision; of other distances, in float32; of what
+an attack says itself."""
 DISTANCE = "the distance that the attack says"
 RULES = ("random", "least-likely", "next")
-NOT_CHECKED = "Not checked, because only the run itself could see them: forwards, backwards and seconds (beyond their limits), reasons, courses, preflight."
+NOT_CHECKED = (
+    "Not checked, because only the run itself could see them: forwards, backwards and seconds (beyond their "
+    "limits), reasons, courses, preflight."
+)
 
 
 @dataclass
@@ -37,7 +42,10 @@ class Differences:
         self.found[what] = (count + 1, example)
 
     def sentences(self, whose: str) -> list[str]:
-        return [f"{whose}: {what} disagrees {count} time{'s' if count > 1 else ''} (for one {example})." for what, (count, example) in self.found.items()]
+        return [
+            f"{whose}: {what} disagrees {count} time{'s' if count > 1 else ''} (for one {example})."
+            for what, (count, example) in self.found.items()
+        ]
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -50,8 +58,17 @@ def _shown(value: object) -> str:
 # Records.
 
 
-def of_record(found: Differences, record: Record, info: AttackInfo, image: ImageInfo, verdict: Judgement | None, measurable: bool, near: float) -> None:
-    """Compares a record with the verdict on its stored image, None where it has none; ``near``: what rounding may do to a probability."""
+def of_record(
+    found: Differences,
+    record: Record,
+    info: AttackInfo,
+    image: ImageInfo,
+    verdict: Judgement | None,
+    measurable: bool,
+    near: float,
+) -> None:
+    """Compares a record with the verdict on its stored image, None where it has none; ``near``: what rounding may do to
+    a probability."""
     where = f"image {image.id}" + ("" if record.target is None else f" towards {record.target}")
     if verdict is None:
         _of_nothing(found, record, where)
@@ -62,7 +79,10 @@ def of_record(found: Differences, record: Record, info: AttackInfo, image: Image
         found.note("the prediction", where, record.prediction, verdict.prediction)
     if not same_top(record.top, verdict.top, near):
         found.note("a probability", where, list(record.top[:2]), list(dict(verdict.top).items())[:2])
-    for name, stored, now in (("the verdict", record.fooled, verdict.fooled), ("the verdict after 8 bits", record.fooled_8bit, verdict.fooled_8bit)):
+    for name, stored, now in (
+        ("the verdict", record.fooled, verdict.fooled),
+        ("the verdict after 8 bits", record.fooled_8bit, verdict.fooled_8bit),
+    ):
         if stored != now:
             found.note(name, where, "fooled" if stored else "not fooled", "fooled" if now else "not fooled")
     for name, number, again, limit in _measurements(record, info, verdict, measurable):
@@ -72,19 +92,37 @@ def of_record(found: Differences, record: Record, info: AttackInfo, image: Image
 
 def _of_nothing(found: Differences, record: Record, where: str) -> None:
     """Compares a record with what one is where nothing was found."""
-    empty = (record.prediction, record.top, record.fooled, record.measured, record.fooled_8bit, record.measured_8bit, record.slot)
-    if empty != (None, (), False, None, False, None, None) or any(value is not None for value in record.measures.values()):
+    empty = (
+        record.prediction,
+        record.top,
+        record.fooled,
+        record.measured,
+        record.fooled_8bit,
+        record.measured_8bit,
+        record.slot,
+    )
+    if empty != (None, (), False, None, False, None, None) or any(
+        value is not None for value in record.measures.values()
+    ):
         found.note("the status", where, record.status, "a verdict on an image that was found")
     if record.distance != math.inf:
         found.note(DISTANCE, where, record.distance, "none, for nothing was found")
 
 
-def _measurements(record: Record, info: AttackInfo, verdict: Judgement, measurable: bool) -> list[tuple[str, float | None, float | None, float]]:
+def _measurements(
+    record: Record, info: AttackInfo, verdict: Judgement, measurable: bool
+) -> list[tuple[str, float | None, float | None, float]]:
     """(name, stored, measured again, how far apart they may be) for every distance of a record."""
-    rows = [(name, record.measures.get(name), verdict.measures[name], EXACT if name in PLAIN else ROUNDED) for name in MEASURED]
+    rows = [
+        (name, record.measures.get(name), verdict.measures[name], EXACT if name in PLAIN else ROUNDED)
+        for name in MEASURED
+    ]
     if measurable:
         limit = EXACT if info.distance in PLAIN else ROUNDED
-        rows += [("measured", record.measured, verdict.measured, limit), ("measured after 8 bits", record.measured_8bit, verdict.measured_8bit, limit)]
+        rows += [
+            ("measured", record.measured, verdict.measured, limit),
+            ("measured after 8 bits", record.measured_8bit, verdict.measured_8bit, limit),
+        ]
         claim = 0.0 if record.status == ALREADY_WRONG else verdict.measured
         if claim is not None:
             rows.append((DISTANCE, record.distance, claim, CLAIMED))
@@ -92,7 +130,8 @@ def _measurements(record: Record, info: AttackInfo, verdict: Judgement, measurab
 
 
 def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clean: Tensor, near: float) -> None:
-    """Compares what is decided beforehand: the target, the limits, and whether there was anything to do (``clean`` (K,): probabilities)."""
+    """Compares what is decided beforehand: the target, the limits, and whether there was anything to do (``clean``
+    (K,): probabilities)."""
     where, spec, classes = f"image {image.id}", run.spec, len(clean)
     if spec.targets == "all":
         if record.target != (target := round_target(image.label, record.round, classes)):
@@ -101,14 +140,25 @@ def of_plan(found: Differences, record: Record, run: Run, image: ImageInfo, clea
         found.note("the target", where, record.target, image.target)
     most = math.inf if spec.most_passes is None else spec.most_passes
     if not (1 <= record.forwards <= most and 0 <= record.backwards <= most):
-        found.note("forwards or backwards", where, f"{record.forwards} and {record.backwards}", f"at least one forward, at most {most}")
+        found.note(
+            "forwards or backwards",
+            where,
+            f"{record.forwards} and {record.backwards}",
+            f"at least one forward, at most {most}",
+        )
     course = [math.inf if value is None else value for value in record.course.values()]
     if min(course, default=math.inf) < math.inf and course != sorted(course, reverse=True):
         found.note("the best distances so far", where, course, "none above the one before")
     if not math.isfinite(record.seconds) or record.seconds < 0:
         found.note("the seconds", where, record.seconds, "a time")
     by_class = image.pixels is None and spec.goal is None
-    if spec.dtype in ("float32", "float64") and by_class and record.attacked and record.status != INVALID and bool(clean.isfinite().all()):
+    if (
+        spec.dtype in ("float32", "float64")
+        and by_class
+        and record.attacked
+        and record.status != INVALID
+        and bool(clean.isfinite().all())
+    ):
         goal = image.label if record.target is None else record.target
         if not 0 <= goal < classes:
             return
@@ -132,7 +182,9 @@ def of_tally(found: Differences, where: str, stored: Tally | None, now: Tally | 
 # Clean images and facts of the folder.
 
 
-def of_image(found: Differences, image: ImageInfo, run: Run, prediction: int, top: Top, logits: Tensor, near: float) -> None:
+def of_image(
+    found: Differences, image: ImageInfo, run: Run, prediction: int, top: Top, logits: Tensor, near: float
+) -> None:
     """Compares a clean image's row with the model's fresh answer, ``logits`` (K,)."""
     where, rule = f"image {image.id}", run.spec.targets
     tied = dict(top).get(image.prediction, 0.0) >= max(dict(top).values(), default=1.0) - near
@@ -144,8 +196,15 @@ def of_image(found: Differences, image: ImageInfo, run: Run, prediction: int, to
         found.note("the chunk", where, image.chunk, image.index // int(run.spec.batch_size))
     if rule in RULES and prediction >= 0 and 0 <= image.label < len(logits):
         target = rule_target(rule, logits, image.label, image.sha256, run.spec.seed)
-        nearly = rule == "least-likely" and image.target is not None and 0 <= image.target < len(logits) and image.target != image.label
-        if image.target != target and not (nearly and float(logits[image.target or 0] - logits[target]) <= near * float(logits.max() - logits.min())):
+        nearly = (
+            rule == "least-likely"
+            and image.target is not None
+            and 0 <= image.target < len(logits)
+            and image.target != image.label
+        )
+        if image.target != target and not (
+            nearly and float(logits[image.target or 0] - logits[target]) <= near * float(logits.max() - logits.min())
+        ):
             found.note("the target", where, image.target, target)
     elif rule in (None, "all") and image.target is not None:
         found.note("the target", where, image.target, None)
@@ -155,9 +214,13 @@ def of_folder(found: Differences, run: Run, classes: int) -> None:
     """Compares the facts of a folder with each other and with its rows."""
     meta, spec, images = run.meta, run.spec, run.images
     given = [info.target or 0 for info in images] if spec.targets not in (None, "all", *RULES) else None
-    total = data_sha256([info.id for info in images], [info.sha256 for info in images], [info.label for info in images], given)
+    total = data_sha256(
+        [info.id for info in images], [info.sha256 for info in images], [info.label for info in images], given
+    )
     expected = int(meta.get("images", len(images)))
-    if (len(images) == expected and meta.get("data_sha256", total) != total) or any(not 0 <= info.index < expected for info in images):
+    if (len(images) == expected and meta.get("data_sha256", total) != total) or any(
+        not 0 <= info.index < expected for info in images
+    ):
         found.note("the images' ids, hashes, labels and targets", "data_sha256", meta.get("data_sha256"), total)
     if len(images) != expected and meta.get("data_sha256") == total:
         found.note("the number of images", "meta", expected, len(images))
@@ -200,7 +263,10 @@ def _chunks(found: Differences, run: Run, expected: int) -> None:
         if record.slot is not None:
             slots.setdefault(record.file, []).append(record.slot)
     for row in run.chunks:
-        where, key = f"chunk {row.key.chunk}" + (f" of attack {row.key.attack}" if row.key.kind == ATTACK else ""), row.key
+        where, key = (
+            f"chunk {row.key.chunk}" + (f" of attack {row.key.attack}" if row.key.kind == ATTACK else ""),
+            row.key,
+        )
         whole = min(size, expected - key.chunk * size)
         if row.images != whole or clean[key.chunk] != whole:
             found.note("the images of a chunk", where, f"{row.images}, with {clean[key.chunk]} rows", whole)
@@ -208,14 +274,17 @@ def _chunks(found: Differences, run: Run, expected: int) -> None:
             found.note("the records of a chunk", where, records[key.attack, key.chunk, key.round], whole)
         stored = 0 if row.file is None else run.stored_in(row)
         if key.kind != CLEAN and sorted(slots.get(row.file, [])) != list(range(stored)):
-            found.note("the stored images", where, f"records of {len(slots.get(row.file, []))}", f"{stored} in the file")
+            found.note(
+                "the stored images", where, f"records of {len(slots.get(row.file, []))}", f"{stored} in the file"
+            )
 
 
 # Comparisons.
 
 
 def apart(stored: float | None, now: float | None, limit: float) -> bool:
-    """Whether two distances differ by more than ``limit``, relatively; one that is not there differs from any that is."""
+    """Whether two distances differ by more than ``limit``, relatively; one that is not there differs from any that
+    is."""
     if stored is None or now is None:
         return stored is not now
     return not abs(stored - now) <= limit * max(abs(now), 1e-9)
@@ -226,9 +295,9 @@ def same_top(stored: Top, now: Top, near: float) -> bool:
     if len(stored) != len(now) or len(dict(stored)) != len(stored):
         return False
     fresh, least = dict(now), min((probability for _, probability in now), default=0.0)
-    return all(abs(probability - fresh.get(label, min(least, probability))) <= near for label, probability in stored) and all(
-        abs(a - b) <= near for (_, a), (_, b) in zip(stored, now, strict=True)
-    )
+    return all(
+        abs(probability - fresh.get(label, min(least, probability))) <= near for label, probability in stored
+    ) and all(abs(a - b) <= near for (_, a), (_, b) in zip(stored, now, strict=True))
 
 
 def _tied(stored: int | None, verdict: Judgement, near: float) -> bool:

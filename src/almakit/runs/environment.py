@@ -1,4 +1,5 @@
-"""Where a run happened: versions, the source's commit, hardware. Recorded beside the numbers, not part of a run's identity."""
+"""Where a run happened: versions, the source's commit, hardware. Recorded beside the numbers, not part of a run's
+identity."""
 
 from __future__ import annotations
 
@@ -44,11 +45,14 @@ def environment(device: str = "cpu") -> dict[str, Any]:
 
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Sentences' halves for what matters and differs, e.g. ``torch was 2.4.0, is 2.5.0``."""
-    return [f"{name} was {before.get(name)}, is {now.get(name)}" for name in MATTERS if before.get(name) != now.get(name)]
+    return [
+        f"{name} was {before.get(name)}, is {now.get(name)}" for name in MATTERS if before.get(name) != now.get(name)
+    ]
 
 
 def commit() -> str | None:
-    """The git commit of almakit's own source, with ``+changes`` where files differ; None where it was installed as a package."""
+    """The git commit of almakit's own source, with ``+changes`` where files differ; None where it was installed as a
+    package."""
     here = Path(__file__).resolve().parent
     if "site-packages" in here.parts:
         return None

@@ -49,8 +49,8 @@ def export_parquet(run: Run, path: Path) -> int:
 def export_png(run: Run, folder: Path, attack: str | None = None) -> tuple[int, int]:
     """Writes the images that still fool the model after rounding to 8 bits; returns (written, left out).
 
-    The folder gets one sub-folder per attack and an ``images.csv`` with file, label, target and what was measured, so that it is
-    itself data: ``folder:<folder>``.
+    The folder gets one sub-folder per attack and an ``images.csv`` with file, label, target and what was measured, so
+    that it is itself data: ``folder:<folder>``.
     """
     try:
         from PIL import Image

@@ -48,13 +48,15 @@ def understood(what: Path) -> Iterator[None]:
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise Corrupt(
-            f"{what} holds something that almakit did not write ({type(error).__name__}: {error}); restore it from a copy, or move it away to begin "
+            f"{what} holds something that almakit did not write ({type(error).__name__}: {error}); restore it from a "
+            "copy, or move it away to begin "
             "this run's records anew (the images' files beside it are not touched)."
         ) from error
 
 
 def writable(text: str) -> str:
-    """``text`` with what no file can hold in UTF-8 (half a character, as JSON of others may have it) written out as an escape."""
+    """``text`` with what no file can hold in UTF-8 (half a character, as JSON of others may have it) written out as an
+    escape."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -82,7 +84,9 @@ def explained(what: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         raise StoreError(_database_sentence(what, str(error))) from error
     except UnicodeEncodeError as error:
-        raise StoreError(f"{ascii(error.object)[:200]} is not text in UTF-8, and {what} cannot hold it; rename it.") from error
+        raise StoreError(
+            f"{ascii(error.object)[:200]} is not text in UTF-8, and {what} cannot hold it; rename it."
+        ) from error
 
 
 def _database_sentence(database: Path, message: str) -> str:
@@ -95,7 +99,8 @@ def _database_sentence(database: Path, message: str) -> str:
         return f"cannot write {database}: {message}; choose a folder you may write (--out). {_SAFE}"
     if "malformed" in lowered or "not a database" in lowered:
         return (
-            f"{database} is damaged ({message}); restore it from a copy, or move it away to begin this run's records anew "
+            f"{database} is damaged ({message}); restore it from a copy, or move it away to begin this run's records "
+            "anew "
             "(the images' files beside it are not touched)."
         )
     return f"the database {database} reports: {message}. {_SAFE}"

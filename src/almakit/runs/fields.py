@@ -1,7 +1,9 @@
-"""The one table of fields: a dataclass of ``records.py`` says, field by field, what is stored, under which name and as what; no torch here.
+"""The one table of fields: a dataclass of ``records.py`` says, field by field, what is stored, under which name and as
+what; no torch here.
 
-SQL tables, rows, sums, exported columns and the JSON Schema of records are all made from it: a new field of ``Record`` is one line there. A field
-that came after version 0.1 is marked ``later``: databases without it are read as if it were empty, and its sum counts only where it is filled.
+SQL tables, rows, sums, exported columns and the JSON Schema of records are all made from it: a new field of ``Record``
+is one line there. A field that came after version 0.1 is marked ``later``: databases without it are read as if it were
+empty, and its sum counts only where it is filled.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ from typing import Any, get_type_hints
 Top = tuple[tuple[int, float], ...]
 """Classes with their softmax probabilities, the largest first; of a segmentation the shares of the pixels they get."""
 Tally = tuple[tuple[int, int, int, int], ...]
-"""For each class that occurs among an image's labelled pixels: (class, pixels labelled so, pixels predicted so, pixels that are both)."""
+"""For each class that occurs among an image's labelled pixels: (class, pixels labelled so, pixels predicted so, pixels
+that are both)."""
 Cell = Any
 """What SQLite holds: an integer, a real number, a text or nothing."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Marks a dataclass field as a column: ``x: Annotated[int, Stored("what it is")]``. ``name``: of the column, where it is not the field's; ``empty``: what
-    stands for None in a key; ``columns``: a mapping's keys, a column each, as "key: meaning"; ``later``: came after version 0.1."""
+    """Marks a dataclass field as a column: ``x: Annotated[int, Stored("what it is")]``. ``name``: of the column, where
+    it is not the field's; ``empty``: what stands for None in a key; ``columns``: a mapping's keys, a column each, as
+    "key: meaning"; ``later``: came after version 0.1."""
 
     meaning: str
     name: str | None = None
@@ -97,7 +101,8 @@ KINDS: list[tuple[Any, str, bool, Callable[[Any], Cell], Callable[[Cell], Any]]]
     (dict[str, Any], "TEXT", True, _settings_text, json.loads),
     (dict[str, float | None], "REAL", False, finite, _same),
 ]
-"""A field's type -> SQL's kind, whether the cell is always filled, the way in and the way out. An infinite distance is an empty cell."""
+"""A field's type -> SQL's kind, whether the cell is always filled, the way in and the way out. An infinite distance is
+an empty cell."""
 
 
 @cache
@@ -109,8 +114,13 @@ def columns(of: Hashable) -> tuple[Column, ...]:
             kind, required, write, read = next(kind[1:] for kind in KINDS if kind[0] == hint.__origin__)
             if mark.empty is not None:
                 required, write, read = True, _or_number(mark.empty), _none_below_zero
-            keys: list[tuple[str | None, str]] = [part.partition(": ")[::2] for part in mark.columns] or [(None, mark.meaning)]
-            found += [Column(name, key, key or mark.name or name, kind, required, meaning, mark.later, write, read) for key, meaning in keys]
+            keys: list[tuple[str | None, str]] = [part.partition(": ")[::2] for part in mark.columns] or [
+                (None, mark.meaning)
+            ]
+            found += [
+                Column(name, key, key or mark.name or name, kind, required, meaning, mark.later, write, read)
+                for key, meaning in keys
+            ]
     return tuple(found)
 
 
@@ -127,7 +137,8 @@ def names(of: type) -> list[str]:
 
 
 def table(name: str, of: type, about: str, rules: str) -> str:
-    """The statement that makes the table, with what each column means as comments; ``rules``: its key and what else ends it."""
+    """The statement that makes the table, with what each column means as comments; ``rules``: its key and what else
+    ends it."""
     lines = [f"  {column.sql}, -- {column.meaning}" for column in columns(of)]
     return f"CREATE TABLE {name} (  -- {about}\n" + "\n".join(lines) + f"\n  {rules};\n"
 
@@ -135,7 +146,12 @@ def table(name: str, of: type, about: str, rules: str) -> str:
 def row(value: Any) -> tuple[Cell, ...]:
     """A dataclass instance as cells, in the order of ``columns``."""
     of: Any = type(value)
-    return tuple(column.write(getattr(value, column.field) if column.key is None else getattr(value, column.field).get(column.key)) for column in columns(of))
+    return tuple(
+        column.write(
+            getattr(value, column.field) if column.key is None else getattr(value, column.field).get(column.key)
+        )
+        for column in columns(of)
+    )
 
 
 def values(of: type, cells: Sequence[Cell]) -> dict[str, Any]:
@@ -150,7 +166,11 @@ def values(of: type, cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def summed(of: type, cells: Sequence[Cell], without: str | None = None) -> tuple[Cell, ...]:
-    """The cells that a sum is taken over: all that version 0.1 had but the column ``without``, then later ones that are filled, with their names."""
+    """The cells that a sum is taken over: all that version 0.1 had but the column ``without``, then later ones that are
+    filled, with their names."""
     pairs = list(zip(columns(of), cells, strict=True))
     first = [cell for column, cell in pairs if not column.later and column.name != without]
-    return (*first, *(part for column, cell in pairs if column.later and cell is not None for part in (column.name, cell)))
+    return (
+        *first,
+        *(part for column, cell in pairs if column.later and cell is not None for part in (column.name, cell)),
+    )

@@ -1,4 +1,5 @@
-"""A run's records as one flat table, a row for each attack, image and target: what csv, parquet, pandas and the JSON Schema of records are made of."""
+"""A run's records as one flat table, a row for each attack, image and target: what csv, parquet, pandas and the JSON
+Schema of records are made of."""
 
 from __future__ import annotations
 
@@ -89,8 +90,13 @@ def _of_record(column: fields.Column) -> Flat:
 def flat_rows(run: Run) -> list[dict[str, Any]]:
     """One dict per record with everything that belongs to it; an infinite distance is None."""
     infos = {info.index: info for info in run.attacks}
-    reaches = {info.index: reach_of(info, [record.verified for record in run.records_of(info.index)]) for info in run.attacks}
-    rows = [Row(run, record, run.image[record.image], infos[record.attack], reaches[record.attack]) for record in run.records]
+    reaches = {
+        info.index: reach_of(info, [record.verified for record in run.records_of(info.index)]) for info in run.attacks
+    }
+    rows = [
+        Row(run, record, run.image[record.image], infos[record.attack], reaches[record.attack])
+        for record in run.records
+    ]
     return [{column.name: column.value(row) for column in columns()} for row in rows]
 
 

@@ -48,25 +48,29 @@ def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
 
 
 def spec_of(folder: Path, store: Store) -> RunSpec:
-    """The specification in a run folder; refused where it is not the one whose hash the folder's database ``store`` recorded."""
+    """The specification in a run folder; refused where it is not the one whose hash the folder's database ``store``
+    recorded."""
     spec = RunSpec.from_toml(folder / SPEC)
     recorded = store.meta("spec_sha256")
     if recorded is not None and recorded != spec.sha256:
         raise SpecChanged(
-            f"{folder / SPEC} is not the one that {store.path.name} beside it was made with (edited, cut off, or of another run); bring the old one back: "
+            f"{folder / SPEC} is not the one that {store.path.name} beside it was made with (edited, cut off, or of "
+            "another run); bring the old one back: "
             f"the database keeps it, sqlite3 {store.path} \"SELECT value FROM meta WHERE key = 'spec'\" prints it."
         )
     if not isinstance(spec.batch_size, int):
-        raise Corrupt(f"{folder / SPEC} leaves the batch size open, which the run.toml of a run that has begun never does; do not use this folder.")
+        raise Corrupt(
+            f"{folder / SPEC} leaves the batch size open, which the run.toml of a run that has begun never does; do "
+            "not use this folder."
+        )
     return spec
 
 
 class Run:
-    """What a run left behind. ``Run(folder)`` opens any run folder, finished or not; what has been read once is kept."""
+    """What a run left behind. ``Run(folder)`` opens any run folder, finished or not; what has been read once is
+    kept."""
 
-    def __init__(
-        self, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Radii = ()
-    ):
+    def __init__(self, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Radii = ()):
         self.folder = Path(folder)
         self._keep = keep  # a temporary folder lives as long as the object
         with self._store() as store:
@@ -111,7 +115,8 @@ class Run:
 
     @cached_property
     def certified(self) -> dict[str, dict[int, float]]:
-        """By norm: the certified radius of each image (by position), as `almakit certify` left them; empty where it was not run."""
+        """By norm: the certified radius of each image (by position), as `almakit certify` left them; empty where it was
+        not run."""
         return certificates.best(certificates.read(self.folder, self.meta.get("weights_sha256")))
 
     @cached_property
@@ -128,7 +133,9 @@ class Run:
     def findings(self) -> list[dict[str, str]]:
         """What preflight said: name, severity, sentence, way_out."""
         with self._store() as store:
-            return [dict(zip(("name", "severity", "sentence", "way_out"), row, strict=True)) for row in store.findings()]
+            return [
+                dict(zip(("name", "severity", "sentence", "way_out"), row, strict=True)) for row in store.findings()
+            ]
 
     @property
     def class_names(self) -> list[str] | None:
@@ -145,7 +152,8 @@ class Run:
 
     @cached_property
     def sha256(self) -> str:
-        """Of everything the numbers come from: the hashes of specification, weights and data, each image, each record and each stored file."""
+        """Of everything the numbers come from: the hashes of specification, weights and data, each image, each record
+        and each stored file."""
         facts = [self.meta.get(name) for name in ("spec_sha256", "weights_sha256", "data_sha256")]
         rows = [(row.key.kind, row.key.attack, row.key.chunk, row.key.round, row.sha256) for row in self.chunks]
         content = [facts, [vars(image) for image in self.images], [vars(record) for record in self.records], rows]
@@ -176,23 +184,31 @@ class Run:
         index = self.info(attack).index
         return [record for record in self.records if record.attack == index]
 
-    def robust_accuracy(self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None) -> float:
-        """The share of images that resist every attack within ``eps``, or ``attack`` alone: "all attacks" and an attack's own row in the tables.
+    def robust_accuracy(
+        self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None
+    ) -> float:
+        """The share of images that resist every attack within ``eps``, or ``attack`` alone: "all attacks" and an
+        attack's own row in the tables.
 
-        ``eps`` is a radius in the distance of the run's attacks, or radii by distance, ``{"linf": 8/255, "l2": 0.5}``: then an image counts as robust
-        where it is in each of them. Images that no attack has come to yet are left out. NaN where no attack says anything about a radius.
+        ``eps`` is a radius in the distance of the run's attacks, or radii by distance, ``{"linf": 8/255, "l2": 0.5}``:
+        then an image counts as robust where it is in each of them. Images that no attack has come to yet are left out.
+        NaN where no attack says anything about a radius.
         """
         from ..report.worst import resisting
 
         return resisting(self, eps, self.attacks if attack is None else [self.info(attack)])
 
     def to_pandas(self) -> Any:
-        """A pandas frame with one row per attack, image and target; ``verified`` is the distance that counts, infinite where nothing was found."""
+        """A pandas frame with one row per attack, image and target; ``verified`` is the distance that counts, infinite
+        where nothing was found."""
         try:
             import pandas
         except ImportError as error:
             raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
-        rows = [row | {"distance": record.distance, "verified": record.verified} for row, record in zip(flat_rows(self), self.records, strict=True)]
+        rows = [
+            row | {"distance": record.distance, "verified": record.verified}
+            for row, record in zip(flat_rows(self), self.records, strict=True)
+        ]
         return pandas.DataFrame(rows)
 
     def result(self, attack: int | str | None = None) -> Result:
@@ -206,21 +222,28 @@ class Run:
         images = [record.image for record in records]
         points = torch.from_numpy(self.adversarials(records))
         return Result(
-            points, torch.tensor([record.verified for record in records], dtype=points.dtype),
+            points,
+            torch.tensor([record.verified for record in records], dtype=points.dtype),
             torch.tensor([STATUSES.index(FAILED if record.refuted else record.status) for record in records]),
-            torch.tensor([record.forwards for record in records]), torch.tensor([record.backwards for record in records]),
-            ["the verdict refutes it" if record.refuted else record.reason for record in records], 0, torch.from_numpy(self.originals(images)),
-            torch.tensor([self.images[image].label for image in images]), info.distance,
-        )  # fmt: skip
+            torch.tensor([record.forwards for record in records]),
+            torch.tensor([record.backwards for record in records]),
+            ["the verdict refutes it" if record.refuted else record.reason for record in records],
+            0,
+            torch.from_numpy(self.originals(images)),
+            torch.tensor([self.images[image].label for image in images]),
+            info.distance,
+        )
 
     def report(self, out: str | Path | None = None, figures: bool = True) -> Path:
-        """Writes the report, as ``almakit report`` does, into ``out`` (``report`` in the run folder by default); returns the page."""
+        """Writes the report, as ``almakit report`` does, into ``out`` (``report`` in the run folder by default);
+        returns the page."""
         from ..report.write import write_report
 
         return write_report([self.folder], self.folder / "report" if out is None else out, with_figures=figures)[0]
 
     def originals(self, images: list[int] | None = None) -> Array:
-        """The clean images (B, ...) at these positions (all of them by default), as floats in [0, 1], checked against their hash."""
+        """The clean images (B, ...) at these positions (all of them by default), as floats in [0, 1], checked against
+        their hash."""
         places: dict[int, int] = {}
         first: dict[int, int] = {}
         for info in self.images:
@@ -232,13 +255,18 @@ class Run:
         }
         for i in wanted:
             if i - first[places[i]] >= len(loaded[places[i]]):
-                raise Corrupt(f"{self.folder / original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} is not among them.")
+                raise Corrupt(
+                    f"{self.folder / original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} is "
+                    "not among them."
+                )
         return np.stack([chunkfiles.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
 
     def adversarials(self, records: Sequence[Record] | int | str | None = None) -> Array:
-        """The images (B, ...) an attack left, by records or by the attack's place, text or name; the clean image where it was wrong already or
-        nothing was found."""
-        chosen = self.records_of(self.info(records).index) if records is None or isinstance(records, (int, str)) else records
+        """The images (B, ...) an attack left, by records or by the attack's place, text or name; the clean image where
+        it was wrong already or nothing was found."""
+        chosen = (
+            self.records_of(self.info(records).index) if records is None or isinstance(records, (int, str)) else records
+        )
         if not chosen:
             raise StoreError(f"{self.folder} has no records of that attack yet; resume the run first.")
         hashes = {row.file: row.sha256 for row in self.chunks if row.key.kind == ATTACK}
@@ -255,7 +283,8 @@ class Run:
                 loaded[file] = chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file]))["images"]
             if not 0 <= record.slot < len(loaded[file]):
                 raise Corrupt(
-                    f"{self.folder / file} holds {len(loaded[file])} images, none at place {record.slot}, where the database has image {record.image}."
+                    f"{self.folder / file} holds {len(loaded[file])} images, none at place {record.slot}, where the "
+                    f"database has image {record.image}."
                 )
             out.append(chunkfiles.unpack(loaded[file][record.slot]))
         return np.stack(out)
@@ -276,9 +305,18 @@ class Run:
         """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
         hashes = {row.file: row.sha256 for row in self.chunks if row.key.kind == ATTACK}
         files = {str(record.file) for record in records if record.slot is not None}
-        loaded = {file: chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file])).get("predictions") for file in files}
-        return np.stack([self.maps([record.image], "predictions")[0] if record.slot is None else _row(self.folder, loaded[str(record.file)], record.slot)
-                         for record in records])  # fmt: skip
+        loaded = {
+            file: chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file])).get("predictions")
+            for file in files
+        }
+        return np.stack(
+            [
+                self.maps([record.image], "predictions")[0]
+                if record.slot is None
+                else _row(self.folder, loaded[str(record.file)], record.slot)
+                for record in records
+            ]
+        )
 
     def stored_in(self, row: ChunkRow) -> int:
         """How many images a chunk's file holds."""
@@ -295,14 +333,17 @@ class Run:
 
     def _repr_html_(self) -> str:
         """For notebooks: the model, the data and a line for each attack."""
+
         def shown(value: float | None, form: str) -> str:
             return "∞" if value is None else format(value, form)
 
         rows = "".join(
             f"<tr><td>{escape(part['attack'])}</td><td>{escape(part['distance'])}</td><td>{part['images']}</td>"
-            f"<td>{shown(part['success_rate']['value'], '.1%')}</td><td>{shown(part['median_all']['value'], '.4g')}</td>"
-            f"<td>{shown(part['forwards']['mean'], '.1f')}</td></tr>" for part in self.summary["attacks"]
-        )  # fmt: skip
+            f"<td>{shown(part['success_rate']['value'], '.1%')}</td>"
+            f"<td>{shown(part['median_all']['value'], '.4g')}</td>"
+            f"<td>{shown(part['forwards']['mean'], '.1f')}</td></tr>"
+            for part in self.summary["attacks"]
+        )
         head = "".join(f"<th>{name}</th>" for name in ("attack", "distance", "images", "success", "median", "forwards"))
         what = f"{self.meta.get('model')} on {self.meta.get('data')}, {escape(str(self.folder))}"
         return f"<p>{escape(what)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -310,7 +351,9 @@ class Run:
 
 def _row(folder: Path, maps: Array | None, place: int) -> Array:
     if maps is None or maps.ndim != 3 or not 0 <= place < len(maps):
-        raise Corrupt(f"{folder} lacks a map of an image's pixels that its database counts; resume the run with the same command.")
+        raise Corrupt(
+            f"{folder} lacks a map of an image's pixels that its database counts; resume the run with the same command."
+        )
     row: Array = maps[place]
     return row
 

@@ -20,7 +20,8 @@ class Stop:
 
     @contextmanager
     def watching(self) -> Iterator[Stop]:
-        """Installs the handlers for the time of the block; outside the main thread, where that is impossible, does nothing."""
+        """Installs the handlers for the time of the block; outside the main thread, where that is impossible, does
+        nothing."""
         if threading.current_thread() is not threading.main_thread():
             yield self
             return

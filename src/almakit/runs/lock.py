@@ -29,7 +29,8 @@ def only_writer(database: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreError(
-                f"another almakit process is writing {database}; wait until it has finished, or choose another folder (--out)."
+                f"another almakit process is writing {database}; wait until it has finished, or choose another folder "
+                "(--out)."
             ) from None
         except OSError:  # pragma: no cover (a network file system without locks)
             pass

@@ -60,7 +60,8 @@ class Loop:
         earlier = self.store.sessions()
         if earlier and (differing := changed(earlier[0]["environment"], facts)):
             self.show.note(
-                f"This run began in another environment ({'; '.join(differing)}): the last digits of its numbers may differ."
+                f"This run began in another environment ({'; '.join(differing)}): the last digits of its numbers may "
+                "differ."
             )
         self.session = self.store.begin_session(facts)
 
@@ -68,7 +69,8 @@ class Loop:
         try:
             self.store.end_session(self.session, ending)
         except Exception:
-            # The database refuses even this row (full disk, lock): the error under way says so, and must not be hidden by a second one.
+            # The database refuses even this row (full disk, lock): the error under way says so, and must not be hidden
+            # by a second one.
             if ending == "done":
                 raise
 
@@ -98,7 +100,8 @@ class Loop:
                     continue
                 if outcome.batch < min(bench.chunk_size, outcome.images):
                     self.show.note(
-                        f"Memory ran out: chunk {outcome.key.chunk} went through the model {outcome.batch} images at a time."
+                        f"Memory ran out: chunk {outcome.key.chunk} went through the model {outcome.batch} images at "
+                        "a time."
                     )
                 with self.stop.shielded():
                     self._keep(outcome)
@@ -108,12 +111,14 @@ class Loop:
                 share = f"{100 * fooled / seen:.1f} % fooled" if seen else ""
                 self.show.advance(outcome.images, "; ".join(filter(None, [share, _by_node(nodes)])))
         finally:
-            # At once and not when the garbage is collected: work that others still do is called off while they can be reached.
+            # At once and not when the garbage is collected: work that others still do is called off while they can be
+            # reached.
             if isinstance(outcomes, Generator):
                 outcomes.close()
         if given_up and not done.intersection(mine) and not nodes.total():
             raise NothingWorks(
-                f"{title}: none of the first {len(given_up)} chunks could be computed, the last because: {given_up[-1].reason} "
+                f"{title}: none of the first {len(given_up)} chunks could be computed, the last because: "
+                f"{given_up[-1].reason} "
                 "Mend that; the same command tries again."
             )
 
@@ -121,21 +126,27 @@ class Loop:
         """Records that a chunk could not be done; the run goes on with the others."""
         rows = self.bench.positions(failure.key.chunk)
         self.show.note(
-            f"{title}: chunk {failure.key.chunk} (images {rows[0]} to {rows[-1]}) is given up after {failure.tries} tries: {failure.reason} "
+            f"{title}: chunk {failure.key.chunk} (images {rows[0]} to {rows[-1]}) is given up after {failure.tries} "
+            f"tries: {failure.reason} "
             "The run goes on without it; the same command tries it again."
         )
         with self.stop.shielded():
             self.store.give_up(failure, self.session)
 
     def _keep(self, outcome: Outcome) -> None:
-        """Stores an outcome: first its file, whole and in place, then in one transaction its rows and the file's hash."""
+        """Stores an outcome: first its file, whole and in place, then in one transaction its rows and the file's
+        hash."""
         key, bench = outcome.key, self.bench
         if key.kind == CLEAN and bench.classes and outcome.classes != bench.classes:
-            raise BadModel(f"the model has {outcome.classes} classes now and had {bench.classes} when this run began; choose another folder (--out).")
+            raise BadModel(
+                f"the model has {outcome.classes} classes now and had {bench.classes} when this run began; choose "
+                "another folder (--out)."
+            )
         if key.kind == CLEAN and not bench.classes:
             if bench.spec.targets == "all" and rounds("all", outcome.classes) > MOST_ROUNDS:
                 raise BadInput(
-                    f"targets=all would mean {outcome.classes - 1} attacks on every image; choose random, least-likely or next."
+                    f"targets=all would mean {outcome.classes - 1} attacks on every image; choose random, "
+                    "least-likely or next."
                 )
             bench.classes = outcome.classes
             self.store.set_meta(classes=str(outcome.classes))

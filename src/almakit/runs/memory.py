@@ -17,7 +17,8 @@ from ..errors import BadModel
 from .subject import Subject
 
 SIZES = (16, 32, 64, 128, 256)
-OUTSIDE = 0.0025  # seconds that a step of an attack spends outside the model beside a real one, whatever the size of the batch
+# seconds that a step of an attack spends outside the model beside a real one, whatever the size of the batch
+OUTSIDE = 0.0025
 T = TypeVar("T")
 
 
@@ -40,7 +41,8 @@ def within_memory(work: Callable[[int], T], size: int) -> tuple[T, int]:
                 raise
             if size == 1:
                 raise BadModel(
-                    "memory runs out even with one image at a time; use smaller images, a smaller model, or another device."
+                    "memory runs out even with one image at a time; use smaller images, a smaller model, or another "
+                    "device."
                 ) from error
         size = max(1, size // 2)
         gc.collect()
@@ -49,9 +51,11 @@ def within_memory(work: Callable[[int], T], size: int) -> tuple[T, int]:
 
 
 def measured_batch_size(subject: Subject, x: Tensor) -> int:
-    """The smallest batch size within 5 % of the best rate of an attack's steps on ``x`` (B, ...); a few seconds at most.
+    """The smallest batch size within 5 % of the best rate of an attack's steps on ``x`` (B, ...); a few seconds at
+    most.
 
-    Growing stops where memory runs out or a quarter of it would be taken, where a pass takes seconds, and where the rate falls.
+    Growing stops where memory runs out or a quarter of it would be taken, where a pass takes seconds, and where the
+    rate falls.
     """
     rates: dict[int, float] = {}
     before, began = _peak_memory(), time.perf_counter()
@@ -71,7 +75,8 @@ def measured_batch_size(subject: Subject, x: Tensor) -> int:
 
 
 def _attempt(subject: Subject, x: Tensor, size: int) -> float | None:
-    """Seconds of a forward and backward pass of ``size`` images taken from ``x`` (B, ...); None where memory does not suffice."""
+    """Seconds of a forward and backward pass of ``size`` images taken from ``x`` (B, ...); None where memory does not
+    suffice."""
     try:
         return _best_seconds(subject, subject.place(x[torch.arange(size) % len(x)]))
     except (RuntimeError, MemoryError) as error:
@@ -94,7 +99,9 @@ def _pass_seconds(subject: Subject, batch: Tensor) -> float:
     with torch.enable_grad():
         logits = subject.model(leaf.clone())
         if isinstance(logits, Tensor) and logits.requires_grad:
-            float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])  # reading a number waits for the device
+            float(
+                torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0]
+            )  # reading a number waits for the device
     return max(time.perf_counter() - begin, 1e-9)
 
 

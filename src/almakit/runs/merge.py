@@ -17,17 +17,27 @@ from .rowsums import refuse
 from .spec import RunSpec
 from .store import ChunkRow, Store, database_name
 
-SAME = ("schema_version", "spec_sha256", "weights_sha256", "code_sha256", "imports_sha256", "data_sha256", "images", "classes")
+SAME = (
+    "schema_version",
+    "spec_sha256",
+    "weights_sha256",
+    "code_sha256",
+    "imports_sha256",
+    "data_sha256",
+    "images",
+    "classes",
+)
 TABLES = ("images", "results", "traces", "findings")
 
 
 def merge(sources: Sequence[str | Path], out: str | Path | None = None) -> tuple[Path, int]:
-    """Joins the shards in the folders ``sources`` in the folder ``out`` (by default the only source); returns it and the missing chunks.
+    """Joins the shards in the folders ``sources`` in the folder ``out`` (by default the only source); returns it and
+    the missing chunks.
 
-    Shards of another spec, of other weights or data, or with other numbers for the same image are refused; files are checked by
-    hash on the way. Whatever is refused or goes wrong, the folder stays as it was: first all rows are compared, then files are copied, and one
-    transaction, or one rename where there was nothing before, makes the whole visible. What is missing can be computed afterwards by running
-    the folder's own config.
+    Shards of another spec, of other weights or data, or with other numbers for the same image are refused; files are
+    checked by hash on the way. Whatever is refused or goes wrong, the folder stays as it was: first all rows are
+    compared, then files are copied, and one transaction, or one rename where there was nothing before, makes the whole
+    visible. What is missing can be computed afterwards by running the folder's own config.
     """
     places = [Path(source) for source in sources]
     if out is None and len(places) != 1:
@@ -66,13 +76,16 @@ def _databases(place: Path, target: Path) -> list[Path]:
 
 
 def _one_spec(shards: Sequence[Store], target: Path) -> RunSpec:
-    """The spec all folders share, each the one its databases were made with; a target that holds another run's is refused."""
+    """The spec all folders share, each the one its databases were made with; a target that holds another run's is
+    refused."""
     first, begun = shards[0].path.parent, target / folder.SPEC
     spec = folder.spec_of(first, shards[0])
     others = [(shard.path.parent, folder.spec_of(shard.path.parent, shard)) for shard in shards[1:]]
     for place, other in [*others, *([(target, RunSpec.from_toml(begun))] if begun.is_file() else [])]:
         for name, here, there in other.differences(spec):
-            raise SpecChanged(f"{place} and {first} are of different runs: {name} is {here!r} in one and {there!r} in the other.")
+            raise SpecChanged(
+                f"{place} and {first} are of different runs: {name} is {here!r} in one and {there!r} in the other."
+            )
     return spec
 
 
@@ -82,9 +95,12 @@ def _check(shard: Store) -> None:
     for damaged in shard.damaged():
         raise refuse(shard.path, (damaged.attack, damaged.chunk, damaged.round))
     for row in shard.chunks():
-        if row.file is not None and (fault := chunkfiles.fault_of(chunkfiles.inside(shard.path.parent, row.file), str(row.sha256))):
+        if row.file is not None and (
+            fault := chunkfiles.fault_of(chunkfiles.inside(shard.path.parent, row.file), str(row.sha256))
+        ):
             raise Corrupt(
-                f"{shard.path.parent / row.file} {fault}. Run that shard's command again: it recomputes this chunk and keeps the rest."
+                f"{shard.path.parent / row.file} {fault}. Run that shard's command again: it recomputes this chunk "
+                "and keeps the rest."
             )
 
 
@@ -93,13 +109,16 @@ def _check(shard: Store) -> None:
 
 @contextmanager
 def _made(target: Path) -> Iterator[Path]:
-    """The folder to join in: ``target`` where it holds this run already, else one beside it that takes its place at the end."""
+    """The folder to join in: ``target`` where it holds this run already, else one beside it that takes its place at the
+    end."""
     if (target / folder.SPEC).is_file():
         with only_writer(target / database_name()):
             yield target
         return
     if target.is_dir() and any(target.iterdir()):
-        raise StoreError(f"{target} is neither empty nor this run's (it has no {folder.SPEC}); choose a new folder with --out.")
+        raise StoreError(
+            f"{target} is neither empty nor this run's (it has no {folder.SPEC}); choose a new folder with --out."
+        )
     place = target.resolve()
     beside = place.with_name(f".{place.name}.merging")
     with explained(beside), only_writer(beside / database_name()):
@@ -116,7 +135,8 @@ def _made(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _joined(place: Path) -> Iterator[Store]:
-    """The folder's database; a new one has another name until all is in it, for a folder with an empty one would look like a run without results."""
+    """The folder's database; a new one has another name until all is in it, for a folder with an empty one would look
+    like a run without results."""
     main, new = place / database_name(), place / f".{database_name()}.part"
     if main.is_file():
         with Store(main) as store:
@@ -128,7 +148,9 @@ def _joined(place: Path) -> Iterator[Store]:
             yield store
         with explained(main):
             if new.with_name(f"{new.name}-wal").exists():
-                raise StoreError(f"somebody is reading {new}, so it cannot be put in its place; run the same command again.")
+                raise StoreError(
+                    f"somebody is reading {new}, so it cannot be put in its place; run the same command again."
+                )
             os.replace(new, main)
     finally:
         _remove(new)
@@ -184,8 +206,11 @@ def _sessions(store: Store, shard: Store) -> dict[int, int]:
     return numbers
 
 
-def _copy(store: Store, shard: Store, table: str, compared: Sequence[str] = (), sessions: dict[int, int] | None = None) -> None:
-    """Copies a table's rows; one that is there already must be the same, in the columns ``compared`` (all of them by default)."""
+def _copy(
+    store: Store, shard: Store, table: str, compared: Sequence[str] = (), sessions: dict[int, int] | None = None
+) -> None:
+    """Copies a table's rows; one that is there already must be the same, in the columns ``compared`` (all of them by
+    default)."""
     described = shard.rows(f"PRAGMA table_info({table})")
     columns, keys = [row[1] for row in described], [row[1] for row in described if row[5]]
     places = ", ".join("?" * len(columns))
@@ -195,20 +220,29 @@ def _copy(store: Store, shard: Store, table: str, compared: Sequence[str] = (), 
         own = [row[columns.index(key)] for key in keys]
         there = store.db.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {wanted}", own).fetchone()
         if there is None:
-            values = [sessions[value] if sessions and name == "session" else value for name, value in zip(columns, row, strict=True)]
+            values = [
+                sessions[value] if sessions and name == "session" else value
+                for name, value in zip(columns, row, strict=True)
+            ]
             store.db.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", values)
         elif table != "findings" and any(there[place] != row[place] for place in held):
             where = ", ".join(f"{key} {value}" for key, value in zip(keys, own, strict=True))
             raise SpecChanged(
-                f"{shard.path} and {store.path} disagree about the row {where} of {table}; they were not made by the same run "
+                f"{shard.path} and {store.path} disagree about the row {where} of {table}; they were not made by the "
+                "same run "
                 "on the same kind of machine. Keep one of them."
             )
 
 
 def _one_content(store: Store) -> None:
     """Refuses a file that two pieces of work want with different contents: copying one would destroy the other's."""
-    for (file,) in store.rows("SELECT file FROM chunks WHERE file IS NOT NULL GROUP BY file HAVING count(DISTINCT sha256) > 1"):
-        raise Corrupt(f"two chunks name the file {file} with different contents; almakit never writes that. Do not use these folders.")
+    for (file,) in store.rows(
+        "SELECT file FROM chunks WHERE file IS NOT NULL GROUP BY file HAVING count(DISTINCT sha256) > 1"
+    ):
+        raise Corrupt(
+            f"two chunks name the file {file} with different contents; almakit never writes that. Do not use these "
+            "folders."
+        )
 
 
 def _bring(row: ChunkRow, source: Path, target: Path, written: list[Path]) -> None:

@@ -14,13 +14,17 @@ SHARE = 0.99
 
 
 def share_of(goal: str | None) -> float:
-    """The share of the labelled pixels that must be wrong: that of ``pixels(share=0.9)``, 0.99 where nothing is said."""
+    """The share of the labelled pixels that must be wrong: that of ``pixels(share=0.9)``, 0.99 where nothing is
+    said."""
     if goal is None:
         return SHARE
     call = parse(goal)
     share = call.arguments.get("share", SHARE)
     if call.name != "pixels" or set(call.arguments) - {"share"} or not isinstance(share, (int, float)):
-        raise BadInput(f"goal={goal!r}: data with label maps are attacked with the goal pixels(share=0.99), the share between 0 and 1.")
+        raise BadInput(
+            f"goal={goal!r}: data with label maps are attacked with the goal pixels(share=0.99), the share between 0 "
+            "and 1."
+        )
     check_share(share)
     return float(share)
 

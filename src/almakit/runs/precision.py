@@ -1,4 +1,5 @@
-"""``dtype=auto``: bfloat16 autocast where the device is faster with it and the attack finds what it finds in float32."""
+"""``dtype=auto``: bfloat16 autocast where the device is faster with it and the attack finds what it finds in
+float32."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ SAMPLE = 64
 
 
 def measured_dtype(subject: Subject, sample: Chunk, attack: Attack, size: int) -> tuple[str, str]:
-    """``bfloat16`` or ``float32`` for the attacks of a run, and why, measured on the first images with the run's first attack."""
+    """``bfloat16`` or ``float32`` for the attacks of a run, and why, measured on the first images with the run's first
+    attack."""
     x = subject.place(sample.x[: min(size, SAMPLE)])
     gain = speedup(subject, x)
     if gain < FASTER:
@@ -33,7 +35,8 @@ def measured_dtype(subject: Subject, sample: Chunk, attack: Attack, size: int) -
 
 
 def speedup(subject: Subject, x: Tensor) -> float:
-    """How many times as fast a forward and backward pass of ``x`` (B, ...) is under bfloat16 autocast: the fastest of three of each."""
+    """How many times as fast a forward and backward pass of ``x`` (B, ...) is under bfloat16 autocast: the fastest of
+    three of each."""
     best = {None: float("inf"), torch.bfloat16: float("inf")}
     with borrowed(subject.model):
         for _ in range(3):
@@ -47,7 +50,12 @@ def speedup(subject: Subject, x: Tensor) -> float:
 def _seconds(subject: Subject, x: Tensor, autocast: torch.dtype | None) -> float:
     began = time.perf_counter()
     leaf = x.clone().requires_grad_(True)
-    with torch.enable_grad(), torch.autocast(x.device.type, dtype=autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False):
+    with (
+        torch.enable_grad(),
+        torch.autocast(
+            x.device.type, dtype=autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False
+        ),
+    ):
         logits = subject.model(leaf.clone())
     if logits.requires_grad:
         float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])  # reading a number waits for the device
@@ -59,10 +67,15 @@ def _run(subject: Subject, attack: Attack, x: Tensor, labels: Tensor, autocast: 
 
 
 def deviation(exact: Result, low: Result) -> float:
-    """How far the median distance of one result is off another's, as a part of it; images that only one of them found count as infinite."""
+    """How far the median distance of one result is off another's, as a part of it; images that only one of them found
+    count as infinite."""
     attacked = (exact.forwards > 1) | (low.forwards > 1)
-    medians = [result.distances[attacked].double().quantile(0.5, interpolation="lower") if bool(attacked.any()) else torch.tensor(0.0)
-               for result in (exact, low)]  # fmt: skip
+    medians = [
+        result.distances[attacked].double().quantile(0.5, interpolation="lower")
+        if bool(attacked.any())
+        else torch.tensor(0.0)
+        for result in (exact, low)
+    ]
     lost = int((exact.success & ~low.success).sum()) / max(int(attacked.sum()), 1)
     if not bool(torch.isfinite(medians[0])) or float(medians[0]) == 0:
         return max(lost, 0.0 if torch.equal(medians[0], medians[1]) else float("inf"))

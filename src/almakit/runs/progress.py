@@ -1,4 +1,5 @@
-"""How a run shows where it is: a live bar with rate and time left on a terminal, plain lines elsewhere, nothing from Python by default."""
+"""How a run shows where it is: a live bar with rate and time left on a terminal, plain lines elsewhere, nothing from
+Python by default."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Silent:
 
 
 class Lines(Silent):
-    """Plain lines, at most one every ``pause`` seconds within a stage; a stream that can no longer be written to is left alone."""
+    """Plain lines, at most one every ``pause`` seconds within a stage; a stream that can no longer be written to is
+    left alone."""
 
     def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
         self.stream, self.pause = Lasting(stream or sys.stderr), pause
@@ -63,7 +65,10 @@ class Lines(Silent):
         self.shown = time.monotonic()
         rate = (reached - self.before) / max(self.shown - self.began, 1e-9)
         left = f", {duration((self.total - reached) / rate)} left" if reached < self.total and rate > 0 else ""
-        self.line(f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} {self.unit}/s{left}{'; ' + detail if detail else ''}")
+        self.line(
+            f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} "
+            f"{self.unit}/s{left}{'; ' + detail if detail else ''}"
+        )
 
 
 class Notebook(Lines):
@@ -151,8 +156,8 @@ class Bars(Silent):
 
 
 def for_terminal() -> Silent:
-    """One line in its place in a notebook, bars where a person watches a terminal and rich is installed, lines otherwise, nothing where there is no
-    standard error."""
+    """One line in its place in a notebook, bars where a person watches a terminal and rich is installed, lines
+    otherwise, nothing where there is no standard error."""
     if "ipykernel" in sys.modules:
         from IPython.display import display
 
@@ -166,12 +171,15 @@ def for_terminal() -> Silent:
 
 
 def shown(progress: bool | Silent | None) -> Silent:
-    """What ``progress=`` stands for: True shows, False and None are silent, and whatever has the methods of ``Silent`` is asked itself."""
+    """What ``progress=`` stands for: True shows, False and None are silent, and whatever has the methods of ``Silent``
+    is asked itself."""
     if isinstance(progress, Silent):
         return progress
     if progress is None or isinstance(progress, bool):
         return for_terminal() if progress else Silent()
-    raise BadInput(f"progress={progress!r}: give True, False, or an object with the methods of almakit.runs.progress.Silent.")
+    raise BadInput(
+        f"progress={progress!r}: give True, False, or an object with the methods of almakit.runs.progress.Silent."
+    )
 
 
 def _share(forwards: float, of: int | None) -> float:
@@ -182,8 +190,11 @@ def _forwards(forwards: float, of: int | None) -> str:
     return f"forward {forwards:.0f}{f' of about {of}' if of and forwards <= of else ''}"
 
 
-def forwards_per_image(tell: Callable[[float, int | None, int], None], of: int | None, images: int) -> Callable[[int], None]:
-    """For a watched model: tells how many forwards each of the images has had, ``of`` about so many, from the sizes of the batches it is asked about."""
+def forwards_per_image(
+    tell: Callable[[float, int | None, int], None], of: int | None, images: int
+) -> Callable[[int], None]:
+    """For a watched model: tells how many forwards each of the images has had, ``of`` about so many, from the sizes of
+    the batches it is asked about."""
     asked = 0
 
     def look(batch: int) -> None:

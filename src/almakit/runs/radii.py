@@ -1,4 +1,5 @@
-"""Radii for robust accuracy as people write them: ``linf=8/255,4/255``, ``l2=0.5`` or a number for every distance. No torch here."""
+"""Radii for robust accuracy as people write them: ``linf=8/255,4/255``, ``l2=0.5`` or a number for every distance. No
+torch here."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def parse(texts: Sequence[str]) -> dict[str, list[float]]:
             raise BadInput(f"epsilon {text!r} names no distance before =; write for example linf=8/255.")
         found.setdefault(name.strip(), []).extend(number(value) for value in values.split(","))
         if len(found[name.strip()]) > MOST:
-            raise BadInput(f"epsilon names more than {MOST} radii for one distance; they become columns of tables, choose fewer.")
+            raise BadInput(
+                f"epsilon names more than {MOST} radii for one distance; they become columns of tables, choose fewer."
+            )
     return found
 
 
@@ -67,10 +70,14 @@ def for_distances(texts: Sequence[str], distances: Sequence[str]) -> dict[str, l
     """Distance -> the radii asked for, ascending and once each; a distance that no attack here has is an error."""
     found: dict[str, set[float]] = {}
     for name, values in parse(texts).items():
-        mine = [distance for distance in distances if name in ("", distance)] or [distance for distance in distances if name.lower() == distance.lower()]
+        mine = [distance for distance in distances if name in ("", distance)] or [
+            distance for distance in distances if name.lower() == distance.lower()
+        ]
         if not mine and name:
             known = ", ".join(dict.fromkeys(distances)) or "none"
-            raise BadInput(f"epsilon is given for {name}, and no attack here is in that distance; the attacks have {known}.")
+            raise BadInput(
+                f"epsilon is given for {name}, and no attack here is in that distance; the attacks have {known}."
+            )
         for distance in mine:
             found.setdefault(distance, set()).update(values)
     return {distance: sorted(values) for distance, values in found.items()}

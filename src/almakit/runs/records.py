@@ -17,19 +17,27 @@ ALREADY_WRONG, SUCCESS, FAILED, INVALID = "already-wrong", "success", "failed", 
 STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
 """How an image ended, in the order of ``almakit.core.Status``; their sentences are there."""
 ROBUST = "robust"
-"""What FAILED is called of an attack at a fixed epsilon: it has not failed, the image is robust at that radius as far as the attack can tell."""
+"""What FAILED is called of an attack at a fixed epsilon: it has not failed, the image is robust at that radius as far
+as the attack can tell."""
 
 MEASURES = (
-    "l0: verdict: values that differ", "l1: verdict: sum of absolute differences", "l2: verdict: Euclidean norm", "linf: verdict: largest absolute difference",
+    "l0: verdict: values that differ",
+    "l1: verdict: sum of absolute differences",
+    "l2: verdict: Euclidean norm",
+    "linf: verdict: largest absolute difference",
     "ssim: verdict: 1 - SSIM; NULL: not defined for these images, or nothing found",
     "ciede2000: verdict: l2 norm of the colour differences; NULL likewise",
-)  # fmt: skip
+)
 MEASURED = tuple(text.partition(":")[0] for text in MEASURES)
 """The distances every stored image is measured in, where they are defined for it."""
 
 PASSES = (10, 30, 100, 300, 1000)
 """Forwards after which a record keeps the best distance so far."""
-COURSE = tuple(f"best_{count}: attacks.distance of the nearest point after {count} forwards; NULL: nothing found by then, or not kept" for count in PASSES)
+COURSE = tuple(
+    f"best_{count}: attacks.distance of the nearest point after {count} forwards; NULL: nothing found by then, or not "
+    "kept"
+    for count in PASSES
+)
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a text begins that a spreadsheet would work out."""
@@ -40,7 +48,9 @@ class AttackInfo:
     """One attack of a run."""
 
     index: Annotated[int, Stored("place in the run's list, from 0", name="attack")]
-    text: Annotated[str, Stored("canonical, e.g. alma(distance=l2, steps=100); settings at their defaults are left out")]
+    text: Annotated[
+        str, Stored("canonical, e.g. alma(distance=l2, steps=100); settings at their defaults are left out")
+    ]
     title: Annotated[str, Stored("the method's name for people, e.g. ALMA")]
     distance: Annotated[str, Stored("what it minimises or bounds, e.g. l2")]
     minimal: Annotated[bool, Stored("1: smallest perturbation, 0: fixed epsilon")]
@@ -58,11 +68,17 @@ class ImageInfo:
     id: Annotated[str, Stored("the data set's name for it")]
     sha256: Annotated[str, Stored("of its float32 values, little-endian, in memory order (C, H, W): what was attacked")]
     label: Annotated[int, Stored("true class")]
-    target: Annotated[int | None, Stored("class that targeted attacks aim at; -1: untargeted, or all others in turn", empty=-1)]
-    chunk: Annotated[int, Stored("place in the chunk grid; its row in originals/<chunk> is image - first image of the chunk")]
+    target: Annotated[
+        int | None, Stored("class that targeted attacks aim at; -1: untargeted, or all others in turn", empty=-1)
+    ]
+    chunk: Annotated[
+        int, Stored("place in the chunk grid; its row in originals/<chunk> is image - first image of the chunk")
+    ]
     prediction: Annotated[int, Stored("the model's class for it; -1: logits not finite")]
     top: Annotated[Top, Stored("JSON [[class, probability], ...], the largest first")]
-    pixels: Annotated[Tally | None, Stored(f"segmentation: {PIXELS}, label is then 0; NULL: one class per image", later=True)] = None
+    pixels: Annotated[
+        Tally | None, Stored(f"segmentation: {PIXELS}, label is then 0; NULL: one class per image", later=True)
+    ] = None
 
     @property
     def correct(self) -> bool:
@@ -83,20 +99,34 @@ class Record:
     target: Annotated[int | None, Stored("class aimed at; -1: untargeted", empty=-1)]
     status: Annotated[str, Stored("already-wrong, success, failed or invalid, as the attack says")]
     reason: Annotated[str | None, Stored("why nothing was found, a sentence")]
-    distance: Annotated[float, Stored("in attacks.distance, as the attack says; 0: already wrong; NULL: nothing found, counts as infinite")]
+    distance: Annotated[
+        float,
+        Stored("in attacks.distance, as the attack says; 0: already wrong; NULL: nothing found, counts as infinite"),
+    ]
     forwards: Annotated[int, Stored("model passes of this image")]
     backwards: Annotated[int, Stored("gradient passes of this image")]
     # From here on the verdict's: measured again on the stored image, which for an already wrong image is the clean one.
     prediction: Annotated[int | None, Stored("verdict on the stored image: its class; NULL: nothing found")] = None
     top: Annotated[Top, Stored("verdict: JSON [[class, probability], ...] of the stored image")] = ()
-    fooled: Annotated[bool, Stored("verdict: 1 if the stored image reaches the goal (fresh forward, other batch size, full precision)")] = False
+    fooled: Annotated[
+        bool,
+        Stored("verdict: 1 if the stored image reaches the goal (fresh forward, other batch size, full precision)"),
+    ] = False
     measured: Annotated[float | None, Stored("verdict: attacks.distance of the stored image")] = None
-    measures: Annotated[dict[str, float | None], Stored("verdict: distances of the stored image", columns=MEASURES)] = field(default_factory=dict)
+    measures: Annotated[dict[str, float | None], Stored("verdict: distances of the stored image", columns=MEASURES)] = (
+        field(default_factory=dict)
+    )
     fooled_8bit: Annotated[bool, Stored("verdict: 1 if it still reaches the goal after rounding to 8 bits")] = False
-    measured_8bit: Annotated[float | None, Stored("verdict: attacks.distance after rounding, from the clean image as it is")] = None
+    measured_8bit: Annotated[
+        float | None, Stored("verdict: attacks.distance after rounding, from the clean image as it is")
+    ] = None
     slot: Annotated[int | None, Stored("row in the chunk's file; NULL: no image stored")] = None
-    round: Annotated[int, Stored("chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to")] = 0
-    course: Annotated[dict[str, float | None], Stored("best distances so far", columns=COURSE, later=True)] = field(default_factory=_not_kept)
+    round: Annotated[
+        int, Stored("chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to")
+    ] = 0
+    course: Annotated[dict[str, float | None], Stored("best distances so far", columns=COURSE, later=True)] = field(
+        default_factory=_not_kept
+    )
     pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image", later=True)] = None
     # Of its chunk, and stored there.
     file: str | None = None  # the file of adversarial images, relative to the run folder
@@ -119,7 +149,8 @@ class Record:
 
     @property
     def verified(self) -> float:
-        """The distance that counts: the stored image's where the verdict confirms it, 0 where it was wrong from the start, inf otherwise."""
+        """The distance that counts: the stored image's where the verdict confirms it, 0 where it was wrong from the
+        start, inf otherwise."""
         if not (self.claimed and self.fooled):
             return math.inf
         return 0.0 if self.status == ALREADY_WRONG or self.measured is None else self.measured
@@ -134,7 +165,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Trace:
-    """The course of one attack on one image: equally long lists by name (step, distance, and what the attack records)."""
+    """The course of one attack on one image: equally long lists by name (step, distance, and what the attack
+    records)."""
 
     attack: int
     image: int
@@ -149,7 +181,8 @@ def wrong_pixels(*tallies: Tally) -> float:
 
 
 def mean_iou(tallies: Iterable[Tally]) -> float:
-    """mIoU: the mean over the classes that are labelled anywhere of both / (labelled + predicted - both), each summed over all images."""
+    """mIoU: the mean over the classes that are labelled anywhere of both / (labelled + predicted - both), each summed
+    over all images."""
     sums: dict[int, list[int]] = {}
     for tally in tallies:
         for one, *counts in tally:
@@ -166,7 +199,8 @@ def outcome(record: Record, info: AttackInfo) -> str:
 def reach_of(info: AttackInfo, distances: Iterable[float]) -> float:
     """The radius an attack at a fixed epsilon looked in, infinite for one that looks for the smallest change.
 
-    Of several attacks in one the largest; where an attack does not say its radius, the largest of the ``distances`` it found.
+    Of several attacks in one the largest; where an attack does not say its radius, the largest of the ``distances`` it
+    found.
     """
     if info.minimal:
         return math.inf

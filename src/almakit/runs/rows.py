@@ -24,9 +24,11 @@ def images_query(has: Callable[[str], bool]) -> str:
 
 
 def records_query(has: Callable[[str], bool]) -> str:
-    """Results of finished chunks only: a row whose chunk was taken back is not read. Columns that a database of an earlier almakit lacks are empty.
+    """Results of finished chunks only: a row whose chunk was taken back is not read. Columns that a database of an
+    earlier almakit lacks are empty.
 
-    CROSS JOIN fixes the order of the tables: left to itself SQLite goes through all results of an attack once for each of its chunks.
+    CROSS JOIN fixes the order of the tables: left to itself SQLite goes through all results of an attack once for each
+    of its chunks.
     """
     own = [f"r.{column.name}" if not column.later or has(column.name) else "NULL" for column in fields.columns(Record)]
     return f"""
@@ -54,7 +56,8 @@ def record(row: tuple[Any, ...]) -> Record:
 
 
 def summed(cells: Sequence[Any]) -> tuple[Any, ...]:
-    """What is summed of a result's own cells, in the order of their columns: all but the round, which is its chunk's."""
+    """What is summed of a result's own cells, in the order of their columns: all but the round, which is its
+    chunk's."""
     return fields.summed(Record, cells, without="round")
 
 
@@ -76,8 +79,18 @@ def results_by_chunk(found: Iterable[Sequence[Any]]) -> dict[Place, list[Sequenc
 
 
 def trace_row(trace: Trace) -> tuple[Any, ...]:
-    return trace.attack, trace.image, -1 if trace.target is None else trace.target, json.dumps(trace.values, allow_nan=False)
+    return (
+        trace.attack,
+        trace.image,
+        -1 if trace.target is None else trace.target,
+        json.dumps(trace.values, allow_nan=False),
+    )
 
 
 def trace(row: tuple[Any, ...]) -> Trace:
-    return Trace(row[0], row[1], None if row[2] < 0 else row[2], {str(name): list(values) for name, values in json.loads(row[3]).items()})
+    return Trace(
+        row[0],
+        row[1],
+        None if row[2] < 0 else row[2],
+        {str(name): list(values) for name, values in json.loads(row[3]).items()},
+    )

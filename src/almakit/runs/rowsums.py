@@ -1,4 +1,5 @@
-"""Sums over a chunk's rows: SQLite does not notice a flipped bit in a number, so what was written is summed and compared when it is read. No torch here."""
+"""Sums over a chunk's rows: SQLite does not notice a flipped bit in a number, so what was written is summed and
+compared when it is read. No torch here."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ Place = tuple[int, int, int]
 def row_sum(rows: Iterable[Row]) -> str:
     """The sha256 over rows as the database gives them back, in the order of their keys (the first three columns).
 
-    Marshal's format 2 has no references and no marks of interning, so equal rows give equal bytes; it is ten times as fast as JSON, and a
-    report reads a hundred thousand rows.
+    Marshal's format 2 has no references and no marks of interning, so equal rows give equal bytes; it is ten times as
+    fast as JSON, and a report reads a hundred thousand rows.
     """
     return hashlib.sha256(marshal.dumps(sorted((tuple(row) for row in rows), key=_order), 2)).hexdigest()
 
@@ -30,7 +31,8 @@ def _order(row: Row) -> tuple[tuple[str, Any], ...]:
 
 
 def differing(rows: dict[Place, list[Row]], chunks: Iterable[Row]) -> list[Place]:
-    """The chunks whose rows are not what was written: ``chunks`` are (kind, attack, chunk, round, ..., recorded sum), the sum None where none was taken."""
+    """The chunks whose rows are not what was written: ``chunks`` are (kind, attack, chunk, round, ..., recorded sum),
+    the sum None where none was taken."""
     wrong = []
     for *own, recorded in chunks:
         place = (own[1], own[2], own[3])
@@ -49,7 +51,8 @@ def refuse(database: Path, place: Place) -> Corrupt:
     attack, chunk, _ = place
     whose = "the clean images" if attack == -1 else f"attack {attack}"
     return Corrupt(
-        f"{database}: the rows of chunk {chunk} of {whose} are not the ones that were written (a failing disk, or somebody edited them). "
+        f"{database}: the rows of chunk {chunk} of {whose} are not the ones that were written (a failing disk, or "
+        "somebody edited them). "
         "Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."
     )
 
@@ -57,6 +60,7 @@ def refuse(database: Path, place: Place) -> Corrupt:
 def refuse_facts(database: Path) -> Corrupt:
     """What is said where the facts of a run (its settings, hashes and attacks) were changed behind almakit's back."""
     return Corrupt(
-        f"{database}: the facts of this run (its settings, hashes or attacks) are not the ones that were written; restore it from a copy, or move it "
+        f"{database}: the facts of this run (its settings, hashes or attacks) are not the ones that were written; "
+        "restore it from a copy, or move it "
         "away to begin this run's records anew (the images' files beside it are not touched)."
     )

@@ -1,4 +1,5 @@
-"""What the settings of a run may be: a rule takes a setting's name and value, and gives the value as it is kept or a sentence."""
+"""What the settings of a run may be: a rule takes a setting's name and value, and gives the value as it is kept or a
+sentence."""
 
 from __future__ import annotations
 
@@ -98,4 +99,7 @@ def targets(name: str, value: Any) -> str:
     given = text(name, value)
     if given in TARGETS or given.startswith("python:") or given.endswith(".csv") or class_of(given) is not None:
         return given
-    raise BadInput(f"{name}={value!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id and target.")
+    raise BadInput(
+        f"{name}={value!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id "
+        "and target."
+    )

@@ -61,26 +61,33 @@ def evaluate(
     certify: str | None = None,
     **settings: Any,
 ) -> Run:
-    """Attacks images of ``data`` on ``model`` and leaves a folder of judged, resumable records: what ``almakit run`` does.
+    """Attacks images of ``data`` on ``model`` and leaves a folder of judged, resumable records: what ``almakit run``
+    does.
 
-    ``model`` is a URI, a torch module or a function from images to logits; ``data`` a URI, a pair (images (N, C, H, W) in [0, 1], labels (N,)), a
-    ``DataLoader``, a data set of torch, torchvision or Hugging Face, or a pandas frame of paths and labels; ``attacks`` are texts or attack objects,
-    by default the soft walk in l2 and in linf. ``add=True`` adds them to those of the run in ``out``.
-    ``out`` is the run folder (a temporary one by default, gone with the returned ``Run``).
-    ``goal``, a text, one of ``almakit.goals`` without tensors of its own or a function of the logits (and labels), is what to reach instead of another class.
-    ``settings`` are the other fields of ``RunSpec``: limit, offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes
-    an interrupted run; of a finished one it only makes sure that the model is still the same. ``progress=True`` shows how it goes.
-    ``epsilons`` are radii that tables and summary give robust accuracy at: ``{"linf": [4/255, "8/255"], "l2": 0.5}``, or numbers for
-    every distance. ``workers=N`` shares the chunks of a model given by name or file between N processes of one thread each, ``"auto"`` as many as
-    there are cores where the model is small; the numbers do not depend on N. ``engine="ray"`` has the work done by the Ray cluster at ``address``
-    (``local``: one on this machine, ``auto``, or host:port), ``workers`` tasks at a time at most.
-    ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
-    ``certify`` (ibp, crown, alpha-crown or exact) then certifies the images, as ``almakit certify`` does.
+    ``model`` is a URI, a torch module or a function from images to logits; ``data`` a URI, a pair (images (N, C, H, W)
+    in [0, 1], labels (N,)), a ``DataLoader``, a data set of torch, torchvision or Hugging Face, or a pandas frame of
+    paths and labels; ``attacks`` are texts or attack objects, by default the soft walk in l2 and in linf. ``add=True``
+    adds them to those of the run in ``out``. ``out`` is the run folder (a temporary one by default, gone with the
+    returned ``Run``). ``goal``, a text, one of ``almakit.goals`` without tensors of its own or a function of the logits
+    (and labels), is what to reach instead of another class. ``settings`` are the other fields of ``RunSpec``: limit,
+    offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes an interrupted run; of a finished
+    one it only makes sure that the model is still the same. ``progress=True`` shows how it goes. ``epsilons`` are radii
+    that tables and summary give robust accuracy at: ``{"linf": [4/255, "8/255"], "l2": 0.5}``, or numbers for every
+    distance. ``workers=N`` shares the chunks of a model given by name or file between N processes of one thread each,
+    ``"auto"`` as many as there are cores where the model is small; the numbers do not depend on N. ``engine="ray"`` has
+    the work done by the Ray cluster at ``address`` (``local``: one on this machine, ``auto``, or host:port),
+    ``workers`` tasks at a time at most. ``track`` tells trackers how it goes: ``"tensorboard:<folder>"``,
+    ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event. ``certify`` (ibp, crown, alpha-crown
+    or exact) then certifies the images, as ``almakit certify`` does.
     """
     known = {field.name for field in fields(RunSpec)}
     for word in settings:
         if word not in known:
-            raise wrong_setting("almakit.evaluate", word, [*KEYWORDS, *sorted(known - {"model", "data", "attacks", "targets", "epsilon"})])
+            raise wrong_setting(
+                "almakit.evaluate",
+                word,
+                [*KEYWORDS, *sorted(known - {"model", "data", "attacks", "targets", "epsilon"})],
+            )
     built = build_all(attacks) if attacks is not None else None
     name = model if isinstance(model, str) else model_name(model)
     source = data if isinstance(data, str) else name_of(data)
@@ -141,7 +148,8 @@ def execute(
     track: str | Track | Sequence[str | Track] | None = None,
     certify: str | None = None,
 ) -> Run:
-    """Carries a specification out in the folder ``out``; ``model``, ``data``, ``attacks`` and ``targets`` stand in for what only Python has."""
+    """Carries a specification out in the folder ``out``; ``model``, ``data``, ``attacks`` and ``targets`` stand in for
+    what only Python has."""
     show, trackers = progress or Silent(), all_of(track)
     built = build_all(spec.attacks) if attacks is None else attacks
     spec = replace(spec, attacks=tuple(text_of(attack) for attack in built))
@@ -154,7 +162,10 @@ def execute(
     for name, shared in (("batch_size", "one chunk grid"), ("layout", "one layout"), ("dtype", "one precision")):
         if shard is not None and getattr(spec, name) == AUTO:
             flag = "--" + name.replace("_", "-")
-            raise BadInput(f"shards must share {shared}: {flag} auto would be measured by each; leave it out or give a value, the same for all shards.")
+            raise BadInput(
+                f"shards must share {shared}: {flag} auto would be measured by each; leave it out or give a value, "
+                "the same for all shards."
+            )
     subject = open_model(spec.model if model is None else model, spec)
     spec = replace(spec, device=str(subject.device)) if spec.device == AUTO else spec
     source = spec.data if data is None else data
@@ -167,21 +178,42 @@ def execute(
     aim: Goal | None = None
     if dataset.maps is not None:
         if spec.targets is not None or certify is not None or engine != "local":
-            raise BadInput(f"{dataset.name} gives every pixel a class: leave out targets, certify and other engines than the local one.")
+            raise BadInput(
+                f"{dataset.name} gives every pixel a class: leave out targets, certify and other engines than the "
+                "local one."
+            )
         subject = replace(subject, maps=True)
         spec = replace(spec, goal=f"pixels(share={share_of(spec.goal):g})")
     elif spec.goal is not None:
         aim = goals.get(spec.goal) if goal is None else goal
         if isinstance(aim, PixelGoal):
-            raise BadInput(f"goal={spec.goal!r} is for data with label maps, and {dataset.name} has one class for each image; leave it out.")
+            raise BadInput(
+                f"goal={spec.goal!r} is for data with label maps, and {dataset.name} has one class for each image; "
+                "leave it out."
+            )
         if certify is not None:
             raise BadInput("certificates are about any other class than the label; leave certify out, or the goal.")
         if ":" in spec.goal:
             if engine != "local" or isinstance(workers, int):
-                raise BadInput(f"goal={spec.goal!r} is code of your own, which other processes do not have: leave engine and workers out.")
+                raise BadInput(
+                    f"goal={spec.goal!r} is code of your own, which other processes do not have: leave engine and "
+                    "workers out."
+                )
             workers = None
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(built)]
-    bench = Bench(spec, subject, dataset, hashes, chosen, built, infos, 0, 0, aim=aim, share=share_of(spec.goal) if dataset.maps is not None else 1.0)
+    bench = Bench(
+        spec,
+        subject,
+        dataset,
+        hashes,
+        chosen,
+        built,
+        infos,
+        0,
+        0,
+        aim=aim,
+        share=share_of(spec.goal) if dataset.maps is not None else 1.0,
+    )
     facts = {
         "weights_sha256": subject.weights_sha256,
         "code_sha256": subject.code_sha256,
@@ -196,7 +228,10 @@ def execute(
     with stop.watching():
         findings = None
         if not begun:
-            for sentence in (getattr(subject.model, "preprocessing", None), side and f"Photos are cut to {side} x {side}, the size the model was made for."):
+            for sentence in (
+                getattr(subject.model, "preprocessing", None),
+                side and f"Photos are cut to {side} x {side}, the size the model was made for.",
+            ):
                 if sentence and (side or is_foreign(spec.model)):
                     show.note(sentence)
             findings = check(bench, preflight, show)
@@ -227,7 +262,8 @@ def execute(
 
 
 def _opened(spec: RunSpec, out: Path, database: Path, add: bool) -> Store:
-    """The database of the run, after its spec is on disk: a run that is killed in between goes on with the same grid and attacks. Radii may change."""
+    """The database of the run, after its spec is on disk: a run that is killed in between goes on with the same grid
+    and attacks. Radii may change."""
     if not continue_in(spec, out, add)[1] or add or RunSpec.from_toml(out / folder.SPEC).epsilon != spec.epsilon:
         chunkfiles.write_bytes(out / folder.SPEC, spec.to_toml().encode())
     return Store(database)

@@ -1,4 +1,5 @@
-"""Is the model that a run goes on with the one it began with? Hashes see weights and files; what it answers shows the rest."""
+"""Is the model that a run goes on with the one it began with? Hashes see weights and files; what it answers shows the
+rest."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ SAMPLE = 16
 
 
 def same_answers(bench: Bench, todo: Sequence[ChunkKey]) -> None:
-    """Asks the model about a sample of the images whose clean pass is stored, and refuses one that answers otherwise than it did then.
+    """Asks the model about a sample of the images whose clean pass is stored, and refuses one that answers otherwise
+    than it did then.
 
-    One forward pass of at most ``SAMPLE`` images, which counts for none of them. Images without finite logits then are not asked about: a fault may
-    have passed. A model whose answers change from pass to pass is held to no more than it holds itself to.
+    One forward pass of at most ``SAMPLE`` images, which counts for none of them. Images without finite logits then are
+    not asked about: a fault may have passed. A model whose answers change from pass to pass is held to no more than it
+    holds itself to.
     """
     open_chunks = {key.chunk for key in todo if key.kind == CLEAN}
     stored = [info for info in bench.known.values() if info.chunk not in open_chunks and info.top]
@@ -41,14 +44,17 @@ def same_answers(bench: Bench, todo: Sequence[ChunkKey]) -> None:
     if differing:
         first, now = sample[differing[0]], _says(logits[differing[0]])
         raise SpecChanged(
-            f"the model {bench.spec.model} answers otherwise than when this run began: {len(differing)} of {len(sample)} stored images that were asked about "
-            f"again differ, image {first.id} for one (then class {first.top[0][0]} with {first.top[0][1]:.4f}, now {now}). Bring the old model back (its code, "
+            f"the model {bench.spec.model} answers otherwise than when this run began: {len(differing)} of "
+            f"{len(sample)} stored images that were asked about "
+            f"again differ, image {first.id} for one (then class {first.top[0][0]} with {first.top[0][1]:.4f}, now "
+            f"{now}). Bring the old model back (its code, "
             "what its functions and attributes refer to, its settings), or choose another folder (--out) for a new run."
         )
 
 
 def _apart(info: ImageInfo, logits: Tensor) -> float:
-    """The largest difference between the recorded probabilities of an image and those of ``logits`` (K,); infinite where they cannot be compared."""
+    """The largest difference between the recorded probabilities of an image and those of ``logits`` (K,); infinite
+    where they cannot be compared."""
     if not bool(torch.isfinite(logits).all()) or any(not 0 <= label < len(logits) for label, _ in info.top):
         return float("inf")
     now = torch.softmax(logits, 0)

@@ -1,6 +1,8 @@
-"""The tables of ``records.sqlite``. The comments are part of the database: ``sqlite3 records.sqlite .schema`` shows them.
+"""The tables of ``records.sqlite``. The comments are part of the database: ``sqlite3 records.sqlite .schema`` shows
+them.
 
-No table but ``sessions`` and ``chunks`` holds a time: ``images``, ``results`` and ``traces`` of two runs of one spec are equal bit for bit.
+No table but ``sessions`` and ``chunks`` holds a time: ``images``, ``results`` and ``traces`` of two runs of one spec
+are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ VERSION = 1
 RECORDED = (
     table("attacks", AttackInfo, "the run's attacks", "PRIMARY KEY (attack), UNIQUE (text))")
     + table("images", ImageInfo, "the clean images", "PRIMARY KEY (image))")
-    + table("results", Record, "one row per attack, image and target", "PRIMARY KEY (attack, image, target)) WITHOUT ROWID")
+    + table(
+        "results", Record, "one row per attack, image and target", "PRIMARY KEY (attack, image, target)) WITHOUT ROWID"
+    )
 )
 TABLES = f"""
 CREATE TABLE meta (            -- facts of the run as a whole
-  key   TEXT PRIMARY KEY,      -- schema_version, spec_sha256, spec (TOML), weights_sha256, data_sha256, images, class_names (JSON), shard, ...
+  key   TEXT PRIMARY KEY,      -- schema_version, spec_sha256, spec (TOML), weights_sha256, data_sha256, images, ...
   value TEXT NOT NULL
 );
 CREATE TABLE sessions (        -- every start of the program on this run
@@ -44,10 +48,10 @@ CREATE TABLE findings (        -- what preflight said before the run
   file     TEXT,               -- relative to the run folder; NULL: no image to store
   sha256   TEXT,               -- of the file
   images   INTEGER NOT NULL,   -- images in the chunk
-  batch    INTEGER NOT NULL,   -- images sent through the model at a time (smaller than the chunk after running out of memory)
+  batch    INTEGER NOT NULL,   -- images sent through the model at a time (fewer after running out of memory)
   seconds  REAL NOT NULL,      -- wall time of attack and verdict
   session  INTEGER NOT NULL,   -- sessions.session that did it
-  rows_sha256 TEXT,            -- of this row and its rows in images or results, as rowsums.py counts it; NULL: not taken
+  rows_sha256 TEXT,            -- of this row and its rows in images or results (rowsums.py); NULL: not taken
   PRIMARY KEY (kind, attack, chunk, round)
 ) WITHOUT ROWID;
 CREATE TABLE traces (          -- the course of an attack on a few images
@@ -69,16 +73,24 @@ CREATE TABLE failures (        -- pieces of work that were given up; the next st
   PRIMARY KEY (kind, attack, chunk, round)
 ) WITHOUT ROWID;
 """
-LATER = [("chunks", "rows_sha256", "TEXT"), *(
-    (name, column.name, column.kind) for name, of in (("images", ImageInfo), ("results", Record)) for column in columns(of) if column.later
-)]  # fmt: skip
+LATER = [
+    ("chunks", "rows_sha256", "TEXT"),
+    *(
+        (name, column.name, column.kind)
+        for name, of in (("images", ImageInfo), ("results", Record))
+        for column in columns(of)
+        if column.later
+    ),
+]
 """Columns that databases begun by an earlier almakit lack: table, name, kind."""
 
 RULES = (
-    "SELECT 1 FROM meta WHERE key IN ('images', 'classes') AND (value = '' OR value GLOB '*[^0-9]*' OR length(value) > 15)",
+    "SELECT 1 FROM meta WHERE key IN ('images', 'classes') AND (value = '' OR value GLOB '*[^0-9]*' OR length(value) "
+    "> 15)",
     "SELECT 1 FROM attacks WHERE attack < 0",
     "SELECT 1 FROM images WHERE image < 0 OR image >= (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'images')",
-    "SELECT 1 FROM chunks WHERE images < 1 OR batch < 1 OR (kind = 'attack' AND attack NOT IN (SELECT attack FROM attacks))",
+    "SELECT 1 FROM chunks WHERE images < 1 OR batch < 1 OR (kind = 'attack' AND attack NOT IN (SELECT attack FROM "
+    "attacks))",
     "SELECT 1 FROM results WHERE slot < 0 OR attack NOT IN (SELECT attack FROM attacks)",
 )
 """What never has a row in a database that almakit wrote."""
@@ -87,7 +99,11 @@ RULES = (
 @cache
 def cells() -> dict[str, list[tuple[str, str]]]:
     """For each table its columns, each with an SQL expression that is true of a cell it cannot hold."""
-    tests = {"INTEGER": "typeof({0}) != 'integer'", "TEXT": "typeof({0}) != 'text'", "REAL": "typeof({0}) != 'real' OR abs({0}) > 1.7976931348623157e308"}
+    tests = {
+        "INTEGER": "typeof({0}) != 'integer'",
+        "TEXT": "typeof({0}) != 'text'",
+        "REAL": "typeof({0}) != 'real' OR abs({0}) > 1.7976931348623157e308",
+    }
     db = sqlite3.connect(":memory:")
     try:
         db.executescript(TABLES)
@@ -97,6 +113,14 @@ def cells() -> dict[str, list[tuple[str, str]]]:
         db.close()
     # A key is never empty in what almakit writes, though SQLite would allow it.
     return {
-        name: [(row[1], tests[row[2]].format(row[1]) if row[3] or row[5] else f"{row[1]} IS NOT NULL AND ({tests[row[2]].format(row[1])})") for row in found]
+        name: [
+            (
+                row[1],
+                tests[row[2]].format(row[1])
+                if row[3] or row[5]
+                else f"{row[1]} IS NOT NULL AND ({tests[row[2]].format(row[1])})",
+            )
+            for row in found
+        ]
         for name, found in facts.items()
     }

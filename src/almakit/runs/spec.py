@@ -1,4 +1,5 @@
-"""What a run is: a frozen value that is the same thing as a TOML file, as command-line flags and as Python, with a canonical hash."""
+"""What a run is: a frozen value that is the same thing as a TOML file, as command-line flags and as Python, with a
+canonical hash."""
 
 from __future__ import annotations
 
@@ -29,94 +30,111 @@ DEFAULT_ATTACKS = ("soft-walk(distance=l2, steps=100)", "soft-walk(distance=linf
 
 
 def _knob(rule: rules.Rule, default: Any, text: str, *, relevant: bool = True, free: bool = False) -> Any:
-    """A field with what it may be and its one-line help. ``relevant``: part of the hash. ``free``: ``auto`` takes what the folder has recorded."""
+    """A field with what it may be and its one-line help. ``relevant``: part of the hash. ``free``: ``auto`` takes what
+    the folder has recorded."""
     return field(default=default, metadata={"rule": rule, "help": text, "relevant": relevant, "free": free})
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides a run's numbers, and the few things that only decide how it is carried out (not part of the hash)."""
+    """Everything that decides a run's numbers, and the few things that only decide how it is carried out (not part of
+    the hash)."""
 
     model: str = _knob(
-        rules.text, "",
+        rules.text,
+        "",
         "the model: a zoo name, file.py:function, a .pt2 or .onnx file, torchvision:..., timm:..., hf:..., "
         "robustbench:...",
-    )  # fmt: skip
+    )
     data: str = _knob(
-        rules.text, "",
+        rules.text,
+        "",
         "the images: mnist, fashion-mnist, cifar10, imagenet:<folder>, folder:<folder or csv>, npz:<file>, "
         "file.py:function",
-    )  # fmt: skip
+    )
     attacks: tuple[str, ...] = _knob(
-        rules.texts, (),
+        rules.texts,
+        (),
         'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; '
         "give it several times for several (without one: soft-walk in l2 and in linf, 100 steps)",
-    )  # fmt: skip
+    )
     limit: int | None = _knob(rules.optional(rules.whole(1)), None, "use at most this many images")
     offset: int = _knob(rules.whole(0), 0, "begin with the image at this position")
     split: str = _knob(rules.one_of("test", "train"), "test", "which part of the data set: test or train")
     size: int | None = _knob(rules.optional(rules.whole(1)), None, "make the images square with this side")
     channels: int | None = _knob(rules.optional(rules.whole(1)), None, "read image files with 1 or 3 channels")
     mean: tuple[float, ...] = _knob(
-        rules.numbers, (),
-        "per-channel means a model expects its images normalised with, e.g. 0.485,0.456,0.406",
-    )  # fmt: skip
+        rules.numbers, (), "per-channel means a model expects its images normalised with, e.g. 0.485,0.456,0.406"
+    )
     std: tuple[float, ...] = _knob(rules.numbers, (), "per-channel standard deviations likewise")
     seed: int = _knob(rules.whole(), 0, "seed of everything random; each image draws from its own generator")
     bits: int | None = _knob(
-        rules.optional(rules.bits), None,
+        rules.optional(rules.bits),
+        None,
         "let the attacks work on the grid of this bit depth (8: what image files hold)",
-    )  # fmt: skip
+    )
     targets: str | None = _knob(
-        rules.optional(rules.targets), None,
+        rules.optional(rules.targets),
+        None,
         "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as"
         " 3, or a csv with id and target",
-    )  # fmt: skip
+    )
     goal: str | None = _knob(
-        rules.optional(rules.text), None,
-        'another goal than to leave the label: "top-k(k=5)", "reject(probability=0.9)", ... or my_goal.py:build; on data with label maps '
+        rules.optional(rules.text),
+        None,
+        'another goal than to leave the label: "top-k(k=5)", "reject(probability=0.9)", ... or my_goal.py:build; on '
+        "data with label maps "
         '"pixels(share=0.99)"',
-    )  # fmt: skip
+    )
     budget: int | str | None = _knob(
-        rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")), None,
-        "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an image whose distance fell by less"
+        rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")),
+        None,
+        "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an "
+        "image whose distance fell by less"
         " than 1 % over the last quarter of them is done",
-    )  # fmt: skip
+    )
     dtype: str = _knob(
-        rules.one_of(*DTYPES), "float32",
+        rules.one_of(*DTYPES),
+        "float32",
         "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision); auto takes "
-        "bfloat16 where a measurement shows it faster and its distances within 1 %", free=True,
-    )  # fmt: skip
+        "bfloat16 where a measurement shows it faster and its distances within 1 %",
+        free=True,
+    )
     batch_size: int | str = _knob(
-        rules.whole(1, (AUTO, DEFAULT), ", or auto to measure it"), DEFAULT,
+        rules.whole(1, (AUTO, DEFAULT), ", or auto to measure it"),
+        DEFAULT,
         "images per chunk, the unit of work that is stored and resumed; default: 64 on a CPU, 256 on a GPU, fewer"
-        " of large images; auto measures it", free=True,
-    )  # fmt: skip
+        " of large images; auto measures it",
+        free=True,
+    )
     device: str = _knob(rules.text, AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one", free=True)
     layout: str = _knob(
-        rules.one_of(*LAYOUTS), DEFAULT,
+        rules.one_of(*LAYOUTS),
+        DEFAULT,
         "how the model's convolution weights lie during attacks: contiguous (the default) or channels_last; auto "
-        "takes the faster one, which changes the last digits of the numbers", free=True,
-    )  # fmt: skip
+        "takes the faster one, which changes the last digits of the numbers",
+        free=True,
+    )
     accelerate: str = _knob(
-        rules.one_of(*ACCELERATIONS), "none",
+        rules.one_of(*ACCELERATIONS),
+        "none",
         "none, compile (torch.compile: pays for long runs), or graph (CUDA graphs); neither has been measured on "
         "a GPU yet",
-    )  # fmt: skip
+    )
     traces: int = _knob(rules.whole(0), 1, "keep the step-by-step course of each attack for this many images")
     epsilon: tuple[str, ...] = _knob(
-        rules.radii, (),
+        rules.radii,
+        (),
         "radii to give robust accuracy at: linf=8/255,4/255 for a distance, a number for all; may be given "
-        "several times", relevant=False,
-    )  # fmt: skip
+        "several times",
+        relevant=False,
+    )
     trust: bool = _knob(
-        rules.truth, False,
-        "allow the model file to be unpickled, which can run code in it", relevant=False,
-    )  # fmt: skip
+        rules.truth, False, "allow the model file to be unpickled, which can run code in it", relevant=False
+    )
     allow: tuple[str, ...] = _knob(
-        rules.texts, (),
-        "go on although preflight refused this finding; may be given several times", relevant=False,
-    )  # fmt: skip
+        rules.texts, (), "go on although preflight refused this finding; may be given several times", relevant=False
+    )
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -130,7 +148,8 @@ class RunSpec:
         return rules.class_of(self.targets)
 
     def complete(self, out: Path | None = None) -> RunSpec:
-        """Itself, with the attacks of the run in ``out``, or else the usual ones, where none are given; an error names what is missing."""
+        """Itself, with the attacks of the run in ``out``, or else the usual ones, where none are given; an error names
+        what is missing."""
         for name, example in (("model", "mnist/smallcnn"), ("data", "mnist")):
             if not getattr(self, name):
                 raise BadInput(f"a run needs a {name}: give --{name}, for example --{name} {example}.")
@@ -142,7 +161,9 @@ class RunSpec:
     # The same value as a mapping and as TOML.
 
     def to_dict(self) -> dict[str, Any]:
-        return {f.name: list(value) if isinstance(value := getattr(self, f.name), tuple) else value for f in fields(self)}
+        return {
+            f.name: list(value) if isinstance(value := getattr(self, f.name), tuple) else value for f in fields(self)
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunSpec:
@@ -193,7 +214,8 @@ class RunSpec:
     # Identity.
 
     def canonical(self) -> dict[str, Any]:
-        """The settings that decide the numbers; of the device only its kind, for one GPU of a machine is like the next."""
+        """The settings that decide the numbers; of the device only its kind, for one GPU of a machine is like the
+        next."""
         relevant = {f.name for f in fields(self) if f.metadata["relevant"]}
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
@@ -216,12 +238,19 @@ class RunSpec:
     def fill(self, recorded: RunSpec) -> RunSpec:
         """This spec with what it leaves open taken from a recorded one, and its radii where none are given."""
         free = [f.name for f in fields(self) if f.metadata["free"] and getattr(self, f.name) in (AUTO, DEFAULT)]
-        return replace(self, epsilon=self.epsilon or recorded.epsilon, goal=self.goal or recorded.goal, **{name: getattr(recorded, name) for name in free})
+        return replace(
+            self,
+            epsilon=self.epsilon or recorded.epsilon,
+            goal=self.goal or recorded.goal,
+            **{name: getattr(recorded, name) for name in free},
+        )
 
     def differences(self, recorded: RunSpec) -> list[tuple[str, Any, Any]]:
         """(field, here, recorded) for every relevant setting that differs."""
         here, there = self.canonical(), recorded.canonical()
-        return [(name, here.get(name), there.get(name)) for name in {**here, **there} if here.get(name) != there.get(name)]
+        return [
+            (name, here.get(name), there.get(name)) for name in {**here, **there} if here.get(name) != there.get(name)
+        ]
 
     def folder_name(self) -> str:
         """Where a run goes when nobody says where: the same settings give the same folder."""
@@ -242,7 +271,9 @@ def toml_value(value: object) -> str:
         return repr(value)
     if isinstance(value, (tuple, list)):
         inner = ", ".join(toml_value(item) for item in value)
-        return f"[{inner}]" if len(inner) < 100 else "[\n" + "".join(f"    {toml_value(item)},\n" for item in value) + "]"
+        return (
+            f"[{inner}]" if len(inner) < 100 else "[\n" + "".join(f"    {toml_value(item)},\n" for item in value) + "]"
+        )
     # JSON strings are TOML basic strings, except that TOML wants DEL escaped too.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 

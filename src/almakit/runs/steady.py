@@ -1,4 +1,5 @@
-"""The model as a run calls it: with batches that are never tiny, for on a CPU the kernels for one to three images round otherwise; and watched."""
+"""The model as a run calls it: with batches that are never tiny, for on a CPU the kernels for one to three images round
+otherwise; and watched."""
 
 from __future__ import annotations
 
@@ -14,14 +15,16 @@ from ..core.outputs import first_rows
 from .failures import CalledOff
 
 LEAST = 4
-"""From this many rows on torch's CPU kernels give a row the same bits whatever the batch (measured on convolutions and linear layers)."""
+"""From this many rows on torch's CPU kernels give a row the same bits whatever the batch (measured on convolutions and
+linear layers)."""
 
 
 def steady(model: Model, device: torch.device) -> Model:
-    """The model with batches of fewer than LEAST rows filled up, so that the last images of a run, or a batch size of one, see the same numbers.
+    """The model with batches of fewer than LEAST rows filled up, so that the last images of a run, or a batch size of
+    one, see the same numbers.
 
-    A hundred steps of an attack blow a difference in the last bit up to whole percents. On other devices the model is left alone: there the bits
-    depend on more than this, and memory is dearer.
+    A hundred steps of an attack blow a difference in the last bit up to whole percents. On other devices the model is
+    left alone: there the bits depend on more than this, and memory is dearer.
     """
     if device.type != "cpu":
         return model
@@ -29,7 +32,8 @@ def steady(model: Model, device: torch.device) -> Model:
 
 
 def filled(model: Model, x: Tensor) -> Any:
-    """What the model returns for ``x`` (B, ...); the last image stands in for what is missing, and no gradient comes from it twice."""
+    """What the model returns for ``x`` (B, ...); the last image stands in for what is missing, and no gradient comes
+    from it twice."""
     missing = LEAST - len(x)
     if missing <= 0 or not len(x):
         return model(x)

@@ -21,7 +21,8 @@ CHUNK_COLUMNS = "kind, attack, chunk, round, file, sha256, images, batch, second
 
 @dataclass(frozen=True)
 class ChunkKey:
-    """A piece of work: the clean pass over a chunk (attack -1), or an attack on it; ``round`` counts the targets of targets=all."""
+    """A piece of work: the clean pass over a chunk (attack -1), or an attack on it; ``round`` counts the targets of
+    targets=all."""
 
     kind: str
     attack: int
@@ -57,7 +58,8 @@ def database_name(shard: tuple[int, int] | None = None) -> str:
 
 
 class Store(Database):
-    """A database of a run; ``Store(path)`` makes or continues one, ``Store(path, read_only=True)`` never writes and sees one moment of it."""
+    """A database of a run; ``Store(path)`` makes or continues one, ``Store(path, read_only=True)`` never writes and
+    sees one moment of it."""
 
     # Facts of the run.
 
@@ -81,7 +83,9 @@ class Store(Database):
 
     def attacks(self) -> list[AttackInfo]:
         with understood(self.path):
-            return [rows.attack_info(row) for row in self.rows(f"SELECT {rows.ATTACK_COLUMNS} FROM attacks ORDER BY attack")]
+            return [
+                rows.attack_info(row) for row in self.rows(f"SELECT {rows.ATTACK_COLUMNS} FROM attacks ORDER BY attack")
+            ]
 
     def sum_facts(self) -> None:
         """Writes the sum over the facts and attacks beside them; part of every transaction that changes them."""
@@ -124,7 +128,13 @@ class Store(Database):
         found = self.rows("SELECT session, started, ended, outcome, environment FROM sessions ORDER BY session")
         with understood(self.path):
             return [
-                {"session": r[0], "started": str(r[1]), "ended": r[2] and str(r[2]), "outcome": r[3] and str(r[3]), "environment": dict(json.loads(r[4]))}
+                {
+                    "session": r[0],
+                    "started": str(r[1]),
+                    "ended": r[2] and str(r[2]),
+                    "outcome": r[3] and str(r[3]),
+                    "environment": dict(json.loads(r[4])),
+                }
                 for r in found
             ]
 
@@ -140,9 +150,14 @@ class Store(Database):
     ) -> None:
         """Records a piece of work whose file is already in place; doing it twice changes nothing."""
         key = row.key
-        pictured, found = list(map(fields.row, images)), [fields.row(replace(record, round=key.round)) for record in records]
+        pictured, found = (
+            list(map(fields.row, images)),
+            [fields.row(replace(record, round=key.round)) for record in records],
+        )
         own = (*_key(key), row.file, row.sha256, row.images, row.batch, float(row.seconds))
-        total = rowsums.chunk_sum([fields.summed(ImageInfo, row) for row in pictured] if key.kind == CLEAN else map(rows.summed, found), own)
+        total = rowsums.chunk_sum(
+            [fields.summed(ImageInfo, row) for row in pictured] if key.kind == CLEAN else map(rows.summed, found), own
+        )
         with self.transaction():
             self._insert("images", pictured, fields.names(ImageInfo))
             self._insert("results", found, fields.names(Record))
@@ -151,7 +166,8 @@ class Store(Database):
             self.db.execute(f"DELETE FROM failures WHERE {_KEY}", _key(key))
 
     def give_up(self, failure: FailureRow, session: int) -> None:
-        """Records that a piece of work failed for good in this session; it stays undone, so that the next one tries it again."""
+        """Records that a piece of work failed for good in this session; it stays undone, so that the next one tries it
+        again."""
         with self.transaction():
             self._insert("failures", [(*_key(failure.key), failure.images, failure.tries, failure.reason, session)])
 
@@ -159,7 +175,10 @@ class Store(Database):
         """The pieces of work that were given up and have not been done since."""
         if not self.has("failures", "reason"):
             return []
-        found = self.rows("SELECT kind, attack, chunk, round, images, tries, reason FROM failures ORDER BY kind DESC, attack, chunk, round")
+        found = self.rows(
+            "SELECT kind, attack, chunk, round, images, tries, reason FROM failures ORDER BY kind DESC, attack, "
+            "chunk, round"
+        )
         return [FailureRow(ChunkKey(*row[:4]), *row[4:]) for row in found]
 
     def _insert(self, table: str, values: list[tuple[Any, ...]], names: Sequence[str] = ()) -> None:
@@ -169,7 +188,8 @@ class Store(Database):
             self.db.executemany(f"INSERT OR REPLACE INTO {table} {named} VALUES ({places})", values)
 
     def discard(self, key: ChunkKey) -> None:
-        """Takes a piece of work back, so that a resume does it again; rows without their chunk are not read, and are replaced then."""
+        """Takes a piece of work back, so that a resume does it again; rows without their chunk are not read, and are
+        replaced then."""
         with self.transaction():
             self.db.execute(f"DELETE FROM chunks WHERE {_KEY}", _key(key))
 
@@ -187,7 +207,8 @@ class Store(Database):
             return [rows.image_info(row) for row in found]
 
     def records(self, attack: int | None = None, check: bool = False) -> list[Record]:
-        """The results of finished chunks, by attack, image and target; ``check`` refuses rows that are not the ones that were written."""
+        """The results of finished chunks, by attack, image and target; ``check`` refuses rows that are not the ones
+        that were written."""
         where, values = ("", ()) if attack is None else ("WHERE r.attack = ?", (attack,))
         found = self.rows(f"{self.records_query()} {where} ORDER BY r.attack, r.image, r.target", values)
         if check:
@@ -240,7 +261,9 @@ def open_folder(folder: str | Path) -> Store:
         raise StoreError(f"there is no run folder {place}.")
     shards = sorted(place.glob("records-*-of-*.sqlite"))
     if shards and not (place / database_name()).is_file():
-        raise StoreError(f"{place} holds {len(shards)} shards that are not joined yet; run `almakit merge {place}` first.")
+        raise StoreError(
+            f"{place} holds {len(shards)} shards that are not joined yet; run `almakit merge {place}` first."
+        )
     return Store(place / database_name(), read_only=True)
 
 

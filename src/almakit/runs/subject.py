@@ -33,7 +33,8 @@ PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": tor
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The model as the run uses it. ``weights_sha256`` names its weights (for a plain function: its code); None where neither can be seen."""
+    """The model as the run uses it. ``weights_sha256`` names its weights (for a plain function: its code); None where
+    neither can be seen."""
 
     name: str
     model: Model  # as it was given
@@ -50,28 +51,35 @@ class Subject:
     maps: bool = False  # the data give every pixel a class, and so must the model
 
     def logits(self, x: Tensor, size: int) -> Tensor:
-        """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision; of a segmentation the logarithms of
-        the shares of the pixels that the classes get."""
+        """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision; of a
+        segmentation the logarithms of the shares of the pixels that the classes get."""
         return self.answers(x, size)[0]
 
     @torch.no_grad()
     def answers(self, x: Tensor, size: int) -> tuple[Tensor, Tensor | None]:
-        """``logits`` (B, K), and the class of each pixel (B, H, W) where the model returns logits (B, K, H, W): -1 all over an image with one not finite."""
+        """``logits`` (B, K), and the class of each pixel (B, H, W) where the model returns logits (B, K, H, W): -1 all
+        over an image with one not finite."""
         rows, maps = [], []
         for part in x.split(size):
             answer = logits_of(self.model(self.place(part).clone()))  # some models normalise in place
             wanted = "(batch, classes, height, width)" if self.maps else "(batch, classes)"
             if not isinstance(answer, Tensor) or answer.ndim != (4 if self.maps else 2) or len(answer) != len(part):
                 got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
-                raise BadModel(f"the model must return logits of shape {wanted}; for {len(part)} images it returned {got}.")
+                raise BadModel(
+                    f"the model must return logits of shape {wanted}; for {len(part)} images it returned {got}."
+                )
             if self.maps and answer.shape[2:] != part.shape[2:]:
                 raise BadModel(
-                    f"the model's logits are maps of {answer.shape[2]} x {answer.shape[3]}, the images of {part.shape[2]} x {part.shape[3]}: load it with "
+                    f"the model's logits are maps of {answer.shape[2]} x {answer.shape[3]}, the images of "
+                    f"{part.shape[2]} x {part.shape[3]}: load it with "
                     "?output=fit behind its name, or resize them inside the model."
                 )
             self.classes[:] = self.classes or [answer.shape[1]]
             if answer.shape[1] != self.classes[0]:
-                raise BadModel(f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before; it must always have the same classes.")
+                raise BadModel(
+                    f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before; it must "
+                    "always have the same classes."
+                )
             if self.maps:
                 maps.append(classes_of(answer))
                 rows.append(shares(maps[-1], answer.shape[1]).clamp_min(TINY).log())
@@ -81,8 +89,8 @@ class Subject:
 
     @property
     def near(self) -> float:
-        """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and precisions differ, or where
-        it is a share of pixels, some of them between two classes."""
+        """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and
+        precisions differ, or where it is a share of pixels, some of them between two classes."""
         exact = not self.maps and self.device.type == "cpu" and self.native in (None, torch.float32, torch.float64)
         return 1e-4 if exact else 1e-2
 
@@ -92,7 +100,8 @@ class Subject:
 
 
 def classes_of(logits: Tensor) -> Tensor:
-    """(B, H, W) the class of each pixel in ``logits`` (B, K, H, W), on the CPU; -1 all over an image with a logit that is not finite."""
+    """(B, H, W) the class of each pixel in ``logits`` (B, K, H, W), on the CPU; -1 all over an image with a logit that
+    is not finite."""
     finite = torch.isfinite(logits).flatten(1).all(1)
     return torch.where(finite[:, None, None], torch.nan_to_num(logits).argmax(1), -1).cpu()
 
@@ -109,7 +118,9 @@ def pick_device(wanted: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         if torch.empty(1, device=wanted).device.type == "meta":
-            raise Unavailable("the device 'meta' holds shapes and no values, so nothing can be attacked on it; choose --device cpu.")
+            raise Unavailable(
+                "the device 'meta' holds shapes and no values, so nothing can be attacked on it; choose --device cpu."
+            )
     except (RuntimeError, AssertionError) as error:
         raise Unavailable(
             f"the device {wanted!r} cannot be used here ({str(error).splitlines()[0]}); choose --device cpu."
@@ -193,19 +204,23 @@ def weights_sha256(model: Model) -> str | None:
 
 
 def side_of(model: object, data: object) -> int | None:
-    """The side of the square images a model of another library was made for, where the data are photos of any size and nobody says a size."""
+    """The side of the square images a model of another library was made for, where the data are photos of any size and
+    nobody says a size."""
     shape = getattr(model, "shape", None)
     photos = isinstance(data, str) and data.startswith(("folder:", "hf-dataset:"))
     return int(shape[1]) if photos and isinstance(model, Classifier) and shape and shape[1] == shape[2] else None
 
 
 def open_data(data: Data, spec: RunSpec, side: int | None = None) -> Dataset:
-    """The images of a URI or of whatever brings images and labels; the run's part of them. ``side``: their size where the run has none."""
+    """The images of a URI or of whatever brings images and labels; the run's part of them. ``side``: their size where
+    the run has none."""
     size = side if spec.size is None else spec.size
     if isinstance(data, str):
         if data.startswith("python:"):
             raise BadInput(f"the data {data} were given from Python; go on with almakit.evaluate(...), which has them.")
-        return load_data(data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels)
+        return load_data(
+            data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels
+        )
     if spec.channels is not None:
         raise BadInput("channels is for image files that are loaded by name; convert the images you give.")
     whole = dataset_of(data, None if spec.limit is None else spec.offset + spec.limit, size)

@@ -16,7 +16,8 @@ from .progress import Silent
 
 
 def given_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset) -> list[int] | None:
-    """The targets somebody named, one per image: the data set's own, a csv's, or numbers from Python; None where a rule decides."""
+    """The targets somebody named, one per image: the data set's own, a csv's, or numbers from Python; None where a rule
+    decides."""
     if targets is None or targets in ("random", "least-likely", "next", "all"):
         return None
     if not isinstance(targets, str):
@@ -48,7 +49,9 @@ def without_class(dataset: Dataset, target: int, show: Silent) -> Dataset:
     if not kept:
         raise BadInput(f"all images are of class {target} already; choose another target.")
     if len(kept) < len(dataset):
-        show.note(f"{len(dataset) - len(kept)} of {len(dataset)} images are of the target class {target} and are left out.")
+        show.note(
+            f"{len(dataset) - len(kept)} of {len(dataset)} images are of the target class {target} and are left out."
+        )
     return dataset if len(kept) == len(dataset) else dataset.select(kept)
 
 
@@ -62,7 +65,9 @@ def rule_target(rule: str, logits: Tensor, label: int, sha256: str, seed: int) -
         others[label] = float("inf")
         return int(others.argmin())
     # Random, but a function of the seed and the image alone.
-    number = int.from_bytes(hashlib.sha256(f"target:{seed}:{label}:{sha256}".encode()).digest()[:8], "big") % (classes - 1)
+    number = int.from_bytes(hashlib.sha256(f"target:{seed}:{label}:{sha256}".encode()).digest()[:8], "big") % (
+        classes - 1
+    )
     return number + (number >= label)
 
 

@@ -1,4 +1,5 @@
-"""The threat model behind a number: the goal, the grid, the budget and how it was computed, as words for labels and headings. No torch here."""
+"""The threat model behind a number: the goal, the grid, the budget and how it was computed, as words for labels and
+headings. No torch here."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ USUAL = Threat()
 
 def threat_of(spec: RunSpec) -> Threat:
     """The threat model of all attacks of a run."""
-    layout = spec.layout if spec.layout == "channels_last" else USUAL.layout  # older folders leave it open, and were contiguous
+    layout = (
+        spec.layout if spec.layout == "channels_last" else USUAL.layout
+    )  # older folders leave it open, and were contiguous
     goal = spec.targets or ""
     if spec.goal is not None:
         goal = f"[{spec.goal}]{goal}"
@@ -34,7 +37,8 @@ def threat_of(spec: RunSpec) -> Threat:
 
 
 def named(text: str, spec: RunSpec) -> str:
-    """An attack's text with what is unusual in its threat model, for tables and trackers: ``ddn(steps=30), targeted, 8-bit``."""
+    """An attack's text with what is unusual in its threat model, for tables and trackers: ``ddn(steps=30), targeted,
+    8-bit``."""
     return text + appended([threat_of(spec)])[0]
 
 
@@ -49,14 +53,21 @@ def goal_name(goal: str) -> str:
 def sentence(threat: Threat) -> str:
     """All of it, for a heading."""
     grid = "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"
-    budget = "" if threat.budget is None else ", until it no longer improves" if threat.budget == AUTO else f", at most {threat.budget} passes each way"
+    budget = (
+        ""
+        if threat.budget is None
+        else ", until it no longer improves"
+        if threat.budget == AUTO
+        else f", at most {threat.budget} passes each way"
+    )
     return f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}" + (
         "" if threat.accelerate == "none" else f", {threat.accelerate}"
     )
 
 
 def appended(threats: Sequence[Threat]) -> list[str]:
-    """What is appended to each label of rows that stand together: whatever is not as usual, and whatever differs between them."""
+    """What is appended to each label of rows that stand together: whatever is not as usual, and whatever differs
+    between them."""
     goals = {threat.goal for threat in threats if threat.goal}
     differ = {name for name in vars(USUAL) if len({getattr(threat, name) for threat in threats}) > 1}
     return [_words(threat, differ, len(goals) > 1) for threat in threats]
@@ -70,7 +81,12 @@ def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
         parts.append(f"{threat.bits}-bit")
     if threat.budget is not None:
         parts.append(f"budget {threat.budget}")
-    for name, words in (("dtype", threat.dtype), ("seed", f"seed {threat.seed}"), ("layout", threat.layout), ("accelerate", threat.accelerate)):
+    for name, words in (
+        ("dtype", threat.dtype),
+        ("seed", f"seed {threat.seed}"),
+        ("layout", threat.layout),
+        ("accelerate", threat.accelerate),
+    ):
         if name in differ or getattr(threat, name) != getattr(USUAL, name):
             parts.append(words if name != "accelerate" or words != "none" else "not accelerated")
     return "".join(f", {part}" for part in parts)

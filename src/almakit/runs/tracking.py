@@ -1,4 +1,5 @@
-"""What experiment trackers hear of a run: its settings, the courses of attacks, where each attack stands after every chunk, and the summary."""
+"""What experiment trackers hear of a run: its settings, the courses of attacks, where each attack stands after every
+chunk, and the summary."""
 
 from __future__ import annotations
 
@@ -45,7 +46,18 @@ def _events(bench: Bench, outcome: Outcome, distances: list[float]) -> Iterator[
     for trace in outcome.traces:
         for place, step in enumerate(trace.values["step"]):
             values = {name: column[place] for name, column in trace.values.items() if name != "step"}
-            yield {"event": "trace", "attack": attack, "image": bench.dataset.ids[trace.image], "step": step, "values": values}
+            yield {
+                "event": "trace",
+                "attack": attack,
+                "image": bench.dataset.ids[trace.image],
+                "step": step,
+                "values": values,
+            }
     middle = median(distances)
-    yield {"event": "progress", "attack": attack, "images": len(distances), "fooled": sum(map(isfinite, distances)) / len(distances),
-           "median": middle if isfinite(middle) else None}  # fmt: skip
+    yield {
+        "event": "progress",
+        "attack": attack,
+        "images": len(distances),
+        "fooled": sum(map(isfinite, distances)) / len(distances),
+        "median": middle if isfinite(middle) else None,
+    }

@@ -1,4 +1,5 @@
-"""Tensors to the device and back. With CUDA through pinned memory, so that a copy need not wait for what the device is doing (not measured yet)."""
+"""Tensors to the device and back. With CUDA through pinned memory, so that a copy need not wait for what the device is
+doing (not measured yet)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The judgement of what was stored. It shares no code with the attacks: its own forward passes, its own arithmetic, its own decision."""
+"""The judgement of what was stored. It shares no code with the attacks: its own forward passes, its own arithmetic, its
+own decision."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ Measure = Callable[[Tensor, Tensor], Tensor]
 
 
 class Aim(Protocol):
-    """What the verdict uses of a goal that is not another class: its definition is the one thing that it shares with the attack."""
+    """What the verdict uses of a goal that is not another class: its definition is the one thing that it shares with
+    the attack."""
 
     def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Aim: ...
 
@@ -67,11 +69,13 @@ def judge(
     share: float = 1.0,
     goal: Aim | None = None,
 ) -> list[Judgement]:
-    """Judges the images ``stored`` (B, ...) made of the clean ``x`` (B, ...): with ``labels`` (B) left, or ``targets`` (B) reached; with label maps
-    (B, H, W) left by a ``share`` of their labelled pixels; with a ``goal`` where its margin is negative, the one thing that is the attack's as well.
+    """Judges the images ``stored`` (B, ...) made of the clean ``x`` (B, ...): with ``labels`` (B) left, or ``targets``
+    (B) reached; with label maps (B, H, W) left by a ``share`` of their labelled pixels; with a ``goal`` where its
+    margin is negative, the one thing that is the attack's as well.
 
-    ``distance`` names what the attack minimised and ``measure`` computes it where it is none of MEASURED; ``batch`` is the attack's
-    batch size, which is avoided. The images and their 8-bit versions go through the model in full precision, in one stream.
+    ``distance`` names what the attack minimised and ``measure`` computes it where it is none of MEASURED; ``batch`` is
+    the attack's batch size, which is avoided. The images and their 8-bit versions go through the model in full
+    precision, in one stream.
     """
     if not len(stored):
         return []
@@ -90,7 +94,10 @@ def judge(
         wanted = int(labels[row]) if targets is None and counted is None else 0 if targets is None else targets[row]
         now, then = predicted[row], predicted[len(stored) + row]
         reached = [
-            met[place] if met is not None else _reached(found, wanted, targets is not None) if counted is None
+            met[place]
+            if met is not None
+            else _reached(found, wanted, targets is not None)
+            if counted is None
             else found >= 0 and wrong_pixels(counted[place]) >= share
             for place, found in ((row, now), (len(stored) + row, then))
         ]
@@ -111,8 +118,11 @@ def judge(
 
 
 def _met(goal: Aim, clean: Tensor, logits: Tensor, labels: list[int] | Tensor, targets: list[int] | None) -> list[bool]:
-    """Whether each row of ``logits`` (2 B, K), the stored images and their 8-bit versions, reaches the goal, fitted to the ``clean`` logits (B, K)."""
-    bound = goal.for_labels(torch.as_tensor(labels), None if targets is None else torch.as_tensor(targets)).fit(clean, torch.arange(len(clean)))
+    """Whether each row of ``logits`` (2 B, K), the stored images and their 8-bit versions, reaches the goal, fitted to
+    the ``clean`` logits (B, K)."""
+    bound = goal.for_labels(torch.as_tensor(labels), None if targets is None else torch.as_tensor(targets)).fit(
+        clean, torch.arange(len(clean))
+    )
     margin = torch.cat([bound.margin(torch.nan_to_num(part)) for part in logits.split(len(clean))])
     return (torch.isfinite(logits).all(1) & (margin < 0)).tolist()
 
@@ -134,14 +144,17 @@ def top_classes(logits: Tensor) -> list[Top]:
 
 
 def tallies(predicted: Tensor, maps: Tensor, classes: int) -> list[Tally]:
-    """How the labelled pixels of each image are classified: ``predicted`` and ``maps`` (B, H, W); labels that are none of the ``classes`` do not count."""
+    """How the labelled pixels of each image are classified: ``predicted`` and ``maps`` (B, H, W); labels that are none
+    of the ``classes`` do not count."""
     found = []
     for guess, truth in zip(predicted.flatten(1), maps.flatten(1), strict=True):
         counted = (truth >= 0) & (truth < classes)
         guess, truth = guess[counted].clamp_min(0), truth[counted]
         labelled, given = (torch.bincount(values, minlength=classes).tolist() for values in (truth, guess))
         both = torch.bincount(truth[truth == guess], minlength=classes).tolist()
-        found.append(tuple((one, labelled[one], given[one], both[one]) for one in range(classes) if labelled[one] or given[one]))
+        found.append(
+            tuple((one, labelled[one], given[one], both[one]) for one in range(classes) if labelled[one] or given[one])
+        )
     return found
 
 
@@ -152,7 +165,8 @@ def _reached(prediction: int, goal: int, targeted: bool) -> bool:
 def _distances(
     x: Tensor, y: Tensor, distance: str, measure: Measure | None, only: str | None = None
 ) -> dict[str, list[float | None]]:
-    """Distances of ``y`` (B, ...) to ``x`` (B, ...) by name, one per image; None where one is not defined for such images."""
+    """Distances of ``y`` (B, ...) to ``x`` (B, ...) by name, one per image; None where one is not defined for such
+    images."""
     delta = (y.double() - x.double()).abs().flatten(1)
     plain = {
         "l0": lambda: (delta > 0).sum(1),
@@ -173,7 +187,8 @@ def _distances(
 
 
 def _perceptual(name: str, x: Tensor, y: Tensor) -> list[float | None]:
-    """SSIM and CIEDE2000 are for colour images here; where the distance itself says it is not defined, there is none."""
+    """SSIM and CIEDE2000 are for colour images here; where the distance itself says it is not defined, there is
+    none."""
     if x.ndim != 4 or x.shape[1] != 3:
         return [None] * len(x)
     try:

@@ -65,7 +65,9 @@ class RunVerification:
 
     def sentences(self) -> list[str]:
         """Every disagreement: which number, how often, an example."""
-        return self.folder.sentences("the folder") + [said for found in self.attacks for said in found.differences.sentences(found.attack)]
+        return self.folder.sentences("the folder") + [
+            said for found in self.attacks for said in found.differences.sentences(found.attack)
+        ]
 
 
 @dataclass
@@ -87,7 +89,8 @@ def damaged_files(run: Run) -> list[str]:
 
 
 def verify_run(run: Run, subject: Subject, batch_size: int | None = None, goal: object = None) -> RunVerification:
-    """Judges every stored image of a run again and compares all that reports use; damaged files and originals that are not the recorded ones raise.
+    """Judges every stored image of a run again and compares all that reports use; damaged files and originals that are
+    not the recorded ones raise.
 
     ``goal`` is the run's, where it has one of its own.
     """
@@ -108,14 +111,18 @@ def _verify_clean(run: Run, subject: Subject, size: int, found: Differences) -> 
         images, truth = _originals(run, [info.index for info in part])
         logits, maps = subject.answers(images, size + 2)
         counted = [None] * len(part) if maps is None or truth is None else tallies(maps, truth, logits.shape[1])
-        for info, row, prediction, top, tally in zip(part, logits, predictions(logits), top_classes(logits), counted, strict=True):
+        for info, row, prediction, top, tally in zip(
+            part, logits, predictions(logits), top_classes(logits), counted, strict=True
+        ):
             of_tally(found, f"image {info.id}", info.pixels, tally, subject.near)
             of_image(found, info, run, prediction, top, row, subject.near)
             clean[info.index] = torch.softmax(row, 0)
     return clean
 
 
-def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor], goal: Goal | None) -> Verification:
+def _verify_attack(
+    run: Run, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor], goal: Goal | None
+) -> Verification:
     found = Verification(info.text)
     records = run.records_of(info.index)
     found.records = len(records)
@@ -141,7 +148,9 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clea
         for record, verdict in zip(
             part, judge(subject, x, stored, labels, targets, info.distance, measure, size + 2, share, goal), strict=True
         ):
-            of_tally(found.differences, f"image {run.image[record.image].id}", record.pixels, verdict.pixels, subject.near)
+            of_tally(
+                found.differences, f"image {run.image[record.image].id}", record.pixels, verdict.pixels, subject.near
+            )
             found.claimed += 1
             found.confirmed += verdict.fooled
             found.confirmed_8bit += verdict.fooled_8bit
@@ -153,17 +162,21 @@ def _verify_attack(run: Run, info: AttackInfo, subject: Subject, size: int, clea
 
 
 def _originals(run: Run, indices: list[int]) -> tuple[Tensor, Tensor | None]:
-    """The clean images (B, ...), and of a segmentation their label maps (B, H, W), which must have their recorded hashes."""
+    """The clean images (B, ...), and of a segmentation their label maps (B, H, W), which must have their recorded
+    hashes."""
     images = torch.from_numpy(np.array(run.originals(indices)))
     maps = torch.from_numpy(run.maps(indices).astype(np.int64)) if run.segmentation else None
     for row, (index, image) in enumerate(zip(indices, images, strict=True)):
         if image_sha256(image, None if maps is None else maps[row]) != run.image[index].sha256:
-            raise AlmakitError(f"the stored original of image {run.image[index].id} is not the image that was attacked.")
+            raise AlmakitError(
+                f"the stored original of image {run.image[index].id} is not the image that was attacked."
+            )
     return images, maps
 
 
 def _measure(info: AttackInfo) -> Measure | None:
-    """The distance a record names. Its attack's text is parsed and never built: a folder is data, and a text may name code."""
+    """The distance a record names. Its attack's text is parsed and never built: a folder is data, and a text may name
+    code."""
     try:
         parse(info.text)
         return distances.get(info.distance)

@@ -1,4 +1,5 @@
-"""The pieces of work of a run: the clean pass over a chunk, and an attack with its verdict on a chunk. Nothing is written here."""
+"""The pieces of work of a run: the clean pass over a chunk, and an attack with its verdict on a chunk. Nothing is
+written here."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ from .verdict import Judgement, judge, predictions, tallies, top_classes
 
 T = TypeVar("T")
 TOLERANCE = 0.01
-"""With ``budget`` auto: an image that came nearer by less than this share in the last quarter of what its attack plans is done."""
+"""With ``budget`` auto: an image that came nearer by less than this share in the last quarter of what its attack plans
+is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,8 @@ class Outcome:
 
 @dataclass(eq=False)
 class Bench:
-    """Everything a piece of work needs; ``batch`` shrinks when memory runs out. ``hashes`` are the images' sha256, checked on every read."""
+    """Everything a piece of work needs; ``batch`` shrinks when memory runs out. ``hashes`` are the images' sha256,
+    checked on every read."""
 
     spec: RunSpec
     subject: Subject
@@ -71,10 +74,14 @@ class Bench:
     batch: int
     known: dict[int, ImageInfo] = field(default_factory=dict)
     classes: int = 0
-    called_off: Event | None = None  # set when nobody wants the work any more: the next pass of the model is then the last
+    called_off: Event | None = (
+        None  # set when nobody wants the work any more: the next pass of the model is then the last
+    )
     aim: Goal | None = None  # another goal than to leave the label or to reach the target
     share: float = 1.0  # of the labelled pixels, that must be wrong; of images with one class all one of them
-    at_call: Callable[[float, int | None, int], None] | None = None  # told at each model call of an attack: forwards per image, of about, images of the chunk
+    at_call: Callable[[float, int | None, int], None] | None = (
+        None  # told at each model call of an attack: forwards per image, of about, images of the chunk
+    )
 
     def positions(self, chunk: int) -> range:
         return range(chunk * self.chunk_size, min((chunk + 1) * self.chunk_size, len(self.dataset)))
@@ -84,7 +91,8 @@ class Bench:
         return math.ceil(len(self.dataset) / self.chunk_size)
 
     def keys(self, shard: tuple[int, int] | None) -> list[ChunkKey]:
-        """All work of a shard (or of the run), clean passes first; attacks are listed once the number of classes is known."""
+        """All work of a shard (or of the run), clean passes first; attacks are listed once the number of classes is
+        known."""
         mine = [chunk for chunk in range(self.chunk_count) if shard is None or chunk % shard[1] == shard[0]]
         todo = [ChunkKey(CLEAN, -1, chunk) for chunk in mine]
         turns = rounds(self.spec.targets, self.classes) if self.classes else 0
@@ -108,7 +116,8 @@ class Bench:
         return self.start(key)()
 
     def start(self, key: ChunkKey) -> Callable[[], Outcome]:
-        """Does the long part of a piece of work; what is returned does the rest, the verdict, which may go on beside the next attack."""
+        """Does the long part of a piece of work; what is returned does the rest, the verdict, which may go on beside
+        the next attack."""
         if key.kind == CLEAN:
             outcome = self._clean(key)
             return lambda: outcome
@@ -124,7 +133,11 @@ class Bench:
         chunk = self.read(key.chunk)
         (logits, maps), size = self._within_memory(lambda size: self.subject.answers(chunk.x, size), len(chunk))
         counted = None if maps is None or chunk.maps is None else tallies(maps, chunk.maps, logits.shape[1])
-        beside = {} if maps is None or chunk.maps is None else {"maps": stored_maps(chunk.maps), "predictions": stored_maps(maps)}
+        beside = (
+            {}
+            if maps is None or chunk.maps is None
+            else {"maps": stored_maps(chunk.maps), "predictions": stored_maps(maps)}
+        )
         infos = []
         labels, spec = chunk.labels.tolist(), self.spec
         for row, (prediction, top) in enumerate(zip(predictions(logits), top_classes(logits), strict=True)):
@@ -135,10 +148,21 @@ class Bench:
             elif spec.targets is not None and spec.targets != "all":
                 target = rule_target(spec.targets, logits[row], labels[row], chunk.sha256[row], spec.seed)
             infos.append(
-                ImageInfo(position, chunk.ids[row], chunk.sha256[row], labels[row], target, key.chunk, prediction, top,
-                          None if counted is None else counted[row])
+                ImageInfo(
+                    position,
+                    chunk.ids[row],
+                    chunk.sha256[row],
+                    labels[row],
+                    target,
+                    key.chunk,
+                    prediction,
+                    top,
+                    None if counted is None else counted[row],
+                )
             )
-        return Outcome(key, len(chunk), size, time.perf_counter() - begin, chunk.x.numpy(), beside, infos, classes=logits.shape[1])
+        return Outcome(
+            key, len(chunk), size, time.perf_counter() - begin, chunk.x.numpy(), beside, infos, classes=logits.shape[1]
+        )
 
     def _attack(self, key: ChunkKey) -> Callable[[], Outcome]:
         begin = time.perf_counter()
@@ -173,13 +197,25 @@ class Bench:
         truth = labels if chunk.maps is None else chunk.maps
         return lambda: self._judged(key, x, truth, infos, targets, result, points, watch, size, begin)
 
-    def _judged(self, key: ChunkKey, x: Tensor, truth: list[int] | Tensor, infos: list[ImageInfo], targets: list[int] | None, result: Result,
-                points: Tensor, watch: _Watch, size: int, begin: float) -> Outcome:  # fmt: skip
+    def _judged(
+        self,
+        key: ChunkKey,
+        x: Tensor,
+        truth: list[int] | Tensor,
+        infos: list[ImageInfo],
+        targets: list[int] | None,
+        result: Result,
+        points: Tensor,
+        watch: _Watch,
+        size: int,
+        begin: float,
+    ) -> Outcome:
         """The verdict on the ``points`` (B, ...) found for ``x`` (B, ...), and all that is stored of them."""
         attack = self.attacks[key.attack]
         claimed = [row for row, status in enumerate(result.status.tolist()) if status <= 1]
         stored = [row for row in claimed if int(result.status[row]) == 1]
-        # The verdict may meet the end of memory as well as the attack; what it learns is not kept, for it asks without gradients.
+        # The verdict may meet the end of memory as well as the attack; what it learns is not kept, for it asks without
+        # gradients.
         judgements, _ = within_memory(
             lambda part: judge(
                 self.subject,
@@ -207,13 +243,16 @@ class Bench:
             size,
             time.perf_counter() - begin,
             points[stored].numpy() if stored else None,
-            {"predictions": stored_maps(torch.stack(maps))} if (maps := [found for row in stored if (found := judged[row].classes) is not None]) else {},
+            {"predictions": stored_maps(torch.stack(maps))}
+            if (maps := [found for row in stored if (found := judged[row].classes) is not None])
+            else {},
             records=records,
             traces=traces,
         )
 
     def _called(self, size: int, images: int, attack: Attack) -> Model:
-        """The model to attack ``size`` of a chunk's images at a time: with tiny batches filled up, unless memory has shown how dear a row is."""
+        """The model to attack ``size`` of a chunk's images at a time: with tiny batches filled up, unless memory has
+        shown how dear a row is."""
         shrunk = self.batch < self.chunk_size or size < images
         model = self.subject.model if shrunk and size < LEAST else self.subject.steady
         looks = [] if self.called_off is None else [stop_when(self.called_off)]
@@ -240,7 +279,9 @@ class Bench:
         if key.chunk or key.round:
             return []
         open_rows = [
-            row for row, info in enumerate(infos) if (info.correct if targets is None else info.prediction != targets[row])
+            row
+            for row, info in enumerate(infos)
+            if (info.correct if targets is None else info.prediction != targets[row])
         ]
         return open_rows[: self.spec.traces]
 

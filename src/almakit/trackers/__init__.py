@@ -1,6 +1,7 @@
 """Experiment trackers: any callable that takes events, and TensorBoard, MLflow and Weights & Biases as such callables.
 
-``almakit.trackers.get("tensorboard:runs/tb")`` opens one; ``evaluate(..., track=...)``, ``almakit run --track ...`` and an attack's ``trace=...`` take it.
+``almakit.trackers.get("tensorboard:runs/tb")`` opens one; ``evaluate(..., track=...)``, ``almakit run --track ...`` and
+an attack's ``trace=...`` take it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ def names() -> list[str]:
 
 
 def get(tracker: str | Track) -> Track:
-    """A tracker from ``tensorboard:<folder>``, ``mlflow:<experiment>``, ``wandb:<project>`` or ``file.py:function``; a callable is itself one."""
+    """A tracker from ``tensorboard:<folder>``, ``mlflow:<experiment>``, ``wandb:<project>`` or ``file.py:function``; a
+    callable is itself one."""
     if callable(tracker):
         return tracker
     if not isinstance(tracker, str):
-        raise BadInput(f"a tracker is a text such as tensorboard:runs/tb or a function that takes an event, not a {type(tracker).__name__}.")
+        raise BadInput(
+            "a tracker is a text such as tensorboard:runs/tb or a function that takes an event, not a "
+            f"{type(tracker).__name__}."
+        )
     if user_file.is_user_file(tracker):
         return user_file.function(tracker)
     name, _, where = tracker.partition(":")

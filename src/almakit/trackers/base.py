@@ -4,12 +4,14 @@ An event is a dict of plain values with a key ``event``:
 
 * ``begin``: ``settings`` of the run, ``folder``
 * ``trace``: the course of an attack on one image: ``attack``, ``image``, ``step``, ``values`` (name -> number)
-* ``progress``: after each chunk: ``attack``, ``images`` seen, ``fooled`` (share), ``median`` (distance, None where it is infinite)
+* ``progress``: after each chunk: ``attack``, ``images`` seen, ``fooled`` (share), ``median`` (distance, None where it
+  is infinite)
 * ``end``: ``ending`` and, where the run is whole, ``summary``: the contents of summary.json
 
 ``attack`` is the attack's text and what is unusual in its threat model: ``ddn(steps=30), targeted, 8-bit``.
 
-An attack called from Python hands its trace over as it is, without ``event``: ``step``, ``image`` (B,) and tensors (B,), of which the mean is kept.
+An attack called from Python hands its trace over as it is, without ``event``: ``step``, ``image`` (B,) and tensors
+(B,), of which the mean is kept.
 """
 
 from __future__ import annotations
@@ -47,12 +49,18 @@ class Tracker:
     def __call__(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
         if kind is None:
-            self._write({name: _mean(value) for name, value in event.items() if name not in ("step", "image")}, int(event["step"]))
+            self._write(
+                {name: _mean(value) for name, value in event.items() if name not in ("step", "image")},
+                int(event["step"]),
+            )
         elif kind == "begin":
             self.folder = event.get("folder")
             self.settings(event["settings"])
         elif kind == "trace":
-            self._write({f"{event['attack']}/{event['image']}/{name}": value for name, value in event["values"].items()}, event["step"])
+            self._write(
+                {f"{event['attack']}/{event['image']}/{name}": value for name, value in event["values"].items()},
+                event["step"],
+            )
         elif kind == "progress":
             self._write({f"{event['attack']}/{name}": event[name] for name in ("fooled", "median")}, event["images"])
         elif kind == "end":
@@ -60,10 +68,21 @@ class Tracker:
             for part in (*summary.get("attacks", ()), *summary.get("worst_case", ())):
                 radii = summary.get("radii", {}).get(part["distance"], ())
                 head = f"{part['name']}/summary/robust accuracy at {part['distance']}"
-                self._write({f"{head} {row['epsilon']:g}": row["value"] for row in part["robust_accuracy"] if row["epsilon"] in radii}, 0)
+                self._write(
+                    {
+                        f"{head} {row['epsilon']:g}": row["value"]
+                        for row in part["robust_accuracy"]
+                        if row["epsilon"] in radii
+                    },
+                    0,
+                )
             for part in summary.get("attacks", ()):
-                found = {"success rate": part["success_rate"]["value"], "median": part["median_all"]["value"], "forwards": part["forwards"]["mean"],
-                         "backwards": part["backwards"]["mean"]}  # fmt: skip
+                found = {
+                    "success rate": part["success_rate"]["value"],
+                    "median": part["median_all"]["value"],
+                    "forwards": part["forwards"]["mean"],
+                    "backwards": part["backwards"]["mean"],
+                }
                 self._write({f"{part['name']}/summary/{what}": value for what, value in found.items()}, 0)
             if summary.get("attacks") and self.folder is not None and type(self).picture is not Tracker.picture:
                 self._draw(self.folder)
@@ -84,7 +103,11 @@ class Tracker:
                 self.picture("adversarial images", gallery)
 
     def _write(self, values: dict[str, Any], step: int) -> None:
-        finite = {name: float(value) for name, value in values.items() if isinstance(value, (bool, int, float)) and math.isfinite(value)}
+        finite = {
+            name: float(value)
+            for name, value in values.items()
+            if isinstance(value, (bool, int, float)) and math.isfinite(value)
+        }
         if finite:
             self.numbers(finite, step)
 

@@ -19,7 +19,8 @@ def _library(name: str, install: str = "") -> Any:
 
 
 class TensorBoard(Tracker):
-    """``tensorboard:<folder>``: event files that ``tensorboard --logdir <folder>`` shows; every event is flushed at once."""
+    """``tensorboard:<folder>``: event files that ``tensorboard --logdir <folder>`` shows; every event is flushed at
+    once."""
 
     def __init__(self, folder: str):
         if not folder:
@@ -30,7 +31,9 @@ class TensorBoard(Tracker):
             place.mkdir(parents=True, exist_ok=True)
             self.writer = kind(str(place))
         except OSError as error:
-            raise Unavailable(f"cannot write to {place}: {error.strerror}; choose another folder for TensorBoard.") from error
+            raise Unavailable(
+                f"cannot write to {place}: {error.strerror}; choose another folder for TensorBoard."
+            ) from error
 
     def settings(self, values: dict[str, Any]) -> None:
         """As text in the tab TEXT."""
@@ -77,7 +80,8 @@ class MLflow(Tracker):
 
 
 class WandB(Tracker):
-    """``wandb:<project>``: config and history of a Weights & Biases run; WANDB_MODE=offline keeps it on this machine."""
+    """``wandb:<project>``: config and history of a Weights & Biases run; WANDB_MODE=offline keeps it on this
+    machine."""
 
     def __init__(self, project: str):
         self.wandb = _library("wandb")

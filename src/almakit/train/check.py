@@ -1,4 +1,5 @@
-"""Whether a recipe can be trained: asked before the first epoch, because what fails after the last one has cost hours."""
+"""Whether a recipe can be trained: asked before the first epoch, because what fails after the last one has cost
+hours."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from .loop import Objective, Recipe
 
 RADII = {"cifar10": {"l2": 0.5, "linf": 8 / 255}}
-"""The radius of robust training where none is given, by data set and norm; the defaults of the objectives themselves are MNIST's."""
+"""The radius of robust training where none is given, by data set and norm; the defaults of the objectives themselves
+are MNIST's."""
 
 Rule = tuple[str, Callable[[float], bool]]
 POSITIVE: Rule = ("a number above 0", lambda value: value > 0)
@@ -60,7 +62,9 @@ def settings(recipe: Recipe, allowed: Iterable[str]) -> None:
         way_out = " (without a radius it is --kind regular)" if name == "radius" and value == 0 else ""
         _number(name, value, OPTIONS[name], way_out)
     if recipe.options.get("begin", 0.0) > recipe.options.get("end", 1.0):
-        raise BadInput(f"begin={recipe.options['begin']:g} lies after end={recipe.options['end']:g}; give a smaller one.")
+        raise BadInput(
+            f"begin={recipe.options['begin']:g} lies after end={recipe.options['end']:g}; give a smaller one."
+        )
 
 
 def _number(name: str, value: float, rule: Rule, way_out: str = "") -> None:
@@ -70,7 +74,8 @@ def _number(name: str, value: float, rule: Rule, way_out: str = "") -> None:
 
 
 def with_radius(recipe: Recipe, entry: Entry, norm: str | None) -> Recipe:
-    """The recipe with the radius of its data set, where its kind of training has a ``norm`` and nobody gave a radius."""
+    """The recipe with the radius of its data set, where its kind of training has a ``norm`` and nobody gave a
+    radius."""
     if norm is None or "radius" in recipe.options or entry.dataset == "mnist":
         return recipe
     radius = RADII.get(entry.dataset, {}).get(norm)
@@ -89,16 +94,22 @@ def images(entry: Entry, name: str, x: Tensor, labels: Tensor) -> None:
     """Refuses images ``x`` (N, C, H, W) with ``labels`` (N,), or label maps (N, H, W), that the network cannot take."""
     if tuple(x.shape[1:]) != entry.shape:
         here, wanted = (" x ".join(map(str, shape)) for shape in (x.shape[1:], entry.shape))
-        raise BadInput(f"the images of {name} are {here}, and {entry.name} takes {wanted}; give images of that shape (--data).")
+        raise BadInput(
+            f"the images of {name} are {here}, and {entry.name} takes {wanted}; give images of that shape (--data)."
+        )
     labels = labels[labels != IGNORED] if labels.ndim == 3 else labels
     if int(labels.min()) < 0 or int(labels.max()) >= entry.classes:
-        raise BadInput(f"{name} has labels {int(labels.min())} to {int(labels.max())}, and {entry.name} has {entry.classes} classes, from 0.")
+        raise BadInput(
+            f"{name} has labels {int(labels.min())} to {int(labels.max())}, and {entry.name} has {entry.classes} "
+            "classes, from 0."
+        )
 
 
 def tried(objective: Objective, model: Classifier, x: Tensor, labels: Tensor) -> None:
     """Asks for the loss at the end of training on two of the images ``x`` (N, C, H, W), on a copy of the network.
 
-    A network without interval bounds, say, is refused here. The copy and a generator of its own leave the training as it would have been.
+    A network without interval bounds, say, is refused here. The copy and a generator of its own leave the training as
+    it would have been.
     """
     with torch.random.fork_rng(devices=[]):
         objective(copy.deepcopy(model).train(), x[:2], labels[:2], torch.Generator().manual_seed(0), 1.0).backward()

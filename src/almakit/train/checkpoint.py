@@ -51,5 +51,8 @@ def read(path: Path | None, recipe: Recipe, limit: int | None) -> dict[str, Any]
     except Exception as error:  # torn files raise whatever the unpickler meets first
         raise BadInput(f"{path} is not a checkpoint of almakit train ({error}); delete it to begin again.") from error
     if not matches:
-        raise BadInput(f"{path} belongs to a training with other settings; give the settings it began with, another --out, or delete it.")
+        raise BadInput(
+            f"{path} belongs to a training with other settings; give the settings it began with, another --out, or "
+            "delete it."
+        )
     return dict(found)

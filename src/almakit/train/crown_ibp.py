@@ -26,10 +26,12 @@ def objective(
     begin: float = 0.05,
     end: float = 0.6,
 ) -> Objective:
-    """kappa CE(f(x), y) + (1 - kappa) CE(-m, y), m = (1 - beta) m_IBP + beta m_CROWN-IBP, both lower bounds of z_y - z_j over the ball.
+    """kappa CE(f(x), y) + (1 - kappa) CE(-m, y), m = (1 - beta) m_IBP + beta m_CROWN-IBP, both lower bounds of z_y -
+    z_j over the ball.
 
-    From ``begin`` to ``end`` of the training epsilon grows from 0 to ``train_radius``, kappa falls from 1 to ``kappa_last``, beta from 1 to
-    ``beta_last``. Zhang et al., *Towards Stable and Efficient Training of Verifiably Robust Neural Networks*, ICLR 2020, eq. 8 and section 3.
+    From ``begin`` to ``end`` of the training epsilon grows from 0 to ``train_radius``, kappa falls from 1 to
+    ``kappa_last``, beta from 1 to ``beta_last``. Zhang et al., *Towards Stable and Efficient Training of Verifiably
+    Robust Neural Networks*, ICLR 2020, eq. 8 and section 3.
     """
     most = radius if train_radius is None else train_radius
     followed = ibp.Followed()
@@ -50,5 +52,6 @@ def objective(
 
 
 def measure(model: Classifier, x: Tensor, labels: Tensor, radius: float = 0.2, **_: Any) -> dict[str, float]:
-    """Verified accuracy (by interval bounds) and PGD accuracy in percent at ``radius``, on images ``x`` (N, C, H, W) with ``labels`` (N,)."""
+    """Verified accuracy (by interval bounds) and PGD accuracy in percent at ``radius``, on images ``x`` (N, C, H, W)
+    with ``labels`` (N,)."""
     return ibp.measure(model, x, labels, radius)

@@ -15,17 +15,24 @@ from .schedule import ramp
 
 RECIPES = {
     "mnist/smallcnn-tiny-ddn": Recipe(
-        "mnist/smallcnn-tiny-ddn", kind="ddn", epochs=2, batch_size=64, shift=1, channels_last=True, options={"radius": 2.0, "steps": 4}
+        "mnist/smallcnn-tiny-ddn",
+        kind="ddn",
+        epochs=2,
+        batch_size=64,
+        shift=1,
+        channels_last=True,
+        options={"radius": 2.0, "steps": 4},
     )
 }
 NORM = "l2"
 
 
 def objective(radius: float = 2.0, steps: int = 5, gamma: float = 0.2, warm_up: float = 0.1) -> Objective:
-    """The mean over the batch of -log softmax(f(x'))_label with x' from DDN, |x' - x|_2 <= radius, which grows from 0 during ``warm_up``.
+    """The mean over the batch of -log softmax(f(x'))_label with x' from DDN, |x' - x|_2 <= radius, which grows from 0
+    during ``warm_up``.
 
-    Rony et al., *Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and Defenses*, CVPR 2019, section 4 and
-    Table 5. Deviations: few steps with a larger ``gamma`` instead of 100, and the radius grows.
+    Rony et al., *Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and Defenses*, CVPR
+    2019, section 4 and Table 5. Deviations: few steps with a larger ``gamma`` instead of 100, and the radius grows.
     """
 
     def loss(model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator, progress: float) -> Tensor:

@@ -44,13 +44,18 @@ NORM = "linf"
 
 
 def objective(
-    radius: float = 0.2, train_radius: float | None = None, kappa_last: float = 0.5, begin: float = 0.05, end: float = 0.6
+    radius: float = 0.2,
+    train_radius: float | None = None,
+    kappa_last: float = 0.5,
+    begin: float = 0.05,
+    end: float = 0.6,
 ) -> Objective:
     """kappa CE(f(x), y) + (1 - kappa) CE(-m, y), with m_j a lower bound of z_y - z_j over |x' - x|_inf <= epsilon.
 
-    From ``begin`` to ``end`` of the training epsilon grows from 0 to ``train_radius`` (``radius`` where not given) and kappa falls from 1 to
-    ``kappa_last``. Gowal et al., *On the Effectiveness of Interval Bound Propagation for Training Verifiably Robust Models*, 2018, eq. 12.
-    Dropout is left out of the bounds: they are those of the network as it is used.
+    From ``begin`` to ``end`` of the training epsilon grows from 0 to ``train_radius`` (``radius`` where not given) and
+    kappa falls from 1 to ``kappa_last``. Gowal et al., *On the Effectiveness of Interval Bound Propagation for Training
+    Verifiably Robust Models*, 2018, eq. 12. Dropout is left out of the bounds: they are those of the network as it is
+    used.
     """
     most = radius if train_radius is None else train_radius
     followed = Followed()
@@ -81,6 +86,7 @@ class Followed:
 
 
 def measure(model: Classifier, x: Tensor, labels: Tensor, radius: float = 0.2, **_: Any) -> dict[str, float]:
-    """Verified accuracy and PGD accuracy in percent at ``radius``, on images ``x`` (N, C, H, W) with ``labels`` (N,)."""
+    """Verified accuracy and PGD accuracy in percent at ``radius``, on images ``x`` (N, C, H, W) with ``labels``
+    (N,)."""
     share = float(verified(model, x, labels, radius).double().mean())
     return pgd.measure(model, x, labels, radius) | {"verified_accuracy": 100 * share}

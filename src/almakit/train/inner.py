@@ -1,7 +1,7 @@
 """The inner maximisation of adversarial training: a few gradient steps per batch, the last iterate taken as it is.
 
-The attacks of ``almakit.attacks`` return the nearest *verified* point and the clean image where they failed; training wants the
-opposite, the hardest point near the image whether it fools the network or not, so its few steps stand here.
+The attacks of ``almakit.attacks`` return the nearest *verified* point and the clean image where they failed; training
+wants the opposite, the hardest point near the image whether it fools the network or not, so its few steps stand here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ..models.classifier import Classifier
 
 @contextmanager
 def as_evaluated(model: nn.Module) -> Iterator[None]:
-    """While it lasts the model is in evaluation mode and its weights need no gradient: only the image is searched over."""
+    """While it lasts the model is in evaluation mode and its weights need no gradient: only the image is searched
+    over."""
     training, learning = model.training, [weight for weight in model.parameters() if weight.requires_grad]
     model.eval()
     for weight in learning:
@@ -37,9 +38,11 @@ def as_evaluated(model: nn.Module) -> Iterator[None]:
 def climb_linf(
     model: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor], radius: float, steps: int, generator: torch.Generator
 ) -> Tensor:
-    """Images (B, C, H, W) within linf ``radius`` of ``x`` and [0, 1] after ``steps`` sign steps of 2.5 radius / steps on ``loss(logits)``.
+    """Images (B, C, H, W) within linf ``radius`` of ``x`` and [0, 1] after ``steps`` sign steps of 2.5 radius / steps
+    on ``loss(logits)``.
 
-    The start is uniform in the ball: Madry et al., *Towards Deep Learning Models Resistant to Adversarial Attacks*, ICLR 2018, section 2.1.
+    The start is uniform in the ball: Madry et al., *Towards Deep Learning Models Resistant to Adversarial Attacks*,
+    ICLR 2018, section 2.1.
     """
     low, high = (x - radius).clamp_min(0), (x + radius).clamp_max(1)
     point = torch.minimum(torch.maximum(x + radius * (2 * torch.rand(x.shape, generator=generator) - 1), low), high)
@@ -54,8 +57,9 @@ def climb_linf(
 def ddn(model: nn.Module, x: Tensor, labels: Tensor, radius: float, steps: int, gamma: float) -> Tensor:
     """Images (B, C, H, W) that DDN finds in ``steps`` steps, none further from ``x`` in l2 than ``radius``.
 
-    The norm of the perturbation starts at half the radius and changes by 1 -+ gamma with success and failure. Rony et al., *Decoupling Direction
-    and Norm*, CVPR 2019, section 4: the nearest adversarial point, or the last one where none was found, cut to the largest norm.
+    The norm of the perturbation starts at half the radius and changes by 1 -+ gamma with success and failure. Rony et
+    al., *Decoupling Direction and Norm*, CVPR 2019, section 4: the nearest adversarial point, or the last one where
+    none was found, cut to the largest norm.
     """
     delta, best = torch.zeros_like(x), torch.zeros_like(x)
     norm = torch.full((len(x),), radius / 2)
@@ -78,7 +82,10 @@ def ddn(model: nn.Module, x: Tensor, labels: Tensor, radius: float, steps: int, 
     return x + delta * per_image((radius / length).clamp_max(1), x)
 
 
-def robust_accuracy(model: Classifier, x: Tensor, labels: Tensor, distance: str, radius: float, steps: int = 40) -> float:
-    """The share of the images ``x`` (N, C, H, W) with ``labels`` (N,) that are right and stay so under PGD in the ball of ``radius``."""
+def robust_accuracy(
+    model: Classifier, x: Tensor, labels: Tensor, distance: str, radius: float, steps: int = 40
+) -> float:
+    """The share of the images ``x`` (N, C, H, W) with ``labels`` (N,) that are right and stay so under PGD in the ball
+    of ``radius``."""
     result = PGD(distance=distance, epsilon=radius, steps=steps)(model, x, labels, batch_size=100)
     return 1 - float(result.success.double().mean())

@@ -1,4 +1,5 @@
-"""The one training loop: seeded, the same on every run, with the objective as the only part that differs between kinds of training."""
+"""The one training loop: seeded, the same on every run, with the objective as the only part that differs between kinds
+of training."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from .checkpoint import write as write_checkpoint
 from .checkpoint import write_whole
 
 Objective = Callable[[nn.Module, Tensor, Tensor, torch.Generator, float], Tensor]
-"""loss = objective(model, x, labels, generator, progress): the model takes images in [0, 1] (B, C, H, W), ``progress`` runs from 0 to 1."""
+"""loss = objective(model, x, labels, generator, progress): the model takes images in [0, 1] (B, C, H, W), ``progress``
+runs from 0 to 1."""
 
 KINDS = {
     "regular": "almakit.train.regular",
@@ -37,10 +39,11 @@ KINDS = {
     "ibp": "almakit.train.ibp",
     "crown-ibp": "almakit.train.crown_ibp",
 }
-"""Kind of training -> its module, which has ``objective(**options) -> Objective`` and ``RECIPES``, a dict from model name to recipe.
+"""Kind of training -> its module, which has ``objective(**options) -> Objective`` and ``RECIPES``, a dict from model
+name to recipe.
 
-A kind that promises robustness has a ``NORM`` its radius is in, and ``measure(model, x, labels, **options)``, percentages for the log on
-``MEASURED`` test images.
+A kind that promises robustness has a ``NORM`` its radius is in, and ``measure(model, x, labels, **options)``,
+percentages for the log on ``MEASURED`` test images.
 """
 
 MEASURED = 1000
@@ -54,11 +57,13 @@ BatchTrace = Callable[[int, int, float], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network of the zoo is trained: AdamW, a learning rate that rises for ``warm_up`` of the steps and falls along a cosine to zero.
+    """How a network of the zoo is trained: AdamW, a learning rate that rises for ``warm_up`` of the steps and falls
+    along a cosine to zero.
 
-    ``shift`` moves every training image by up to that many pixels in each direction, the border filled with zeros, ``flip`` mirrors half of
-    them; ``options`` go to the objective of the ``kind`` of training. ``data`` are training images other than the data set's own training
-    split. ``channels_last`` stores images channel by channel for each pixel, which is faster on CPUs and rounds differently.
+    ``shift`` moves every training image by up to that many pixels in each direction, the border filled with zeros,
+    ``flip`` mirrors half of them; ``options`` go to the objective of the ``kind`` of training. ``data`` are training
+    images other than the data set's own training split. ``channels_last`` stores images channel by channel for each
+    pixel, which is faster on CPUs and rounds differently.
     """
 
     model: str
@@ -102,11 +107,13 @@ def train(
 ) -> Trained:
     """Trains the recipe's network on its data set's training split and measures its accuracy on the test split.
 
-    All randomness comes from ``recipe.seed``: the first weights, the order, the shifts, dropout and whatever the objective draws from its
-    generator. The caller's random state is left as it was. ``limit`` takes the first training images only. With ``checkpoint`` the state is
-    kept in that file after every epoch, and a training that finds its own file there goes on to the same weights, bit for bit.
+    All randomness comes from ``recipe.seed``: the first weights, the order, the shifts, dropout and whatever the
+    objective draws from its generator. The caller's random state is left as it was. ``limit`` takes the first training
+    images only. With ``checkpoint`` the state is kept in that file after every epoch, and a training that finds its own
+    file there goes on to the same weights, bit for bit.
 
-    ``entry`` describes a network that is not in the zoo; ``test`` are images to measure on instead of (the first ``test_limit`` of) the test split.
+    ``entry`` describes a network that is not in the zoo; ``test`` are images to measure on instead of (the first
+    ``test_limit`` of) the test split.
     """
     recipe = settled(recipe, entry)
     entry, objective = entry or own.entry_of(recipe), _kind(recipe.kind).objective(**recipe.options)
@@ -141,7 +148,9 @@ def train(
             model.train()
             losses = []
             for number, rows in enumerate(torch.randperm(len(x), generator=generator).split(recipe.batch_size)):
-                images = _mirrored(_shifted(x[rows], recipe.shift, generator), recipe.flip, generator).contiguous(memory_format=layout)
+                images = _mirrored(_shifted(x[rows], recipe.shift, generator), recipe.flip, generator).contiguous(
+                    memory_format=layout
+                )
                 loss = objective(model, images, labels[rows], generator, (epoch * per_epoch + number) / total)
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
@@ -150,9 +159,16 @@ def train(
                 losses.append(float(loss.detach()))
                 if batch_trace is not None:
                     batch_trace(epoch * per_epoch + number + 1, total, losses[-1])
-            line = {"epoch": epoch + 1, "loss": round(sum(losses) / len(losses), 6), "cpu_seconds": round(time.process_time() - started, 1)}
+            line = {
+                "epoch": epoch + 1,
+                "loss": round(sum(losses) / len(losses), 6),
+                "cpu_seconds": round(time.process_time() - started, 1),
+            }
             if not math.isfinite(line["loss"]):
-                raise BadInput(f"the loss of {recipe.model} is {line['loss']} after epoch {epoch + 1}; try a smaller learning rate.")
+                raise BadInput(
+                    f"the loss of {recipe.model} is {line['loss']} after epoch {epoch + 1}; try a smaller learning "
+                    "rate."
+                )
             epochs.append(line)
             if checkpoint is not None:
                 state = {
@@ -188,18 +204,23 @@ def _robustness(recipe: Recipe, model: Classifier, x: Tensor, labels: Tensor) ->
     if measure is None:
         return {}
     found = measure(model, x, labels, **recipe.options)
-    return {"measured_images": len(x), **{name: value if name == "epsilon" else round(value, 3) for name, value in found.items()}}
+    return {
+        "measured_images": len(x),
+        **{name: value if name == "epsilon" else round(value, 3) for name, value in found.items()},
+    }
 
 
 def accuracy(model: nn.Module, x: Tensor, labels: Tensor, batch_size: int = 500) -> float:
-    """The share of the images ``x`` (N, C, H, W) whose largest logit is that of their label (N,); with label maps (N, H, W) of the labelled pixels."""
+    """The share of the images ``x`` (N, C, H, W) whose largest logit is that of their label (N,); with label maps (N,
+    H, W) of the labelled pixels."""
     predicted = _predicted(model, x, batch_size)
     counted = torch.ones_like(labels, dtype=torch.bool) if labels.ndim == 1 else labels != IGNORED
     return float((predicted == labels)[counted].double().mean())
 
 
 def mean_iou(model: nn.Module, x: Tensor, maps: Tensor, batch_size: int = 500) -> float:
-    """The mean over the classes in ``maps`` (N, H, W) of (labelled and predicted so) / (labelled or predicted so), over all labelled pixels."""
+    """The mean over the classes in ``maps`` (N, H, W) of (labelled and predicted so) / (labelled or predicted so), over
+    all labelled pixels."""
     counted = maps != IGNORED
     predicted, wanted = _predicted(model, x, batch_size)[counted], maps[counted]
     both = [((predicted == one) & (wanted == one), (predicted == one) | (wanted == one)) for one in wanted.unique()]
@@ -212,7 +233,8 @@ def _predicted(model: nn.Module, x: Tensor, batch_size: int) -> Tensor:
 
 
 def save(trained: Trained, folder: Path) -> Path:
-    """Writes the weights (safetensors) and beside them the log (JSON), each whole or not at all; returns the weights' path."""
+    """Writes the weights (safetensors) and beside them the log (JSON), each whole or not at all; returns the weights'
+    path."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = own.stem_of(trained.log["recipe"]["model"])
     write_whole(folder / f"{stem}.safetensors", as_bytes(_weights(trained.model)))
@@ -222,7 +244,11 @@ def save(trained: Trained, folder: Path) -> Path:
 
 def _weights(model: Classifier) -> dict[str, Tensor]:
     """What of the network is kept: all but the counters of batch norm, which no answer depends on."""
-    return {key: value.contiguous() for key, value in model.network.state_dict().items() if not key.endswith("num_batches_tracked")}
+    return {
+        key: value.contiguous()
+        for key, value in model.network.state_dict().items()
+        if not key.endswith("num_batches_tracked")
+    }
 
 
 def _kind(kind: str) -> Any:
@@ -232,7 +258,8 @@ def _kind(kind: str) -> Any:
 
 
 def settled(recipe: Recipe, entry: Entry | None = None) -> Recipe:
-    """The recipe as it will be trained, with the radius of its data set where it needs one; one that cannot be trained is refused."""
+    """The recipe as it will be trained, with the radius of its data set where it needs one; one that cannot be trained
+    is refused."""
     entry = entry or own.entry_of(recipe)
     kind = _kind(recipe.kind)
     check.settings(recipe, tuple(inspect.signature(kind.objective).parameters))
@@ -242,7 +269,9 @@ def settled(recipe: Recipe, entry: Entry | None = None) -> Recipe:
 def _trainable(entry: Entry) -> Classifier:
     mean, std = entry.normalisation or (None, None)
     network = own.network_of(entry) if is_user_file(entry.name) else build(entry)
-    model = Classifier(network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes)
+    model = Classifier(
+        network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes
+    )
     return model.requires_grad_(True)
 
 
@@ -261,7 +290,9 @@ def _shifted(x: Tensor, most: int, generator: torch.Generator) -> Tensor:
     moves = torch.randint(0, 2 * most + 1, (2, len(x)), generator=generator)
     rows = (moves[0][:, None] + torch.arange(high))[:, None, :, None]
     columns = (moves[1][:, None] + torch.arange(wide))[:, None, None, :]
-    return padded[torch.arange(len(x))[:, None, None, None], torch.arange(x.shape[1])[None, :, None, None], rows, columns]
+    return padded[
+        torch.arange(len(x))[:, None, None, None], torch.arange(x.shape[1])[None, :, None, None], rows, columns
+    ]
 
 
 def _mirrored(x: Tensor, wanted: bool, generator: torch.Generator) -> Tensor:

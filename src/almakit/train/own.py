@@ -1,4 +1,5 @@
-"""Training a user's own network, ``file.py:function``, on data of any name: what the zoo says of its networks is found out here."""
+"""Training a user's own network, ``file.py:function``, on data of any name: what the zoo says of its networks is found
+out here."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from ..models.zoo import ZOO, Entry
 if TYPE_CHECKING:
     from .loop import Recipe
 
-SPLIT = ("mnist", "fashion-mnist", "cifar10", "imagenet", "hf-dataset", "scenes")  # data with a training and a test split
+SPLIT = (
+    "mnist",
+    "fashion-mnist",
+    "cifar10",
+    "imagenet",
+    "hf-dataset",
+    "scenes",
+)  # data with a training and a test split
 HELD_OUT = 10  # of data without a test split every tenth image is kept for the test
 
 
@@ -27,9 +35,15 @@ def entry_of(recipe: Recipe) -> Entry:
     if recipe.model in ZOO:
         return ZOO[recipe.model]
     if not is_user_file(recipe.model):
-        raise BadInput(f"there is no architecture called {recipe.model!r} to train; known: {', '.join(ZOO)}, or one of your own, file.py:function.")
+        raise BadInput(
+            f"there is no architecture called {recipe.model!r} to train; known: {', '.join(ZOO)}, or one of your own, "
+            "file.py:function."
+        )
     if recipe.data is None:
-        raise BadInput(f"{recipe.model} does not say what it is trained on: give --data, for example --data mnist or --data folder:photos.")
+        raise BadInput(
+            f"{recipe.model} does not say what it is trained on: give --data, for example --data mnist or --data "
+            "folder:photos."
+        )
     return Entry(recipe.model, "", "a network of the user's own", recipe.data, (0, 0, 0))
 
 
@@ -41,8 +55,11 @@ def stem_of(model: str) -> str:
     return f"{Path(file).stem}-{function}"
 
 
-def data_of(recipe: Recipe, entry: Entry, limit: int | None, test_limit: int | None, test: Dataset | None = None) -> tuple[Dataset, Dataset]:
-    """Training and test images, ``test`` where given; of a user's own data without splits every tenth image is held out."""
+def data_of(
+    recipe: Recipe, entry: Entry, limit: int | None, test_limit: int | None, test: Dataset | None = None
+) -> tuple[Dataset, Dataset]:
+    """Training and test images, ``test`` where given; of a user's own data without splits every tenth image is held
+    out."""
     training = entry.dataset if is_user_file(entry.name) else recipe.data or entry.dataset
     if test is not None:
         return load_data(training, split="train", limit=limit), test
@@ -50,7 +67,10 @@ def data_of(recipe: Recipe, entry: Entry, limit: int | None, test_limit: int | N
         return load_data(training, split="train", limit=limit), load_data(entry.dataset, limit=test_limit)
     whole = load_data(entry.dataset, limit=limit)
     if len(whole) < HELD_OUT:
-        raise BadInput(f"{entry.dataset} has {len(whole)} images; training needs {HELD_OUT} or more, every tenth is kept for the test.")
+        raise BadInput(
+            f"{entry.dataset} has {len(whole)} images; training needs {HELD_OUT} or more, every tenth is kept for the "
+            "test."
+        )
     test = whole.select(range(HELD_OUT - 1, len(whole), HELD_OUT))
     rest = whole.select([place for place in range(len(whole)) if place % HELD_OUT != HELD_OUT - 1])
     return rest, test if test_limit is None else test.select(range(min(test_limit, len(test))))
@@ -60,12 +80,16 @@ def network_of(entry: Entry) -> nn.Module:
     """The network a user's function returns, with fresh weights."""
     made = call(entry.name)
     if not isinstance(made, nn.Module) or not any(parameter.numel() for parameter in made.parameters()):
-        raise BadInput(f"{entry.name} returned a {type(made).__name__}; to be trained it must return a torch module with parameters.")
+        raise BadInput(
+            f"{entry.name} returned a {type(made).__name__}; to be trained it must return a torch module with "
+            "parameters."
+        )
     return made.requires_grad_(True)
 
 
 def facts_of(entry: Entry, x: torch.Tensor, labels: torch.Tensor) -> Entry:
-    """The entry with the shape of its training images ``x`` (N, C, H, W) and the network's number of classes; ``labels`` (N,) or maps (N, H, W)."""
+    """The entry with the shape of its training images ``x`` (N, C, H, W) and the network's number of classes;
+    ``labels`` (N,) or maps (N, H, W)."""
     if not is_user_file(entry.name):
         return entry
     network = network_of(entry).eval()
@@ -74,7 +98,10 @@ def facts_of(entry: Entry, x: torch.Tensor, labels: torch.Tensor) -> Entry:
             logits = network(x[:1])
     except Exception as error:  # whatever a layer meets first
         shape = " x ".join(map(str, x.shape[1:]))
-        raise BadInput(f"{entry.name} failed on an image of {shape} with {type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
+        raise BadInput(
+            f"{entry.name} failed on an image of {shape} with {type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]}"
+        ) from error
     wanted = (1, *labels.shape[1:])
     if not isinstance(logits, torch.Tensor) or logits.ndim < 2 or (len(logits), *logits.shape[2:]) != wanted:
         shape = "(batch, classes)" if labels.ndim == 1 else f"(batch, classes, {labels.shape[1]}, {labels.shape[2]})"

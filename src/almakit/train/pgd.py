@@ -18,14 +18,18 @@ NORM = "linf"
 
 
 def objective(radius: float = 0.2, steps: int = 7, warm_up: float = 0.3) -> Objective:
-    """The mean over the batch of max -log softmax(f(x'))_label over |x' - x|_inf <= radius, which grows from 0 during ``warm_up``.
+    """The mean over the batch of max -log softmax(f(x'))_label over |x' - x|_inf <= radius, which grows from 0 during
+    ``warm_up``.
 
-    Madry et al., *Towards Deep Learning Models Resistant to Adversarial Attacks*, ICLR 2018, eq. 2.1. Deviation: the radius grows.
+    Madry et al., *Towards Deep Learning Models Resistant to Adversarial Attacks*, ICLR 2018, eq. 2.1. Deviation: the
+    radius grows.
     """
 
     def loss(model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator, progress: float) -> Tensor:
         now = ramp(progress, 0, warm_up, 0.0, radius)
-        hard = inner.climb_linf(model, x, lambda logits: F.cross_entropy(logits, labels, reduction="sum"), now, int(steps), generator)
+        hard = inner.climb_linf(
+            model, x, lambda logits: F.cross_entropy(logits, labels, reduction="sum"), now, int(steps), generator
+        )
         return F.cross_entropy(model(hard), labels)
 
     return loss

@@ -28,10 +28,11 @@ NORM = "linf"
 
 
 def objective(radius: float = 0.3, steps: int = 6, beta: float = 1.0, warm_up: float = 0.4) -> Objective:
-    """CE(f(x), y) + beta max KL(softmax f(x) || softmax f(x')) over |x' - x|_inf <= radius, which grows from 0 during ``warm_up``.
+    """CE(f(x), y) + beta max KL(softmax f(x) || softmax f(x')) over |x' - x|_inf <= radius, which grows from 0 during
+    ``warm_up``.
 
-    Zhang et al., *Theoretically Principled Trade-off between Robustness and Accuracy*, ICML 2019, eq. 5. Deviations: few inner steps from a
-    uniform start, a radius that grows.
+    Zhang et al., *Theoretically Principled Trade-off between Robustness and Accuracy*, ICML 2019, eq. 5. Deviations:
+    few inner steps from a uniform start, a radius that grows.
     """
 
     def loss(model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator, progress: float) -> Tensor:
@@ -39,11 +40,18 @@ def objective(radius: float = 0.3, steps: int = 6, beta: float = 1.0, warm_up: f
             answer = model(x).softmax(1)
         now = ramp(progress, 0, warm_up, 0.0, radius)
         hard = inner.climb_linf(
-            model, x, lambda logits: F.kl_div(logits.log_softmax(1), answer, reduction="sum"), now, int(steps), generator
+            model,
+            x,
+            lambda logits: F.kl_div(logits.log_softmax(1), answer, reduction="sum"),
+            now,
+            int(steps),
+            generator,
         )
         both = model(torch.cat([x, hard]))
         clean, moved = both[: len(x)], both[len(x) :]
-        return F.cross_entropy(clean, labels) + beta * F.kl_div(moved.log_softmax(1), clean.softmax(1), reduction="batchmean")
+        return F.cross_entropy(clean, labels) + beta * F.kl_div(
+            moved.log_softmax(1), clean.softmax(1), reduction="batchmean"
+        )
 
     return loss
 

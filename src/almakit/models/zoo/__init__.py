@@ -1,7 +1,7 @@
 """The networks known by name: one table from name to architecture, normalisation, facts and weights.
 
-Weights lie in the package (``shipped``), come from ``almakit.data.hub`` by the name given in ``file`` (where its sources and sha256 stand),
-or are the user's own file: ``cifar10/wrn-28-10-carmon@checkpoint.pt``.
+Weights lie in the package (``shipped``), come from ``almakit.data.hub`` by the name given in ``file`` (where its
+sources and sha256 stand), or are the user's own file: ``cifar10/wrn-28-10-carmon@checkpoint.pt``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,21 @@ __all__ = ["ZOO", "Entry", "build"]
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CIFAR = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
-_AUGUSTIN = ((0.4913997551666284, 0.48215855929893703, 0.4465309133731618), (0.24703225141799082, 0.24348516474564, 0.26158783926049628))
+_AUGUSTIN = (
+    (0.4913997551666284, 0.48215855929893703, 0.4465309133731618),
+    (0.24703225141799082, 0.24348516474564, 0.26158783926049628),
+)
 _MNIST_SHAPE, _CIFAR_SHAPE, _IMAGENET_SHAPE = (1, 28, 28), (3, 32, 32), (3, 224, 224)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One network. ``accuracy`` is the clean accuracy in percent on the images ``measured_on``, as ``stated_by`` says (None: our own log).
+    """One network. ``accuracy`` is the clean accuracy in percent on the images ``measured_on``, as ``stated_by`` says
+    (None: our own log).
 
-    ``architecture`` is ``module:function`` of this package, or a function without arguments that returns the network with fresh weights.
-    ``whence`` tells a user where weights lie that almakit cannot pin, ``via`` names the URI of another library that downloads them.
+    ``architecture`` is ``module:function`` of this package, or a function without arguments that returns the network
+    with fresh weights. ``whence`` tells a user where weights lie that almakit cannot pin, ``via`` names the URI of
+    another library that downloads them.
     """
 
     name: str
@@ -76,7 +81,8 @@ _TABLE = (
     Entry(
         "mnist/smallcnn-tiny-trades",
         "small:small_cnn_tiny",
-        "a network inside the package: narrow SmallCNN, linf-adversarial training with TRADES, made by almakit.train.trades",
+        "a network inside the package: narrow SmallCNN, linf-adversarial training with TRADES, made by "
+        "almakit.train.trades",
         "mnist",
         _MNIST_SHAPE,
         98.59,
@@ -86,7 +92,8 @@ _TABLE = (
     Entry(
         "mnist/smallcnn-tiny-ibp",
         "small:small_cnn_tiny",
-        "a network inside the package: narrow SmallCNN, certified training with interval bounds, made by almakit.train.ibp",
+        "a network inside the package: narrow SmallCNN, certified training with interval bounds, made by "
+        "almakit.train.ibp",
         "mnist",
         _MNIST_SHAPE,
         96.16,
@@ -96,7 +103,8 @@ _TABLE = (
     Entry(
         "mnist/mlp-2x100",
         "small:mlp_2x100",
-        "a network inside the package: two hidden layers of 100 units, certified training with interval bounds, for exact distances",
+        "a network inside the package: two hidden layers of 100 units, certified training with interval bounds, for "
+        "exact distances",
         "mnist",
         _MNIST_SHAPE,
         96.57,
@@ -148,7 +156,8 @@ _TABLE = (
         "the paper's network, trained with CROWN-IBP at radius 0.4 (Zhang et al. 2020)",
         "mnist",
         _MNIST_SHAPE,
-        whence="model subset 4 of the folder mnist_0.4_mnist_crown_large in models_crown-ibp.tar.gz of the CROWN-IBP project "
+        whence="model subset 4 of the folder mnist_0.4_mnist_crown_large in models_crown-ibp.tar.gz of the CROWN-IBP "
+        "project "
         "(download.huan-zhang.com/models/crown-ibp/)",
     ),
     Entry(
@@ -227,7 +236,8 @@ _TABLE = (
         "the validation set",
         normalisation=_IMAGENET,
         classes=1000,
-        whence="torchvision's ResNet50_Weights.IMAGENET1K_V1 (resnet50-0676ba61.pth, whose sha256 begins with 0676ba61)",
+        whence="torchvision's ResNet50_Weights.IMAGENET1K_V1 (resnet50-0676ba61.pth, whose sha256 begins with "
+        "0676ba61)",
         via="torchvision:resnet50/IMAGENET1K_V1",
         stated_by="torchvision",
     ),

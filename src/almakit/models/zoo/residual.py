@@ -11,7 +11,8 @@ def _conv3(inputs: int, outputs: int, stride: int = 1, bias: bool = False) -> nn
 
 
 class _PaddedShortcut(nn.Module):
-    """Option A of He et al. (2016): every second pixel, the new channels filled with zeros on both sides; no weights."""
+    """Option A of He et al. (2016): every second pixel, the new channels filled with zeros on both sides; no
+    weights."""
 
     def __init__(self, extra: int):
         super().__init__()
@@ -35,7 +36,8 @@ class _BasicBlock(nn.Module):
 
 
 class ResNet20(nn.Module):
-    """The CIFAR ResNet with 6 n + 2 layers, n = ``blocks`` = 3 (He et al. 2016, section 4.2). Images (B, 3, 32, 32) -> logits (B, 10)."""
+    """The CIFAR ResNet with 6 n + 2 layers, n = ``blocks`` = 3 (He et al. 2016, section 4.2). Images (B, 3, 32, 32) ->
+    logits (B, 10)."""
 
     def __init__(self, blocks: int = 3, classes: int = 10):
         super().__init__()
@@ -57,14 +59,19 @@ class _PlainBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
         self.conv1, self.conv2 = _conv3(inputs, outputs, stride, bias=True), _conv3(outputs, outputs, bias=True)
-        self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride)) if stride != 1 or inputs != outputs else nn.Sequential()
+        self.shortcut = (
+            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride))
+            if stride != 1 or inputs != outputs
+            else nn.Sequential()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.conv2(F.relu(self.conv1(x))) + self.shortcut(x))
 
 
 class ResNet4b(nn.Module):
-    """The resnet4b of the verification literature (Wang et al., beta-CROWN, 2021). Images (B, 3, 32, 32) -> logits (B, 10)."""
+    """The resnet4b of the verification literature (Wang et al., beta-CROWN, 2021). Images (B, 3, 32, 32) -> logits (B,
+    10)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +105,9 @@ class _WideBlock(nn.Module):
 class _WideStage(nn.Module):
     def __init__(self, count: int, inputs: int, outputs: int, stride: int):
         super().__init__()
-        self.layer = nn.Sequential(_WideBlock(inputs, outputs, stride), *(_WideBlock(outputs, outputs, 1) for _ in range(count - 1)))
+        self.layer = nn.Sequential(
+            _WideBlock(inputs, outputs, stride), *(_WideBlock(outputs, outputs, 1) for _ in range(count - 1))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.layer(x)
@@ -106,7 +115,8 @@ class _WideStage(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """WideResNet-depth-widen (Zagoruyko & Komodakis 2016), keys as in TRADES and RobustBench. Images (B, 3, 32, 32) -> logits (B, 10)."""
+    """WideResNet-depth-widen (Zagoruyko & Komodakis 2016), keys as in TRADES and RobustBench. Images (B, 3, 32, 32) ->
+    logits (B, 10)."""
 
     def __init__(self, depth: int = 28, widen: int = 10, classes: int = 10):
         super().__init__()
@@ -133,7 +143,11 @@ class _Bottleneck(nn.Module):
         self.conv2, self.bn2 = _conv3(width, width, stride), nn.BatchNorm2d(width)
         self.conv3, self.bn3 = nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
         same = stride == 1 and inputs == outputs
-        project = nn.Sequential() if same else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+        project = (
+            nn.Sequential()
+            if same
+            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+        )
         self.add_module(shortcut, project)
         self.project_name = shortcut
 
@@ -154,7 +168,8 @@ def _bottleneck_stages(counts: tuple[int, ...], shortcut: str) -> list[nn.Sequen
 
 
 class ResNet50(nn.Module):
-    """ResNet-50 (He et al. 2016) with torchvision's keys. Images (B, 3, H, W), usually 224 x 224 -> logits (B, 1000)."""
+    """ResNet-50 (He et al. 2016) with torchvision's keys. Images (B, 3, H, W), usually 224 x 224 -> logits (B,
+    1000)."""
 
     def __init__(self, counts: tuple[int, ...] = (3, 4, 6, 3), classes: int = 1000):
         super().__init__()
@@ -170,7 +185,8 @@ class ResNet50(nn.Module):
 
 
 class CifarResNet50(nn.Module):
-    """ResNet-50 for small images: a 3 x 3 first convolution, no first pooling; keys as in RobustBench. (B, 3, 32, 32) -> (B, 10)."""
+    """ResNet-50 for small images: a 3 x 3 first convolution, no first pooling; keys as in RobustBench. (B, 3, 32, 32)
+    -> (B, 10)."""
 
     def __init__(self, counts: tuple[int, ...] = (3, 4, 6, 3), classes: int = 10):
         super().__init__()

@@ -7,9 +7,11 @@ from torch import Tensor, nn
 
 
 class SmallUNet(nn.Module):
-    """Three levels of two 3 x 3 convolutions each way, joined by skips (Ronneberger et al., *U-Net*, MICCAI 2015), batch norm after each.
+    """Three levels of two 3 x 3 convolutions each way, joined by skips (Ronneberger et al., *U-Net*, MICCAI 2015),
+    batch norm after each.
 
-    ``channels`` are those of the three levels. Images (B, 3, H, W), H and W multiples of four -> logits (B, classes, H, W).
+    ``channels`` are those of the three levels. Images (B, 3, H, W), H and W multiples of four -> logits (B, classes, H,
+    W).
     """
 
     def __init__(self, channels: tuple[int, int, int] = (16, 32, 64), classes: int = 13):

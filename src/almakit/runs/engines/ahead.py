@@ -1,7 +1,8 @@
 """One piece of work ahead: a thread attacks the next chunk while the caller judges and stores the last one.
 
-What a local run does where the model is on another device than the CPU, which would otherwise stand still meanwhile (not measured on a GPU yet). The
-numbers are those of the plain engine: pieces of work do not know of each other, and outcomes come in order.
+What a local run does where the model is on another device than the CPU, which would otherwise stand still meanwhile
+(not measured on a GPU yet). The numbers are those of the plain engine: pieces of work do not know of each other, and
+outcomes come in order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ def outcomes(bench: Bench, keys: Iterable[ChunkKey]) -> Iterator[Outcome]:
     done: queue.Queue[Callable[[], Outcome] | BaseException | None] = queue.Queue(maxsize=1)
     bench.called_off = called_off = threading.Event()
     # The number of threads belongs to a thread, and bits depend on it.
-    worker = threading.Thread(target=_work, args=(bench, list(keys), done, called_off, torch.get_num_threads()), name="almakit-ahead", daemon=True)
+    worker = threading.Thread(
+        target=_work,
+        args=(bench, list(keys), done, called_off, torch.get_num_threads()),
+        name="almakit-ahead",
+        daemon=True,
+    )
     worker.start()
     try:
         while True:
@@ -44,7 +50,9 @@ def outcomes(bench: Bench, keys: Iterable[ChunkKey]) -> Iterator[Outcome]:
         bench.called_off = None
 
 
-def _next(done: queue.Queue[Callable[[], Outcome] | BaseException | None]) -> Callable[[], Outcome] | BaseException | None:
+def _next(
+    done: queue.Queue[Callable[[], Outcome] | BaseException | None],
+) -> Callable[[], Outcome] | BaseException | None:
     while True:
         try:
             return done.get(timeout=0.2)
@@ -58,8 +66,13 @@ def _drain(done: queue.Queue[Callable[[], Outcome] | BaseException | None]) -> N
         done.get_nowait()
 
 
-def _work(bench: Bench, keys: list[ChunkKey], done: queue.Queue[Callable[[], Outcome] | BaseException | None], called_off: threading.Event,
-          threads: int) -> None:  # fmt: skip
+def _work(
+    bench: Bench,
+    keys: list[ChunkKey],
+    done: queue.Queue[Callable[[], Outcome] | BaseException | None],
+    called_off: threading.Event,
+    threads: int,
+) -> None:
     torch.set_num_threads(threads)
     try:
         for key in keys:
@@ -77,5 +90,6 @@ def _work(bench: Bench, keys: list[ChunkKey], done: queue.Queue[Callable[[], Out
 
 
 def _own_stream(device: torch.device) -> torch.cuda.StreamContext:
-    """A stream of its own for the verdict, so that it does not queue behind the next attack; nothing where there is no CUDA."""
+    """A stream of its own for the verdict, so that it does not queue behind the next attack; nothing where there is no
+    CUDA."""
     return torch.cuda.stream(torch.cuda.Stream(device) if device.type == "cuda" else None)

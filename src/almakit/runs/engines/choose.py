@@ -17,9 +17,15 @@ NAMES = ("local", "ray")
 
 
 @contextmanager
-def opened(engine: str | Engine, bench: Bench, address: str = "local", workers: int | str | None = None, show: Silent | None = None) -> Iterator[Engine]:
-    """The engine of that name for a run and the time of the block: ``local``, with ``workers`` processes where they are given, or ``ray`` at an
-    ``address`` (local, auto, host:port)."""
+def opened(
+    engine: str | Engine,
+    bench: Bench,
+    address: str = "local",
+    workers: int | str | None = None,
+    show: Silent | None = None,
+) -> Iterator[Engine]:
+    """The engine of that name for a run and the time of the block: ``local``, with ``workers`` processes where they are
+    given, or ``ray`` at an ``address`` (local, auto, host:port)."""
     if isinstance(engine, Workers):
         with engine.serving(bench):
             yield engine

@@ -1,6 +1,8 @@
-"""A worker process of a run: reads pieces of work from its standard input, writes their outcomes to what was its standard output.
+"""A worker process of a run: reads pieces of work from its standard input, writes their outcomes to what was its
+standard output.
 
-Started by ``workers``; it ends when its input does, so that it never outlives the run that started it, however that ended.
+Started by ``workers``; it ends when its input does, so that it never outlives the run that started it, however that
+ended.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ START = "from almakit.runs.engines.helper import main; main()"
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """A piece of work with the chunk's images (B, ...) and what is known of them; or, with ``bench``, the run it and all that follow belong to."""
+    """A piece of work with the chunk's images (B, ...) and what is known of them; or, with ``bench``, the run it and
+    all that follow belong to."""
 
     bench: Bench | None = None
     threads: int = 1
@@ -85,8 +88,15 @@ def _opened(bench: Bench, threads: int) -> Bench:
     torch.set_num_threads(threads)
     subject = open_model(bench.spec.model, replace(bench.spec, device=str(bench.subject.device)))
     then = bench.subject
-    if (subject.weights_sha256, subject.code_sha256, subject.imports_sha256) != (then.weights_sha256, then.code_sha256, then.imports_sha256):
-        raise SpecChanged(f"{bench.spec.model} changed while the run was going on; bring back what it was, or choose another folder (--out).")
+    if (subject.weights_sha256, subject.code_sha256, subject.imports_sha256) != (
+        then.weights_sha256,
+        then.code_sha256,
+        then.imports_sha256,
+    ):
+        raise SpecChanged(
+            f"{bench.spec.model} changed while the run was going on; bring back what it was, or choose another folder "
+            "(--out)."
+        )
     return replace(bench, subject=subject, attacks=build_all(bench.spec.attacks))
 
 
@@ -98,4 +108,8 @@ def _portable(error: Exception) -> Exception:
             return error
     except Exception:
         pass
-    return AlmakitError(str(error)) if isinstance(error, AlmakitError) else RuntimeError(f"{type(error).__name__}: {error}")
+    return (
+        AlmakitError(str(error))
+        if isinstance(error, AlmakitError)
+        else RuntimeError(f"{type(error).__name__}: {error}")
+    )

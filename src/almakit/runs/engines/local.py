@@ -10,7 +10,8 @@ from . import ahead
 
 
 def outcomes(bench: Bench, keys: Iterable[ChunkKey]) -> Iterator[Outcome]:
-    """The outcome of each piece of work, in order; each is stored by the caller before the next begins, or on a GPU while the next goes on."""
+    """The outcome of each piece of work, in order; each is stored by the caller before the next begins, or on a GPU
+    while the next goes on."""
     if bench.subject.device.type == "cuda":
         yield from ahead.outcomes(bench, keys)
         return

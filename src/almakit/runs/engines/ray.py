@@ -1,4 +1,5 @@
-"""The engine of many processes, on one machine or many: chunks are Ray tasks, this process submits them, collects outcomes and is the only writer."""
+"""The engine of many processes, on one machine or many: chunks are Ray tasks, this process submits them, collects
+outcomes and is the only writer."""
 
 from __future__ import annotations
 
@@ -25,18 +26,20 @@ from ..work import Bench, Outcome
 from .shipping import Trouble, images_of, packed, work
 
 TRIES = 3  # a chunk that fails so often is given up
-LOSSES = 20  # a chunk whose node dies under it so often likewise; nodes may come and go, but a chunk may also be what kills them
+# a chunk whose node dies under it so often likewise; nodes may come and go, but a chunk may also be what kills them
+LOSSES = 20
 BACKOFF = 1.0  # seconds before the second try, doubled for each further one
 PATIENCE = 300.0  # seconds without any node that could do the work before the run ends
 _LOOK = 1.0  # seconds between looks at the cluster
 
 
 class RayEngine:
-    """Does pieces of work as tasks of a Ray cluster: ``address`` is ``local`` (one is started here and ended with the run), ``auto`` or host:port.
+    """Does pieces of work as tasks of a Ray cluster: ``address`` is ``local`` (one is started here and ended with the
+    run), ``auto`` or host:port.
 
-    Weights are put into Ray's object store once, a chunk's images once; Ray brings each to a node when a task there first needs it, and keeps it.
-    Each task takes as many cores as this process has threads (so that its numbers are the local engine's bit for bit) or, with a model on a
-    GPU, one GPU. ``workers`` bounds the tasks that run at a time.
+    Weights are put into Ray's object store once, a chunk's images once; Ray brings each to a node when a task there
+    first needs it, and keeps it. Each task takes as many cores as this process has threads (so that its numbers are the
+    local engine's bit for bit) or, with a model on a GPU, one GPU. ``workers`` bounds the tasks that run at a time.
     """
 
     name = "ray"
@@ -98,7 +101,10 @@ class RayEngine:
                         yield FailureRow(key, len(bench.positions(key.chunk)), tries[key] + losses[key], found.reason)
                         continue
                     pause = BACKOFF * 2 ** (tries[key] - 1) if tries[key] else 0.0
-                    self.show.note(f"chunk {key.chunk}{f' on {found.node}' if found.node else ''}: {found.reason} It is tried again.")
+                    self.show.note(
+                        f"chunk {key.chunk}{f' on {found.node}' if found.node else ''}: {found.reason} It is tried "
+                        "again."
+                    )
                     heapq.heappush(later, (time.monotonic() + pause, next(turn), key))
         finally:
             for ref in flying:
@@ -109,11 +115,15 @@ class RayEngine:
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a run tells nobody about itself
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        os.environ.setdefault("RAY_agent_register_timeout_ms", "120000")  # a busy machine needs longer than Ray's 15 s to start a node
+        os.environ.setdefault(
+            "RAY_agent_register_timeout_ms", "120000"
+        )  # a busy machine needs longer than Ray's 15 s to start a node
         try:
             import ray
         except ImportError as error:
-            raise Unavailable("the ray engine needs Ray: pip install 'almakit[ray]', or leave out --engine ray.") from error
+            raise Unavailable(
+                "the ray engine needs Ray: pip install 'almakit[ray]', or leave out --engine ray."
+            ) from error
         if not ray.is_initialized():
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
             if self.address == "local":
@@ -128,7 +138,9 @@ class RayEngine:
         """What all tasks of a run share, put into the object store when the first is submitted."""
         if self._sent is None or self._sent["bench"] is not bench:
             gpu = bench.subject.device.type == "cuda"
-            task = self._ray.remote(max_retries=0, num_cpus=0 if gpu else torch.get_num_threads(), num_gpus=1 if gpu else 0)(work)
+            task = self._ray.remote(
+                max_retries=0, num_cpus=0 if gpu else torch.get_num_threads(), num_gpus=1 if gpu else 0
+            )(work)
             cargo = self._ray.put(np.frombuffer(packed(bench), dtype=np.uint8))
             self._sent = {"bench": bench, "token": uuid.uuid4().hex, "cargo": cargo, "task": task, "images": {}}
         return self._sent
@@ -147,7 +159,8 @@ class RayEngine:
         except (errors.NodeDiedError, errors.ObjectLostError, errors.LocalRayletDiedError) as error:
             return _Lost(f"its node left the cluster ({type(error).__name__}).")
         except errors.RayError as error:
-            # A process that ended under the work, memory that ran out on the node, a cargo that could not be unpacked there.
+            # A process that ended under the work, memory that ran out on the node, a cargo that could not be unpacked
+            # there.
             return Trouble(f"{type(error).__name__}: {_first_sentence(str(error))}", "")
         assert isinstance(found, (Outcome, Trouble))
         return found
@@ -168,19 +181,25 @@ class RayEngine:
             for number in self._nodes.keys() - names.keys():
                 self.show.note(f"Node {self._nodes[number]} left: {len(names)} nodes, {self._slots} tasks at a time.")
         else:
-            self.show.note(f"Ray: {len(names)} node{'s' * (len(names) > 1)}, {self._slots} tasks at a time, {share} {kind} each.")
+            self.show.note(
+                f"Ray: {len(names)} node{'s' * (len(names) > 1)}, {self._slots} tasks at a time, {share} {kind} each."
+            )
         self._nodes = names
         if self._slots:
             self._idle_since = now
         elif now - self._idle_since > PATIENCE:
             raise Unavailable(
-                f"no node of the Ray cluster has had {share} {kind} for {PATIENCE:.0f} s; start nodes, or set OMP_NUM_THREADS=1 for tasks that take "
+                f"no node of the Ray cluster has had {share} {kind} for {PATIENCE:.0f} s; start nodes, or set "
+                "OMP_NUM_THREADS=1 for tasks that take "
                 "one core. Everything finished so far is kept; the same command resumes."
             )
 
     def _room(self) -> int:
-        """How many tasks may be submitted at a time: some wait at the nodes, so that none is idle while this process writes."""
-        return 2 * self._slots if self.workers is None or self.address == "local" else min(self.workers, 2 * self._slots)
+        """How many tasks may be submitted at a time: some wait at the nodes, so that none is idle while this process
+        writes."""
+        return (
+            2 * self._slots if self.workers is None or self.address == "local" else min(self.workers, 2 * self._slots)
+        )
 
 
 class _Lost(Trouble):
@@ -203,7 +222,8 @@ class _handlers_kept:
 
 
 def _start(ray: Any, address: str, options: dict[str, Any]) -> None:
-    """Joins the cluster at ``address``, or starts one here; a start that failed is tried once more, for on a busy machine Ray gives up early."""
+    """Joins the cluster at ``address``, or starts one here; a start that failed is tried once more, for on a busy
+    machine Ray gives up early."""
     for last in (False, True):
         try:
             _knock(address)
@@ -218,7 +238,8 @@ def _start(ray: Any, address: str, options: dict[str, Any]) -> None:
             raise Unavailable(
                 f"Ray could not be started on this machine ({why}); see its logs, or leave out --engine ray."
                 if address == "local"
-                else f"no Ray cluster answers at {address!r} ({why}); start one with `ray start --head`, or let almakit start one on this machine with "
+                else f"no Ray cluster answers at {address!r} ({why}); start one with `ray start --head`, or let "
+                "almakit start one on this machine with "
                 "--address local."
             ) from error
 

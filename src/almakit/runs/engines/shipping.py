@@ -1,4 +1,5 @@
-"""What goes to other processes: the bench as bytes, once per run, and a chunk's images; and how a worker does a piece of work with them."""
+"""What goes to other processes: the bench as bytes, once per run, and a chunk's images; and how a worker does a piece
+of work with them."""
 
 from __future__ import annotations
 
@@ -51,22 +52,40 @@ class _Cargo:
 
 
 def packed(bench: Bench) -> bytes:
-    """The bench with its weights as bytes: images stay behind, weights lie in ordinary memory whatever device they are on."""
+    """The bench with its weights as bytes: images stay behind, weights lie in ordinary memory whatever device they are
+    on."""
     from ray import cloudpickle
 
     subject = bench.subject
-    model = subject.model if subject.device.type == "cpu" or not isinstance(subject.model, nn.Module) else copy.deepcopy(subject.model).cpu()
+    model = (
+        subject.model
+        if subject.device.type == "cpu" or not isinstance(subject.model, nn.Module)
+        else copy.deepcopy(subject.model).cpu()
+    )
     plain, threads = bare(bench), torch.get_num_threads()
     with _by_value(cloudpickle, _own_modules(bench)):
         try:
-            return bytes(cloudpickle.dumps(_Cargo(replace(plain, subject=replace(subject, model=model, steady=left_behind)), None, threads)))
+            return bytes(
+                cloudpickle.dumps(
+                    _Cargo(replace(plain, subject=replace(subject, model=model, steady=left_behind)), None, threads)
+                )
+            )
         except Exception as error:
             if bench.spec.model.startswith("python:"):
                 raise BadModel(
-                    f"the model or the attack cannot be sent to other processes ({type(error).__name__}: {str(error)[:200]}); give the model by "
+                    f"the model or the attack cannot be sent to other processes ({type(error).__name__}: "
+                    f"{str(error)[:200]}); give the model by "
                     "name or as file.py:function, or use the local engine."
                 ) from error
-            return bytes(cloudpickle.dumps(_Cargo(replace(plain, subject=replace(subject, model=left_behind, steady=left_behind)), bench.spec.model, threads)))
+            return bytes(
+                cloudpickle.dumps(
+                    _Cargo(
+                        replace(plain, subject=replace(subject, model=left_behind, steady=left_behind)),
+                        bench.spec.model,
+                        threads,
+                    )
+                )
+            )
 
 
 def bare(bench: Bench) -> Bench:
@@ -80,11 +99,15 @@ def images_of(bench: Bench, chunk: int) -> Array:
 
 
 _unpacked: dict[str, Bench] = {}
-"""The bench of the run this worker works for, by the run's token: weights are unpickled once per process, not once per chunk."""
+"""The bench of the run this worker works for, by the run's token: weights are unpickled once per process, not once per
+chunk."""
 
 
-def work(token: str, cargo: Array, key: ChunkKey, images: Array, infos: Sequence[ImageInfo], classes: int) -> Outcome | Trouble:
-    """Does a piece of work on a worker: ``cargo`` are the bytes of ``packed``, ``images`` (B, ...) and ``infos`` those of the chunk."""
+def work(
+    token: str, cargo: Array, key: ChunkKey, images: Array, infos: Sequence[ImageInfo], classes: int
+) -> Outcome | Trouble:
+    """Does a piece of work on a worker: ``cargo`` are the bytes of ``packed``, ``images`` (B, ...) and ``infos`` those
+    of the chunk."""
     node = _node()
     try:
         bench = _bench(token, cargo)
@@ -97,7 +120,10 @@ def work(token: str, cargo: Array, key: ChunkKey, images: Array, infos: Sequence
         return Trouble(str(error), node)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return Trouble(f"{type(error).__name__}: {str(error)[:300]} ({os.path.basename(where.filename)}, line {where.lineno})", node)
+        return Trouble(
+            f"{type(error).__name__}: {str(error)[:300]} ({os.path.basename(where.filename)}, line {where.lineno})",
+            node,
+        )
 
 
 def _bench(token: str, cargo: Array) -> Bench:
@@ -115,7 +141,10 @@ def _placed(cargo: _Cargo) -> Subject:
     if cargo.uri is not None:
         here = open_model(cargo.uri, replace(spec, device=then.device.type))
         if (here.weights_sha256, here.code_sha256) != (then.weights_sha256, then.code_sha256):
-            raise SpecChanged(f"{cargo.uri} is not the same model on the node {_node()} as where the run was started; bring the same file there.")
+            raise SpecChanged(
+                f"{cargo.uri} is not the same model on the node {_node()} as where the run was started; bring the "
+                "same file there."
+            )
         return here
     device = torch.device(then.device.type, 0) if then.device.type == "cuda" else then.device
     model = then.model.to(device) if isinstance(then.model, nn.Module) else then.model
@@ -145,15 +174,21 @@ def _node() -> str:
 
 # Code that only this machine has travels by value.
 
+
 def _own_modules(bench: Bench) -> list[ModuleType]:
-    """The modules of the user's that model and attacks are made of: not installed, so the nodes cannot be expected to have them."""
+    """The modules of the user's that model and attacks are made of: not installed, so the nodes cannot be expected to
+    have them."""
     model = bench.subject.model
     things: list[Any] = [*map(type, model.modules())] if isinstance(model, nn.Module) else [model, type(model)]
     for attack in bench.attacks:
         things += _parts(attack)
     names = {name for thing in things if isinstance(name := getattr(thing, "__module__", None), str)}
     names |= {name for name in sys.modules if name.startswith("almakit_user_")}
-    files = {name: Path(file).resolve() for name in sys.modules if isinstance(file := getattr(sys.modules[name], "__file__", None), str)}
+    files = {
+        name: Path(file).resolve()
+        for name in sys.modules
+        if isinstance(file := getattr(sys.modules[name], "__file__", None), str)
+    }
     folders = {files[name].parent for name in names if name in files and not _installed(files[name])}
     return [
         sys.modules[name]
@@ -170,7 +205,11 @@ def _parts(thing: Any) -> list[Any]:
             value = getattr(thing, f.name)
             for item in value if isinstance(value, (tuple, list)) else (value,):
                 found += _parts(item)
-    found += [value for value in vars(thing).values() if callable(value)] if hasattr(thing, "__dict__") and not isinstance(thing, Attack) else []
+    found += (
+        [value for value in vars(thing).values() if callable(value)]
+        if hasattr(thing, "__dict__") and not isinstance(thing, Attack)
+        else []
+    )
     return found
 
 

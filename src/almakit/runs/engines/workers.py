@@ -1,7 +1,8 @@
-"""The engine of one machine: this process and worker processes beside it share the chunks; this process is the only writer.
+"""The engine of one machine: this process and worker processes beside it share the chunks; this process is the only
+writer.
 
-Every process uses as many threads as the others, one as a rule, and chunks do not know of each other: the numbers are those of one process of so many
-threads, bit for bit.
+Every process uses as many threads as the others, one as a rule, and chunks do not know of each other: the numbers are
+those of one process of so many threads, bit for bit.
 """
 
 from __future__ import annotations
@@ -35,14 +36,16 @@ AUTO = "auto"
 TRIES = 3  # a chunk under which so many processes die is given up
 WORTH = 20.0  # seconds of work left for which starting more processes, each of which imports torch, is worth it
 SMALL = 20_000_000, 3 * 96 * 96
-"""A model of so many weights at most, on images of so many numbers, is small: threads inside its layers gain little, processes beside it much."""
+"""A model of so many weights at most, on images of so many numbers, is small: threads inside its layers gain little,
+processes beside it much."""
 
 
 class Workers:
-    """``workers`` processes in all: this one, which also stores, and the others as helpers; ``auto``: one for each core, once the work left is worth it.
+    """``workers`` processes in all: this one, which also stores, and the others as helpers; ``auto``: one for each
+    core, once the work left is worth it.
 
-    A helper gets a chunk's images and sends its outcome. One that dies is replaced and its chunk tried again by a helper; a helper that cannot be
-    started is done without.
+    A helper gets a chunk's images and sends its outcome. One that dies is replaced and its chunk tried again by a
+    helper; a helper that cannot be started is done without.
     """
 
     name = "local"
@@ -56,6 +59,7 @@ class Workers:
         self.sharing, self.stage = False, _Stage(())
         self._bench: Bench  # the run that is served
         self._change, self._helpers = threading.Condition(), []  # type: threading.Condition, list[_Helper]
+
     def __enter__(self) -> Workers:
         return self
 
@@ -64,7 +68,8 @@ class Workers:
 
     @contextmanager
     def serving(self, bench: Bench) -> Iterator[Workers]:
-        """For the time of the block: as many threads in this process as in each other, and images that several threads may ask for."""
+        """For the time of the block: as many threads in this process as in each other, and images that several threads
+        may ask for."""
         why = _alone(bench)
         if why and not self.auto and self.workers > 1:
             self.show.note(f"This run stays in one process: {why}.")
@@ -82,7 +87,8 @@ class Workers:
             bench.dataset = replace(bench.dataset, read=read)
 
     def __call__(self, bench: Bench, keys: Iterable[ChunkKey]) -> Iterator[Outcome | FailureRow]:
-        """The outcome of each piece of work as it is done; a piece under which processes die is given up, an error ends the run as in one process."""
+        """The outcome of each piece of work as it is done; a piece under which processes die is given up, an error ends
+        the run as in one process."""
         left = list(keys)
         # The clean passes are short, and helpers need what they find.
         if not self.sharing or self.workers < 2 or not left or left[0].kind == CLEAN:
@@ -254,7 +260,14 @@ class _Helper:
                         self._stop()
                         return False
                 found = self._answer(run_of(bench, self.engine.threads))
-            except (OSError, EOFError, pickle.UnpicklingError, pickle.PicklingError, AttributeError, TypeError) as error:
+            except (
+                OSError,
+                EOFError,
+                pickle.UnpicklingError,
+                pickle.PicklingError,
+                AttributeError,
+                TypeError,
+            ) as error:
                 ended = self._stop()
                 reason = ended if isinstance(error, (OSError, EOFError)) else f"{type(error).__name__}: {error}"
                 if self.over:
@@ -267,7 +280,9 @@ class _Helper:
                 self.open = bench
                 self.engine._change.notify_all()
             return True
-        self.engine.show.note(f"Worker process {self.number} could not be started ({reason}); the run goes on without it.")
+        self.engine.show.note(
+            f"Worker process {self.number} could not be started ({reason}); the run goes on without it."
+        )
         return False
 
     def _answer(self, order: Order) -> Any:
@@ -301,9 +316,18 @@ def _forsaken(stage: _Stage, bench: Bench) -> None:
 
 def _started() -> subprocess.Popen[bytes]:
     """A process with this one's modules at hand, which no signal of the terminal reaches."""
-    environment = {**os.environ, **allocator.environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
+    environment = {
+        **os.environ,
+        **allocator.environment(),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONSAFEPATH": "1",
+    }
     return subprocess.Popen(
-        [sys.executable, "-c", START], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        [sys.executable, "-c", START],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
     )
 
 
