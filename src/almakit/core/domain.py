@@ -128,7 +128,7 @@ class Box:
         apart = torch.where(step > 0, step, torch.ones_like(step))
         last = ((torch.as_tensor(self.hi, device=x.device) - self.lo) / apart + OFF_GRID).floor()
         number = torch.minimum(((point.double() - self.lo) / apart).round(), last)
-        grid = (self.lo + number * apart).to(x.dtype)
+        grid = self._clamped((self.lo + number * apart).to(x.dtype))
         grid = torch.where(((grid - x).abs() <= OFF_GRID * apart), x, grid)
         return torch.where(step > 0, grid, point)
 
