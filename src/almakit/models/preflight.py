@@ -15,10 +15,10 @@ from ..core.model import borrowed, logits_of, pass_seconds
 from ..errors import BadInput, BadModel, UnknownName
 from .findings import WAYS_OUT, Finding, Preflight, Severity
 from .labels import name_findings, prediction_findings
+from .randomness import TOLERANCE, random_findings
 
 __all__ = ["WAYS_OUT", "Finding", "Preflight", "preflight"]
 
-_TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.05}
 _PIXELS = 20_000  # judged at most
 _ENOUGH = 10
 _GRAVEST_FIRST = {"refuse": 0, "warn": 1, "note": 2}
@@ -34,6 +34,7 @@ def preflight(
     measure: bool = True,
     class_names: Sequence[str] | None = None,
     alphabetical: bool = False,
+    eot: int | None = None,
 ) -> Preflight:
     """Looks at a model from images in [0, 1] to logits with the help of images ``x`` (N, C, H, W) and their ``labels``
     (N,).
@@ -41,7 +42,7 @@ def preflight(
     Clean accuracy is measured on all images, the rest on the first ``batch_size``. The model leaves as it came: mode,
     ``requires_grad``, gradients, buffers, the random generators' state. ``allow`` names findings that shall not refuse;
     ``measure=False`` leaves out the timing. ``class_names`` are the data's; ``alphabetical``: the labels are nothing
-    but their places in alphabetical order.
+    but their places in alphabetical order. ``eot``: the model is random, and so many passes are averaged.
     """
     unknown = sorted(set(allow) - set(WAYS_OUT))
     if unknown:
@@ -56,7 +57,7 @@ def preflight(
         raise BadInput(f"{got} do not belong together; give one integer label per image, or per pixel.")
     if not x.is_floating_point():
         raise BadInput(f"the images are {x.dtype}; give floats in [0, 1], e.g. x.float() / 255.")
-    look = _Look(model, batch_size, class_names, alphabetical)
+    look = _Look(model, batch_size, class_names, alphabetical, eot)
     look.at_training_mode()
     # Whatever randomness the model uses comes from a copy of the generators' state.
     devices = sorted({tensor.get_device() for tensor in (x, *look.weights) if tensor.is_cuda})
@@ -87,8 +88,14 @@ class _Look:
     """The checks, in their order, and what they found."""
 
     def __init__(
-        self, model: Callable[[Tensor], Tensor], batch_size: int, class_names: Sequence[str] | None, alphabetical: bool
+        self,
+        model: Callable[[Tensor], Tensor],
+        batch_size: int,
+        class_names: Sequence[str] | None,
+        alphabetical: bool,
+        eot: int | None = None,
     ):
+        self.eot = eot
         self.model, self.batch_size, self.class_names, self.alphabetical = model, batch_size, class_names, alphabetical
         self.findings: list[Finding] = []
         self.classes: int | None = None
@@ -141,7 +148,7 @@ class _Look:
 
     def at_precision(self) -> None:
         kinds = sorted(
-            {str(tensor.dtype).removeprefix("torch.") for tensor in self.floats if tensor.dtype in _TOLERANCE}
+            {str(tensor.dtype).removeprefix("torch.") for tensor in self.floats if tensor.dtype in TOLERANCE}
         )
         if kinds:
             how = f"The model computes in {', '.join(kinds)}"
@@ -253,32 +260,9 @@ class _Look:
             self.found("low-clean-accuracy", "warn", f"{said}; an image that is already wrong counts as distance 0.")
 
     def at_randomness(self, x: Tensor) -> None:
-        passes = self.logits([x, x, x[:1]])
-        if passes is None:
-            return
-        first, again, alone = passes
-        kind = self.floats[0].dtype if self.floats else first.dtype
-        allowed = _TOLERANCE.get(kind, 1e-3) * float(
-            first.double().abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6)
-        )
-        if (gap := _apart(first, again)) > allowed:
-            self.found(
-                "not-deterministic",
-                "refuse",
-                f"The same images got logits that differ by up to {gap:.3g} when asked twice.",
-            )
-        elif alone.shape != first[:1].shape:
-            self.found(
-                "batch-dependent",
-                "refuse",
-                f"An image alone gets logits of shape {tuple(alone.shape)}, not {tuple(first[:1].shape)}.",
-            )
-        elif len(x) > 1 and (gap := _apart(first[:1], alone)) > allowed:
-            self.found(
-                "batch-dependent",
-                "refuse",
-                f"An image's logits differ by up to {gap:.3g} between a batch of {len(x)} and alone.",
-            )
+        kind = self.floats[0].dtype if self.floats else None
+        for name, severity, sentence in random_findings(self.logits, x, kind, self.eot):
+            self.found(name, severity, sentence)
 
     def at_gradients(self, x: Tensor, labels: Tensor) -> None:
         try:
@@ -337,9 +321,3 @@ def _by_luck(right: int, images: int, classes: int) -> float:
     as logarithms."""
     ways = (lgamma(images + 1) - lgamma(k + 1) - lgamma(images - k + 1) for k in range(right, images + 1))
     return sum(exp(way - k * log(classes) + (images - k) * log(1 - 1 / classes)) for k, way in enumerate(ways, right))
-
-
-def _apart(a: Tensor, b: Tensor) -> float:
-    """The largest difference between two sets of logits where both are numbers."""
-    difference = (a.double() - b.double()).abs()
-    return float(difference[difference.isfinite()].max()) if bool(difference.isfinite().any()) else 0.0
