@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from almakit.report import numbers
 from almakit.report.summary import attack_summary, best_known, geometric_means
 from almakit.report.tables import number, run_table, text_table
-from almakit.runs.records import AttackInfo, ImageInfo, Record
+from almakit.runs.store.records import AttackInfo, ImageInfo, Record
 
 INF = math.inf
 INFO = AttackInfo(0, "alma(distance=l2, steps=100)", "ALMA", "l2", True, False, "", "", {})

@@ -17,15 +17,14 @@ import pytest
 from runs.small_runs import ATTACKS, SOURCE, Net, images
 from runs.small_runs import contents as contents_of
 
+from almakit import Run, evaluate
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.runs import allocator
+from almakit.runs import environment
 from almakit.runs.engines import workers
 from almakit.runs.engines.workers import Workers
-from almakit.runs.folder import Run
+from almakit.runs.plan import Job, Task
 from almakit.runs.progress import Silent
-from almakit.runs.run import evaluate
-from almakit.runs.work import Bench
 
 ATTACK = """
 import os
@@ -68,7 +67,7 @@ def files(tmp_path: Path) -> Path:
 def side_by_side(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """This process begins its first chunk only when a helper has one too; the chunks that were done here."""
     helped, here = threading.Event(), []
-    take, compute = workers._Stage.take, Bench.compute
+    take, compute = workers.Stage.take, workers.compute
 
     def taken(stage: Any, helper: bool = False) -> Any:
         key = take(stage, helper)
@@ -76,14 +75,13 @@ def side_by_side(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             helped.set()
         return key
 
-    def computed(bench: Bench, key: Any) -> Any:
-        if key.kind != "clean":
-            assert helped.wait(120), "no helper took a chunk"
-            here.append(key)
-        return compute(bench, key)
+    def computed(job: Job, task: Task, tell: Any = None) -> Any:
+        assert helped.wait(120), "no helper took a chunk"
+        here.append(task.key)
+        return compute(job, task, tell)
 
-    monkeypatch.setattr(workers._Stage, "take", taken)
-    monkeypatch.setattr(Bench, "compute", computed)
+    monkeypatch.setattr(workers.Stage, "take", taken)
+    monkeypatch.setattr(workers, "compute", computed)
     return here
 
 
@@ -286,10 +284,10 @@ def test_only_the_program_keeps_its_memory(files: Path) -> None:
         "fmn(distance=l2, steps=30)",
         "--quiet",
     ]
-    assert main([*arguments, "--out", str(files / "a")]) == 0 and allocator.environment() == {}
+    assert main([*arguments, "--out", str(files / "a")]) == 0 and environment.kept_memory() == {}
     program = (
-        "import sys; from almakit.runs import allocator; from almakit.cli.main import main; code = main(); "
-        "print(allocator.environment()); sys.exit(code)"
+        "import sys; from almakit.runs import environment; from almakit.cli.main import main; code = main(); "
+        "print(environment.kept_memory()); sys.exit(code)"
     )
     for flags, kept in (([], platform.libc_ver()[0] == "glibc"), (["--no-malloc-tuning"], False)):
         done = subprocess.run(

@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _canonical() -> Callable[[str], str | None]:
-    from ..runs.begin import as_written_now
+    from ..runs.attacktext import as_written_now
 
     return as_written_now
 

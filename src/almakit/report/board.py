@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import AlmakitError
 from ..runs.failures import StoreError
 from ..runs.radii import Radii, for_distances, texts_of
-from ..runs.records import ImageInfo
+from ..runs.store.records import ImageInfo
 from ..runs.threat import sentence, threat_of
 from .brackets import bound_of
 from .labels import distance_name, radius

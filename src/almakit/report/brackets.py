@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runs.records import AttackInfo, Record
+from ..runs.store.records import AttackInfo, Record
 from .labels import distance_name, distance_order
 from .numbers import Array, median
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..runs.records import PASSES, AttackInfo, Record
+from ..runs.store.records import PASSES, AttackInfo, Record
 from .numbers import median
 
 

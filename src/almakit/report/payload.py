@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runs.records import MEASURED, AttackInfo, Record, outcome
+from ..runs.store.records import MEASURED, AttackInfo, Record, outcome
 from . import maps, pictures
 from .brackets import sorted_radii
 from .labels import AttackLabel, distance_name, distance_order, radius

@@ -14,9 +14,9 @@ import numpy as np
 
 from ..errors import AlmakitError
 from ..runs.failures import StoreError
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
-from ..runs.records import AttackInfo, ImageInfo, Record
+from ..runs.store.records import AttackInfo, ImageInfo, Record
 from ..runs.threat import Threat, goal_name, threat_of
 from .labels import AttackLabel, distance_name, distance_order, label_attacks
 from .numbers import Array, Bootstrap, optimality, robust, share
@@ -24,7 +24,7 @@ from .summary import RECORDS, best_known, summarise
 from .worst import Together, chosen_radii, distances_of
 
 Known = dict[str, dict[tuple[int, int | None], float]]
-Opened = tuple[Run, dict[str, Any]]
+Opened = tuple[RunFolder, dict[str, Any]]
 """A run and its summary."""
 
 
@@ -32,7 +32,7 @@ Opened = tuple[Run, dict[str, Any]]
 class Column:
     """One attack's results on a subject. Where several targets were tried, an image's row is its nearest target's."""
 
-    run: Run
+    run: RunFolder
     info: AttackInfo
     rows: dict[int, Record]  # by ImageInfo.index; images not attacked yet are missing
     numbers: dict[str, Any]  # its part of the run's summary
@@ -70,7 +70,7 @@ class Subject:
     """A model and the images it was attacked on; runs of the same weights on the same images are one subject."""
 
     name: str
-    runs: list[Run]
+    runs: list[RunFolder]
     summaries: list[dict[str, Any]]
     images: list[ImageInfo]
     columns: list[Column] = field(default_factory=list)
@@ -181,7 +181,7 @@ def _give_radii(subjects: Sequence[Subject], epsilons: Radii) -> None:
     if not asked:
         for run in (run for subject in subjects for run in subject.runs):
             for distance, values in for_distances(
-                run.epsilons, list(dict.fromkeys(info.distance for info in run.attacks))
+                run.spec.epsilon, list(dict.fromkeys(info.distance for info in run.attacks))
             ).items():
                 asked[distance] = sorted({*asked.get(distance, ()), *values})
     groups = [(group, subject.together(group)) for subject in subjects for group in groups_of([subject])]
@@ -209,7 +209,7 @@ def _with_radii(column: Column, radii: Sequence[float]) -> list[dict[str, float 
 def opened(place: Path) -> Opened:
     """A run and its numbers; whatever is wrong with the folder becomes one sentence."""
     try:
-        run = Run(place)
+        run = RunFolder(place)
         return run, summarise(run)
     except AlmakitError:
         raise
@@ -220,7 +220,7 @@ def opened(place: Path) -> Opened:
         ) from error
 
 
-def _best_of(runs: Sequence[Run]) -> Known:
+def _best_of(runs: Sequence[RunFolder]) -> Known:
     """d* of every distance by (image, target), whichever run found it."""
     best: Known = {}
     for run in runs:
@@ -231,7 +231,7 @@ def _best_of(runs: Sequence[Run]) -> Known:
     return best
 
 
-def _columns(run: Run, summary: dict[str, Any]) -> list[Column]:
+def _columns(run: RunFolder, summary: dict[str, Any]) -> list[Column]:
     rows: dict[int, dict[int, Record]] = {info.index: {} for info in run.attacks}
     for record in run.records:
         nearest = rows[record.attack].get(record.image)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runs.radii import for_distances
-from ..runs.records import (
+from ..runs.store.records import (
     ALREADY_WRONG,
     INVALID,
     MEASURED,
@@ -46,7 +46,7 @@ from .numbers import (
 from .worst import EPSILONS, Together, chosen_radii, distances_of
 
 if TYPE_CHECKING:
-    from ..runs.folder import Run
+    from ..runs.folder import RunFolder
 
 FORMAT = 2
 """Of summary.json: 2 has labels, goals, radii and the worst case, and an attack's fixed epsilon."""
@@ -59,7 +59,7 @@ NULL_MEANS = (
 IMAGES, RECORDS = "images", "records"
 
 
-def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
+def summarise(run: RunFolder, seed: int = 0) -> dict[str, Any]:
     """The summary of a run folder, as written to ``summary.json``."""
     images, attacks = run.images, run.attacks
     expected = int(run.meta.get("images", len(images)))
@@ -72,7 +72,7 @@ def summarise(run: Run, seed: int = 0) -> dict[str, Any]:
         distance: Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == distance])
         for distance in best
     }
-    asked = for_distances(run.epsilons, list(best))
+    asked = for_distances(run.spec.epsilon, list(best))
     radii = {distance: chosen_radii(distance, asked, [mine]) for distance, mine in together.items()}
     parts = [
         attack_summary(
