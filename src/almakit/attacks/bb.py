@@ -103,14 +103,14 @@ class BB(Attack):
             query = problem.start()
             for _ in range(self.start_steps):
                 slope = problem.escape(query.gradient(problem.goal.margin(query.logits)))
-                point = box.project_continuous(point - box.width / self.start_steps * slope.sign(), x)
+                point = box.project_continuous(point - box.sides / self.start_steps * slope.sign(), x)
                 query = problem.query(point)
                 problem.release(problem.found)
         with problem.round():
             problem.release(problem.found)
             for _ in range(self.start_tries):
                 rows = problem.active.nonzero().flatten().tolist()
-                problem.query(box.lo + box.width * problem.random.uniform(rows), grad=False)
+                problem.query(box.lo + box.sides * problem.random.uniform(rows), grad=False)
                 problem.release(problem.found)
 
     def _walk_in(self, problem: Problem) -> Tensor:

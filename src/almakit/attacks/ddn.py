@@ -122,4 +122,4 @@ class DDN(Attack):
     def _rounded(self, problem: Problem, point: Tensor) -> Tensor:
         assert self.levels is not None
         box, count = problem.box, self.levels - 1
-        return box.lo + box.width * (((point - box.lo) * (count / box.width)).round() / count)
+        return box.lo + box.sides * (((point - box.lo) * (count / box.sides)).round() / count)

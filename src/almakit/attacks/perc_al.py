@@ -93,4 +93,4 @@ class PerCAL(Attack):
     def _rounded(self, point: Tensor, problem: Problem) -> Tensor:
         assert self.levels is not None
         box = problem.box
-        return box.lo + box.width * ((point - box.lo) / box.width * (self.levels - 1)).round() / (self.levels - 1)
+        return box.lo + box.sides * ((point - box.lo) / box.sides * (self.levels - 1)).round() / (self.levels - 1)

@@ -85,7 +85,7 @@ class FoolboxForeign(Foreign):
 
     def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         box = model.problem.box
-        wrapped = foolbox.PyTorchModel(model.eval(), bounds=(box.lo, box.hi), device=x.device)
+        wrapped = foolbox.PyTorchModel(model.eval(), bounds=box.ends, device=x.device)
         criterion = (
             foolbox.criteria.Misclassification(labels)
             if targets is None
@@ -168,7 +168,7 @@ def _starting_points(points: object, x: Tensor, box: Box) -> Tensor:
     if not isinstance(points, Tensor) or points.shape != x.shape:
         got = f"shape {tuple(points.shape)}" if isinstance(points, Tensor) else f"a {type(points).__name__}"
         raise BadInput(f"starting_points must be a tensor of shape {tuple(x.shape)}, one point per image, not {got}.")
-    return validate.images(points, box)
+    return validate.images(points, box)[0]
 
 
 def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]:

@@ -140,8 +140,7 @@ class Attack:
         once more at the end. ``tolerance``: an image whose best distance falls by less than this share over a quarter
         of its budget (of the attack's own plan, where there is none) stops there.
         """
-        box = box or Box()
-        x = validate.images(x, box)
+        x, box = validate.images(x, box or Box())
         validate.call(model, confidence, batch_size, budget, tolerance)
         wanted = self._goal(len(x), labels, targets, goal, confidence, mask)
         layouts.check(layout)
