@@ -210,7 +210,7 @@ def begun(files: Path, out: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
         [*COMMAND, *given], env={**os.environ, "SLOW": "0.1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     helpers: list[int] = []
-    while not helpers or len(list(out.glob("adversarials/*/*"))) < 2:
+    while not helpers or len(list(out.glob("adversarials/*/*.safetensors"))) < 2:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         helpers = [number for number in _children(process.pid) if b"almakit.runs.engines.helper" in _command(number)]
         time.sleep(0.05)
