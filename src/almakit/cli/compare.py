@@ -15,7 +15,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ..report.compare import compare, table
+from ..report.compare import compare
+from ..report.comparison import table
 from .main import DONE, WORSE, Usage
 
 

@@ -16,11 +16,13 @@ from ..errors import AlmakitError
 from ..runs.failures import StoreError
 from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
+from ..runs.store.fields import finite
 from ..runs.store.records import AttackInfo, ImageInfo, Record
 from ..runs.threat import Threat, goal_name, threat_of
+from .attack_summary import RECORDS
 from .labels import AttackLabel, distance_name, distance_order, label_attacks
 from .numbers import Array, Bootstrap, optimality, robust, share
-from .summary import RECORDS, best_known, summarise
+from .summary import best_known, summarise
 from .worst import Together, chosen_radii, distances_of
 
 Known = dict[str, dict[tuple[int, int | None], float]]
@@ -224,7 +226,7 @@ def _best_of(runs: Sequence[RunFolder]) -> Known:
     """d* of every distance by (image, target), whichever run found it."""
     best: Known = {}
     for run in runs:
-        for name, values in best_known(run.records, run.attacks, run.images).items():
+        for name, values in best_known(run.records, run.attacks).items():
             mine = best.setdefault(name, {})
             for image, value in values.items():
                 mine[image] = min(value, mine.get(image, math.inf))
@@ -256,7 +258,7 @@ def _measured_against(column: Column, best: dict[tuple[int, int | None], float])
     )
     clean = float(np.mean([record.attacked for record in records])) if records else math.nan
     xi, furthest = optimality(distances, known, clean)
-    value = {"value": xi if math.isfinite(xi) else None, "d_max": furthest if math.isfinite(furthest) else None}
+    value = {"value": finite(xi), "d_max": finite(furthest)}
     return replace(column, numbers=column.numbers | {"optimality": value})
 
 

@@ -25,6 +25,7 @@ from .job import Outcome
 from .plan import Job, Progress
 from .progress import Silent
 from .store import CLEAN, ChunkKey, ChunkRow, FailureRow, Store, files
+from .store.fields import finite
 from .threat import named
 
 MOST_ROUNDS = 99
@@ -264,11 +265,10 @@ def _events(job: Job, outcome: Outcome, distances: list[float]) -> Iterator[dict
                 "step": step,
                 "values": values,
             }
-    middle = median(distances)
     yield {
         "event": "progress",
         "attack": attack,
         "images": len(distances),
         "fooled": sum(map(isfinite, distances)) / len(distances),
-        "median": middle if isfinite(middle) else None,
+        "median": finite(median(distances)),
     }
