@@ -20,13 +20,13 @@ import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
+from almakit import Run
 from almakit.errors import AlmakitError
 from almakit.paper import layout
 from almakit.paper.entries import Entry, described, entry_of, from_json, to_json
 from almakit.paper.grid import DATASETS, Cell, Network, choose, networks
 from almakit.report.formats import figure
-from almakit.runs.begin import as_written_now
-from almakit.runs.folder import Run
+from almakit.runs.attacktext import as_written_now
 
 HERE = Path(__file__).resolve().parent
 KEPT, PAGE = HERE / "results", HERE.parent / "docs" / "figures" / "results.md"

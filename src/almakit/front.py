@@ -22,8 +22,8 @@ from .data.given import Data, tensors_of
 from .hints import SYNONYMS, wrong_setting
 from .models.load import opened
 from .runs.attacktext import text_of
+from .runs.model import watched
 from .runs.progress import Silent, forwards_per_image, shown
-from .runs.steady import watched
 from .runs.units import box_of, in_units
 
 CALL = tuple(

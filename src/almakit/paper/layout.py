@@ -15,7 +15,7 @@ from ..report.labels import DISTANCES
 from ..report.numbers import geometric_mean
 from ..report.published import Key, Published, tables
 from ..report.tex import escape
-from ..runs.records import plain_cell
+from ..runs.store.records import plain_cell
 from .entries import Entry
 
 DASH, SUMMARY = "–", "geometric-mean"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import evaluation
 from ..attacks import get
 from ..core.course import expected_forwards
 from ..data import load as load_data
@@ -19,14 +20,13 @@ from ..models import load
 from ..models.preflight import preflight
 from ..models.zoo import ZOO
 from ..report.write import write_report
-from ..runs import chunkfiles
-from ..runs.begin import at_a_time, looked_at
 from ..runs.engines.workers import Workers
 from ..runs.failures import SpecChanged
 from ..runs.folder import SUMMARY
+from ..runs.plan import Options, at_a_time, looked_at
 from ..runs.progress import Silent
-from ..runs.run import execute
 from ..runs.spec import RunSpec
+from ..runs.store import files
 from . import layout
 from .collect import Collected, collect, join_shards
 from .entries import to_json
@@ -36,7 +36,7 @@ from .page import page, remarks
 from .sample import images_of
 
 if TYPE_CHECKING:
-    from ..runs.loop import Engine
+    from ..runs.session import Engine
 
 CERTIFIED = ("linf", "l2", "l1")
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
@@ -228,15 +228,14 @@ def _cells(made: Plan, show: Silent, engine: Engine) -> None:
                 if "ibp" in task.network.name and task.cell.distance in CERTIFIED and made.settings.shard is None
                 else None
             )
-            execute(
-                task.spec,
-                task.folder,
+            options = Options(
                 shard=made.settings.shard,
                 preflight=task.network.name not in seen,
                 progress=show,
                 engine=engine,
                 certify=bound,
             )
+            evaluation.run(task.spec, task.folder, options)
             seen.add(task.network.name)
         except Unavailable as error:
             made.skipped.append(f"{cell} is left out: {error}")
@@ -292,7 +291,7 @@ def report(
         "reproduce.json": to_json(entries, found.environment, made.skipped),
     }
     for name, text in texts.items():
-        chunkfiles.write_bytes(out / name, text.encode("utf-8"))
+        files.write_bytes(out / name, text.encode("utf-8"))
     return [*(out / name for name in texts), *pictures, *written]
 
 
