@@ -79,6 +79,12 @@ def bits(name: str, value: Any) -> int:
     return depth
 
 
+def share(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise BadInput(f"{name}={value!r}: give a share above 0 and at most 1.")
+    return float(value)
+
+
 def one_of(*choices: str) -> Rule:
     listed = " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
 

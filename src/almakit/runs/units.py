@@ -3,6 +3,8 @@ for."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ..core import Box
@@ -20,6 +22,16 @@ def box_of(features: Features | None, bits: int | None = None) -> Box:
         raise BadInput("bits is the grid of image files; these data have features, which may have a step each.")
     moves, step = torch.from_numpy(features.moves), torch.from_numpy(features.scaled_step)
     return Box(mask=None if bool(moves.all()) else moves, step=step if bool((step > 0).any()) else None)
+
+
+def parts_of(box: Box) -> dict[str, Any]:
+    """A user's box as the parts of features."""
+    if box.bits is not None:
+        raise BadInput("bits is the grid of image files; give the run bits=, or the box a step.")
+    parts = {"lo": box.lo, "hi": box.hi, "step": 0.0 if box.step is None else box.step}
+    return {
+        name: value.cpu().numpy() if isinstance(value, torch.Tensor) else value for name, value in parts.items()
+    } | {"fixed": False if box.mask is None else ~box.mask.cpu().numpy()}
 
 
 def in_units(model: Model, features: Features | None) -> Model:
