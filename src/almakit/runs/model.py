@@ -50,7 +50,8 @@ class Subject:
     by_name: bool = False  # loaded by its name or from a file, as any other process can load it
     maps: bool = False  # the data give every pixel a class, and so must the model
     features: Features | None = None  # of the data, where they have units of their own: what the model sees
-    draws: Draws | None = None  # of a random model: how often it is asked
+    draws: Draws | None = None  # of a random model: how often it is asked,
+    held: bool = True  # and whether seeds hold its random numbers
 
     def logits(self, x: Tensor, size: int) -> Tensor:
         """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision; of a
@@ -113,6 +114,9 @@ class Subject:
     def near(self) -> float:
         """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and
         precisions differ, or where it is a share of pixels, some of them between two classes."""
+        if self.draws is not None:
+            # Of shares of votes: little where seeds hold the random numbers, else what two counts may differ by.
+            return 1e-2 if self.held else 3.3 * math.sqrt(0.5 / self.draws.votes)
         exact = not self.maps and self.device.type == "cpu" and self.native in (None, torch.float32, torch.float64)
         return 1e-4 if exact else 1e-2
 
