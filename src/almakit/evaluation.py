@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import goals
 from .core import Attack
-from .core.oracle import Model
+from .core.model import Model
 from .data.given import Data, name_of
 from .hints import wrong_setting
 from .report.run import Run, finish

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from ..core import Attack, Box, Result
 from ..core.course import expected_forwards
-from ..core.layout import CONTIGUOUS
-from ..core.oracle import Model
+from ..core.model import CONTIGUOUS, LEAST, Model
 from ..core.pixels import PixelGoal
 from ..errors import BadInput, BadModel
 from .images import round_target, rule_target
-from .model import LEAST, stop_when, to_device, to_host, watched
+from .model import stop_when, to_device, to_host, watched
 from .plan import Job, Task
 from .progress import forwards_per_image
 from .spec import AUTO, DEFAULT

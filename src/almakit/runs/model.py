@@ -1,5 +1,5 @@
 """The model as a run uses it: opened from the many forms a user may give it in, named by hashes, asked for logits, and
-called by attacks with batches that are never tiny and with somebody watching."""
+called by attacks with somebody watching."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model, precision_and_device
-from ..core.outputs import first_rows, logits_of
+from ..core.model import Model, logits_of, precision_and_device, steady
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from ..models import load as load_model
@@ -26,9 +25,6 @@ from .attacktext import fingerprint
 from .failures import CalledOff
 from .spec import AUTO, RunSpec
 
-LEAST = 4
-"""From this many rows on torch's CPU kernels give a row the same bits whatever the batch (measured on convolutions and
-linear layers)."""
 TINY = 1e-12
 PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -206,39 +202,6 @@ def weights_sha256(model: Model) -> str | None:
 
 
 # As attacks call it.
-
-
-def steady(model: Model, device: torch.device) -> Model:
-    """The model with batches of fewer than LEAST rows filled up, so that the last images of a run, or a batch size of
-    one, see the same numbers.
-
-    A hundred steps of an attack blow a difference in the last bit up to whole percents. On other devices the model is
-    left alone: there the bits depend on more than this, and memory is dearer.
-    """
-    if device.type != "cpu":
-        return model
-    return _Filled(model) if isinstance(model, nn.Module) else lambda x: filled(model, x)
-
-
-def filled(model: Model, x: Tensor) -> Any:
-    """What the model returns for ``x`` (B, ...); the last image stands in for what is missing, and no gradient comes
-    from it twice."""
-    missing = LEAST - len(x)
-    if missing <= 0 or not len(x):
-        return model(x)
-    return first_rows(model(torch.cat([x, x[-1:].detach().expand(missing, *x.shape[1:])])), len(x))
-
-
-class _Filled(nn.Module):
-    """A module that stays a module: its weights tell precision and device, its flags can be set and put back."""
-
-    def __init__(self, inner: nn.Module):
-        super().__init__()
-        self.inner = inner
-        self.training = inner.training
-
-    def forward(self, x: Tensor) -> Any:
-        return filled(self.inner, x)
 
 
 def stop_when(called_off: Event) -> Callable[[int], None]:

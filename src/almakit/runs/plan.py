@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import goals
 from ..core import Attack, Goal
-from ..core.oracle import Model
+from ..core.model import Model
 from ..core.pixels import PixelGoal
 from ..data.dataset import Chunk, Dataset
 from ..data.given import Data

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core import Attack
-from ..core.oracle import borrowed
+from ..core.model import borrowed
 from ..errors import BadInput
 from . import folder
 from .attacktext import build_all, text_of

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from ...core import Attack
+from ...core.model import steady
 from ...errors import AlmakitError, BadModel
 from ..failures import SpecChanged
 from ..job import Outcome, compute
-from ..model import Subject, open_model, steady
+from ..model import Subject, open_model
 from ..plan import Job, Task
 from ..store.files import Array, pack, unpack
 
