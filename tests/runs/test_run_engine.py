@@ -16,7 +16,7 @@ from almakit.errors import AlmakitError, BadInput
 from almakit.runs.engines import local
 from almakit.runs.failures import Refused, SpecChanged, StoreError
 from almakit.runs.merge import merge
-from almakit.runs.model import open_model, steady
+from almakit.runs.model import open_model
 from almakit.runs.spec import RunSpec
 from almakit.runs.store import files
 from almakit.runs.verify import verify_run

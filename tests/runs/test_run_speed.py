@@ -132,7 +132,7 @@ def test_dtype_auto_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         off.append(of(exact, low))
         return off[-1]
 
-    monkeypatch.setattr(tuning, "_seconds", clock)
+    monkeypatch.setattr(tuning, "pass_seconds", clock)
     monkeypatch.setattr(tuning, "deviation", noted)
     run = small_run(tmp_path / "a", dtype="auto", attacks=["ddn(steps=3)"])
     assert asked == [None, torch.bfloat16] * (timed // 2) and len(off) == (seconds == 0.5)

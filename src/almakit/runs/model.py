@@ -1,5 +1,5 @@
 """The model as a run uses it: opened from the many forms a user may give it in, named by hashes, asked for logits, and
-called by attacks with batches that are never tiny and with somebody watching."""
+called by attacks with somebody watching."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
-from ..core.model import CONTIGUOUS, borrowed, faster_layout
+from ..core.model import CONTIGUOUS, borrowed, faster_layout, pass_seconds
 from ..data.dataset import Chunk
 from ..errors import BadModel
 from .environment import physical_memory
@@ -134,22 +134,10 @@ def _attempt(subject: Subject, x: Tensor, size: int) -> float | None:
 
 def _best_seconds(subject: Subject, batch: Tensor) -> float:
     """The fastest of two passes or more, as many as fit in half a second: other programs must not choose the size."""
-    times = [_pass_seconds(subject, batch), _pass_seconds(subject, batch)]
+    times = [pass_seconds(subject.model, batch), pass_seconds(subject.model, batch)]
     while sum(times) < 0.5 and len(times) < 8:
-        times.append(_pass_seconds(subject, batch))
+        times.append(pass_seconds(subject.model, batch))
     return min(times)
-
-
-def _pass_seconds(subject: Subject, batch: Tensor) -> float:
-    begin = time.perf_counter()
-    leaf = batch.clone().requires_grad_(True)
-    with torch.enable_grad():
-        logits = subject.model(leaf.clone())
-        if isinstance(logits, Tensor) and logits.requires_grad:
-            float(
-                torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0]
-            )  # reading a number waits for the device
-    return max(time.perf_counter() - begin, 1e-9)
 
 
 def _peak_memory() -> int:
@@ -185,25 +173,10 @@ def speedup(subject: Subject, x: Tensor) -> float:
     with borrowed(subject.model):
         for _ in range(3):
             for autocast in best:
-                best[autocast] = min(best[autocast], _seconds(subject, x, autocast))
+                best[autocast] = min(best[autocast], pass_seconds(subject.model, x, autocast))
                 if best[torch.bfloat16] > 2 * best[None] and autocast is not None:
                     return best[None] / best[torch.bfloat16]  # emulated: no need to look again
     return best[None] / best[torch.bfloat16]
-
-
-def _seconds(subject: Subject, x: Tensor, autocast: torch.dtype | None) -> float:
-    began = time.perf_counter()
-    leaf = x.clone().requires_grad_(True)
-    with (
-        torch.enable_grad(),
-        torch.autocast(
-            x.device.type, dtype=autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False
-        ),
-    ):
-        logits = subject.model(leaf.clone())
-    if logits.requires_grad:
-        float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])  # reading a number waits for the device
-    return max(time.perf_counter() - began, 1e-9)
 
 
 def _run(subject: Subject, attack: Attack, x: Tensor, labels: Tensor, autocast: torch.dtype | None) -> Result:
