@@ -14,8 +14,8 @@ from torch import Tensor
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.domain import Box
-from ..core.projections import clip
 from ..core.steps import unit
+from ..core.subproblem.projections import clip
 from ..errors import BadInput
 
 Answer = tuple[Tensor, Tensor]
@@ -112,7 +112,8 @@ class HopSkipJump(Attack):
             if count < FEWEST or distance == 0:
                 return
             # On a grid a change below half a level is none.
-            reach = max(distance / math.sqrt(size), image.level * (1 if flat else math.sqrt(size)))
+            level = image.box.spacing.to(x) * (1 if flat else math.sqrt(size))
+            reach = level.clamp_min(distance / math.sqrt(size))
             normal = yield from self._normal(image, point, reach, count)
             stride = distance / math.sqrt(iteration)
             while image.asked < self.steps and stride > distance / size:
@@ -122,8 +123,9 @@ class HopSkipJump(Attack):
                     break
                 stride /= 2
 
-    def _normal(self, image: _Image, point: Tensor, reach: float, count: int) -> Generator[Tensor, Answer, Tensor]:
-        """(...) the direction into the goal at ``point`` (...), by the decisions at ``count`` points ``reach`` away."""
+    def _normal(self, image: _Image, point: Tensor, reach: Tensor, count: int) -> Generator[Tensor, Answer, Tensor]:
+        """(...) the direction into the goal at ``point`` (...), by the decisions at ``count`` points ``reach`` (...)
+        away."""
         flat, signs = self.measure.norm == float("inf"), 0.0
         weighted, plain = torch.zeros_like(point), torch.zeros_like(point)
         for begin in range(0, count, PACK):
@@ -174,11 +176,6 @@ class _Image:
         box = problem.box.take(here, problem.x.shape[1:])
         return cls(problem.x[row], problem.random.generators[row], box, known)
 
-    @property
-    def level(self) -> float:
-        """The distance between two levels of the grid; 0 where there is none."""
-        return 0.0 if self.box.bits is None else self.box.width / (2**self.box.bits - 1)
-
     def ask(self, candidates: Tensor) -> Generator[Tensor, Answer, Answer]:
         """The answer about ``candidates`` (n, ...)."""
         self.asked += len(candidates)
@@ -192,7 +189,7 @@ class _Image:
         values = values.round() if binary else values
         for axis in range(max(0, self.x.ndim - 2), self.x.ndim):
             values = values.repeat_interleave(block, axis).narrow(axis, 0, self.x.shape[axis])
-        return self.box.lo + self.box.width * values.to(self.x.device)
+        return self.box.lo + self.box.sides * values.to(self.x.device)
 
     def directions(self, count: int, flat: bool) -> Tensor:
         """(count, ...) random directions where the mask allows change: uniform in [-1, 1] each value, or of unit

@@ -145,7 +145,7 @@ OWN: dict[str, dict[str, str]] = {
     },
     "square": {
         "steps": "queries of each image, a forward each",
-        "share": "the part of the pixels in the first squares; none for 0.8 (linf) and 0.5 (l2)",
+        "share": "the part of the pixels in the first squares",
     },
     "hopskipjump": {
         "steps": "queries of each image, a forward each",

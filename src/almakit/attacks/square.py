@@ -32,7 +32,7 @@ class Square(FixedEpsilon):
     40, 60 and 80 % of the steps, becomes +-epsilon in each channel. l2: bumps eta on 5 x 5 tiles at the start; then
     the mass of two squares, and what the ball leaves, goes into the first, along its old content and +-eta.
     Andriushchenko et al., *Square Attack: a query-efficient black-box adversarial attack via random search*, ECCV 2020,
-    Algorithms 1 to 3. ``share`` is AutoAttack's where it is not given: 0.8 (linf), 0.5 (l2).
+    Algorithms 1 to 3. ``share`` is AutoAttack's by default.
 
     It needs no gradient and any goal's margin. Inputs that are no images are taken as one row of values, windows as
     squares where both sides allow it. Unlike the original: a linf patch that changes nothing has its signs turned; on a
@@ -47,12 +47,12 @@ class Square(FixedEpsilon):
 
     distance: DistanceLike = "linf"
     steps: int = 1000
-    share: float | None = None
+    share: float = 0.8
     restarts: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.restarts < 1 or not (self.share is None or 0 < self.share <= 1):
+        if self.restarts < 1 or not 0 < self.share <= 1:
             raise BadInput(f"restarts={self.restarts} must be at least 1, share={self.share} in (0, 1].")
 
     def needs_gradients(self) -> bool:
@@ -63,12 +63,11 @@ class Square(FixedEpsilon):
         assert norm is not None
         radius = safe_radius(problem, epsilon, norm)
         flat = norm == float("inf")
-        share = (0.8 if flat else 0.5) if self.share is None else self.share
         begin, change = (self._stripes, self._recoloured) if flat else (self._tiles, self._moved)
         for _ in range(self.restarts):
             delta, margin = torch.zeros_like(_as_images(x)), torch.full_like(radius, float("inf"))
             for step in range(self.steps):
-                side = self._window(delta, share * 0.5 ** sum(step > part * self.steps for part in HALVED_AT))
+                side = self._window(delta, self.share * 0.5 ** sum(step > part * self.steps for part in HALVED_AT))
                 proposal = begin(problem, delta, radius) if step == 0 else change(problem, delta, radius, side)
                 query = problem.query(self._within_grid(problem, proposal.reshape(x.shape)), grad=False)
                 problem.release(reached(problem, epsilon))
@@ -90,10 +89,12 @@ class Square(FixedEpsilon):
     @staticmethod
     def _within_grid(problem: Problem, delta: Tensor) -> Tensor:
         """(B, ...) the points x + ``delta`` (B, ...), on a grid of levels no farther from x than that."""
-        if problem.box.bits is None:
+        spacing = problem.box.spacing.to(delta)
+        if not bool((spacing > 0).any()):
             return problem.x + delta
-        level: float = problem.box.width / (2**problem.box.bits - 1)
-        return problem.x + (delta / level + MISSED * delta.sign()).trunc() * level
+        level = torch.where(spacing > 0, spacing, torch.ones_like(spacing))
+        cut = (delta / level + MISSED * delta.sign()).trunc() * level
+        return problem.x + torch.where(spacing > 0, cut, delta)
 
     def _stripes(self, problem: Problem, delta: Tensor, radius: Tensor) -> Tensor:
         """(B, C, H, W) +-radius in each column and channel."""
