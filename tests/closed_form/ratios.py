@@ -51,8 +51,8 @@ RATIOS: dict[str, dict[str, tuple[float, float]]] = {
 
 
 def claims(name: str) -> list[str]:
-    """The distances with exact optima that an attack minimises; none for ensembles of others, and for attacks at a fixed
-    radius unless they are searched with."""
+    """The distances with exact optima that an attack minimises; none for ensembles of others, nor for attacks at a
+    fixed radius unless they are searched with."""
     if name == "search":
         return list(NORM)
     kind = registry.get("attacks", name)
