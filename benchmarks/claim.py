@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
 IMAGES = 100
 """Images of a run that are kept, the first ones."""
-PASSES, TRIED = 50, 16
+PASSES, TRIED = 30, 48
 """Budget and images of a measurement of seconds."""
 QUERIES = (30, 100, 1000)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 import torch
 
 from ..attacks import get
+from ..core.model import steady
 from ..data import load as load_data
 from ..errors import Unavailable
 from ..models import load
@@ -16,7 +17,6 @@ from ..models.preflight import preflight
 from ..runs.begin import at_a_time, looked_at
 from ..runs.engines.workers import SMALL
 from ..runs.folder import SUMMARY
-from ..runs.steady import steady
 from .plan import Plan, Task
 
 PASSES, PASSES_LARGE, IMAGES = 20, 4, 32
