@@ -13,6 +13,7 @@ from torch import Tensor
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import per_image
+from ..core.subproblem import length
 from ..core.weights import Progress, WeightSearch, hinge_of
 from ..errors import BadInput
 
@@ -128,9 +129,7 @@ class CW(Attack):
 def saturated(by_point: Tensor, bent: Tensor) -> Tensor:
     """(B,) whether tanh, with the values ``bent`` (B, ...), holds nearly all of the gradient ``by_point`` (B, ...)
     back."""
-    through = torch.linalg.vector_norm((by_point * (1 - bent.square())).flatten(1), dim=1)
-    held: Tensor = through < SATURATED * torch.linalg.vector_norm(by_point.flatten(1), dim=1)
-    return held
+    return length(by_point * (1 - bent.square()), 2) < SATURATED * length(by_point, 2)
 
 
 def shared_pull(delta: Tensor, largest: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.projections import clip, length, room
 from ..core.steps import cosine_decay, per_image
+from ..core.subproblem import clip, length, room
 from ..errors import BadInput
 
 TINY = 1e-30

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.projections import length, room, to_halfspace
-from ..core.quasi_newton import QuasiNewton
 from ..core.steps import per_image
-from ..core.trust_region import SOLVERS, subproblem
+from ..core.subproblem import SOLVERS, QuasiNewton, length, room, subproblem, to_halfspace
 
 
 @dataclass(frozen=True)

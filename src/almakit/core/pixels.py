@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import BadInput
 from .class_goal import ClassGoal
 from .goals import SHARED, TINY
+from .steps import ranks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -101,7 +102,7 @@ class PixelGoal(ClassGoal):
         """(B,) the largest of the margins of the pixels that are nearest to the goal, as many as are needed, softened:
         T logsumexp(m / T)."""
         each = self.pixel_margins(outputs)
-        rank = each.detach().argsort(dim=1, stable=True).argsort(dim=1)
+        rank = ranks(each.detach().argsort(dim=1, stable=True))
         nearest = each.masked_fill(rank >= self._needed(each), float("-inf"))
         best = nearest.detach().amax(1)
         return temperature * torch.logsumexp((nearest - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
