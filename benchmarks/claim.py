@@ -186,6 +186,8 @@ def stored() -> Results:
 def write(results: Results) -> str:
     """The table into docs/results.md, the figure beside the others; returns the table."""
     found = curves(results.cells)
+    if not found:
+        raise SystemExit("no kept run has its seconds yet: --time measures them.")
     text = table(found)
     draw(found, DOCS / "figures" / "claim.svg")
     replace_section(DOCS / "results.md", "claim", text)
