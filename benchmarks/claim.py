@@ -77,12 +77,17 @@ def _short(value: float | None) -> float | None:
 
 
 def measure(results: Results) -> None:
-    """Processor seconds of a query inside each attack, and of a bare pass, on the same images, one thread."""
+    """Processor seconds of a query inside each attack, and of a bare pass, on the same images, one thread; networks of
+    the same layers share them."""
     torch.set_num_threads(1)
-    for key, cell in list(results.cells.items()):
-        if "seconds" in cell:
-            continue
+    known: dict[tuple[object, ...], list[float]] = {}
+    for key, cell in sorted(results.cells.items(), key=lambda pair: "seconds" not in pair[1]):
         model = models.load(cell["model"])
+        layers = (cell["text"], *(tuple(part.shape) for part in model.parameters()))
+        if "seconds" in cell or layers in known:
+            known.setdefault(layers, cell.get("seconds") or known[layers])
+            results.keep(key, {**cell, "seconds": cell.get("seconds") or known[layers]})
+            continue
         x, labels = data.load(
             cell["dataset"], limit=TRIED, size=224 if cell["dataset"] == "imagenet" else None
         ).tensors()
@@ -98,7 +103,8 @@ def measure(results: Results) -> None:
             result = attack(model, x, labels, budget=PASSES)
             took.append(((time.process_time() - began) / int(result.forwards.sum()), bare))
         seconds = sorted(took, key=lambda pair: pair[0] / pair[1])[1]
-        results.keep(key, {**cell, "seconds": [float(f"{value:.4g}") for value in seconds]})
+        known[layers] = [float(f"{value:.4g}") for value in seconds]
+        results.keep(key, {**cell, "seconds": known[layers]})
         print(f"{key}: a query takes {seconds[0] / seconds[1]:.2f} passes", flush=True)
 
 
