@@ -241,6 +241,7 @@ def check(job: Job, options: Options) -> list[tuple[str, str, str, str]]:
         class_names=job.dataset.class_names,
         alphabetical=job.dataset.alphabetical,
         eot=job.spec.eot,
+        gradients=any(attack.needs_gradients() for attack in job.attacks),
     )
     for finding in report.findings:
         allowed = " (allowed)" if finding.name in allow else ""

@@ -12,6 +12,7 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
@@ -53,29 +54,39 @@ def run_of(job: Job, threads: int) -> Order:
 
 
 def main() -> None:
-    """The process: orders in, answers out, one for each."""
+    """The process of a run: the order that names it, then chunk after chunk."""
+    job: Job | None = None
+
+    def answer(order: Order) -> Outcome | None:
+        nonlocal job
+        if order.job is not None:
+            job = _opened(order.job, order.threads)
+            return None
+        assert job is not None and order.task is not None and order.images is not None
+        return compute(holding(job, order.task, order.images), order.task)
+
+    serve(answer)
+
+
+def serve(answer: Callable[[Any], object]) -> None:
+    """Orders in, answers out, one for each; an error is an answer too."""
     # Whatever a model prints goes to standard error: standard output is for answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    orders: queue.Queue[Order] = queue.Queue()
+    orders: queue.Queue[Any] = queue.Queue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, orders), daemon=True).start()
-    job: Job | None = None
     while True:
         order = orders.get()
-        answer: object
+        found: object
         try:
-            if order.job is not None:
-                job, answer = _opened(order.job, order.threads), None
-            else:
-                assert job is not None and order.task is not None and order.images is not None
-                answer = compute(holding(job, order.task, order.images), order.task)
+            found = answer(order)
         except Exception as error:
-            answer = _portable(error)
-        pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
+            found = _portable(error)
+        pickle.dump(found, answers, protocol=pickle.HIGHEST_PROTOCOL)
         answers.flush()
 
 
-def _listen(source: BinaryIO, orders: queue.Queue[Order]) -> None:
+def _listen(source: BinaryIO, orders: queue.Queue[Any]) -> None:
     """Reads orders beside the work: the end of them, when whoever gave them is gone, ends the process at once."""
     try:
         while True:
@@ -180,7 +191,7 @@ class Helper:
         for _ in range(TRIES):
             try:
                 if self.process is None:
-                    self.process = _started()
+                    self.process = started()
                     if self.over:  # perhaps too late to be ended with the others
                         self._stop()
                         return False
@@ -231,8 +242,8 @@ class Helper:
         return "it was ended" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _started() -> subprocess.Popen[bytes]:
-    """A process with this one's modules at hand, which no signal of the terminal reaches."""
+def started(command: str = START) -> subprocess.Popen[bytes]:
+    """A process with this one's modules at hand, which no signal of the terminal reaches; ``command`` is its Python."""
     environment = {
         **os.environ,
         **kept_memory(),
@@ -240,7 +251,7 @@ def _started() -> subprocess.Popen[bytes]:
         "PYTHONSAFEPATH": "1",
     }
     return subprocess.Popen(
-        [sys.executable, "-c", START],
+        [sys.executable, "-c", command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
