@@ -80,9 +80,13 @@ def bits(name: str, value: Any) -> int:
 
 
 def share(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+    try:
+        found = number(value) if isinstance(value, str) else value
+    except ValueError:
+        found = math.nan
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found <= 1:
         raise BadInput(f"{name}={value!r}: give a share above 0 and at most 1.")
-    return float(value)
+    return float(found)
 
 
 def one_of(*choices: str) -> Rule:
