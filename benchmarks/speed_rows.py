@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from almakit import attacks, data, models
-from almakit.core.layout import CHANNELS_LAST, CONTIGUOUS, faster_layout
+from almakit.core.model import CHANNELS_LAST, CONTIGUOUS, faster_layout
 from almakit.data import hub
 from almakit.runs.memory import OUTSIDE
 

@@ -15,7 +15,7 @@ from .core import Attack, Result
 from .core.attack import DistanceLike
 from .core.course import expected_forwards
 from .core.function_goal import GoalLike
-from .core.oracle import Model
+from .core.model import Model
 from .data.given import Data, tensors_of
 from .hints import SYNONYMS, wrong_setting
 from .models.load import opened

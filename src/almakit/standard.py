@@ -13,7 +13,7 @@ from . import registry
 from .attacks import get
 from .attacks.ensemble import Ensemble
 from .core import Result
-from .core.oracle import Model
+from .core.model import Model
 from .data.given import Data, tensors_of
 from .errors import BadInput, UnknownName
 from .front import CALL, counted

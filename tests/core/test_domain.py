@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from almakit import Box
+from almakit import Box, attack
 from almakit.errors import BadInput
 
 boxes = st.tuples(st.floats(-3, 3), st.floats(0.01, 5), st.sampled_from([None, 1, 4, 8, 16]))
@@ -88,7 +88,7 @@ def test_contains_is_exact() -> None:
     ("settings_", "sentence"),
     [
         ({"lo": 1.0, "hi": 1.0}, "the box needs lo < hi"),
-        ({"lo": float("nan")}, "the box's lo is one finite number"),
+        ({"lo": float("nan")}, "the box's lo is a finite number"),
         ({"bits": 0}, "bits=0 is no bit depth; use 1 to 16"),
         ({"bits": 17}, "bits=17 is no bit depth"),
         ({"mask": torch.ones(3)}, "the mask must be boolean"),
@@ -97,3 +97,50 @@ def test_contains_is_exact() -> None:
 def test_bad_boxes_are_sentences(settings_: dict[str, object], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         Box(**settings_)  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 10_000), st.sampled_from([torch.float32, torch.float64]))
+@settings(max_examples=60, deadline=None)
+def test_a_box_and_a_grid_per_feature(seed: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    lo = (4 * torch.rand(6, generator=generator, dtype=torch.float64) - 2).to(dtype)
+    hi = lo + 3 * torch.rand(6, generator=generator, dtype=torch.float64).to(dtype)
+    hi[5] = lo[5]
+    step = torch.tensor([0, 0.1, 1 / 3, 0.25, 0, 0.5], dtype=torch.float64)
+    x = (lo + (hi - lo) * torch.rand(4, 6, generator=generator, dtype=torch.float64)).to(dtype).clamp(lo, hi)
+    box = Box(lo, hi, step=step).around(x)
+    x = box.project(x, x)
+    assert bool(box.contains(x, x).all()) and box.mask is not None and box.mask.tolist() == [True] * 5 + [False]
+    candidate = (lo - 1 + 5 * torch.rand(4, 6, generator=generator, dtype=torch.float64)).to(dtype)
+    point = box.project(candidate, x)
+    assert bool((point >= lo).all()) and bool((point <= hi).all())
+    assert bool(box.contains(point, x).all()) and torch.equal(box.project(point, x), point)
+    assert torch.equal(point[:, 5], x[:, 5])
+    numbers = ((point.double() - lo.double()) / step)[:, 1:4]
+    assert torch.allclose(numbers, numbers.round(), rtol=0, atol=1.1e-3)  # an original off its grid by less is on it
+    # nearest: never more than half a step from where the box lets the candidate be, but at the upper end
+    last = lo.double() + ((hi - lo).double() / step + 1e-3).floor() * step
+    near = torch.minimum(candidate.clamp(lo, hi).double(), last)[:, 1:4]
+    assert bool(((point[:, 1:4].double() - near).abs() <= 0.502 * step[1:4]).all())
+
+
+def test_whole_numbers_in_other_units_are_the_nearest_floats() -> None:
+    """37 of 0 to 100 scaled to [0, 1] is the float nearest to 0.37, and 0.37 times 100 rounds to 37."""
+    x = (torch.arange(101, dtype=torch.float64) / 100).float()[None]
+    box = Box(step=0.01).around(x)
+    noise = 0.004 * (torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) - 0.5)
+    assert torch.equal(box.project((x + noise).clamp(0, 1), x), x)
+
+
+def test_what_does_not_fit_the_inputs_is_a_sentence() -> None:
+    x, labels = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(3, dtype=torch.long)
+    for box, sentence in (
+        (Box(torch.zeros(5), torch.ones(5)), r"the box's lo has shape \(5,\); for inputs of shape \(4,\)"),
+        (Box(step=torch.ones(3)), r"the box's step has shape \(3,\)"),
+        (Box(torch.zeros(3, 4), torch.ones(4)), "bounds that differ from input to input need a call each"),
+        (Box(torch.zeros(4), torch.tensor([1, 1, 0.0, 1])), "value 2 of image 0 is .* outside its box"),
+        (Box(step=torch.tensor([0, 0, 1.0, 0])), "value 2 of image 0 is .* not on its grid of steps of 1"),
+        (Box(torch.zeros(4), torch.ones(4), mask=torch.ones(5, dtype=torch.bool)), r"the mask has shape \(5,\)"),
+    ):
+        with pytest.raises(BadInput, match=sentence):
+            attack(lambda images: images[:, :2], x, labels, box=box)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from almakit.core import Box
-from almakit.core.quasi_newton import QuasiNewton
+from almakit.core.subproblem import QuasiNewton
 from almakit.distances.base import Bound, resolve
 
 RANDOM = torch.Generator().manual_seed(0)

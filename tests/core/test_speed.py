@@ -14,10 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from almakit import ALMA, attacks
 from almakit.core import Problem
-from almakit.core.accelerate import FixedBatch, Graphed, accelerated
 from almakit.core.attack import default_batch_size
 from almakit.core.best import Best
-from almakit.core.layout import CHANNELS_LAST, CONTIGUOUS, faster_layout, laid_out
+from almakit.core.model import CHANNELS_LAST, CONTIGUOUS, FixedBatch, Graphed, accelerated, faster_layout, laid_out
 from almakit.core.steps import choose, first_step, largest_entry
 from almakit.errors import BadInput, BadModel, Unavailable
 
@@ -87,7 +86,9 @@ def test_models_without_convolutions_keep_their_layout(monkeypatch: pytest.Monke
         return 1.0 if model[0].weight.is_contiguous() else gain
 
     for gain, layout in ((0.9, CHANNELS_LAST), (0.97, CONTIGUOUS), (1.2, CONTIGUOUS)):
-        monkeypatch.setattr("almakit.core.layout._pass_seconds", lambda model, x, gain=gain: seconds(model, x, gain))
+        monkeypatch.setattr(
+            "almakit.core.model.layout.pass_seconds", lambda model, x, gain=gain: seconds(model, x, gain)
+        )
         assert faster_layout(convolutional(), X) == layout
 
 

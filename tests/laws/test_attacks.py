@@ -12,6 +12,7 @@ from laws.samples import SAMPLES, Sample
 from torch import Tensor, nn
 
 from almakit.core import Box, Result, Status
+from almakit.errors import BadInput
 
 each_attack = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.text)
 
@@ -66,6 +67,32 @@ def test_success_fools_inside_a_mask(sample: Sample) -> None:
     result = sample.attack(model, x, labels, box=Box(mask=mask))
     check_successes(sample, model, x, result, Box(mask=mask), settle(model, result.adversarials).argmax(1) != labels)
     assert torch.equal(result.adversarials[~mask], x[~mask])
+
+
+@each_attack
+def test_success_lies_in_the_box_of_each_feature(sample: Sample) -> None:
+    """Vectors whose features have boxes of their own, some in whole steps, some fixed: by the mask or without room."""
+    generator = torch.Generator().manual_seed(7)
+    model, labels = RowWise((12,)).eval(), torch.zeros(6, dtype=torch.long)
+    lo, sides = -torch.rand(12, generator=generator), 0.5 + 2 * torch.rand(12, generator=generator)
+    sides[3], step = 0.0, torch.tensor([0.25, 0, 0, 0, 0.1, 0, 0, 0, 0, 1 / 3, 0, 0], dtype=torch.float64)
+    box = Box(lo, lo + sides, mask=torch.arange(12) != 7, step=step)
+    x = lo + sides * torch.rand(6, 12, generator=generator)
+    x = box.around(x).project(x, x)
+    with torch.no_grad():
+        labels = model(x).argmax(1)
+    if sample.shape != (3, 5, 5):
+        with pytest.raises(BadInput, match="images"):
+            sample.attack(model, x, labels, box=box)
+        return
+    result = sample.attack(model, x, labels, box=box)
+    check_successes(sample, model, x, result, box.around(x), settle(model, result.adversarials).argmax(1) != labels)
+    change = result.adversarials - x
+    assert bool((change[:, [3, 7]] == 0).all()) and bool((result.adversarials >= lo).all())
+    assert bool((result.adversarials <= lo + sides).all())
+    for feature in (0, 4, 9):
+        steps = ((result.adversarials - lo).double() / step)[:, feature]
+        assert torch.allclose(steps, steps.round(), atol=1e-4), (feature, steps)
 
 
 @each_attack

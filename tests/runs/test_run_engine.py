@@ -11,6 +11,7 @@ import torch
 from runs.small_runs import ATTACKS, Net, contents, images, small_run
 
 from almakit.attacks import get
+from almakit.core.model import steady
 from almakit.errors import AlmakitError, BadInput
 from almakit.runs import chunkfiles
 from almakit.runs.engines import local
@@ -19,7 +20,6 @@ from almakit.runs.folder import Run
 from almakit.runs.merge import merge
 from almakit.runs.run import evaluate
 from almakit.runs.spec import RunSpec
-from almakit.runs.steady import steady
 from almakit.runs.subject import open_model
 from almakit.runs.verify import verify_run
 

@@ -133,7 +133,7 @@ def test_dtype_auto_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         off.append(of(exact, low))
         return off[-1]
 
-    monkeypatch.setattr(precision, "_seconds", clock)
+    monkeypatch.setattr(precision, "pass_seconds", clock)
     monkeypatch.setattr(precision, "deviation", noted)
     run = small_run(tmp_path / "a", dtype="auto", attacks=["ddn(steps=3)"])
     assert asked == [None, torch.bfloat16] * (timed // 2) and len(off) == (seconds == 0.5)

@@ -11,6 +11,7 @@ from .. import registry
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import exponential_decay, first_step, per_image
+from ..core.subproblem import length
 from ..errors import BadInput
 
 MU_MIN, MU_MAX = 1e-6, 1e12
@@ -145,7 +146,6 @@ class ALMA(Attack):
             return published[self.epsilon]
         # An unknown distance: what it says of a random step of l2 length 0.1, the paper's first step for l2.
         noise = problem.random.normal()
-        length = torch.linalg.vector_norm(noise.flatten(1), dim=1)
         return problem.bound(
-            problem.box.project_continuous(problem.x + per_image(0.1 / length, noise) * noise, problem.x)
+            problem.box.project_continuous(problem.x + per_image(0.1 / length(noise, 2), noise) * noise, problem.x)
         ).clamp_min(1e-12)

@@ -13,8 +13,8 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.penalties import P2
 from ..core.pixels import check_share
-from ..core.projections import proximal, room
-from ..core.steps import per_image
+from ..core.steps import per_image, ranks
+from ..core.subproblem import proximal, room
 from ..errors import BadInput
 
 MU_MIN, MU_MAX, RHO_MAX = 1e-12, 1.0, 1e9
@@ -145,6 +145,5 @@ class ALMAProx(Attack):
         """(B, P) the pixels left out in this step: a part of 1 - share, growing with the steps, with the largest
         constraints ``d`` (B, P)."""
         spare = ((1 - self.share) * counted.sum(1) * step / max(self.steps - 1, 1) + 1e-9).long()
-        ranked = torch.where(counted, d, torch.full_like(d, float("-inf"))).argsort(dim=1, descending=True)
-        rank = torch.empty_like(ranked).scatter_(1, ranked, torch.arange(d.shape[1], device=d.device).expand_as(ranked))
-        return rank < spare.unsqueeze(1)
+        worst = torch.where(counted, d, torch.full_like(d, float("-inf")))
+        return ranks(worst.argsort(dim=1, descending=True)) < spare.unsqueeze(1)

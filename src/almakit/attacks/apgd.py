@@ -14,8 +14,8 @@ from ..core import Problem, Query
 from ..core.attack import DistanceLike
 from ..core.fixed import FixedEpsilon, random_start, reached, safe_radius
 from ..core.losses import ascent_loss, check_loss
-from ..core.projections import onto_ball, room
 from ..core.steps import per_image
+from ..core.subproblem import length, onto_ball, room
 from ..errors import BadInput
 
 MOMENTUM = 0.75
@@ -195,7 +195,7 @@ class _HalvedSteps:
         """The step (B, ...) up the slope: along its sign (linf) or itself (l2), of the current size."""
         if self.norm == float("inf"):
             return per_image(self.size, slope) * slope.sign()
-        steepness = torch.linalg.vector_norm(slope.flatten(1), dim=1)
+        steepness = length(slope, 2)
         return per_image(self.size / torch.where(steepness > 0, steepness, torch.ones_like(steepness)), slope) * slope
 
 

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.projections import clip
 from ..core.steps import per_image
-from ..core.trust_region import subproblem
+from ..core.subproblem import clip, length, subproblem
 from ..errors import BadInput
 
 
@@ -32,7 +31,7 @@ class BB(Attack):
     Starting points: what the problem knows already, else up to ``start_steps`` large signed gradient steps, then up to
     ``start_tries`` random images, each image until it has one; 10 bisections on the segment to the clean image follow.
     Unlike the reference implementation: the inner problem is solved for all images at once by closed-form paths
-    (core/trust_region.py) and always ends; the boundary is a half-space and not a plane, so a step may go deeper where
+    (core/subproblem) and always ends; the boundary is a half-space and not a plane, so a step may go deeper where
     that is nearer; the trust region does not depend on the batch size; images without a starting point fail alone.
     """
 
@@ -74,7 +73,7 @@ class BB(Attack):
         """Spends ``steps`` queries along the boundary from the adversarial points ``point`` (B, ...)."""
         x, norm = problem.x, self.measure.norm
         assert norm is not None
-        first_radius = self.radius * torch.linalg.vector_norm((point - x).flatten(1), dim=1)
+        first_radius = self.radius * length(point - x, 2)
         boundary, solver = torch.zeros_like(x), subproblem(x, problem.box, norm)
         halvings = max(1, round(5 * math.log10(self.steps / 10))) if self.halvings is None else self.halvings
         for step in range(self.steps):
@@ -91,7 +90,7 @@ class BB(Attack):
             moved = query.point + solver.step(
                 query.point - x, boundary, c, radius, torch.full_like(query.success, step == 0)
             )
-            point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
+            point = problem.onward(query, moved, point)
 
     def _find_starts(self, problem: Problem) -> None:
         """Queries until each image has an adversarial point or the tries are used up."""
@@ -103,14 +102,14 @@ class BB(Attack):
             query = problem.start()
             for _ in range(self.start_steps):
                 slope = problem.escape(query.gradient(problem.goal.margin(query.logits)))
-                point = box.project_continuous(point - box.width / self.start_steps * slope.sign(), x)
+                point = box.project_continuous(point - box.sides / self.start_steps * slope.sign(), x)
                 query = problem.query(point)
                 problem.release(problem.found)
         with problem.round():
             problem.release(problem.found)
             for _ in range(self.start_tries):
                 rows = problem.active.nonzero().flatten().tolist()
-                problem.query(box.lo + box.width * problem.random.uniform(rows), grad=False)
+                problem.query(box.lo + box.sides * problem.random.uniform(rows), grad=False)
                 problem.release(problem.found)
 
     def _walk_in(self, problem: Problem) -> Tensor:

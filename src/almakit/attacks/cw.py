@@ -13,6 +13,7 @@ from torch import Tensor
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import per_image
+from ..core.subproblem import length
 from ..core.weights import Progress, WeightSearch, hinge_of
 from ..errors import BadInput
 
@@ -87,7 +88,7 @@ class CW(Attack):
         succeeded."""
         x, box = problem.x, problem.box
         squared = self.squared if self.squared is not None else problem.bound.distance.norm == 2
-        start = torch.atanh(((2 * (x - box.lo) / box.width - 1) * INSIDE).double()).to(x.dtype)
+        start = torch.atanh(((2 * (x - box.lo) / box.sides - 1) * INSIDE).double()).to(x.dtype)
         shift, first_moment, second_moment = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
         progress = Progress(x, self.steps // 10)
         progress.stalled(0, weight * hinge)
@@ -95,7 +96,7 @@ class CW(Attack):
         bent = bend(start)
 
         for step in range(1, queries + 1):
-            gradient = by_point * (box.width / 2) * (1 - bent.square())
+            gradient = by_point * (box.sides / 2) * (1 - bent.square())
             first_moment = BETA1 * first_moment + (1 - BETA1) * gradient
             second_moment = BETA2 * second_moment + (1 - BETA2) * gradient.square()
             size = second_moment.sqrt() / math.sqrt(1 - BETA2**step) + TINY
@@ -103,7 +104,7 @@ class CW(Attack):
             bent = bend(start + shift)
 
             final = step == queries
-            query = problem.query(box.lo + box.width * (bent + 1) / 2, grad=not final, distance_grad=not final)
+            query = problem.query(box.lo + box.sides * (bent + 1) / 2, grad=not final, distance_grad=not final)
             found |= query.success
             if final:
                 break
@@ -128,9 +129,7 @@ class CW(Attack):
 def saturated(by_point: Tensor, bent: Tensor) -> Tensor:
     """(B,) whether tanh, with the values ``bent`` (B, ...), holds nearly all of the gradient ``by_point`` (B, ...)
     back."""
-    through = torch.linalg.vector_norm((by_point * (1 - bent.square())).flatten(1), dim=1)
-    held: Tensor = through < SATURATED * torch.linalg.vector_norm(by_point.flatten(1), dim=1)
-    return held
+    return length(by_point * (1 - bent.square()), 2) < SATURATED * length(by_point, 2)
 
 
 def shared_pull(delta: Tensor, largest: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.projections import clip, length, room
 from ..core.steps import cosine_decay, per_image
+from ..core.subproblem import clip, length, room
 from ..errors import BadInput
 
 TINY = 1e-30
@@ -122,4 +122,4 @@ class DDN(Attack):
     def _rounded(self, problem: Problem, point: Tensor) -> Tensor:
         assert self.levels is not None
         box, count = problem.box, self.levels - 1
-        return box.lo + box.width * (((point - box.lo) * (count / box.width)).round() / count)
+        return box.lo + box.sides * (((point - box.lo) * (count / box.sides)).round() / count)

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.linearise import leading_plane
-from ..core.projections import dual_length, length, room, to_halfspace
 from ..core.query import Query
 from ..core.steps import per_image
+from ..core.subproblem import dual_length, leading_plane, length, room, to_halfspace
 from ..errors import BadInput
 
 # How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that
@@ -140,8 +139,7 @@ class FAB(Attack):
             to_here, to_home = length(here, norm), length(home, norm)
             bias = per_image((to_here / (to_here + to_home).clamp_min(1e-12)).clamp_max(self.alpha_max), x)
             moved = (1 - bias) * (point + self.eta * here) + bias * (x + self.eta * home)
-            moved = torch.where(per_image(query.valid, x), moved, problem.midway(point))
-            moved = box.project_continuous(moved, x)
+            moved = box.project_continuous(problem.onward(query, moved, point), x)
             before = problem.best_distance
             check = problem.query(moved, grad=False)
             lead = torch.where(problem.best_distance < before, check.margin, lead)

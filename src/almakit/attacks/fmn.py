@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.projections import clip, dual_length, fewest, length, onto_ball, room, to_halfspace
 from ..core.steps import cosine_decay, per_image
+from ..core.subproblem import clip, dual_length, fewest, length, onto_ball, room, to_halfspace
 from ..errors import BadInput
 
 TINY = 1e-30

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core import Problem
 from ..core.attack import DistanceLike
 from ..core.fixed import SLACK, FixedEpsilon, reached
-from ..core.steps import per_image
+from ..core.steps import per_image, unit
 from ..errors import BadInput
 
 PROBE = 0.1
@@ -71,7 +71,7 @@ class LPA(FixedEpsilon):
                     step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success
                 )
                 moved = self._step(problem, query.point, slope, epsilon * 0.1 ** (step / self.steps))
-                point = torch.where(per_image(query.valid, x), moved, problem.midway(query.point))
+                point = problem.onward(query, moved, query.point)
             weight = weight * 10
         problem.query(self._drawn_back(problem, point, epsilon), grad=False)
         problem.release(reached(problem, epsilon))
@@ -80,8 +80,7 @@ class LPA(FixedEpsilon):
     def _step(problem: Problem, point: Tensor, slope: Tensor, size: Tensor) -> Tensor:
         """``point`` (B, ...) moved down the slope (B, ...) so far that the distance to where it was is about ``size``
         (B,)."""
-        length = torch.linalg.vector_norm(slope.flatten(1), dim=1)
-        ahead = -slope / per_image(torch.where(length > 0, length, torch.ones_like(length)), slope)
+        ahead = -unit(slope)
         with torch.no_grad():
             speed = (
                 problem.bound.distance.bind(point)(problem.box.project_continuous(point + PROBE * ahead, problem.x))

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.projections import clip, dual_length, length, proximal, room
 from ..core.steps import per_image
+from ..core.subproblem import clip, dual_length, length, proximal, room
 from ..errors import BadInput
 
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-8

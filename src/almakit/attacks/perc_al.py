@@ -12,6 +12,7 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.losses import ascent_loss
 from ..core.steps import cosine_decay, per_image, unit
+from ..core.subproblem import length
 from ..errors import BadInput
 
 # What scaled steps are of the lengths given, in units of the perturbation's own.
@@ -78,10 +79,10 @@ class PerCAL(Attack):
             problem.record(step, distance=query.distance, success=fools)
             move = torch.where(per_image(fools, x), -back * unit(query.distance_gradient), out * unit(push))
             if scaled:
-                length = torch.linalg.vector_norm((point - x).flatten(1), dim=1)
-                move = per_image(PART * torch.where(length > 0, length.clamp_max(1), 1.0), x) * move
+                gone = length(point - x, 2)
+                move = per_image(PART * torch.where(gone > 0, gone.clamp_max(1), 1.0), x) * move
             moved = box.project_continuous(point + move, x)
-            point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
+            point = problem.onward(query, moved, point)
             final = step == self.steps - 1
             if self.levels is not None:
                 fools = problem.query(self._rounded(point, problem), grad=False).success
@@ -93,4 +94,4 @@ class PerCAL(Attack):
     def _rounded(self, point: Tensor, problem: Problem) -> Tensor:
         assert self.levels is not None
         box = problem.box
-        return box.lo + box.width * ((point - box.lo) / box.width * (self.levels - 1)).round() / (self.levels - 1)
+        return box.lo + box.sides * ((point - box.lo) / box.sides * (self.levels - 1)).round() / (self.levels - 1)

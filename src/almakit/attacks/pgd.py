@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
 from ..core.fixed import FixedEpsilon, random_start, reached, safe_radius
 from ..core.losses import ascent_loss, check_loss
-from ..core.projections import onto_ball, room
-from ..core.steps import per_image
+from ..core.steps import per_image, unit
+from ..core.subproblem import onto_ball, room
 from ..errors import BadInput
 
 
@@ -81,15 +80,14 @@ class PGD(FixedEpsilon):
                 moved = x + onto_ball(
                     point - x + rate * self._direction(slope, point - x, low, high, norm), radius, low, high, norm
                 )
-                point = torch.where(per_image(query.valid, x), moved, problem.midway(point))
+                point = problem.onward(query, moved, point)
 
     def _direction(self, slope: Tensor, delta: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
         """The steepest unit direction (B, ...) of the norm for ``slope`` (B, ...)."""
         if norm == float("inf"):
             return slope.sign()
         if norm == 2:
-            length = torch.linalg.vector_norm(slope.flatten(1), dim=1)
-            return slope / per_image(torch.where(length > 0, length, torch.ones_like(length)), slope)
+            return unit(slope)
         # Pixels already at the bound they are pushed to would waste their part of the step.
         flat = (slope * ~(((slope > 0) & (delta >= high)) | ((slope < 0) & (delta <= low)))).flatten(1)
         count = max(1, round(self.share * flat.shape[1]))

@@ -10,8 +10,8 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.projections import clip, room
-from ..core.steps import cosine_decay, per_image
+from ..core.steps import cosine_decay, per_image, ranks
+from ..core.subproblem import clip, room
 from ..errors import BadInput
 
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
@@ -108,10 +108,7 @@ class SigmaZero(Attack):
         full = torch.where(slope < 0, high, torch.where(slope > 0, low, delta)).flatten(1)
         kept = (delta != 0).flatten(1)
         worth = torch.where(kept, -(slope * delta).flatten(1), torch.full_like(full, float("inf")))
-        order = worth.argsort(dim=1, stable=True)
-        rank = torch.empty_like(order).scatter_(
-            1, order, torch.arange(order.shape[1], device=x.device).expand_as(order)
-        )
+        rank = ranks(worth.argsort(dim=1, stable=True))
         count = kept.sum(1)
         at, group = torch.zeros_like(count), (count // 4).clamp_min(1)
         for _ in range(tries):

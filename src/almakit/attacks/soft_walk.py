@@ -11,10 +11,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.projections import length, room, to_halfspace
-from ..core.quasi_newton import QuasiNewton
 from ..core.steps import per_image
-from ..core.trust_region import SOLVERS, subproblem
+from ..core.subproblem import SOLVERS, QuasiNewton, length, room, subproblem, to_halfspace
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ def look(problem: Problem, total: int, norm: float | None, walks: int) -> tuple[
     slope = _slope(problem, query, warm)
     if rivals:
         problem.query(nearest, grad=False)
-    point = problem.box.project_continuous(x - _strides(total)[0] * problem.box.width * slope.sign(), x)
+    point = problem.box.project_continuous(x - _strides(total)[0] * problem.box.sides * slope.sign(), x)
     return point, (2 + max(0, rivals + 1 - 2 - walks) if rivals else 1)
 
 
@@ -134,7 +132,7 @@ def walk(problem: Problem, queries: int, worth: int, point: Tensor, norm: float 
         subproblem(x, box, norm) if norm in SOLVERS else QuasiNewton(problem.bound, box, each, s.memory, s.smoothing)
     )
     striding = queries // 2 if inside else queries
-    strides, bisections = x.new_tensor(_strides(striding)) * box.width, min(s.bisections, striding // 8)
+    strides, bisections = x.new_tensor(_strides(striding)), min(s.bisections, striding // 8)
     taken, left = torch.zeros_like(problem.forwards), torch.full_like(problem.forwards, 0 if inside else bisections)
     out, walking = torch.full_like(problem.found, not inside), torch.zeros_like(problem.found)
     far, near_part, far_part = x, x.new_zeros(len(x)), x.new_ones(len(x))
@@ -170,7 +168,8 @@ def walk(problem: Problem, queries: int, worth: int, point: Tensor, norm: float 
         if not problem.looks or bool(walking.any()):
             moved = moved + solver.step(delta, boundary, c, radius, begins | ~walking, query.distance_gradient)
         if not problem.looks or not bool(walking.all()):
-            stride = box.project_continuous(query.point - per_image(strides[taken % len(strides)], x) * slope.sign(), x)
+            ahead = per_image(strides[taken % len(strides)], x) * box.sides * slope.sign()
+            stride = box.project_continuous(query.point - ahead, x)
             taken = taken + out.long()
             lost = out & (taken % len(strides) == 0)
             if not problem.looks or bool(lost.any()):
@@ -233,7 +232,7 @@ def _strides(queries: int) -> list[float]:
 
 def _somewhere(problem: Problem, images: Tensor) -> Tensor:
     """(B, ...) random points of the box for the marked ``images`` (B,)."""
-    return problem.box.lo + problem.box.width * problem.random.uniform(images.nonzero().flatten().tolist())
+    return problem.box.lo + problem.box.sides * problem.random.uniform(images.nonzero().flatten().tolist())
 
 
 def _elsewhere(problem: Problem, lost: Tensor, times: Tensor) -> Tensor:
@@ -241,7 +240,7 @@ def _elsewhere(problem: Problem, lost: Tensor, times: Tensor) -> Tensor:
     points."""
     point = _somewhere(problem, lost)
     for time, end in ((1, problem.box.lo), (2, problem.box.hi)):
-        point = torch.where(per_image(times == time, point), torch.full_like(point, end), point)
+        point = torch.where(per_image(times == time, point), end, point)
     return point
 
 

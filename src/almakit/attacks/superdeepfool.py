@@ -9,9 +9,8 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.linearise import leading_plane, pull_back, stride, to_nearest_plane
-from ..core.projections import room, to_halfspace
 from ..core.steps import per_image
+from ..core.subproblem import leading_plane, pull_back, room, stride, to_halfspace, to_nearest_plane
 from ..errors import BadInput
 
 
@@ -96,7 +95,7 @@ class SuperDeepFool(Attack):
                 home = x + to_halfspace(normal, level if self.gain is None else level + need, low, high, 2)
                 projected = query.success
                 images = (~query.success & problem.active).nonzero().flatten()
-                moved = torch.where(per_image(query.valid, x), home, problem.midway(point))
+                moved = problem.onward(query, home, point)
                 if len(images):
                     moved = moved.index_copy(
                         0, images, self._deepfool(problem, point, normal, need, images, query.valid, 2 * step >= steps)

@@ -85,7 +85,7 @@ class ARTForeign(Foreign):
             loss=nn.CrossEntropyLoss(),
             input_shape=tuple(x.shape[1:]),
             nb_classes=classes,
-            clip_values=(box.lo, box.hi),
+            clip_values=box.ends,
             device_type="gpu" if x.is_cuda else "cpu",
         )
         given = dict(self.settings)
@@ -130,11 +130,7 @@ class ARTAttack(Base):
         labels, targets = predicted.argmax(1) if classes is None else classes, None
         if self._targeted and classes is not None:
             labels, targets = labels_and_targets(predicted, classes)
-        if clip is not None and not (np.ndim(clip[0]) == 0 or np.ptp(clip[0]) == np.ptp(clip[1]) == 0):
-            raise BadInput(
-                "almakit's attacks take one lower and one upper bound for all pixels; give clip_values=(0, 1)."
-            )
-        box = Box() if clip is None else Box(float(np.min(clip[0])), float(np.max(clip[1])))
+        box = Box() if clip is None else Box(torch.as_tensor(np.asarray(clip[0])), torch.as_tensor(np.asarray(clip[1])))
         self.result = self.attack(
             lambda batch: self.estimator._predict_framework(batch)[0], images, labels, targets, box=box, **self.options
         )

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..attacks import get
 from ..core import Attack
-from ..core.oracle import Model
+from ..core.model import Model, predict
 from .aims import labels_and_targets
 
 Call = Callable[..., Tensor]
@@ -33,8 +32,7 @@ def as_function(attack: str | Attack, **options: Any) -> Call:
         if not targeted:
             return ours(model, inputs, labels, **options).adversarials
         if targets is None:
-            with torch.no_grad():
-                labels, targets = labels_and_targets(model(inputs.clone()), labels)
+            labels, targets = labels_and_targets(predict(model, inputs), labels)
         return ours(model, inputs, labels, targets, **options).adversarials
 
     run.__name__ = type(ours).__name__.lower()

@@ -16,6 +16,7 @@ from ..attacks import get
 from ..core import Attack, Box, Result, Status, validate
 from ..core.class_goal import ClassGoal
 from ..core.fixed import FixedEpsilon
+from ..core.model import predict
 from ..core.steps import per_image
 from ..distances.base import Distance
 from ..errors import BadInput
@@ -85,7 +86,7 @@ class FoolboxForeign(Foreign):
 
     def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         box = model.problem.box
-        wrapped = foolbox.PyTorchModel(model.eval(), bounds=(box.lo, box.hi), device=x.device)
+        wrapped = foolbox.PyTorchModel(model.eval(), bounds=box.ends, device=x.device)
         criterion = (
             foolbox.criteria.Misclassification(labels)
             if targets is None
@@ -149,11 +150,10 @@ class FoolboxAttack(Base):
 
     def _or_start(self, result: Result, model: Any, x: Tensor, start: Tensor, goal: ClassGoal) -> Result:
         """The nearer of what was found and the points ``start`` (B, ...) where those reach the goal."""
-        with torch.no_grad():
-            logits, distance = model(start.clone()), self.attack.measure(x, start).to(result.distances)
-            nearer = torch.isfinite(logits).all(1) & (goal.margin(logits) < 0) & (distance < result.distances)
-            if isinstance(self.attack, FixedEpsilon):
-                nearer &= distance <= self.attack.radius()
+        logits, distance = predict(model, start), self.attack.measure(x, start).to(result.distances)
+        nearer = torch.isfinite(logits).all(1) & (goal.margin(logits) < 0) & (distance < result.distances)
+        if isinstance(self.attack, FixedEpsilon):
+            nearer &= distance <= self.attack.radius()
         return replace(
             result,
             adversarials=torch.where(per_image(nearer, x), start.to(result.adversarials), result.adversarials),
@@ -168,7 +168,7 @@ def _starting_points(points: object, x: Tensor, box: Box) -> Tensor:
     if not isinstance(points, Tensor) or points.shape != x.shape:
         got = f"shape {tuple(points.shape)}" if isinstance(points, Tensor) else f"a {type(points).__name__}"
         raise BadInput(f"starting_points must be a tensor of shape {tuple(x.shape)}, one point per image, not {got}.")
-    return validate.images(points, box)
+    return validate.images(points, box)[0]
 
 
 def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]:
@@ -178,8 +178,7 @@ def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]
         return criterion.labels.raw, None
     if not isinstance(criterion, foolbox.criteria.TargetedMisclassification):
         raise BadInput("almakit's attacks know foolbox's criteria Misclassification and TargetedMisclassification.")
-    with torch.no_grad():
-        return labels_and_targets(model(x.clone()), criterion.target_classes.raw)
+    return labels_and_targets(predict(model, x), criterion.target_classes.raw)
 
 
 def _their_distance(distance: Distance) -> Any:

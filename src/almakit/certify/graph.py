@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.model import Function, borrowed, predict
 from ..errors import BadModel
 from .affine import Affine, Scale
 from .nonlinear import MaxPool, Relu, Squash
@@ -126,18 +127,16 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
     ``images``.
     """
     name = str(getattr(model, "name", None) or type(model).__name__)
-    module = model if isinstance(model, nn.Module) else _Function(model)
-    modes = [(part, part.training) for part in module.modules()]
+    module = model if isinstance(model, nn.Module) else Function(model)
     drops = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
-    if not training and (moving := [part for part, on in modes if on and isinstance(part, drops)]):
+    if not training and (moving := [part for part in module.modules() if part.training and isinstance(part, drops)]):
         raise BadModel(
             f"{name} is in training mode, where its {type(moving[0]).__name__} changes from batch to batch; call "
             "model.eval() first."
         )
     example = images[:1].expand(BATCH, *images.shape[1:]).contiguous()
     try:
-        module.eval()
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), borrowed(module):
             warnings.simplefilter("ignore")
             program = torch.export.export(module, (example,), strict=False)
             random = any(
@@ -151,9 +150,6 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
             f"the steps of {name} cannot be followed, so it has no bounds; its forward must be the same computation "
             f"for every image of a size ({first})."
         ) from error
-    finally:
-        for part, on in modes:
-            part.training = on
     if random:
         raise BadModel(
             f"{name} has a dropout in training mode; call model.eval(), and give the functional form "
@@ -239,12 +235,8 @@ def _agree(graph: Graph, module: nn.Module, images: Tensor) -> None:
     """Refuses a reading that does not compute what the model computes: images one by one against the model's own
     batch."""
     x = images[:4]
-    modes = [(part, part.training) for part in module.modules()]
+    wanted = predict(module, x)
     with torch.no_grad():
-        module.eval()
-        wanted = module(x)
-        for part, on in modes:
-            part.training = on
         found = torch.cat([graph.values(image[None].double())[-1] for image in x])
     if not isinstance(wanted, Tensor):
         wanted = wanted[0] if isinstance(wanted, (tuple, list)) else next(iter(wanted.values()))
@@ -282,14 +274,3 @@ def _attribute(module: nn.Module, place: str) -> Tensor:
 
 def count(shape: tuple[int, ...]) -> int:
     return int(torch.Size(shape).numel())
-
-
-class _Function(nn.Module):
-    """A plain function as a module."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)

@@ -16,13 +16,24 @@ from ..distances.base import Distance, DistanceLike
 from ..distances.base import resolve as resolve_distance
 from ..errors import BadInput
 from ..hints import sentences, wrong_setting
-from . import accelerate as acceleration
-from . import layout as layouts
 from . import validate
 from .domain import Box
 from .function_goal import GoalLike
 from .goals import Goal
-from .oracle import Model, Oracle, borrowed, guarded
+from .model import (
+    AUTO,
+    CONTIGUOUS,
+    NONE,
+    Model,
+    Oracle,
+    accelerated,
+    borrowed,
+    check_acceleration,
+    check_layout,
+    faster_layout,
+    guarded,
+    laid_out,
+)
 from .problem import Problem
 from .result import Result
 from .sealed import Trace
@@ -122,8 +133,8 @@ class Attack:
         autocast: torch.dtype | None = None,
         check: bool = True,
         trace: Trace | None = None,
-        layout: str = layouts.CONTIGUOUS,
-        accelerate: str = acceleration.NONE,
+        layout: str = CONTIGUOUS,
+        accelerate: str = NONE,
         tolerance: float | None = None,
     ) -> Result:
         """Attacks the images ``x`` (B, ...) in the box: away from ``labels`` (B,), towards ``targets`` (B,) where
@@ -140,26 +151,25 @@ class Attack:
         once more at the end. ``tolerance``: an image whose best distance falls by less than this share over a quarter
         of its budget (of the attack's own plan, where there is none) stops there.
         """
-        box = box or Box()
-        x = validate.images(x, box)
+        x, box = validate.images(x, box or Box())
         validate.call(model, confidence, batch_size, budget, tolerance)
         wanted = self._goal(len(x), labels, targets, goal, confidence, mask)
-        layouts.check(layout)
-        acceleration.check(accelerate)
+        check_layout(layout)
+        check_acceleration(accelerate)
         self.measure.check(x)
         if not len(x):
             return Result.empty(x)
         oracle = Oracle(model, x.dtype, autocast, wanted.read)
         x, wanted, box = oracle.place(x), wanted.to(oracle.device or x.device), box.to(oracle.device or x.device)
         size = batch_size or default_batch_size(x)
-        if layout == layouts.AUTO:
-            layout = layouts.faster_layout(model, x[:size].to(oracle.native or x.dtype))
-        oracle.model = acceleration.accelerated(model, accelerate, min(size, len(x)), x.device)
+        if layout == AUTO:
+            layout = faster_layout(model, x[:size].to(oracle.native or x.dtype))
+        oracle.model = accelerated(model, accelerate, min(size, len(x)), x.device)
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
         with (
             guarded(model, oracle),
             borrowed(model),
-            layouts.laid_out(model, layout),
+            laid_out(model, layout),
             torch.inference_mode(False),
             torch.enable_grad(),
         ):

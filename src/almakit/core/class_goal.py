@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import BadInput, BadModel
 from . import validate
 from .goals import SAFETY, Goal, kept_safe
-from .outputs import picked
+from .model import picked
 from .steps import deviation
 
 if TYPE_CHECKING:

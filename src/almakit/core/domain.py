@@ -1,40 +1,49 @@
-"""Where candidates may live: a box, optionally on the grid of a bit depth, optionally only at some pixels."""
+"""Where candidates may live: a box, for all values or each its own, on a grid where there is one, and only where a mask
+lets them change."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import BadInput
 
+# What rounding in other units may have moved a value off its grid by, in steps.
+OFF_GRID = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Images between ``lo`` and ``hi``; with ``bits`` on the grid of 2**bits levels; changes only where ``mask`` is
-    true.
+    """Inputs between ``lo`` and ``hi``; with ``bits`` on the grid of 2**bits levels, with ``step`` on the values
+    lo + n step; changes only where ``mask`` is true.
 
-    ``mask`` is boolean, of one image's shape or of the batch's (B, ...). Every candidate is brought into the box
-    *before* the model sees it, so with ``bits=8`` what is found survives being stored as an 8-bit image.
+    ``lo``, ``hi`` and ``step`` are numbers for all values, or tensors of one input's shape (or of one that broadcasts
+    to it) for a box and a grid of each value's own: ``step=1`` keeps whole numbers whole, 0 is no grid. A value with lo
+    = hi stays as it is. ``mask`` is boolean, of one input's shape or of the batch's (B, ...). Every candidate is
+    brought into the box *before* the model sees it, so with ``bits=8`` what is found survives being stored as an 8-bit
+    image.
     """
 
-    lo: float = 0.0
-    hi: float = 1.0
+    lo: float | Tensor = 0.0
+    hi: float | Tensor = 1.0
     bits: int | None = None
     mask: Tensor | None = None
+    step: float | Tensor | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("lo", self.lo), ("hi", self.hi)):
-            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
-                raise BadInput(
-                    f"the box's {name} is one finite number for all pixels, not {shown}; for bounds that differ scale "
-                    "the images, or use a mask."
-                )
-        if not self.lo < self.hi:
+        for name in ("lo", "hi", "step"):
+            if name != "step" or self.step is not None:
+                object.__setattr__(self, name, _numbers(name, getattr(self, name)))
+        if self._each:
+            if bool((torch.as_tensor(self.lo) > torch.as_tensor(self.hi)).any()):
+                raise BadInput("the box needs lo <= hi for every value; look at where they are the wrong way round.")
+        elif not self.lo < self.hi:
             raise BadInput(f"the box needs lo < hi, not lo={self.lo} and hi={self.hi}.")
         if self.bits is not None and (
             isinstance(self.bits, bool) or not isinstance(self.bits, Integral) or not 1 <= self.bits <= 16
@@ -42,6 +51,10 @@ class Box:
             raise BadInput(
                 f"bits={self.bits!r} is no bit depth; use 1 to 16 (8 for ordinary image files), or None for no grid."
             )
+        if self.step is not None and self.bits is not None:
+            raise BadInput("bits and step are two grids; give one of them.")
+        if self.step is not None and bool((torch.as_tensor(self.step) < 0).any()):
+            raise BadInput("the box's step is 0 (no grid) or more, such as 1 for whole numbers.")
         if self.mask is not None and not isinstance(self.mask, Tensor):
             raise BadInput(
                 f"the mask must be a boolean tensor, not a {type(self.mask).__name__}; use torch.as_tensor(mask, "
@@ -53,8 +66,41 @@ class Box:
             )
 
     @property
+    def _each(self) -> bool:
+        """Whether values have bounds of their own."""
+        return isinstance(self.lo, Tensor) or isinstance(self.hi, Tensor)
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest number in the box."""
+        return float(torch.as_tensor(self.lo).min()), float(torch.as_tensor(self.hi).max())
+
+    @cached_property
     def width(self) -> float:
-        return self.hi - self.lo
+        """Its longest side, the scale of step sizes."""
+        return float(torch.as_tensor(self.hi - self.lo).max()) if self._each else float(self.hi - self.lo)
+
+    @cached_property
+    def sides(self) -> float | Tensor:
+        """How long it is along each value, a number where all are alike; 1 where a value cannot change, so that one can
+        divide by it."""
+        if not self._each:
+            return self.width
+        sides = torch.as_tensor(self.hi - self.lo)
+        return torch.where(sides > 0, sides, torch.ones_like(sides))
+
+    def around(self, x: Tensor) -> Box:
+        """Itself for the inputs ``x`` (B, ...): bounds of each value's own in their shape, precision and place, and
+        values without room in the mask; a sentence where that does not fit."""
+        box = self
+        if self._each:
+            lo, hi = (_shaped(name, getattr(self, name), x).to(x.dtype) for name in ("lo", "hi"))
+            moves = (self.mask if self.mask is not None else torch.ones_like(lo, dtype=torch.bool)).to(x.device)
+            if moves.shape not in (x.shape, x.shape[1:]):
+                return box  # told by whoever checks the images
+            box = replace(self, lo=lo, hi=hi, mask=None if bool((moves & (hi > lo)).all()) else moves & (hi > lo))
+        # In double precision the grid's points are the nearest floats to n steps, whatever the step is.
+        return box if self.step is None else replace(box, step=_shaped("step", self.step, x).double())
 
     def project(self, candidate: Tensor, x: Tensor) -> Tensor:
         """The nearest allowed image to ``candidate`` (B, ...), where ``x`` (B, ...) are the originals."""
@@ -62,18 +108,41 @@ class Box:
         if self.bits is not None:
             levels = 2**self.bits - 1
             # Dividing by the integer number of levels gives the very floats that image files decode to.
-            point = ((point - self.lo) * (levels / self.width)).round() / levels
-            point = point if self.width == 1.0 else point * self.width
-            # Scaling back may round past the upper end, hence the clamp.
-            point = point if self.lo == 0.0 else (point + self.lo).clamp(self.lo, self.hi)
-            point = point if self.mask is None else torch.where(self.mask, point, x)
-        return point
+            point = ((point - self.lo) * (levels / self.sides)).round() / levels
+            if self._each:
+                point = self._clamped(point * self.sides + self.lo)
+            else:
+                point = point if self.width == 1.0 else point * self.width
+                # Scaling back may round past the upper end, hence the clamp.
+                point = point if self.lo == 0.0 else (point + self.lo).clamp(self.lo, self.hi)
+        elif self.step is not None:
+            point = self._on_grid(point, x)
+        else:
+            return point
+        return point if self.mask is None else torch.where(self.mask, point, x)
+
+    def _on_grid(self, point: Tensor, x: Tensor) -> Tensor:
+        """``point`` (B, ...) at the nearest lo + n step inside the box, where there is a step; the point of the grid at
+        which an original of ``x`` (B, ...) lies is that original."""
+        step = torch.as_tensor(self.step, dtype=torch.float64, device=x.device)
+        apart = torch.where(step > 0, step, torch.ones_like(step))
+        last = ((torch.as_tensor(self.hi, device=x.device) - self.lo) / apart + OFF_GRID).floor()
+        number = torch.minimum(((point.double() - self.lo) / apart).round(), last)
+        grid = self._clamped((self.lo + number * apart).to(x.dtype))
+        grid = torch.where(((grid - x).abs() <= OFF_GRID * apart), x, grid)
+        return torch.where(step > 0, grid, point)
 
     def project_continuous(self, candidate: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
         """The same without the grid: iterates keep what is below a level, only what the model sees is rounded. ``out``
         may be ``candidate``."""
-        point = torch.clamp(candidate, self.lo, self.hi, out=out)
+        point = self._clamped(candidate, out)
         return point if self.mask is None else torch.where(self.mask, point, x)
+
+    def _clamped(self, candidate: Tensor, out: Tensor | None = None) -> Tensor:
+        lo: Any = self.lo
+        hi: Any = self.hi
+        clamped: Tensor = torch.clamp(candidate, lo, hi, out=out)
+        return clamped
 
     def free(self, gradient: Tensor) -> Tensor:
         """``gradient`` (B, ...) with zeros where the mask forbids change."""
@@ -83,11 +152,44 @@ class Box:
         """The box of the images ``rows`` (R,) of a batch whose images have ``shape``."""
         if self.mask is None or self.mask.shape == shape:
             return self
-        return Box(self.lo, self.hi, self.bits, self.mask[rows])
+        return replace(self, mask=self.mask[rows])
 
     def to(self, device: torch.device) -> Box:
-        return self if self.mask is None else Box(self.lo, self.hi, self.bits, self.mask.to(device))
+        parts = {name: getattr(self, name) for name in ("lo", "hi", "mask", "step")}
+        moved: dict[str, Any] = {name: part.to(device) for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **moved) if moved else self
 
     def contains(self, point: Tensor, x: Tensor) -> Tensor:
         """(B,) whether each image of ``point`` (B, ...) is exactly in the domain of the originals ``x`` (B, ...)."""
         return (self.project(point, x) == point).flatten(1).all(1)
+
+
+def _numbers(name: str, value: Any) -> float | Tensor:
+    """A bound or step as one finite number or as a tensor of several."""
+    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
+        return value  # type: ignore[return-value]
+    try:
+        tensor = torch.as_tensor(None if isinstance(value, (bool, Real)) else value).detach()
+    except (TypeError, ValueError, RuntimeError):
+        tensor = torch.zeros(0)
+    if tensor.is_complex() or tensor.dtype == torch.bool or not tensor.numel():
+        raise BadInput(
+            f"the box's {name} is a finite number for all values, or a tensor with one for each, not {value!r}."
+        )
+    if not bool(torch.isfinite(tensor).all()):
+        raise BadInput(f"the box's {name} holds values that are not finite; each value needs two ends.")
+    if not tensor.ndim:
+        return float(tensor)
+    return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
+
+
+def _shaped(name: str, value: float | Tensor, x: Tensor) -> Tensor:
+    """A bound or step in the shape of one of the inputs ``x`` (B, ...), where they are."""
+    tensor = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64).to(x.device)
+    try:
+        return tensor.expand(x.shape[1:]).contiguous()
+    except RuntimeError:
+        raise BadInput(
+            f"the box's {name} has shape {tuple(tensor.shape)}; for inputs of shape {tuple(x.shape[1:])} give one "
+            "number, or a tensor of that shape (bounds that differ from input to input need a call each)."
+        ) from None

@@ -71,7 +71,7 @@ def safe_radius(problem: Problem, epsilon: Tensor, norm: float) -> Tensor:
     """(B,) a radius slightly below ``epsilon`` (B,): a point projected onto it stays inside epsilon after x + delta is
     rounded."""
     pixels = problem.x[0].numel()
-    rounding = torch.finfo(problem.x.dtype).eps / 2 * max(abs(problem.box.lo), abs(problem.box.hi))
+    rounding = torch.finfo(problem.x.dtype).eps / 2 * max(map(abs, problem.box.ends))
     grown = rounding * (1.0 if norm == float("inf") else pixels if norm == 1 else pixels**0.5)
     return torch.maximum(epsilon * (1 - SLACK / 2) - grown, epsilon / 2)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, BadModel
-from .outputs import described, picked
+from .model import described, picked
 from .steps import largest_entry
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from torch.nn.functional import logsigmoid
 from ..errors import BadInput
 from .class_goal import ClassGoal
 from .goals import SHARED, TINY
+from .steps import ranks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -108,7 +109,7 @@ class PixelGoal(ClassGoal):
         needed, those nearest to the goal, the mean with weights sigmoid(m / T), each with its other classes' maximum
         softened. The decisive pixel, and the largest of them softened, show no way for the rest."""
         each = self.pixel_margins(outputs.detach())
-        needed = each.argsort(dim=1, stable=True).argsort(dim=1) < self._needed(each)
+        needed = ranks(each.argsort(dim=1, stable=True)) < self._needed(each)
         weights = logsigmoid(each / temperature.unsqueeze(1)).masked_fill(~needed, float("-inf")).softmax(1)
         mean = (weights * super().soft_margin(outputs, temperature.reshape(-1, 1, 1)).flatten(1)).sum(1)
         return self.margin(outputs.detach()) + mean - mean.detach()

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..distances.base import Bound
 from .best import Best
 from .counts import Exhausted
-from .passes import Pass, in_calls
+from .model import Pass, in_calls
 from .query import Query
 from .sealed import Sealed
 from .steps import largest_entry, per_image, unit

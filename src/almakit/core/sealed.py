@@ -14,7 +14,7 @@ from .counts import Counts
 from .course import Course
 from .domain import Box
 from .goals import Goal
-from .oracle import Oracle
+from .model import Oracle
 from .query import Query
 from .steps import ImageRandom
 

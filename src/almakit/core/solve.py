@@ -17,7 +17,7 @@ from .course import MARKS, expected_forwards
 from .domain import Box
 from .function_goal import first_margin
 from .goals import Goal
-from .oracle import Oracle, check_deterministic, check_outputs
+from .model import Oracle, check_deterministic, check_outputs
 from .problem import Problem
 from .result import Result, Status
 from .sealed import Trace

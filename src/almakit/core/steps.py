@@ -44,6 +44,13 @@ def choose(rows: Tensor, chosen: Tensor, others: Tensor, look: bool) -> Tensor:
     return others.index_copy(0, places, chosen[places]) if len(places) else others
 
 
+def ranks(order: Tensor) -> Tensor:
+    """(B, N) the place of each value in the ``order`` (B, N) that an argsort found."""
+    return torch.empty_like(order).scatter_(
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    )
+
+
 def unit(direction: Tensor) -> Tensor:
     """``direction`` (B, ...) with l2 length 1 per image, zero where it is zero."""
     length = torch.linalg.vector_norm(direction.flatten(1), dim=1)

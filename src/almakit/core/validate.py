@@ -12,8 +12,8 @@ from ..errors import BadInput, BadModel
 from .domain import Box
 
 
-def images(x: object, box: Box) -> Tensor:
-    """``x`` as a float32 or float64 tensor (B, ...) inside the box."""
+def images(x: object, box: Box) -> tuple[Tensor, Box]:
+    """``x`` as a float32 or float64 tensor (B, ...) inside the box, and the box in the shape of its images."""
     if not isinstance(x, Tensor):
         try:
             x = (
@@ -29,8 +29,8 @@ def images(x: object, box: Box) -> Tensor:
             ) from None
     if not x.is_floating_point():
         raise BadInput(
-            f"images are {x.dtype}; convert to floats in [{box.lo:g}, {box.hi:g}], e.g. x.float() / 255 for 8-bit "
-            "images."
+            f"images are {x.dtype}; convert to floats in [{box.ends[0]:g}, {box.ends[1]:g}], e.g. x.float() / 255 for "
+            "8-bit images."
         )
     if x.ndim < 2:
         raise BadInput(
@@ -49,24 +49,43 @@ def images(x: object, box: Box) -> Tensor:
     bad = ~torch.isfinite(flat).all(1)
     if bool(bad.any()):
         raise BadInput(f"image {int(bad.nonzero()[0])} contains NaN or infinite values; remove or repair it.")
-    outside = (flat.amin(1) < box.lo) | (flat.amax(1) > box.hi)
-    if bool(outside.any()):
-        row = int(outside.nonzero()[0])
-        low, high = float(flat[row].min()), float(flat[row].max())
-        looks = (
-            "0-255 data: divide by 255"
-            if high > 2.5 * max(abs(box.hi), 1) and low >= 0
-            else ("normalised data: give images in the box and put the normalisation inside the model")
-        )
-        raise BadInput(
-            f"image {row} has values in [{low:.4g}, {high:.4g}], outside the box [{box.lo:g}, {box.hi:g}]; this looks "
-            f"like {looks}."
-        )
     if box.mask is not None and box.mask.shape not in (x.shape, x.shape[1:]):
         raise BadInput(
             f"the mask has shape {tuple(box.mask.shape)}; it must be {tuple(x.shape)} or {tuple(x.shape[1:])}."
         )
-    return x
+    box = box.around(x)
+    inside(x, box)
+    return x, box
+
+
+def inside(x: Tensor, box: Box) -> None:
+    """Raises where one of the images ``x`` (B, ...) leaves the box, or where a value is not on its grid."""
+    outside = ((x < box.lo) | (x > box.hi)).flatten(1)
+    if bool(outside.any()):
+        row, place = (int(number) for number in outside.nonzero()[0])
+        if isinstance(box.lo, Tensor) and isinstance(box.hi, Tensor):
+            low, high = (float(bound.flatten()[place]) for bound in (box.lo, box.hi))
+            raise BadInput(
+                f"value {place} of image {row} is {float(x[row].flatten()[place]):.6g}, outside its box [{low:.6g}, "
+                f"{high:.6g}]; widen the box, or bring the value into it."
+            )
+        low, high = float(x[row].min()), float(x[row].max())
+        looks = (
+            "0-255 data: divide by 255"
+            if high > 2.5 * max(abs(box.ends[1]), 1) and low >= 0
+            else ("normalised data: give images in the box and put the normalisation inside the model")
+        )
+        raise BadInput(
+            f"image {row} has values in [{low:.4g}, {high:.4g}], outside the box [{box.ends[0]:g}, {box.ends[1]:g}]; "
+            f"this looks like {looks}."
+        )
+    if box.step is not None and not bool(box.contains(x, x).all()):
+        row, place = (int(number) for number in (box.project(x, x) != x).flatten(1).nonzero()[0])
+        raise BadInput(
+            f"value {place} of image {row} is {float(x[row].flatten()[place]):.6g}, which is not on its grid of steps "
+            f"of {float(torch.as_tensor(box.step).expand(x.shape[1:]).flatten()[place]):.6g} from the box's lower end; "
+            "round it, or give it the step 0."
+        )
 
 
 def classes(values: object, what: str, batch: int) -> Tensor:

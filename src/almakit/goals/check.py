@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.function_goal import as_goal, first_margin
 from ..core.goals import Goal
-from ..core.oracle import Model, Oracle, borrowed
+from ..core.model import Model, Oracle, borrowed
 from ..core.wanted import goal_of
 from ..errors import AlmakitError
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.class_goal import ClassGoal
 from ..core.goals import SHARED
-from ..core.outputs import picked
+from ..core.model import picked
 from ..errors import BadInput, BadModel
 from .soft import largest, whole_number
 

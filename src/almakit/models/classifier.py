@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from ..core.model import Function, logits_of
 from ..errors import BadModel
 
 
@@ -45,7 +46,7 @@ class Classifier(nn.Module):
             raise BadModel(
                 f"{name} is a {type(network).__name__}; a model is a torch module or a function from images to logits."
             )
-        self.network = network if isinstance(network, nn.Module) else _Function(network)
+        self.network = network if isinstance(network, nn.Module) else Function(network)
         self.name, self.dataset, self.shape, self.classes = name, dataset, shape, classes
         self.class_names, self.fit_output = None if class_names is None else tuple(class_names), fit_output
         # Not part of the weights: two networks that differ in nothing but the normalisation have the same weights.
@@ -119,17 +120,6 @@ def state_sha256(state: dict[str, Any]) -> str | None:
     return digest.hexdigest() if tensors else None
 
 
-class _Function(nn.Module):
-    """A plain function as a module."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
 def _per_channel(name: str, values: Sequence[float] | None, what: str) -> Tensor | None:
     if values is None:
         return None
@@ -139,18 +129,9 @@ def _per_channel(name: str, values: Sequence[float] | None, what: str) -> Tensor
     return tensor.reshape(1, -1, 1, 1)
 
 
-def wrapped_logits(output: Any) -> Any:
-    """What a network returned, or its ``logits`` where it returned a record with them, as those of transformers do, or
-    ``out``, as torchvision's segmentation models call them."""
-    if isinstance(output, Tensor):
-        return output
-    inner = output.get("logits", output.get("out")) if isinstance(output, Mapping) else getattr(output, "logits", None)
-    return inner if isinstance(inner, Tensor) else output
-
-
 def _only_tensor(name: str, output: Any) -> Tensor:
     """The logits of a network that wraps them: ``.logits``, or the only tensor of a tuple, list or dict."""
-    if isinstance(logits := wrapped_logits(output), Tensor):
+    if isinstance(logits := logits_of(output), Tensor):
         return logits
     items = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else ()
     tensors = [item for item in items if isinstance(item, Tensor)]

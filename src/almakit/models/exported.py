@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.model import filled
 from ..errors import BadModel
 from .archive import DTYPES, Archive, read_archive
 from .exported_ops import ASSERTIONS, Device, Name, argument, bound, names_in, operator
@@ -171,12 +172,7 @@ def exported(path: Path, trust: bool) -> FixedShape:
 
 def in_fixed_batches(network: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
     """Logits of the images ``x`` (B, C, H, W) from a network that takes exactly ``size`` images at a time."""
-    parts = []
-    for first in range(0, len(x), size):
-        part = x[first : first + size]
-        filler = part[:1].detach().expand(size - len(part), *part.shape[1:])
-        parts.append(network(torch.cat([part, filler]) if len(part) < size else part)[: len(part)])
-    return torch.cat(parts)
+    return torch.cat([filled(network, part, size) for part in x.split(size)])
 
 
 def _steps(nodes: list[Any], known: set[str], wanted: set[str]) -> list[Step]:

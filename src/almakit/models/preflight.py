@@ -3,9 +3,7 @@ its gradients?"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from math import exp, lgamma, log
 from typing import Any
 
@@ -13,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.model import borrowed, logits_of, pass_seconds
 from ..errors import BadInput, BadModel, UnknownName
-from .classifier import wrapped_logits
 from .findings import WAYS_OUT, Finding, Preflight, Severity
 from .labels import name_findings, prediction_findings
 
@@ -62,7 +60,7 @@ def preflight(
     look.at_training_mode()
     # Whatever randomness the model uses comes from a copy of the generators' state.
     devices = sorted({tensor.get_device() for tensor in (x, *look.weights) if tensor.is_cuda})
-    with torch.random.fork_rng(devices=devices), _borrowed(model):
+    with torch.random.fork_rng(devices=devices), borrowed(model):
         look.at_precision()
         look.at_images(x)
         look.at_logits(look.place(x), labels)
@@ -83,28 +81,6 @@ def preflight(
         bytes_per_image=look.bytes_per_image,
         bytes_of_weights=sum(tensor.numel() * tensor.element_size() for tensor in look.weights),
     )
-
-
-@contextmanager
-def _borrowed(model: object) -> Iterator[None]:
-    """A module in evaluation mode with frozen parameters; every flag is put back, also where modes were mixed."""
-    modes = [(module, module.training) for module in model.modules()] if isinstance(model, nn.Module) else []
-    free = (
-        [parameter for parameter in model.parameters() if parameter.requires_grad]
-        if isinstance(model, nn.Module)
-        else []
-    )
-    try:
-        for module, _ in modes:
-            module.training = False
-        for parameter in free:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for parameter in free:
-            parameter.requires_grad_(True)
 
 
 class _Look:
@@ -133,7 +109,7 @@ class _Look:
 
     def ask(self, x: Tensor) -> Any:
         """What the model returns for ``x`` (B, ...), unwrapped where it is a record with logits."""
-        return wrapped_logits(self.model(x.clone()))  # some models normalise in place
+        return logits_of(self.model(x.clone()))  # some models normalise in place
 
     def logits(self, batches: list[Tensor]) -> list[Tensor] | None:
         """What the model returns for each of the batches; None, and a finding, where it fails."""
@@ -350,21 +326,9 @@ class _Look:
                 kept[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        def passes() -> None:
-            leaf = x.detach().clone().requires_grad_(True)
-            torch.autograd.grad(self.ask(leaf).float().sum(), leaf)
-
-        with torch.enable_grad():
-            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                passes()
-            times = []
-            for _ in range(2):
-                _wait(x)
-                started = time.perf_counter()
-                passes()
-                _wait(x)
-                times.append(time.perf_counter() - started)
-        self.seconds = min(times) / len(x)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            pass_seconds(self.model, x)
+        self.seconds = min(pass_seconds(self.model, x) for _ in range(2)) / len(x)
         self.bytes_per_image = max(sum(kept.values()) // len(x), x[0].numel() * x.element_size())
 
 
@@ -379,8 +343,3 @@ def _apart(a: Tensor, b: Tensor) -> float:
     """The largest difference between two sets of logits where both are numbers."""
     difference = (a.double() - b.double()).abs()
     return float(difference[difference.isfinite()].max()) if bool(difference.isfinite().any()) else 0.0
-
-
-def _wait(x: Tensor) -> None:
-    if x.is_cuda:
-        torch.cuda.synchronize(x.device)

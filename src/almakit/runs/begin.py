@@ -10,7 +10,7 @@ from typing import Any
 
 from ..attacks import get
 from ..core import Attack
-from ..core.layout import CONTIGUOUS, faster_layout
+from ..core.model import CONTIGUOUS, faster_layout
 from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError, BadInput
 from ..models.preflight import preflight

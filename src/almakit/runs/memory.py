@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ..core.oracle import borrowed
+from ..core.model import borrowed, pass_seconds
 from ..errors import BadModel
 from .subject import Subject
 
@@ -87,22 +87,10 @@ def _attempt(subject: Subject, x: Tensor, size: int) -> float | None:
 
 def _best_seconds(subject: Subject, batch: Tensor) -> float:
     """The fastest of two passes or more, as many as fit in half a second: other programs must not choose the size."""
-    times = [_pass_seconds(subject, batch), _pass_seconds(subject, batch)]
+    times = [pass_seconds(subject.model, batch), pass_seconds(subject.model, batch)]
     while sum(times) < 0.5 and len(times) < 8:
-        times.append(_pass_seconds(subject, batch))
+        times.append(pass_seconds(subject.model, batch))
     return min(times)
-
-
-def _pass_seconds(subject: Subject, batch: Tensor) -> float:
-    begin = time.perf_counter()
-    leaf = batch.clone().requires_grad_(True)
-    with torch.enable_grad():
-        logits = subject.model(leaf.clone())
-        if isinstance(logits, Tensor) and logits.requires_grad:
-            float(
-                torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0]
-            )  # reading a number waits for the device
-    return max(time.perf_counter() - begin, 1e-9)
 
 
 def _peak_memory() -> int:

@@ -3,13 +3,11 @@ float32."""
 
 from __future__ import annotations
 
-import time
-
 import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
-from ..core.oracle import borrowed
+from ..core.model import borrowed, pass_seconds
 from ..data.dataset import Chunk
 from .subject import Subject
 
@@ -41,25 +39,10 @@ def speedup(subject: Subject, x: Tensor) -> float:
     with borrowed(subject.model):
         for _ in range(3):
             for autocast in best:
-                best[autocast] = min(best[autocast], _seconds(subject, x, autocast))
+                best[autocast] = min(best[autocast], pass_seconds(subject.model, x, autocast))
                 if best[torch.bfloat16] > 2 * best[None] and autocast is not None:
                     return best[None] / best[torch.bfloat16]  # emulated: no need to look again
     return best[None] / best[torch.bfloat16]
-
-
-def _seconds(subject: Subject, x: Tensor, autocast: torch.dtype | None) -> float:
-    began = time.perf_counter()
-    leaf = x.clone().requires_grad_(True)
-    with (
-        torch.enable_grad(),
-        torch.autocast(
-            x.device.type, dtype=autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False
-        ),
-    ):
-        logits = subject.model(leaf.clone())
-    if logits.requires_grad:
-        float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])  # reading a number waits for the device
-    return max(time.perf_counter() - began, 1e-9)
 
 
 def _run(subject: Subject, attack: Attack, x: Tensor, labels: Tensor, autocast: torch.dtype | None) -> Result:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import goals
 from ..core import Attack, Goal
-from ..core.oracle import Model, borrowed
+from ..core.model import Model, borrowed
 from ..core.pixels import PixelGoal
 from ..data.given import Data, name_of
 from ..errors import BadInput

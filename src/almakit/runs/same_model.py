@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..core.oracle import borrowed
+from ..core.model import borrowed
 from .failures import SpecChanged
 from .records import ImageInfo
 from .store import CLEAN, ChunkKey

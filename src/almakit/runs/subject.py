@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import Model, precision_and_device
-from ..core.outputs import logits_of
+from ..core.model import Model, logits_of, precision_and_device, steady
 from ..data import load as load_data
 from ..data.dataset import Dataset
 from ..data.given import Data, dataset_of
@@ -24,7 +23,6 @@ from ..models import load as load_model
 from ..models.classifier import Classifier, state_sha256
 from .attacktext import fingerprint
 from .spec import AUTO, RunSpec
-from .steady import steady
 from .transfer import to_device
 
 TINY = 1e-12

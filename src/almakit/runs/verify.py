@@ -12,7 +12,7 @@ from torch import Tensor
 from .. import distances, goals
 from ..compose.expression import parse
 from ..core.goals import Goal
-from ..core.oracle import borrowed
+from ..core.model import borrowed
 from ..data.dataset import Dataset, image_sha256
 from ..errors import AlmakitError
 from .chunkfiles import fault_of, inside

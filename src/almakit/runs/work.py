@@ -16,8 +16,7 @@ from torch import Tensor
 from ..core import Attack, Box, Result
 from ..core.course import expected_forwards
 from ..core.goals import Goal
-from ..core.layout import CONTIGUOUS
-from ..core.oracle import Model
+from ..core.model import CONTIGUOUS, LEAST, Model
 from ..core.pixels import PixelGoal
 from ..data.dataset import Chunk, Dataset
 from ..errors import BadInput, BadModel
@@ -28,7 +27,7 @@ from .pixels import stored_maps
 from .progress import forwards_per_image
 from .records import PASSES, STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import AUTO, DEFAULT, RunSpec
-from .steady import LEAST, stop_when, watched
+from .steady import stop_when, watched
 from .store import ATTACK, CLEAN, ChunkKey
 from .subject import Subject
 from .targets import round_target, rounds, rule_target

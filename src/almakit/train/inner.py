@@ -7,32 +7,16 @@ wants the opposite, the hardest point near the image whether it fools the networ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..attacks.pgd import PGD
+from ..core.model import borrowed
 from ..core.steps import cosine_decay, per_image, unit
 from ..models.classifier import Classifier
-
-
-@contextmanager
-def as_evaluated(model: nn.Module) -> Iterator[None]:
-    """While it lasts the model is in evaluation mode and its weights need no gradient: only the image is searched
-    over."""
-    training, learning = model.training, [weight for weight in model.parameters() if weight.requires_grad]
-    model.eval()
-    for weight in learning:
-        weight.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for weight in learning:
-            weight.requires_grad_(True)
-        model.train(training)
 
 
 def climb_linf(
@@ -46,7 +30,7 @@ def climb_linf(
     """
     low, high = (x - radius).clamp_min(0), (x + radius).clamp_max(1)
     point = torch.minimum(torch.maximum(x + radius * (2 * torch.rand(x.shape, generator=generator) - 1), low), high)
-    with as_evaluated(model):
+    with borrowed(model):
         for _ in range(steps):
             point.requires_grad_(True)
             (slope,) = torch.autograd.grad(loss(model(point)), point)
@@ -64,7 +48,7 @@ def ddn(model: nn.Module, x: Tensor, labels: Tensor, radius: float, steps: int, 
     delta, best = torch.zeros_like(x), torch.zeros_like(x)
     norm = torch.full((len(x),), radius / 2)
     nearest = torch.full((len(x),), math.inf)
-    with as_evaluated(model):
+    with borrowed(model):
         for step in range(steps):
             point = (x + delta).requires_grad_(True)
             logits = model(point)

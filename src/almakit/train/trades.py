@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.model import borrowed
 from ..models.classifier import Classifier
 from . import inner, pgd
 from .loop import Objective, Recipe
@@ -36,7 +37,7 @@ def objective(radius: float = 0.3, steps: int = 6, beta: float = 1.0, warm_up: f
     """
 
     def loss(model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator, progress: float) -> Tensor:
-        with inner.as_evaluated(model), torch.no_grad():
+        with borrowed(model), torch.no_grad():
             answer = model(x).softmax(1)
         now = ramp(progress, 0, warm_up, 0.0, radius)
         hard = inner.climb_linf(

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from ...core import Attack
+from ...core.model import steady
 from ...data.dataset import Dataset
 from ...errors import AlmakitError, BadModel
 from ..chunkfiles import Array, pack, unpack
 from ..failures import SpecChanged
 from ..records import ImageInfo
-from ..steady import steady
 from ..store import ChunkKey
 from ..subject import Subject, open_model
 from ..work import Bench, Outcome

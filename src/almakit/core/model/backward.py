@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import BadInput, BadModel
-from .steps import per_image
+from ...errors import BadInput, BadModel
+from ..steps import per_image
 
 
 @dataclass(frozen=True, eq=False)

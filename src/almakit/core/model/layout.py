@@ -1,5 +1,5 @@
-"""Memory layout of a model's weights for the time of an attack: channels_last makes convolutions and poolings faster on
-many machines.
+"""How long a pass takes, and the memory layout of a model's weights for the time of an attack: channels_last makes
+convolutions and poolings faster on many machines.
 
 Another layout changes the last bits of the logits, so a choice that timing makes must not be made twice in one run: it
 is off unless asked for, and an evaluation records what it chose.
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadInput
-from .oracle import Model, borrowed
+from ...errors import BadInput
+from .borrowing import Model, borrowed
 from .outputs import logits_of
 
 AUTO, CONTIGUOUS, CHANNELS_LAST = "auto", "contiguous", "channels_last"
@@ -24,7 +24,7 @@ WORTHWHILE = 0.95
 """channels_last is taken from this part of the time on: below it lies what other programs do to a measurement."""
 
 
-def check(layout: str) -> None:
+def check_layout(layout: str) -> None:
     """Raises where ``layout`` is not one of LAYOUTS."""
     if layout not in LAYOUTS:
         raise BadInput(f"layout={layout!r}: choose {', '.join(LAYOUTS)}.")
@@ -70,22 +70,25 @@ def faster_layout(model: Model, x: Tensor, seconds: float = 2.0) -> str:
         while rounds < 3 or (rounds < 12 and time.perf_counter() - began < seconds):
             for layout in best:
                 with laid_out(model, layout):
-                    best[layout] = min(best[layout], _pass_seconds(model, x))
+                    best[layout] = min(best[layout], pass_seconds(model, x))
             rounds += 1
             if rounds == 1:  # the first passes also build what torch keeps for the rest
                 best = dict.fromkeys(best, float("inf"))
     return CHANNELS_LAST if best[CHANNELS_LAST] < WORTHWHILE * best[CONTIGUOUS] else CONTIGUOUS
 
 
-def _pass_seconds(model: nn.Module, x: Tensor) -> float:
-    # On one thread of a CPU processor time counts: other programs must not make the choice.
+def pass_seconds(model: Model, x: Tensor, autocast: torch.dtype | None = None) -> float:
+    """How long a forward and backward pass of ``x`` (B, ...) takes: the one timing of a model. A model without
+    gradients is timed forward."""
+    # On one thread of a CPU processor time counts: other programs must not make a choice.
     clock = time.process_time if x.device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    low = torch.autocast(x.device.type, autocast, autocast is not None, cache_enabled=False)
     began = clock()
-    leaf = x.clone().requires_grad_(True)
     with torch.inference_mode(False), torch.enable_grad():
-        logits = logits_of(model(leaf.clone()))
+        leaf = x.detach().clone().requires_grad_(True)
+        with low:
+            logits = logits_of(model(leaf.clone()))
         if isinstance(logits, Tensor) and logits.requires_grad:
-            float(
-                torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0]
-            )  # reading a number waits for the device
-    return clock() - began
+            # Reading a number waits for the device.
+            float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])
+    return max(clock() - began, 1e-9)

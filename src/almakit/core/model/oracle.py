@@ -1,5 +1,4 @@
-"""The model as an attack may use it: called in eval mode with frozen parameters and in its own precision, and given
-back as it came."""
+"""The model as an attack may use it: called in its own precision, counted, and watched while it is on loan."""
 
 from __future__ import annotations
 
@@ -12,36 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadModel
+from ...errors import BadModel
+from .borrowing import Model
 from .outputs import logits_of
 
-Model = Callable[[Tensor], Any]
-"""From images (B, ...) to logits (B, K), or to whatever a goal can read."""
 Read = Callable[[Any, int], Tensor]
 """From a model's answer for so many images to the outputs (B, ...) that a goal needs."""
-
-
-@contextmanager
-def borrowed(model: Model) -> Iterator[None]:
-    """Puts a module into eval mode with frozen parameters for the time of the block, and restores every flag
-    afterwards."""
-    if not isinstance(model, nn.Module):
-        yield
-        return
-    modes = [(module, module.training) for module in model.modules()]
-    frozen = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        # Each flag is set by hand: model.eval() may be overridden, and train() would not bring back mixed modes.
-        for module, _ in modes:
-            module.training = False
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        for parameter in frozen:
-            parameter.requires_grad_(True)
 
 
 @contextmanager
@@ -107,10 +82,8 @@ class Oracle:
         self.precision = autocast or self.native or working
         self.read: Read = read or (lambda answer, images: logits_of(answer))
         self.shape: torch.Size | None = None  # of one image's outputs, as the first answer had them
-        self.rows, self.inside = (
-            0,
-            False,
-        )  # images that went through the model, whoever sent them, and whether some are there now
+        # Images that went through the model, whoever sent them, and whether some are there now.
+        self.rows, self.inside = 0, False
         self._exact: Oracle | None = None
 
     @property

@@ -6,10 +6,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .problem import Problem
+from ..problem import Problem
+from ..query import Query
+from ..steps import per_image
 from .projections import length, room, to_halfspace
-from .query import Query
-from .steps import per_image
 
 # A step gains the need up to the rounding of its sum; one that gains clearly less was stopped by the box.
 SHORT = 1e-3

@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .domain import Box
+from ..domain import Box
+from ..steps import ranks
 
 TINY = 1e-30
 
@@ -73,9 +74,7 @@ def _fill_steepest(gain: Tensor, span: Tensor, wanted: Tensor) -> Tensor:
     order = gain.argsort(dim=1, descending=True)
     reached = (gain * span).gather(1, order).double().cumsum(1)
     last = (reached < wanted).sum(1, keepdim=True)
-    rank = torch.empty_like(order).scatter_(
-        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
-    )
+    rank = ranks(order)
     at = last.clamp_max(order.shape[1] - 1)
     before = torch.where(at > 0, reached.gather(1, (at - 1).clamp_min(0)), torch.zeros_like(wanted))
     part = ((wanted - before) / gain.gather(1, order).gather(1, at).clamp_min(TINY)).clamp_min(0).to(span.dtype)
@@ -124,10 +123,7 @@ def onto_ball(z: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float)
 
 
 def _keep_largest(d: Tensor, worth: Tensor, count: Tensor) -> Tensor:
-    order = worth.argsort(dim=1, descending=True)
-    rank = torch.empty_like(order).scatter_(
-        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
-    )
+    rank = ranks(worth.argsort(dim=1, descending=True))
     return torch.where(rank < count, d, torch.zeros_like(d))
 
 

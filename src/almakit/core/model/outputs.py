@@ -7,17 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import BadModel
+from ...errors import BadModel
 
 
 def logits_of(answer: Any) -> Any:
-    """What a model returned, or its entry ``logits`` where it returned a record with one, as those of transformers do.
-
-    The room of models does not know this one and says the same in ``classifier.wrapped_logits``.
-    """
+    """What a model returned, or its entry ``logits`` where it returned a record with one, as those of transformers do,
+    or ``out``, as torchvision's segmentation models call it."""
     if isinstance(answer, Tensor):
         return answer
-    inner = answer.get("logits") if isinstance(answer, Mapping) else getattr(answer, "logits", None)
+    inner = answer.get("logits", answer.get("out")) if isinstance(answer, Mapping) else getattr(answer, "logits", None)
     return inner if isinstance(inner, Tensor) else answer
 
 
@@ -37,11 +35,11 @@ def picked(answer: Any, output: str | int | None) -> Any:
 
 def first_rows(answer: Any, count: int) -> Any:
     """The answer for the first ``count`` images of a batch, whatever form it has."""
+    if isinstance(answer, Mapping):
+        return {name: first_rows(value, count) for name, value in answer.items()}
     answer = logits_of(answer)
     if isinstance(answer, Tensor):
         return answer[:count] if answer.ndim else answer
-    if isinstance(answer, Mapping):
-        return {name: first_rows(value, count) for name, value in answer.items()}
     return tuple(first_rows(value, count) for value in answer) if isinstance(answer, (tuple, list)) else answer
 
 

@@ -1,0 +1,56 @@
+"""A model on loan: in eval mode with frozen parameters for as long as it is needed, and given back as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .outputs import logits_of
+
+Model = Callable[[Tensor], Any]
+"""From images (B, ...) to logits (B, K), or to whatever a goal can read."""
+
+
+@contextmanager
+def borrowed(model: object) -> Iterator[None]:
+    """Puts a module into eval mode with frozen parameters for the time of the block, and restores every flag
+    afterwards."""
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    modes = [(module, module.training) for module in model.modules()]
+    frozen = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        # Each flag is set by hand: model.eval() may be overridden, and train() would not bring back mixed modes.
+        for module, _ in modes:
+            module.training = False
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+
+
+@torch.no_grad()
+def predict(model: Model, x: Tensor) -> Any:
+    """What the model says of the images ``x`` (B, ...), its logits (B, K) where it wraps them; no gradient."""
+    with borrowed(model):
+        return logits_of(model(x.clone()))  # some models normalise in place
+
+
+class Function(nn.Module):
+    """A plain function as a module."""
+
+    def __init__(self, function: Model):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
