@@ -137,6 +137,8 @@ def walk(problem: Problem, queries: int, worth: int, point: Tensor, norm: float 
     out, walking = torch.full_like(problem.found, not inside), torch.zeros_like(problem.found)
     far, near_part, far_part = x, x.new_zeros(len(x)), x.new_ones(len(x))
     begun, widest, boundary = x.new_zeros(len(x)), x.new_zeros(len(x)), torch.zeros_like(x)
+    # A longer walk ends in a smaller region, but not by as much: halvings per query.
+    rate = s.halvings / math.sqrt(worth * s.queries[free])
     for index in range(queries):
         query = problem.query(point, grad=index < queries - 1, distance_grad=free and index < queries - 1)
         problem.record(index, margin=query.margin, distance=query.distance, success=query.success)
@@ -159,7 +161,7 @@ def walk(problem: Problem, queries: int, worth: int, point: Tensor, norm: float 
         widest = torch.where(begins, away, torch.maximum(widest, away))
         # In double precision, since the last bit of a float32 power depends on the place in the batch.
         phase = torch.where(walking, (index - begun) / (queries - begun), 0.0).double()
-        radius = s.radius * widest * torch.exp2((begun - index).double() * (s.halvings / worth)).to(x.dtype)
+        radius = s.radius * widest * torch.exp2((begun - index).double() * rate).to(x.dtype)
         slope = _slope(problem, query, (s.warm[free] * torch.exp(phase * math.log(s.cold / s.warm[free]))).to(x.dtype))
         boundary = torch.where(per_image(walking & ~begins, x), s.momentum * boundary + (1 - s.momentum) * slope, slope)
         margin = query.margin + 2 * query.tolerance
