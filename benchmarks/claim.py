@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from claim_numbers import MARKS, OURS, SPECIALISED, Curve, curves, difference, pooled
+from claim_numbers import GRID, MARKS, OURS, SPECIALISED, Curve, curves, difference, pooled
 from common import Results, markdown, replace_section
 
 from almakit import attacks, data, models
@@ -175,7 +175,11 @@ def draw(found: dict[str, list[Curve]], place: Path) -> None:
                 panel.fill_between(at, values - errors, values + errors, color=colour, alpha=0.15, linewidth=0)
                 handles.setdefault(TITLES[curve.attack], line)
             panel.set(
-                xscale="log", xlabel="seconds, in passes of the network", title=mathematical(distance), ylim=(0, 1.02)
+                xscale="log",
+                xlabel="seconds, in passes of the network",
+                title=mathematical(distance),
+                xlim=(GRID[0], GRID[-1]),
+                ylim=(0, 1.02),
             )
         for row in panels:
             row[0].set_ylabel("quality")
