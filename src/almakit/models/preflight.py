@@ -34,6 +34,7 @@ def preflight(
     measure: bool = True,
     class_names: Sequence[str] | None = None,
     alphabetical: bool = False,
+    gradients: bool = True,
 ) -> Preflight:
     """Looks at a model from images in [0, 1] to logits with the help of images ``x`` (N, C, H, W) and their ``labels``
     (N,).
@@ -41,7 +42,8 @@ def preflight(
     Clean accuracy is measured on all images, the rest on the first ``batch_size``. The model leaves as it came: mode,
     ``requires_grad``, gradients, buffers, the random generators' state. ``allow`` names findings that shall not refuse;
     ``measure=False`` leaves out the timing. ``class_names`` are the data's; ``alphabetical``: the labels are nothing
-    but their places in alphabetical order.
+    but their places in alphabetical order. ``gradients``: whether anybody will need the model's; findings about them
+    are notes where not.
     """
     unknown = sorted(set(allow) - set(WAYS_OUT))
     if unknown:
@@ -56,7 +58,7 @@ def preflight(
         raise BadInput(f"{got} do not belong together; give one integer label per image, or per pixel.")
     if not x.is_floating_point():
         raise BadInput(f"the images are {x.dtype}; give floats in [0, 1], e.g. x.float() / 255.")
-    look = _Look(model, batch_size, class_names, alphabetical)
+    look = _Look(model, batch_size, class_names, alphabetical, gradients)
     look.at_training_mode()
     # Whatever randomness the model uses comes from a copy of the generators' state.
     devices = sorted({tensor.get_device() for tensor in (x, *look.weights) if tensor.is_cuda})
@@ -87,9 +89,15 @@ class _Look:
     """The checks, in their order, and what they found."""
 
     def __init__(
-        self, model: Callable[[Tensor], Tensor], batch_size: int, class_names: Sequence[str] | None, alphabetical: bool
+        self,
+        model: Callable[[Tensor], Tensor],
+        batch_size: int,
+        class_names: Sequence[str] | None,
+        alphabetical: bool,
+        gradients: bool,
     ):
         self.model, self.batch_size, self.class_names, self.alphabetical = model, batch_size, class_names, alphabetical
+        self.gradients = gradients
         self.findings: list[Finding] = []
         self.classes: int | None = None
         self.accuracy: float | None = None
@@ -290,9 +298,8 @@ class _Look:
                 inside = labels.clamp(0, logits.shape[1] - 1)
                 (entropy,) = torch.autograd.grad(F.cross_entropy(logits, inside, reduction="sum"), leaf)
         except RuntimeError as error:
-            self.found(
-                "non-differentiable", "refuse", f"No gradient reaches the images ({str(error).splitlines()[0][:160]})."
-            )
+            what = f"No gradient reaches the images ({str(error).splitlines()[0][:160]})."
+            self.found("non-differentiable", self._of_gradients("refuse"), what)
             return
         self.differentiable = True
         flat, share = margin.flatten(1), f"of {len(x)} images"
@@ -300,19 +307,23 @@ class _Look:
         blind = (entropy.flatten(1) == 0).all(1) & ~zero
         if bool(broken.any()):
             what = f"The gradient is NaN or infinite for {int(broken.sum())} {share}."
-            self.found("nan-gradient", "refuse" if bool(broken.all()) else "warn", what)
+            self.found("nan-gradient", self._of_gradients("refuse" if bool(broken.all()) else "warn"), what)
         if bool(zero.any()):
             what = (
                 f"The gradient of the logits' margin is exactly zero for {int(zero.sum())} {share}: robustness may "
                 "only seem high."
             )
-            self.found("zero-gradient", "refuse" if bool(zero.all()) else "warn", what)
+            self.found("zero-gradient", self._of_gradients("refuse" if bool(zero.all()) else "warn"), what)
         if bool(blind.any()):
             self.found(
                 "saturated",
                 "note",
                 f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not.",
             )
+
+    def _of_gradients(self, severity: Severity) -> Severity:
+        """How grave a finding about gradients is: a note where nobody needs them."""
+        return severity if self.gradients else "note"
 
     def at_cost(self, x: Tensor) -> None:
         """Counts what autograd keeps between a forward and a backward pass, then times two rounds and takes the
