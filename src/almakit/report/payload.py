@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..runs.records import MEASURED, AttackInfo, Record, outcome
+from ..runs.threat import goal_name, resisted
 from . import maps, pictures
 from .brackets import sorted_radii
 from .labels import AttackLabel, distance_name, distance_order, radius
@@ -70,6 +71,7 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
                 "key": group_key(group),
                 "distance": group[0],
                 "goal": group[1],
+                "what": resisted(goal_name(group[1])),
                 "label": group_name(group, long=False),
                 "long": group_name(group),
             }
