@@ -26,7 +26,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "cw": "almakit.attacks.cw:CW",
         "apgd": "almakit.attacks.apgd:APGD",
         "pgd": "almakit.attacks.pgd:PGD",
-        "search": "almakit.attacks.search:Search",
+        "search": "almakit.compose.search:Search",
         "perc-al": "almakit.attacks.perc_al:PerCAL",
         "lpa": "almakit.attacks.lpa:LPA",
         "bb": "almakit.attacks.bb:BB",
@@ -42,7 +42,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pdgd": "almakit.attacks.pdgd:PDGD",
         "pdpgd": "almakit.attacks.pdgd:PDPGD",
         "sigma-zero": "almakit.attacks.sigma_zero:SigmaZero",
-        "ensemble": "almakit.attacks.ensemble:Ensemble",
+        "ensemble": "almakit.compose.ensemble:Ensemble",
     },
     "distances": {
         "l0": "almakit.distances.lp:L0",
@@ -83,7 +83,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "art": "almakit.bridges.art:ARTForeign",
         "autoattack": "almakit.bridges.autoattack:AutoAttackForeign",
         "file": "almakit.bridges.user_file:UserAttack",
-        "almakit": "almakit.standard:Standard",
+        "almakit": "almakit.compose.standard:Standard",
     },
     "trackers": {
         "tensorboard": "almakit.trackers.hosted:TensorBoard",

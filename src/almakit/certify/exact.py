@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadInput, BadModel, Unavailable
+from ..errors import BadInput, BadModel
+from ..optional import optional
 from .affine import Affine
 from .backward import Known, bounds, carried, differences, margins
 from .cells import nearest_in_cell
@@ -255,10 +256,7 @@ class _Program:
     def solve(self, goal: np.ndarray, most: float, seconds: float) -> np.ndarray | float | None:
         """The solver's point (pixels,) of the ball where goal . v <= most; infinite where there is none, None where it
         has no answer in time."""
-        try:
-            import highspy
-        except ImportError as error:
-            raise Unavailable("exact distances need the solver HiGHS: pip install 'almakit[exact]'.") from error
+        highspy = optional("highspy", "exact distances need the solver HiGHS: pip install 'almakit[exact]'.")
         places = np.flatnonzero(goal)
         rows = [*self.rows, (places.astype(np.int32), goal[places], -math.inf, most)]
         program = highspy.HighsLp()

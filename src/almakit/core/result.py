@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 from torch import Tensor
 
-from ..errors import BadInput, Unavailable
+from ..errors import BadInput
+from ..optional import optional
 
 if TYPE_CHECKING:
     from .plots import Picture
@@ -202,10 +203,7 @@ class Result:
 
     def to_pandas(self) -> Any:
         """A pandas frame with one row per image: label, status, success, distance, forwards, backwards, reason."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
+        pandas = optional("pandas", "to_pandas needs pandas: pip install pandas.")
         columns: dict[str, Any] = {"image": range(len(self))}
         if self.labels is not None and self.labels.ndim == 1:
             columns["label"] = self.labels.tolist()
