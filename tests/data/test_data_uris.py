@@ -216,7 +216,7 @@ def test_npz_in_every_shape(tmp_path: Path) -> None:
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros(3, int)}, "2 images and 3 labels"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros(2)}, "must be integers"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array([0, -1])}, "counted from 0"),
-        ({"x": np.zeros((4, 4), np.uint8), "y": np.zeros(4, int)}, "they must be"),
+        ({"x": np.zeros(4, np.uint8), "y": np.zeros(4, int)}, "they must be"),
         ({"x": np.array([{}, {}]), "y": np.zeros(2, int)}, "plain arrays"),
         (
             {"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros(2, int), "ids": np.array(["a", "a"])},

@@ -24,6 +24,7 @@ from .model import (
     AUTO,
     CONTIGUOUS,
     NONE,
+    Draws,
     Model,
     Oracle,
     accelerated,
@@ -136,6 +137,9 @@ class Attack:
         layout: str = CONTIGUOUS,
         accelerate: str = NONE,
         tolerance: float | None = None,
+        eot: int | None = None,
+        votes: int = 100,
+        vote_share: float = 0.5,
     ) -> Result:
         """Attacks the images ``x`` (B, ...) in the box: away from ``labels`` (B,), towards ``targets`` (B,) where
         given, or to any ``goal``.
@@ -149,7 +153,9 @@ class Attack:
         faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA
         graphs. ``check`` asks about the first image twice, whether the model is deterministic, and about every success
         once more at the end. ``tolerance``: an image whose best distance falls by less than this share over a quarter
-        of its budget (of the attack's own plan, where there is none) stops there.
+        of its budget (of the attack's own plan, where there is none) stops there. ``eot``: the model is random; what
+        the attack sees are means over so many passes (each counted, forward and backward), and a point is a success
+        where the goal is reached in at least ``vote_share`` of ``votes`` fresh passes.
         """
         x, box = validate.images(x, box or Box())
         validate.call(model, confidence, batch_size, budget, tolerance)
@@ -159,7 +165,10 @@ class Attack:
         self.measure.check(x)
         if not len(x):
             return Result.empty(x)
-        oracle = Oracle(model, x.dtype, autocast, wanted.read)
+        draws = None if eot is None else Draws(eot, votes, vote_share, seed)
+        if draws is not None and accelerate != NONE:
+            raise BadInput("eot asks about each image by itself, which accelerate does not speed up; leave one out.")
+        oracle = Oracle(model, x.dtype, autocast, wanted.read, draws)
         x, wanted, box = oracle.place(x), wanted.to(oracle.device or x.device), box.to(oracle.device or x.device)
         size = batch_size or default_batch_size(x)
         if layout == AUTO:

@@ -75,8 +75,9 @@ class Result:
     reached from the start and inf where nothing was found. ``forwards`` and ``backwards`` (B,) count model passes of
     each image. ``probes`` counts the single-image passes of the determinism check before the attack, which belong to no
     image's budget. ``originals`` (B, ...), ``labels`` (B,) and the name of the ``distance`` are what the attack was
-    given. ``course`` (B, 5) is the best distance after 10, 30, 100, 300 and 1000 forwards. ``result[3]`` is one image,
-    ``result[mask]`` and ``result[:10]`` are results again.
+    given. ``course`` (B, 5) is the best distance after 10, 30, 100, 300 and 1000 forwards. ``shares`` (B,), of a random
+    model: in which share of fresh passes the goal is reached. ``result[3]`` is one image, ``result[mask]`` and
+    ``result[:10]`` are results again.
     """
 
     adversarials: Tensor
@@ -90,6 +91,7 @@ class Result:
     labels: Tensor | None = None
     distance: str = ""
     course: Tensor | None = None
+    shares: Tensor | None = None
 
     # One image, some images, all of them in turn.
 
@@ -300,6 +302,7 @@ class Result:
             labels=rows("labels"),
             distance=names.pop() if len(names) == 1 else "",
             course=rows("course"),
+            shares=rows("shares"),
         )
 
 

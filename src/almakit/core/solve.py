@@ -22,6 +22,7 @@ from .problem import Problem
 from .result import Result, Status
 from .sealed import Trace
 from .steps import ImageRandom, per_image
+from .votes import shares, voted
 
 if TYPE_CHECKING:
     from .attack import Attack
@@ -55,6 +56,10 @@ def solve(
     ``tolerance``: an image whose best distance falls by less than that share over a quarter of its budget, or of what
     the attack plans, makes no further passes.
     """
+    each = 1 if oracle.draws is None else oracle.draws.eot
+    if budget is not None and budget < each:
+        raise BadInput(f"budget={budget}: with eot={each} a query takes {each} passes, so that none fits in.")
+    budget = None if budget is None else budget // each  # in queries from here on
     parts, plan = [], None if tolerance is None else planned(attack, budget)
     for begin in range(0, len(x), size):
         rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
@@ -73,7 +78,11 @@ def solve(
             plan,
             tolerance or 0.0,
         )
-        parts.append(checked(part, attack, oracle, x[rows], fitted, within) if check else part)
+        if oracle.draws is not None:
+            part = voted(part, attack, oracle, x[rows], fitted, within)
+        elif check:
+            part = checked(part, attack, oracle, x[rows], fitted, within)
+        parts.append(part)
     result = Result.concatenate(parts)
     uncounted = oracle.asked - int(result.forwards.sum()) - result.probes
     if uncounted:
@@ -112,12 +121,16 @@ def solve_batch(
     margin = first_margin(
         goal, torch.where(per_image(finite, values), values, torch.zeros_like(values)), finite, rows, check
     )
-    wrong = finite & (margin < 0)
+    wrong, each, asked, seen = finite & (margin < 0), 1, oracle.asked, None
+    if (draws := oracle.draws) is not None:
+        seen, each = shares(oracle, draws, goal, x, "clean"), draws.eot
+        wrong = finite & (seen >= draws.share)
+    probes = oracle.asked - asked + each * check
     status = torch.full((len(x),), int(Status.FAILED), device=x.device)
     status[wrong] = int(Status.ALREADY_WRONG)
     status[~finite] = int(Status.INVALID)
     adversarials, distances = x.clone(), torch.where(wrong, 0.0, float("inf")).to(x.dtype)
-    forwards, backwards = torch.ones_like(status), torch.zeros_like(status)
+    forwards, backwards = torch.full_like(status, each), torch.zeros_like(status)
     reasons: list[str | None] = [None] * len(x)
     course = distances.unsqueeze(1).repeat(1, len(MARKS))
     for row in (~finite).nonzero().flatten().tolist():
@@ -156,7 +169,8 @@ def solve_batch(
             if attack.ranking is None
             else torch.where(found, attack.measure(x[todo], adversarials[todo]), distance)
         )
-        forwards[todo], backwards[todo], course[todo] = problem.forwards, problem.backwards, problem.course
+        forwards[todo], backwards[todo] = problem.forwards * each, problem.backwards * each
+        course[todo] = problem.course
         broken = problem.broken
         for index in (~found).nonzero().flatten().tolist():
             row = int(todo[index])
@@ -164,7 +178,8 @@ def solve_batch(
             if bool(broken[index]):
                 status[row] = int(Status.INVALID)
     kept = course if attack.ranking is None else None
-    return Result(adversarials, distances, status, forwards, backwards, reasons, probes=int(check), course=kept), fitted
+    result = Result(adversarials, distances, status, forwards, backwards, reasons, probes, course=kept, shares=seen)
+    return result, fitted
 
 
 def planned(attack: Attack, budget: int | None) -> int:

@@ -16,12 +16,14 @@ from torch.nn.functional import interpolate
 from ..errors import BadInput, Unavailable
 from . import hub
 from .dataset import Dataset
+from .features import Features
 from .masks import from_maps
 
 DIGITS = tuple("0123456789")
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FEW_CIFAR = 1000
+KEYS, UNITS = ("x", "images", "y", "labels", "targets", "ids"), ("lo", "hi", "step", "fixed", "names")
 
 
 def from_arrays(
@@ -35,8 +37,12 @@ def from_arrays(
     size: int | None = None,
 ) -> Dataset:
     """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels
-    (N,) or label maps (N, H, W)."""
-    stored = channels_first(name, _tensor(name, "images", images))
+    (N,) or label maps (N, H, W); vectors (N, n) and videos (N, ...) of rank 5 and more are left in their shape."""
+    stored = _tensor(name, "images", images)
+    if stored.ndim == 2 or stored.ndim > 4:
+        stored = stored / 255 if stored.dtype == torch.uint8 else in_unit_range(name, stored)
+        return from_values(name, stored, labels, Features.of(stored.shape[1:]), targets=targets, ids=ids)
+    stored = channels_first(name, stored)
     if stored.dtype != torch.uint8:
         stored = in_unit_range(name, stored)
     given = _tensor(name, "labels", labels)
@@ -61,6 +67,29 @@ def from_arrays(
         aims,
         class_names,
         maps=maps,
+    )
+
+
+def from_values(
+    name: str, values: Any, labels: Any, features: Features, *, targets: Any = None, ids: Sequence[str] | None = None
+) -> Dataset:
+    """A data set of values (N, ...) in the units of their features, whatever their rank, and integer labels (N,)."""
+    own = _tensor(name, "values", values)
+    if own.ndim < 2 or not len(own) or own.is_complex():
+        raise BadInput(f"the values of {name} have shape {tuple(own.shape)}; they must be (N, ...), N at least 1.")
+    if not bool(torch.isfinite(own).all()):
+        raise BadInput(f"the values of {name} are not all finite; remove or repair those rows.")
+    wanted = integers(name, "labels", labels)
+    if len(wanted) != len(own):
+        raise BadInput(f"{name} has {len(own)} rows and {len(wanted)} labels; each row needs one label.")
+    x = torch.from_numpy(features.scaled(own.detach().cpu().numpy()))
+    return Dataset(
+        name,
+        tuple(ids) if ids is not None else tuple(map(str, range(len(x)))),
+        wanted,
+        lambda indices: x[torch.as_tensor(list(indices), dtype=torch.long)],
+        None if targets is None else integers(name, "targets", targets),
+        features=features,
     )
 
 
@@ -114,7 +143,8 @@ def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
 
 def npz(path: str, size: int | None) -> Dataset:
     """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``: a class for each image or for each pixel),
-    and perhaps ``targets`` and ``ids``."""
+    and perhaps ``targets`` and ``ids``. With ``lo`` and ``hi`` (and ``step``, ``fixed``, ``names``) x holds values of
+    any rank, (N, ...), in those units."""
     name = f"npz:{path}"
     try:
         with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
@@ -123,9 +153,11 @@ def npz(path: str, size: int | None) -> Dataset:
                     f"{path} holds one array; an npz data set holds x and y (numpy.savez('{path}', x=images, "
                     "y=labels))."
                 )
-            held = {key: arrays[key] for key in arrays.files if key in ("x", "images", "y", "labels", "targets", "ids")}
+            held = {key: arrays[key] for key in arrays.files if key in (*KEYS, *UNITS)}
             for key, value in held.items():
-                if not isinstance(value, np.ndarray) or (value.dtype.kind not in "biuf" and key != "ids"):
+                if not isinstance(value, np.ndarray) or (
+                    value.dtype.kind not in "biuf" and key not in ("ids", "names")
+                ):
                     raise BadInput(
                         f"{path} holds {key} that is no array of numbers; save it with numpy.savez('{path}', "
                         "x=images, y=labels)."
@@ -142,6 +174,11 @@ def npz(path: str, size: int | None) -> Dataset:
             f"{path} holds {', '.join(held) or 'none of them'}; it must hold x (or images) and y (or labels)."
         )
     ids = [str(value) for value in held["ids"]] if "ids" in held else None
+    units: dict[str, Any] = {key: held[key] for key in UNITS if key in held}
+    if units:
+        units["names"] = [str(value) for value in units["names"].flat] if "names" in units else None
+        features = Features.of(np.shape(images)[1:], **units)
+        return from_values(name, images, labels, features, targets=held.get("targets"), ids=ids)
     return from_arrays(name, images, labels, targets=held.get("targets"), ids=ids, size=size)
 
 

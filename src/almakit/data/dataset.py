@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, require_text
+from .features import Features
 
 IGNORED = 255
 """The class of pixels in a label map that count for nothing."""
@@ -44,8 +45,8 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some samples together: ``x`` float32 (B, C, H, W) in [0, 1], ``labels`` int64 (B,), ``targets`` int64 (B,) or
-    None.
+    """Some samples together: ``x`` float32 (B, C, H, W), or (B, ...) of other data, in [0, 1], ``labels`` int64 (B,),
+    ``targets`` int64 (B,) or None.
 
     ``maps`` int64 (B, H, W): the class of every pixel, where the data set has them; the labels then say nothing.
     """
@@ -71,6 +72,8 @@ class Dataset:
     """Labelled images. ``read(indices)`` returns them as float32 (B, C, H, W) in [0, 1]; everything else is at hand
     without reading.
 
+    Other data than images have ``features``, which say what their values (B, ...) are in units of their own.
+
     For segmentation ``maps(indices)`` returns the class of every pixel, int64 (B, H, W), 255 where a pixel counts for
     nothing; ``labels`` are then all 0.
     """
@@ -85,6 +88,7 @@ class Dataset:
         False  # the labels are places of names that nobody has put in order: what a model calls 3 may be another class
     )
     maps: Callable[[Sequence[int]], Tensor] | None = None
+    features: Features | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.labels) or (self.targets is not None and len(self.targets) != len(self.ids)):
@@ -115,10 +119,10 @@ class Dataset:
             raise BadInput(f"{self.name} has {len(self)} images; positions must lie below that.")
         chosen = [index % len(self) for index in chosen]
         x = self.read(chosen)
-        if x.ndim != 4 or len(x) != len(chosen) or x.dtype != torch.float32:
+        if len(x) != len(chosen) or x.dtype != torch.float32 or not self._fits(x):
             raise BadInput(
                 f"{self.name} was read as {x.dtype} of shape {tuple(x.shape)}; it must be float32 of shape "
-                f"({len(chosen)}, C, H, W)."
+                f"({len(chosen)}, {'C, H, W' if self.features is None else str(self.features.lo.shape).strip('(,)')})."
             )
         rows = torch.tensor(chosen, dtype=torch.long)
         targets = None if self.targets is None else self.targets[rows]
@@ -130,6 +134,9 @@ class Dataset:
             )
         hashes = (image_sha256(image, None if maps is None else maps[row]) for row, image in enumerate(x))
         return Chunk(tuple(self.ids[index] for index in chosen), x, self.labels[rows], tuple(hashes), targets, maps)
+
+    def _fits(self, x: Tensor) -> bool:
+        return x.ndim == 4 if self.features is None else tuple(x.shape[1:]) == self.features.lo.shape
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All samples in order, at most ``size`` at a time."""

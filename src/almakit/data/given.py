@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data import Dataset as TorchDataset
 
 from ..errors import BadInput
-from .arrays import channels_first, from_arrays, in_unit_range, integers
+from .arrays import channels_first, from_arrays, from_values, in_unit_range, integers
 from .dataset import Dataset
+from .features import Features
 from .folder import from_files, from_table
 from .images import map_of, pixels
 from .load import load
@@ -98,6 +99,30 @@ def dataset_of(data: Any, last: int | None = None, size: int | None = None, orde
         "data are a name, a pair (images, labels), a DataLoader, a data set or a pandas frame with the columns file "
         f"and label, not a {type(data).__name__}."
     )
+
+
+def in_box(data: Any, last: int | None, **parts: Any) -> Dataset:
+    """A data set of values (N, ...) of any rank, as they are: a pair (values, labels), or anything that gives batches
+    or samples of both. ``parts``: lo, hi, step and fixed of its features."""
+    name = name_of(data)
+    if isinstance(data, tuple) and len(data) in (2, 3):
+        values, labels, targets = torch.as_tensor(data[0]), data[1], data[2] if len(data) == 3 else None
+    elif isinstance(data, (str, Dataset)) or not isinstance(data, Iterable):
+        raise BadInput("a box of your own is for values given from Python: a pair (values, labels), or a DataLoader.")
+    else:
+        rows: list[Tensor] = []
+        labels, targets = [], None
+        for batch in data:
+            some, wanted = _parts(name, batch)
+            single = torch.as_tensor(wanted).ndim == 0
+            rows += [torch.as_tensor(some)] if single else list(torch.as_tensor(some))
+            labels += [int(wanted)] if single else torch.as_tensor(wanted).tolist()
+            if last is not None and len(labels) >= last:
+                break
+        if not rows:
+            raise BadInput(f"{name.removeprefix('python:')} gave nothing.")
+        values = torch.stack(_alike(name, rows))
+    return from_values(name, values, labels, Features.of(values.shape[1:], **parts), targets=targets)
 
 
 def _pair(name: str, size: int | None, images: Any, labels: Any, targets: Any = None) -> Dataset:

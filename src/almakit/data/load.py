@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 NAMES = ("mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet", "scenes")
 LARGEST_SIDE = 8192
-FORMS = ("imagenet:<folder>", "folder:<folder or csv>", "npz:<file>", "hf-dataset:<name>", "file.py:function")
+FORMS = (
+    "imagenet:<folder>",
+    "folder:<folder or csv>",
+    "npz:<file>",
+    "table:<csv or parquet>?label=<column>",
+    "hf-dataset:<name>",
+    "file.py:function",
+)
 
 
 def names() -> list[str]:
@@ -36,7 +43,8 @@ def load(
     channels: int | None = None,
 ) -> Dataset:
     """A data set from its URI: a name, ``imagenet:<folder>``, ``folder:<folder or csv>``, ``npz:<file>``,
-    ``hf-dataset:<name>`` (Hugging Face, where its library is there) or ``file.py:function``.
+    ``table:<csv or parquet>?label=<column>``, ``hf-dataset:<name>`` (Hugging Face, where its library is there) or
+    ``file.py:function``.
 
     At most ``limit`` images from position ``offset`` on, of the ``test`` or the ``train`` split; ``size`` makes them
     square with that side; ``channels`` (1 or 3) says how image files of ``folder:`` are read. Nothing is read before it
@@ -59,7 +67,7 @@ def load(
 
 def _whole(uri: str, split: str, size: int | None, channels: int | None, last: int | None) -> Dataset:
     # torch comes in here and not with the module: `almakit fetch` and `almakit ls` do without it.
-    from . import arrays, folder, given, hugging, scenes
+    from . import arrays, folder, given, hugging, scenes, table
 
     kind, _, rest = uri.partition(":")
     if is_user_file(uri):
@@ -76,12 +84,16 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
         return folder.imagenet(rest or None, split, size)
     if kind == "folder" and rest:
         return folder.folder(uri, rest, size, channels, split)
+    if kind == "table" and rest:
+        return table.table(uri, rest)
     if kind == "npz" and rest:
         return arrays.npz(rest, size)
     if kind == "hf-dataset" and rest:
         return hugging.hf_dataset(rest, split, size, last)
     if Path(uri).expanduser().exists():
-        form = f"{uri}:<function>" if uri.endswith(".py") else f"npz:{uri}" if uri.endswith(".npz") else f"folder:{uri}"
+        forms = {".py": f"{uri}:<function>", ".npz": f"npz:{uri}", ".parquet": f"table:{uri}?label=<column>"}
+        forms[".csv"] = f"table:{uri}?label=<column> (or folder:{uri} where it lists image files)"
+        form = forms.get(Path(uri).suffix, f"folder:{uri}")
         raise UnknownName(
             f"there is no data set called {uri!r}, but there is something of that name here; write {form} for it."
         )

@@ -3,6 +3,7 @@ through."""
 
 from .backward import Pass, in_calls
 from .borrowing import Function, Model, borrowed, predict
+from .draws import Draws
 from .filling import ACCELERATIONS, LEAST, NONE, FixedBatch, Graphed, accelerated, check_acceleration, filled, steady
 from .layout import AUTO, CHANNELS_LAST, CONTIGUOUS, LAYOUTS, check_layout, faster_layout, laid_out, pass_seconds
 from .oracle import Oracle, check_deterministic, check_outputs, guarded, precision_and_device
@@ -16,6 +17,7 @@ __all__ = [
     "LAYOUTS",
     "LEAST",
     "NONE",
+    "Draws",
     "FixedBatch",
     "Function",
     "Graphed",

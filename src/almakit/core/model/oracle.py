@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import BadModel
 from .borrowing import Model
+from .draws import Draws
 from .outputs import logits_of
 
 Read = Callable[[Any, int], Tensor]
@@ -74,7 +75,12 @@ class Oracle:
     in its answer, in the same precision."""
 
     def __init__(
-        self, model: Model, working: torch.dtype, autocast: torch.dtype | None = None, read: Read | None = None
+        self,
+        model: Model,
+        working: torch.dtype,
+        autocast: torch.dtype | None = None,
+        read: Read | None = None,
+        draws: Draws | None = None,
     ):
         # ``plain`` is the model as it came where ``model`` is a faster way to call it.
         self.model, self.plain, self.working, self.autocast = model, model, working, autocast
@@ -84,6 +90,7 @@ class Oracle:
         self.shape: torch.Size | None = None  # of one image's outputs, as the first answer had them
         # Images that went through the model, whoever sent them, and whether some are there now.
         self.rows, self.inside = 0, False
+        self.draws = draws  # of a random model: its outputs are then means over several passes for each image
         self._exact: Oracle | None = None
 
     @property
@@ -92,7 +99,7 @@ class Oracle:
         if self.autocast is None and self.model is self.plain:
             return self
         if self._exact is None:
-            self._exact = Oracle(self.plain, self.working, read=self.read)
+            self._exact = Oracle(self.plain, self.working, read=self.read, draws=self.draws)
         return self._exact
 
     @property
@@ -110,7 +117,20 @@ class Oracle:
         return tensor if self.device is None else tensor.to(self.device)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Outputs (R, ...) of ``images`` (R, ...)."""
+        """Outputs (R, ...) of ``images`` (R, ...); means over so many passes each where the model is random."""
+        if self.draws is not None:
+            return torch.stack([self.drawn(image, self.draws.eot, "attack").mean(0) for image in images])
+        return self._asked(images)
+
+    def drawn(self, image: Tensor, passes: int, purpose: str) -> Tensor:
+        """Outputs (M, ...) of one ``image`` (...) in so many passes of a random model, in calls of at most 256 rows,
+        with the random numbers that the image has for this purpose."""
+        assert self.draws is not None
+        with self.draws.of(image, purpose):
+            counts = [min(256, passes - begun) for begun in range(0, passes, 256)]
+            return torch.cat([self._asked(image.expand(count, *image.shape)) for count in counts])
+
+    def _asked(self, images: Tensor) -> Tensor:
         self.rows += len(images)
         # A copy: a model that normalises in place must change neither the caller's images nor the leaf of the graph.
         inputs = images.to(self.native or images.dtype, copy=True)
