@@ -15,9 +15,9 @@ from .attacks import get
 from .compose.standard import CURRENT, Standard, StandardEvaluation
 from .core import Attack, Result
 from .core.attack import DistanceLike
-from .core.course import expected_forwards
-from .core.function_goal import GoalLike
+from .core.goals import GoalLike
 from .core.model import Model
+from .core.problem import expected_forwards
 from .data.given import Data, tensors_of
 from .errors import BadInput
 from .hints import SYNONYMS, wrong_setting

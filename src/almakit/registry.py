@@ -57,7 +57,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "lpips-learned": "almakit.distances.lpips:LPIPSLearned",
     },
     "goals": {
-        "untargeted": "almakit.core.class_goal:ClassGoal",
+        "untargeted": "almakit.core.goals:ClassGoal",
         "targeted": "almakit.goals.classes:Targeted",
         "top-k": "almakit.goals.classes:TopK",
         "multilabel": "almakit.goals.scores:Multilabel",
@@ -65,7 +65,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "regression": "almakit.goals.scores:Regression",
         "reject": "almakit.goals.classes:Reject",
         "embedding": "almakit.goals.embedding:Embedding",
-        "pixels": "almakit.core.pixels:PixelGoal",
+        "pixels": "almakit.core.goals:PixelGoal",
         "detection": "almakit.goals.scores:Detection",
         "any-of": "almakit.goals.several:AnyOf",
         "all-of": "almakit.goals.several:AllOf",

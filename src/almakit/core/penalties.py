@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .query import Query
+from .problem import Query
 
 
 class Penalty(Protocol):

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .attack import Attack, DistanceLike
-from .class_goal import ClassGoal
-from .goals import Goal
+from .goals import ClassGoal, Goal
 from .problem import Problem
 from .steps import per_image
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..core.class_goal import ClassGoal
-from ..core.goals import SHARED
+from ..core.goals import SHARED, ClassGoal
 from ..core.model import picked
 from ..errors import BadInput, BadModel
 from .soft import largest, whole_number

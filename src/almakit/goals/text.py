@@ -10,8 +10,7 @@ from torch import Tensor
 
 from .. import registry
 from ..compose.expression import Call, Value, parse
-from ..core.function_goal import FunctionGoal, as_goal
-from ..core.goals import Goal
+from ..core.goals import FunctionGoal, Goal, as_goal
 from ..data import user_file
 from ..errors import BadInput
 from ..hints import wrong_setting

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..attacks import get
-from ..core.course import expected_forwards
+from ..core.problem import expected_forwards
 from ..data import load as load_data
 from ..errors import BadInput, Unavailable
 from ..models import load

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from ..compose.expression import parse
-from ..core.pixels import check_share
+from ..core.goals import check_share
 from ..errors import BadInput
 from .chunkfiles import Array
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from .. import goals
 from ..core import Attack, Goal
+from ..core.goals import PixelGoal
 from ..core.model import Model, borrowed
-from ..core.pixels import PixelGoal
 from ..data.given import Data, name_of
 from ..errors import BadInput
 from ..hints import wrong_setting

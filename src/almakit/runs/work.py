@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
-from ..core.course import expected_forwards
-from ..core.goals import Goal
+from ..core.goals import Goal, PixelGoal
 from ..core.model import CONTIGUOUS, LEAST, Model
-from ..core.pixels import PixelGoal
+from ..core.problem import expected_forwards
 from ..data.dataset import Chunk, Dataset
 from ..errors import BadInput, BadModel
 from .chunkfiles import Array

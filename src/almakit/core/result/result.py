@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 from torch import Tensor
 
-from ..errors import BadInput
-from ..optional import optional
+from ...errors import BadInput
+from ...optional import optional
 
 if TYPE_CHECKING:
     from .plots import Picture

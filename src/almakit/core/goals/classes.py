@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import BadInput, BadModel
-from . import validate
-from .goals import SAFETY, Goal, kept_safe
-from .model import picked
-from .steps import deviation
+from ...errors import BadInput, BadModel
+from .. import validate
+from ..model import picked
+from ..steps import deviation
+from .base import SAFETY, Goal, kept_safe
 
 if TYPE_CHECKING:
     from typing_extensions import Self

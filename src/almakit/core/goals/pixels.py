@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import BadInput
-from .class_goal import ClassGoal
-from .goals import SHARED, TINY
-from .steps import ranks
+from ...errors import BadInput
+from ..steps import ranks
+from .base import SHARED, TINY
+from .classes import ClassGoal
 
 if TYPE_CHECKING:
     from typing_extensions import Self
