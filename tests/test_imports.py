@@ -188,7 +188,7 @@ def test_models_and_data_keep_to_themselves() -> None:
         "models.opening": {"data.hub", "data.user_file"},
         "models.foreign": {"data.hub"},
         "models.weights": {"data.convert"},
-        "models.labels": {"data.folder"},
+        "models.labels": {"data.imagenet"},
     }  # ImageNet's order of WordNet ids
     assert not beyond("models", {"core.model"}, files)
     assert not beyond("data", set())

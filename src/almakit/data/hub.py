@@ -17,7 +17,8 @@ from typing import IO
 
 from ..errors import Unavailable, UnknownName
 from ..hints import meant
-from .catalogue import COLLECTIONS, Collection, File, Recipe
+from .catalogue import COLLECTIONS
+from .recipes import Collection, File, Recipe
 from .sources import Progress
 
 __all__ = ["collections", "fetch", "folders", "home", "local", "path"]

@@ -1,5 +1,6 @@
 """What an attack found: numbers, pictures and files of it."""
 
-from .result import ImageResult, Result, Status, best_of
+from .image import ImageResult, Status
+from .result import Result, best_of
 
 __all__ = ["ImageResult", "Result", "Status", "best_of"]
