@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .attacks.ead import EAD
     from .attacks.fab import FAB
     from .attacks.fmn import FMN
+    from .attacks.hopskipjump import HopSkipJump
     from .attacks.lpa import LPA
     from .attacks.pdgd import PDGD, PDPGD
     from .attacks.perc_al import PerCAL
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .attacks.sea import SEA
     from .attacks.sigma_zero import SigmaZero
     from .attacks.soft_walk import ALMAPlus, SoftWalk
+    from .attacks.square import Square
     from .attacks.strattack import StrAttack
     from .attacks.superdeepfool import SuperDeepFool
     from .compose.ensemble import Ensemble
@@ -77,6 +79,7 @@ _HOME = {
     "FAB": "almakit.attacks.fab",
     "FMN": "almakit.attacks.fmn",
     "ImageResult": "almakit.core.result",
+    "HopSkipJump": "almakit.attacks.hopskipjump",
     "LPA": "almakit.attacks.lpa",
     "PDGD": "almakit.attacks.pdgd",
     "PDPGD": "almakit.attacks.pdgd",
@@ -87,6 +90,7 @@ _HOME = {
     "Search": "almakit.compose.search",
     "SigmaZero": "almakit.attacks.sigma_zero",
     "SoftWalk": "almakit.attacks.soft_walk",
+    "Square": "almakit.attacks.square",
     "StandardEvaluation": "almakit.compose.standard",
     "Status": "almakit.core.result",
     "StrAttack": "almakit.attacks.strattack",
@@ -124,6 +128,7 @@ __all__ = [
     "Box",
     "DeepFool",
     "Ensemble",
+    "HopSkipJump",
     "ImageResult",
     "PerCAL",
     "Result",
@@ -131,6 +136,7 @@ __all__ = [
     "Search",
     "SigmaZero",
     "SoftWalk",
+    "Square",
     "StandardEvaluation",
     "Status",
     "StrAttack",

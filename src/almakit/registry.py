@@ -42,6 +42,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pdgd": "almakit.attacks.pdgd:PDGD",
         "pdpgd": "almakit.attacks.pdgd:PDPGD",
         "sigma-zero": "almakit.attacks.sigma_zero:SigmaZero",
+        "square": "almakit.attacks.square:Square",
+        "hopskipjump": "almakit.attacks.hopskipjump:HopSkipJump",
         "ensemble": "almakit.compose.ensemble:Ensemble",
     },
     "distances": {

@@ -234,3 +234,38 @@ def test_adv_libs_call_drives_ours(digits: tuple[torch.nn.Module, Tensor, Tensor
     aimed = ours(model, x, labels, targets).adversarials
     assert torch.equal(call(model=model, inputs=x, labels=labels, targeted=True, targets=targets), aimed)
     assert torch.equal(call(model, x, targets, targeted=True), aimed)
+
+
+BLACK_BOX = [
+    "foolbox:HopSkipJumpAttack(steps=2)",
+    "foolbox:HopSkipJumpAttack(steps=2, constraint=linf)",
+    "foolbox:BoundaryAttack(steps=40)",
+    "foolbox:SaltAndPepperNoiseAttack(steps=20, distance=l0)",
+    "autoattack:square(eps=0.3, norm=Linf)",
+]
+
+
+@pytest.mark.parametrize("text", BLACK_BOX)
+def test_attacks_by_forwards_alone_run_on_models_without_gradients(text: str) -> None:
+    model, x, labels = small(3)
+    asked = 0
+
+    def in_numpy(images: Tensor) -> object:
+        nonlocal asked
+        asked += len(images)
+        return model(torch.from_numpy(images.numpy())).detach().numpy()
+
+    attack = get(text)
+    assert (not attack.needs_gradients() and repr(attack.measure) in text.lower()) or "l2" in repr(attack.measure)
+    result = attack(in_numpy, x, labels, check=False, budget=300)
+    assert asked == int(result.forwards.sum()) and int(result.backwards.max()) == 0
+    assert int(result.forwards.max()) <= 300 and bool(result.success.any()), result
+    with torch.no_grad():
+        assert bool((model(result.adversarials[result.success]).argmax(1) != labels[result.success]).all())
+
+
+def test_their_attacks_with_gradients_name_ours_without() -> None:
+    model, x, labels = small(3)
+    for text in ("foolbox:DDNAttack(steps=5)", "autoattack:apgd-ce(norm=Linf, eps=0.2)"):
+        with pytest.raises(AlmakitError, match=r"square \(scores\) or hopskipjump"):
+            get(text)(lambda images: model(images).detach(), x, labels)

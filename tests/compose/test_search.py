@@ -74,7 +74,7 @@ def test_texts_targets_and_presets() -> None:
 def test_refusals() -> None:
     with pytest.raises(AlmakitError, match="search needs an attack"):
         Search()
-    with pytest.raises(AlmakitError, match="CW is none: use pgd, apgd or lpa"):
+    with pytest.raises(AlmakitError, match="CW is none: use pgd, apgd, lpa or square"):
         attacks.get("search(attack=cw(steps=10))")
     with pytest.raises(AlmakitError, match="must be a positive number"):
         Search(attack=PGD(), largest=0.0)

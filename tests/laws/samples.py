@@ -39,10 +39,16 @@ TEXTS: dict[str, list[str]] = {
         "search(attack=apgd(distance=l2, steps=10), halvings=6)",
         "search(attack=pgd(distance=linf, steps=10), halvings=6, largest=0.3)",
         "search(attack=apgd(distance=l1, steps=15, loss=targeted-dlr, rivals=2), halvings=5)",
+        "search(attack=square(distance=l2, steps=15), halvings=5)",
     ],
     "lpa": [
         "lpa(distance=l2, epsilon=1.5, steps=10, searches=3)",
         "lpa(distance=ssim, epsilon=0.1, steps=10, searches=3)",
+    ],
+    "square": ["square(distance=linf, epsilon=0.3, steps=40)", "square(distance=l2, epsilon=2, steps=40, restarts=2)"],
+    "hopskipjump": [
+        "hopskipjump(distance=l2, steps=90, evaluations=10)",
+        "hopskipjump(distance=linf, steps=90, evaluations=10)",
     ],
     "bb": [f"bb(distance={distance}, steps=6)" for distance in ("l1", "l2", "linf")],
     "strattack": ["strattack(steps=20, searches=3, refine=10)"],

@@ -76,6 +76,19 @@ def test_each_fault_is_found(model: object, name: str, severity: str) -> None:
     assert names(model)[name] == severity
 
 
+@pytest.mark.parametrize(
+    "model",
+    [lambda x: MODEL(x).detach().numpy(), lambda x: MODEL(x).detach(), lambda x: MODEL((x * 255).round() / 255)],
+    ids=["numpy", "detached", "rounded"],
+)
+def test_gradients_that_nobody_needs_are_a_note(model: object) -> None:
+    needed, not_needed = (
+        preflight(model, X[:16], LABELS[:16], measure=False, gradients=each) for each in (True, False)
+    )
+    assert [f.severity for f in needed.findings] == ["refuse"] and [f.severity for f in not_needed.findings] == ["note"]
+    assert "square" in str(needed.refusals[0]) and "hopskipjump" in str(needed.refusals[0])
+
+
 def test_low_precision_is_told() -> None:
     assert names(copy.deepcopy(MODEL).to(torch.bfloat16)) == {"low-precision": "warn"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from almakit.errors import BadInput
-from almakit.paper import layout
+from almakit.paper import layout, typeset
 from almakit.paper.entries import Entry, from_json, to_json
 from almakit.report.published import Published, tables
 
@@ -71,7 +71,7 @@ def test_each_model_has_its_table_with_the_papers_numbers() -> None:
     tables = layout.by_model(ALL)
     assert [table.title for table in tables] == ["ℓ2, SmallCNN", "ℓ2, SmallCNN-DDN"]
     assert "clean accuracy 99.0 % of 20 images" in tables[0].note
-    fmn, alma = (layout.cells_of(line) for line in tables[0].lines)
+    fmn, alma = (typeset.cells_of(line) for line in tables[0].lines)
     assert fmn == ["FMN 100", "20", "40.0", "–", "", "100 / 99", "82.04", "1.53", "100 / 100", ""]
     assert alma == [
         "ALMA 100",
@@ -85,8 +85,8 @@ def test_each_model_has_its_table_with_the_papers_numbers() -> None:
         "100 / 100",
         "1.014",
     ]
-    assert layout.cells_of(tables[1].lines[1])[4] == "2.50 to –"
-    assert layout.cells_of(tables[1].lines[0])[7] == "–", "a dash of the paper stays one"
+    assert typeset.cells_of(tables[1].lines[1])[4] == "2.50 to –"
+    assert typeset.cells_of(tables[1].lines[0])[7] == "–", "a dash of the paper stays one"
 
 
 def test_geometric_means_are_over_the_same_models() -> None:
@@ -144,12 +144,12 @@ def test_networks_the_paper_has_not_stand_without_its_figures() -> None:
 
 def test_every_format_holds_every_line() -> None:
     tables = [*layout.geometric(ALL), *layout.by_model(ALL)]
-    assert layout.markdown(tables).count("| ALMA 100 |") == 3
-    rows = list(csv.DictReader(layout.comma_separated(tables).splitlines()))
+    assert typeset.markdown(tables).count("| ALMA 100 |") == 3
+    rows = list(csv.DictReader(typeset.comma_separated(tables).splitlines()))
     assert len(rows) == 6 and rows[2]["median"] == "" and float(rows[3]["paper_median"]) == 1.38
-    tex = layout.latex(tables)
+    tex = typeset.latex(tables)
     assert tex.count(r"\begin{tabular}") == 1 and tex.count("ALMA 100") == 3 and "& -- &" in tex and "–" not in tex
-    page = layout.web_tables([replace(tables[1], title="<b>")])
+    page = typeset.web_tables([replace(tables[1], title="<b>")])
     assert "&lt;b&gt;" in page and "<td>–</td>" in page
 
 

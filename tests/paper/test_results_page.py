@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> ModuleType:
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     spec = importlib.util.spec_from_file_location("results_page", ROOT / "benchmarks" / "results_page.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -36,6 +37,11 @@ def test_the_page_in_the_docs_is_what_the_kept_runs_give(writer: ModuleType) -> 
     assert bool(kept) == page.is_file()
     if kept:
         assert page.read_text(encoding="utf-8") == writer.page()
+
+
+def test_the_claim_in_the_docs_is_what_the_kept_runs_give(writer: ModuleType) -> None:
+    text = writer.claim.table(writer.claim.curves(writer.claim.stored().cells))
+    assert text in (ROOT / "docs" / "results.md").read_text(encoding="utf-8") and "ALMA" in text
 
 
 def test_lines_are_judged_as_they_are(writer: ModuleType) -> None:
@@ -86,16 +92,18 @@ def test_runs_are_kept_replaced_and_checked(writer: ModuleType, tmp_path: Path) 
     assert len(writer.check(tmp_path / "run")[1]) == 1, "a number nobody measured is found"
     for wrong in (
         {"success": 0.5},
-        {"low": 0.1},
         {"images": 4},
         {"forwards": 1.0},
         {"weights_sha256": "0"},
         {"complete": False},
-        {"machine": "another"},
+        {"clean_accuracy": 0.1},
     ):
         place.write_text(to_json([replace(entries[0], **wrong)], rest["machine"], rest["skipped"]))
         (sentence,) = writer.check(tmp_path / "run")[1]
         assert f"gives {next(iter(wrong))} " in sentence
+    for wrong, sentence in (({"low": 0.1}, "gives an interval"), ({"folder_sha256": "0"}, "other records or files")):
+        place.write_text(to_json([replace(entries[0], **wrong)], rest["machine"], rest["skipped"]))
+        assert sentence in writer.check(tmp_path / "run")[1][0]
     found, (sentence,) = writer.check(tmp_path)
     assert found == 0 and "nothing was compared" in sentence
 

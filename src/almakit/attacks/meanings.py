@@ -143,6 +143,15 @@ OWN: dict[str, dict[str, str]] = {
         "threshold_rate": "how fast the threshold moves",
         "trim": "forwards that take needless changes back at the end",
     },
+    "square": {
+        "steps": "queries of each image, a forward each",
+        "share": "the part of the pixels in the first squares",
+    },
+    "hopskipjump": {
+        "steps": "queries of each image, a forward each",
+        "evaluations": "random directions of the first estimate of the boundary's normal",
+        "start_tries": "random images tried until one reaches the goal",
+    },
     "ensemble": {"attacks": "the attacks, such as [soft-walk, fmn(steps=50)]"},
 }
 OWN["pdpgd"] = OWN["pdgd"]

@@ -54,6 +54,17 @@ class ARTForeign(Foreign):
     to."""
 
     library = "art"
+    forwards_alone = (
+        "HopSkipJump",
+        "BoundaryAttack",
+        "SquareAttack",
+        "ZooAttack",
+        "SimBA",
+        "SignOPTAttack",
+        "GeoDA",
+        "PixelAttack",
+        "ThresholdAttack",
+    )
 
     @cached_property
     def target(self) -> Callable[..., Any]:

@@ -44,6 +44,7 @@ class AutoAttackForeign(Foreign):
     """
 
     library = "autoattack"
+    forwards_alone = ("square",)
 
     @cached_property
     def target(self) -> Callable[..., Any]:

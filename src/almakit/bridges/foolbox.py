@@ -36,6 +36,16 @@ class FoolboxForeign(Foreign):
     """``foolbox:<class of foolbox.attacks>(settings)``. Attacks at a fixed radius take it as ``epsilon``."""
 
     library = "foolbox"
+    forwards_alone = (
+        "HopSkipJumpAttack",
+        "BoundaryAttack",
+        "PointwiseAttack",
+        "GenAttack",
+        "NoiseAttack",
+        "ContrastReductionAttack",
+        "GaussianBlurAttack",
+        "InversionAttack",
+    )
 
     @cached_property
     def target(self) -> Callable[..., Any]:
@@ -51,6 +61,8 @@ class FoolboxForeign(Foreign):
         return found
 
     def guess_distance(self) -> str | None:
+        if "constraint" in self.parameters:  # HopSkipJump says l1 whatever it minimises
+            return norm_name(self.values["constraint"])
         found = self.target.distance  # type: ignore[attr-defined]
         return norm_name(found.p) if isinstance(found, foolbox.distances.LpDistance) else None
 

@@ -47,6 +47,7 @@ class Foreign(Attack):
 
     library: ClassVar[str] = ""
     cost: ClassVar[str] = "counted while it runs"
+    forwards_alone: ClassVar[tuple[str, ...]] = ()  # how names of attacks end that ask for no gradient
 
     name: str = ""
     settings: tuple[tuple[str, Any], ...] = ()
@@ -194,6 +195,9 @@ class Foreign(Attack):
     def needs_classes(self) -> bool:
         """Other libraries' attacks are given logits and labels."""
         return True
+
+    def needs_gradients(self) -> bool:
+        return not self.name.endswith(self.forwards_alone)
 
     def run(self, problem: Problem) -> None:
         size, radius = self.at_once or len(problem), self.radius()

@@ -42,6 +42,7 @@ class TorchattacksForeign(Foreign):
     """``torchattacks:<attack>(settings)``; ``eps``, where an attack has it, is the radius its successes are held to."""
 
     library = "torchattacks"
+    forwards_alone = ("Square", "OnePixel", "Pixle", "GN", "VANILA")
 
     @cached_property
     def target(self) -> Callable[..., Any]:

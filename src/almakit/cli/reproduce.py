@@ -75,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         metavar="N",
-        help="share the chunks of a cell between N processes of one thread each (default: as many as there are cores "
-        "where it is worth it)",
+        help="share the chunks of a cell, or cells of few chunks, between N processes of one thread each (default: as "
+        "many as there are cores where it is worth it)",
     )
     add_malloc(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -116,12 +116,12 @@ def main(args: argparse.Namespace) -> int:
         print(sentence)
     began, said = time.monotonic(), len(made.skipped)
     if not args.report_only:
-        if not args.quiet and (seconds := reproduce.estimate(made)):
+        many, threads = reproduce.crowd(made, args.workers or "auto")
+        if not args.quiet and (seconds := reproduce.estimate(made, many, threads)):
             whole = 1 if settings.shard is None else settings.shard[1]
-            about = duration(seconds / whole)
             show.note(
-                f"{len(made.tasks)} cells, about {about} or more for the model calls that are left, by a pass timed "
-                "for each network."
+                f"{len(made.tasks)} cells, about {duration(seconds / whole)} for what is left with {many} "
+                f"process{'es' if many > 1 else ''}, by a trial of each attack."
             )
         reproduce.run(made, show, args.workers or "auto")
     for sentence in made.skipped[said:]:

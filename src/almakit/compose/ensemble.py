@@ -62,6 +62,9 @@ class Ensemble(Attack):
     def needs_classes(self) -> bool:
         return any(member.needs_classes() for member in self.attacks)
 
+    def needs_gradients(self) -> bool:
+        return any(member.needs_gradients() for member in self.attacks)
+
     def run(self, problem: Problem) -> None:
         for member in self.attacks:
             with problem.round(), problem.afresh():

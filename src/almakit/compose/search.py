@@ -51,8 +51,8 @@ class Search(Attack):
         if not isinstance(self.attack, FixedEpsilon):
             what = type(self.attack).__name__ if isinstance(self.attack, Attack) else repr(self.attack)
             raise BadInput(
-                f"search turns a fixed-radius attack into a minimal one; {what} is none: use pgd, apgd or lpa, or run "
-                "it as it is."
+                f"search turns a fixed-radius attack into a minimal one; {what} is none: use pgd, apgd, lpa or square, "
+                "or run it as it is."
             )
         if self.attack.epsilon is not None:
             raise BadInput(
@@ -75,6 +75,9 @@ class Search(Attack):
 
     def needs_classes(self) -> bool:
         return self.attack is not None and self.attack.needs_classes()
+
+    def needs_gradients(self) -> bool:
+        return self.attack is None or self.attack.needs_gradients()
 
     def run(self, problem: Problem) -> None:
         assert isinstance(self.attack, FixedEpsilon)

@@ -108,6 +108,10 @@ class Attack:
         and targeted ones."""
         return False
 
+    def needs_gradients(self) -> bool:
+        """Whether it needs the model's gradients; where not, the model may be anything that gives outputs."""
+        return True
+
     @property
     def pixel_share(self) -> float:
         """The part of the pixels that must be wrong where labels are maps."""

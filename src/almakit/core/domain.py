@@ -89,6 +89,13 @@ class Box:
         sides = torch.as_tensor(self.hi - self.lo)
         return torch.where(sides > 0, sides, torch.ones_like(sides))
 
+    @cached_property
+    def spacing(self) -> Tensor:
+        """The distance between two levels of the grid, () or (...) of each value's own; 0 where there is none."""
+        if self.bits is not None:
+            return torch.as_tensor(self.sides) / float(2**self.bits - 1)
+        return torch.as_tensor(0.0 if self.step is None else self.step)
+
     def around(self, x: Tensor) -> Box:
         """Itself for the inputs ``x`` (B, ...): bounds of each value's own in their shape, precision and place, and
         values without room in the mask; a sentence where that does not fit."""

@@ -104,12 +104,14 @@ def solve_batch(
 ) -> tuple[Result, Goal]:
     """One batch: the clean pass that settles what needs no attack, the attack on the rest, the assembled result and the
     goal fitted to the clean pass."""
-    leaf = x.detach().requires_grad_(True)
-    logits = oracle(leaf)
+    slopes = attack.needs_gradients()
+    leaf = x.detach().requires_grad_(slopes)
+    with torch.set_grad_enabled(slopes):
+        logits = oracle(leaf)
     values = logits.detach()
     goal = fitted = goal.fit(values, rows)
     if check:
-        if isinstance(goal, ClassGoal):
+        if slopes and isinstance(goal, ClassGoal):
             check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
         check_deterministic(oracle, x, values)
     finite = torch.isfinite(values).flatten(1).all(1)

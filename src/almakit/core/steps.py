@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -180,14 +180,18 @@ class ImageRandom:
 
     def normal(self, rows: list[int] | None = None) -> Tensor:
         """Standard normal images (B, ...); with ``rows`` only those draw, the others are zero."""
-        return self._draw(lambda shape, g: torch.randn(shape, generator=g, dtype=self.x.dtype), rows)
+        return self._draw(torch.randn, self.x.shape[1:], rows)
 
     def uniform(self, rows: list[int] | None = None) -> Tensor:
         """Images uniform in [0, 1) (B, ...); with ``rows`` only those draw, the others are zero."""
-        return self._draw(lambda shape, g: torch.rand(shape, generator=g, dtype=self.x.dtype), rows)
+        return self._draw(torch.rand, self.x.shape[1:], rows)
 
-    def _draw(self, draw: Callable[[torch.Size, torch.Generator], Tensor], rows: list[int] | None) -> Tensor:
-        out = torch.zeros(self.x.shape, dtype=self.x.dtype)
+    def numbers(self, count: int, rows: list[int] | None = None) -> Tensor:
+        """(B, count) the same of so many numbers for each image."""
+        return self._draw(torch.rand, (count,), rows)
+
+    def _draw(self, draw: Callable[..., Tensor], shape: Sequence[int], rows: list[int] | None) -> Tensor:
+        out = torch.zeros(len(self.x), *shape, dtype=self.x.dtype)
         for row in range(len(self.x)) if rows is None else rows:
-            out[row] = draw(self.x.shape[1:], self.generators[row])
+            out[row] = draw(tuple(shape), generator=self.generators[row], dtype=self.x.dtype)
         return out.to(self.x.device)

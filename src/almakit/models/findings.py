@@ -28,8 +28,8 @@ WAYS_OUT: dict[str, str] = {
     "low-precision": "Convert it with model.float() for the evaluation.",
     "nan-gradient": "Look for a square root or a norm at zero, or a logarithm of zero.",
     "nan-logits": "Look for a division by zero, an overflow in half precision, or images out of range.",
-    "non-differentiable": "Keep the model in torch, without detach, no_grad, numpy or argmax, or use an attack that "
-    "needs no gradients.",
+    "non-differentiable": "Keep the model in torch, without detach, no_grad, numpy or argmax, use attacks that need no "
+    "gradients, square (scores) and hopskipjump (decisions), or take them from a model like it with --surrogate.",
     "not-deterministic": "Fix the model's random numbers (a fixed seed in forward), or average over them inside the "
     "model.",
     "probabilities": "Return the logits before the softmax.",
@@ -39,7 +39,7 @@ WAYS_OUT: dict[str, str] = {
     "wrong-labels-or-range": "Check the order of the classes, the images' range and size, and their normalisation "
     "(done twice, or not at all?).",
     "zero-gradient": "Look for rounding, thresholds or saturated outputs in the model; replace them with a "
-    "differentiable stand-in.",
+    "differentiable stand-in (--surrogate), or use attacks that need no gradients, square and hopskipjump.",
 }
 """Every finding there is, by name, with what to do about it."""
 

@@ -24,9 +24,15 @@ class Look:
     """The checks, in their order, and what they found."""
 
     def __init__(
-        self, model: Callable[[Tensor], Tensor], batch_size: int, class_names: Sequence[str] | None, alphabetical: bool
+        self,
+        model: Callable[[Tensor], Tensor],
+        batch_size: int,
+        class_names: Sequence[str] | None,
+        alphabetical: bool,
+        gradients: bool,
     ):
         self.model, self.batch_size, self.class_names, self.alphabetical = model, batch_size, class_names, alphabetical
+        self.gradients = gradients
         self.findings: list[Finding] = []
         self.classes: int | None = None
         self.accuracy: float | None = None
@@ -227,9 +233,8 @@ class Look:
                 inside = labels.clamp(0, logits.shape[1] - 1)
                 (entropy,) = torch.autograd.grad(F.cross_entropy(logits, inside, reduction="sum"), leaf)
         except RuntimeError as error:
-            self.found(
-                "non-differentiable", "refuse", f"No gradient reaches the images ({str(error).splitlines()[0][:160]})."
-            )
+            what = f"No gradient reaches the images ({str(error).splitlines()[0][:160]})."
+            self.found("non-differentiable", self._of_gradients("refuse"), what)
             return
         self.differentiable = True
         flat, share = margin.flatten(1), f"of {len(x)} images"
@@ -237,19 +242,23 @@ class Look:
         blind = (entropy.flatten(1) == 0).all(1) & ~zero
         if bool(broken.any()):
             what = f"The gradient is NaN or infinite for {int(broken.sum())} {share}."
-            self.found("nan-gradient", "refuse" if bool(broken.all()) else "warn", what)
+            self.found("nan-gradient", self._of_gradients("refuse" if bool(broken.all()) else "warn"), what)
         if bool(zero.any()):
             what = (
                 f"The gradient of the logits' margin is exactly zero for {int(zero.sum())} {share}: robustness may "
                 "only seem high."
             )
-            self.found("zero-gradient", "refuse" if bool(zero.all()) else "warn", what)
+            self.found("zero-gradient", self._of_gradients("refuse" if bool(zero.all()) else "warn"), what)
         if bool(blind.any()):
             self.found(
                 "saturated",
                 "note",
                 f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not.",
             )
+
+    def _of_gradients(self, severity: Severity) -> Severity:
+        """How grave a finding about gradients is: a note where nobody needs them."""
+        return severity if self.gradients else "note"
 
     def at_cost(self, x: Tensor) -> None:
         """Counts what autograd keeps between a forward and a backward pass, then times two rounds and takes the

@@ -28,6 +28,7 @@ def preflight(
     measure: bool = True,
     class_names: Sequence[str] | None = None,
     alphabetical: bool = False,
+    gradients: bool = True,
 ) -> Preflight:
     """Looks at a model from images in [0, 1] to logits with the help of images ``x`` (N, C, H, W) and their ``labels``
     (N,).
@@ -35,7 +36,8 @@ def preflight(
     Clean accuracy is measured on all images, the rest on the first ``batch_size``. The model leaves as it came: mode,
     ``requires_grad``, gradients, buffers, the random generators' state. ``allow`` names findings that shall not refuse;
     ``measure=False`` leaves out the timing. ``class_names`` are the data's; ``alphabetical``: the labels are nothing
-    but their places in alphabetical order.
+    but their places in alphabetical order. ``gradients``: whether anybody will need the model's; findings about them
+    are notes where not.
     """
     unknown = sorted(set(allow) - set(WAYS_OUT))
     if unknown:
@@ -50,7 +52,7 @@ def preflight(
         raise BadInput(f"{got} do not belong together; give one integer label per image, or per pixel.")
     if not x.is_floating_point():
         raise BadInput(f"the images are {x.dtype}; give floats in [0, 1], e.g. x.float() / 255.")
-    look = Look(model, batch_size, class_names, alphabetical)
+    look = Look(model, batch_size, class_names, alphabetical, gradients)
     look.at_training_mode()
     # Whatever randomness the model uses comes from a copy of the generators' state.
     devices = sorted({tensor.get_device() for tensor in (x, *look.weights) if tensor.is_cuda})

@@ -48,6 +48,7 @@ class Entry:
     data_sha256: str
     folder: str
     machine: str | None = None  # who measured it, with which almakit; None in files that name one machine for all
+    folder_sha256: str | None = None  # ``Run.sha256``: which folder it was
 
     @property
     def cell(self) -> Cell:
@@ -89,6 +90,7 @@ def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
         str(facts["data_sha256"]),
         folder,
         described(summary["environment"]),
+        run.sha256,
     )
 
 
@@ -122,7 +124,7 @@ def from_json(path: Path) -> tuple[list[Entry], dict[str, Any]]:
         entries = [
             Entry(**{**row, "paper": Published(**row["paper"]) if row["paper"] else None})
             for row in content["entries"]
-            if set(row) | {"machine"} == known
+            if set(row) | {"machine", "folder_sha256"} == known
         ]
         if content["format"] != FORMAT or len(entries) != len(content["entries"]):
             raise ValueError("another format")

@@ -18,6 +18,7 @@ from ..data import load as load_data
 from ..errors import Unavailable
 from ..report import palette
 from ..report.figures import LINES, STYLE, plotting, save_figure
+from .curves import COLUMN, SMALL
 
 KINDS = ("svg", "pdf", "png")
 PENALTIES = ("phr", "p1", "p2", "p3")
@@ -90,11 +91,9 @@ def draw_penalties(out: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     """``penalties.*``: P(y, rho, mu) of the paper's appendix for three rho and two mu."""
     pyplot = plotting()
     y = torch.linspace(-1, 1, 401)
-    with pyplot.rc_context(STYLE):
-        figure, panels = pyplot.subplots(
-            1, len(PENALTIES), figsize=(2.1 * len(PENALTIES), 2.3), sharey=True, layout="constrained"
-        )
-        for panel, key in zip(panels, PENALTIES, strict=True):
+    with pyplot.rc_context({**STYLE, **SMALL}):
+        figure, panels = pyplot.subplots(2, 2, figsize=(COLUMN, 3.4), sharex=True, sharey=True, layout="constrained")
+        for panel, key in zip(panels.flat, PENALTIES, strict=True):
             penalty = registry.get("penalties", key)()
             for number, rho in enumerate((0.5, 1.0, 4.0)):
                 for mu, line in ((1.0, "solid"), (0.25, "dotted")):
@@ -106,37 +105,34 @@ def draw_penalties(out: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
                         linestyle=LINES[line],
                         label=f"$\\rho={rho:g}$, $\\mu={mu:g}$",
                     )
-            panel.set(title=key.upper(), xlabel="$y$", ylim=(-1.2, 4), xlim=(-1, 1))
-        panels[0].set_ylabel(r"$P(y, \rho, \mu)$")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+            panel.set(title=key.upper(), ylim=(-1.2, 4), xlim=(-1, 1))
+        for place in range(2):
+            panels[1][place].set_xlabel("$y$")
+            panels[place][0].set_ylabel(r"$P(y, \rho, \mu)$")
+        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, columnspacing=1.0)
         return _all(pyplot, figure, out, "penalties", kinds)
 
 
 def draw_ema(out: Path, courses: dict[str, Course], name: str, kinds: Sequence[str] = KINDS) -> list[Path]:
     """``ema.*``: multiplier and distance during the attack on one image, with and without the moving average."""
     pyplot = plotting()
-    with pyplot.rc_context(STYLE):
-        figure, panels = pyplot.subplots(2, 1, figsize=(5.0, 3.8), sharex=True, layout="constrained")
+    with pyplot.rc_context({**STYLE, **SMALL}):
+        figure, panels = pyplot.subplots(2, 1, figsize=(COLUMN, 3.0), sharex=True, layout="constrained")
         for number, (title, found) in enumerate(courses.items()):
             colour = palette.SERIES_LIGHT[number]
             panels[0].plot(found.mu, color=colour, label=title)
-            panels[1].plot(
-                found.distance,
-                color=colour,
-                label=f"{title}: final distance {found.final:.3g} (paper's image: {PUBLISHED[title]})",
-            )
+            panels[1].plot(found.distance, color=colour, label=f"{title}: {found.final:.3g} in the end")
         panels[0].set(yscale="log", ylabel=r"multiplier $\mu$", title=name)
-        panels[1].set(xlabel="iteration", ylabel=r"$\ell_2$ norm of the perturbation", ylim=(0, None))
-        for panel in panels:
-            panel.legend()
+        panels[1].set(xlabel="iteration", ylabel=r"$\ell_2$ norm", ylim=(0, None))
+        figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         return _all(pyplot, figure, out, "ema", kinds)
 
 
 def draw_decay(out: Path, found: Course, kinds: Sequence[str] = KINDS) -> list[Path]:
     """``decay.*``: the step size of that attack: constant until the first success, then down to a hundredth."""
     pyplot = plotting()
-    with pyplot.rc_context(STYLE):
-        figure, panel = pyplot.subplots(figsize=(5.0, 2.2), layout="constrained")
+    with pyplot.rc_context({**STYLE, **SMALL}):
+        figure, panel = pyplot.subplots(figsize=(COLUMN, 1.6), layout="constrained")
         panel.plot([rate / found.rate[0] for rate in found.rate], color=palette.SERIES_LIGHT[0])
         if found.first_success is not None:
             panel.axvline(

@@ -49,6 +49,7 @@ class Cell:
     budget: str
     size: str  # small or large
     text: str
+    forwards: int = 0  # about how many an image takes, in our runs or else the paper's: for estimates
 
     @property
     def title(self) -> str:
@@ -82,7 +83,11 @@ def _rows(file: str) -> list[dict[str, str]]:
 @cache
 def cells(dataset: str) -> tuple[Cell, ...]:
     """The paper's cells for a data set, in its order; ALMA-plus, which it has not, after each ALMA."""
-    return tuple(Cell(**row) for row in _rows("grid.csv") if row["dataset"] == dataset)
+    return tuple(
+        Cell(**{**row, "forwards": int(row["forwards"])})  # type: ignore[arg-type]
+        for row in _rows("grid.csv")
+        if row["dataset"] == dataset
+    )
 
 
 @cache

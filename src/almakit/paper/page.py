@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..report.palette import css
-from . import layout
+from . import layout, typeset
 from .grid import SAMPLES
 
 
@@ -57,7 +57,7 @@ def page(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width">'
         f"<title>{html.escape(head)}</title>\n<style>{style}</style></head>\n<body><h1>{html.escape(head)}</h1>\n{lines}{links}\n"
-        f"{'<h2>Geometric means</h2>' if means else ''}{layout.web_tables(means)}\n<h2>Model by "
-        f"model</h2>\n{layout.web_tables(single)}\n"
+        f"{'<h2>Geometric means</h2>' if means else ''}{typeset.web_tables(means)}\n<h2>Model by "
+        f"model</h2>\n{typeset.web_tables(single)}\n"
         f"{'<h2>Figures</h2>' if images else ''}{images}<p>{html.escape(sentence)}</p></body></html>\n"
     )

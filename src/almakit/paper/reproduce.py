@@ -2,248 +2,136 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
-import re
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..attacks import get
-from ..core.problem import expected_forwards
-from ..data import load as load_data
+import torch
+
 from ..errors import BadInput, Unavailable
-from ..models import load
-from ..models.preflight import preflight
-from ..models.zoo import ZOO
 from ..report.write import write_report
-from ..runs import chunkfiles
-from ..runs.begin import at_a_time, looked_at
-from ..runs.engines.workers import Workers
+from ..runs import certificates, chunkfiles
+from ..runs.certificates import Certificate
+from ..runs.certify import certify_run
+from ..runs.engines.workers import SMALL, Workers
 from ..runs.failures import SpecChanged
-from ..runs.folder import SUMMARY
+from ..runs.folder import Run
 from ..runs.progress import Silent
 from ..runs.run import execute
-from ..runs.spec import RunSpec
-from . import layout
+from ..runs.subject import open_model
+from . import layout, typeset
 from .collect import Collected, collect, join_shards
+from .crew import Crew, Lost, Order
+from .curves import draw_curves
 from .entries import to_json
+from .estimate import estimate, unfinished
 from .figures import PUBLISHED, draw
-from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
 from .page import page, remarks
-from .sample import images_of
+from .plan import Plan, Settings, Task, plan
 
 if TYPE_CHECKING:
     from ..runs.loop import Engine
 
 CERTIFIED = ("linf", "l2", "l1")
-BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
-ONE_PASS_A_STEP = ("alma", "alma-plus", "soft-walk", "fmn", "ddn")
-NOT_AT_HAND = "{label} ({name}) is not at hand and left out: {why}"
+WORTH = 20_000
+"""Forwards of single images for which worker processes, each of which imports torch, are worth starting."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What is asked for. ``limit`` images for each cell, ``costly_limit`` for the costly attacks; None is the paper's
-    number."""
-
-    dataset: str
-    out: Path
-    budget: str = "both"
-    attacks: tuple[str, ...] = ()
-    distances: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    limit: int | None = None
-    costly_limit: int | None = None
-    data: str | None = None
-    seed: int = 0
-    batch_size: int | None = None
-    device: str = "auto"
-    shard: tuple[int, int] | None = None
-    trust: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("limit", "costly_limit", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BadInput(f"--{name.replace('_', '-')} {value}: give a number from 1 on.")
+def crowd(made: Plan, workers: int | str = "auto") -> tuple[int, int]:
+    """How many processes of how many threads the plan is carried out by."""
+    engine = Workers(workers)
+    if workers != "auto":
+        return engine.workers, engine.threads
+    work = sum(task.cell.forwards * (task.spec.limit or 0) for task in unfinished(made))
+    alone = made.settings.dataset == "imagenet" or made.weights > SMALL[0] or not _on_cpu(made) or work < WORTH
+    return (1, torch.get_num_threads()) if alone else (engine.workers, engine.threads)
 
 
-@dataclass(frozen=True)
-class Task:
-    """One cell on one network: its specification and its run folder."""
-
-    cell: Cell
-    network: Network
-    spec: RunSpec
-    folder: Path
-
-
-@dataclass
-class Plan:
-    """All that will be run, and sentences about what will not."""
-
-    settings: Settings
-    tasks: list[Task] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    joined: set[Path] = field(default_factory=set)
-
-
-def plan(settings: Settings) -> Plan:
-    """What the settings come to on this machine: networks and images that are at hand, cheap attacks before costly
-    ones."""
-    chosen = choose(settings.dataset, settings.budget, settings.attacks, settings.distances)
-    made = Plan(settings)
-    found = _networks(settings, made.skipped)
-    data, count, note = images_of(settings.dataset, settings.data, settings.out)
-    if note:
-        made.skipped.append(note)
-    most = min(count, settings.limit or SAMPLES[settings.dataset])
-    few = settings.costly_limit or (most if settings.limit is None else max(1, math.ceil(settings.limit / 5)))
-    size = settings.batch_size or BATCH[settings.dataset]
-    for cell in sorted(
-        chosen, key=lambda cell: (cell.costly, cell.size != "small", cell.attack not in ONE_PASS_A_STEP)
-    ):
-        images = min(most, few) if cell.costly else most
-        for network in found:
-            spec = RunSpec(
-                model=network.name,
-                data=data,
-                attacks=(cell.text,),
-                limit=images,
-                size=224 if settings.dataset == "imagenet" else None,
-                seed=settings.seed,
-                batch_size=min(size, images),
-                device=settings.device,
-                trust=settings.trust,
-            )
-            folder = settings.out / "runs" / _slug(network) / f"{cell.slug}-first-{images}"
-            made.tasks.append(Task(cell, network, spec, folder))
-    if settings.shard is not None:
-        made.skipped += _too_few_chunks(made.tasks, settings.shard[1])
-    return made
-
-
-def _too_few_chunks(tasks: list[Task], shards: int) -> list[str]:
-    """A sentence where some shards would have nothing to do."""
-    small = [task for task in tasks if math.ceil((task.spec.limit or 0) / int(task.spec.batch_size)) < shards]
-    if not small:
-        return []
-    images = min(task.spec.limit or 0 for task in small)
-    return [
-        f"{len(small)} of {len(tasks)} cells have fewer chunks than there are shards, so some shards have nothing to "
-        "do in them: give all shards the "
-        f"same smaller --batch-size, {max(1, images // shards)} for example."
-    ]
-
-
-def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
-    """The networks that can be loaded: the paper's, or those the user names."""
-    paper = networks(settings.dataset)
-    given = [network_of(settings.dataset, uri) for uri in dict.fromkeys(settings.models)]
-    skipped += [
-        f"--model {network.name} was given more than once and counts once."
-        for network in given
-        if settings.models.count(network.name) > 1
-    ]
-    own_names = [known.name for known in paper]
-    weights = [network for network in given if "@" in network.name and network.name.partition("@")[0] in own_names]
-    if given and len(weights) < len(given):
-        wanted = distinct(given)
-    else:  # only weights for networks of the paper: they take their places, and the others stay
-        wanted = distinct(
-            [
-                network
-                for known in paper
-                for network in ([own for own in weights if own.model == known.model] or [known])
-            ]
-        )
-    found = []
-    for network in wanted:
-        try:
-            load(network.name, trust=settings.trust)
-        except Unavailable as error:
-            skipped.append(NOT_AT_HAND.format(label=network.label, name=network.name, why=error))
-        else:
-            found.append(network)
-    if not found:
-        raise Unavailable(
-            f"none of the networks for {settings.dataset} is at hand. "
-            + " ".join(skipped)
-            + " Name weights you have, e.g. --model "
-            f"{wanted[0].name.partition('@')[0]}@<file>, or another network (almakit ls models), whose rows then "
-            "stand without published ones."
-        )
-    return found
-
-
-def estimate(made: Plan) -> float:
-    """Seconds the cells that have no summary yet will take at least: their model calls, timed once for each network;
-    distances come on top."""
-    seconds = 0.0
-    open_tasks = [task for task in made.tasks if not (task.folder / SUMMARY).is_file()]
-    for name in dict.fromkeys(task.network.name for task in open_tasks):
-        mine = [task for task in open_tasks if task.network.name == name]
-        spec = mine[0].spec
-        sample = looked_at(load_data(spec.data, limit=32, size=spec.size))
-        measured = (
-            preflight(load(name, trust=spec.trust), sample.x, sample.labels, batch_size=at_a_time(sample)).seconds
-            or 0.0
-        )
-        for task in mine:
-            with suppress(Unavailable):  # a distance whose weights are not at hand: its cell will be left out
-                seconds += measured * (task.spec.limit or 0) * (expected_forwards(get(task.cell.text)) or 0)
-    return seconds
+def _on_cpu(made: Plan) -> bool:
+    device = made.settings.device
+    return device == "cpu" or (device == "auto" and not torch.cuda.is_available())
 
 
 def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto") -> None:
     """Carries the plan out, going on where it was stopped; a cell whose weights (of LPIPS, say) are not at hand is left
     out with a sentence.
 
-    ``workers`` processes share each cell's chunks, the same for all cells; "auto": as many as there are cores, where it
-    is worth it.
+    ``workers`` processes share the chunks of a cell, the same for all cells; cells of few chunks are done beside each
+    other. "auto": as many as there are cores, where it is worth it. The numbers do not depend on it.
     """
     show = progress or Silent()
-    with Workers(workers, show) as engine:
-        _cells(made, show, engine)
-
-
-def _cells(made: Plan, show: Silent, engine: Engine) -> None:
-    seen: set[str] = set()
-    for number, task in enumerate(list(made.tasks), 1):
-        show.note(
-            f"[{number}/{len(made.tasks)}] {task.network.label}: {layout.name_of(task.cell.distance)}, "
-            f"{task.cell.title}, {task.spec.limit} images"
-        )
-        if made.settings.shard is None:
+    many, threads = crowd(made, workers)
+    tasks = list(made.tasks)
+    first = {task.network.name: task for task in reversed(tasks)}
+    beside = [task for task in tasks if task.chunks < 2 * many and made.settings.shard is None]
+    if made.settings.shard is None:
+        for task in tasks:
             join_shards(task.folder, made.joined)
-        cell = f"{task.cell.title} ({layout.name_of(task.cell.distance)}) on {task.network.label}"
-        try:
-            # Networks trained with interval bounds are certified by them, where there are bounds in the cell's
-            # distance.
-            bound = (
-                "ibp"
-                if "ibp" in task.network.name and task.cell.distance in CERTIFIED and made.settings.shard is None
-                else None
-            )
-            execute(
-                task.spec,
-                task.folder,
-                shard=made.settings.shard,
-                preflight=task.network.name not in seen,
-                progress=show,
-                engine=engine,
-                certify=bound,
-            )
-            seen.add(task.network.name)
-        except Unavailable as error:
-            made.skipped.append(f"{cell} is left out: {error}")
-            made.tasks.remove(task)
-        except SpecChanged as error:
-            made.skipped.append(f"{cell} is not gone on with, and what its folder holds stays: {error}")
-            made.tasks.remove(task)
+    if many < 2 or len(beside) < 2 or not _on_cpu(made):
+        beside = []
+    orders = [Order(task.spec, task.folder, task is first[task.network.name], threads) for task in beside]
+    for number, (place, found) in enumerate(Crew(orders, many), 1):
+        _say(show, beside[place], number, len(tasks))
+        if isinstance(found, Exception):
+            _left_out(made, beside[place], found)
+        else:
+            for sentence in found:
+                show.note(sentence)
+    with Workers(workers, show) as engine:
+        for number, task in enumerate((task for task in tasks if task not in beside), 1 + len(beside)):
+            _say(show, task, number, len(tasks))
+            _carry_out(made, task, task is first[task.network.name], show, engine)
+    if made.settings.shard is None:
+        _certify(made, show)
+
+
+def _say(show: Silent, task: Task, number: int, of: int) -> None:
+    show.note(
+        f"[{number}/{of}] {task.network.label}: {layout.name_of(task.cell.distance)}, {task.cell.title}, "
+        f"{task.spec.limit} images"
+    )
+
+
+def _carry_out(made: Plan, task: Task, preflight: bool, show: Silent, engine: Engine) -> None:
+    try:
+        execute(task.spec, task.folder, shard=made.settings.shard, preflight=preflight, progress=show, engine=engine)
+    except (Unavailable, SpecChanged) as error:
+        _left_out(made, task, error)
+
+
+def _left_out(made: Plan, task: Task, error: Exception) -> None:
+    """A sentence for what a cell may end in without stopping the others."""
+    if isinstance(error, Unavailable):
+        made.skipped.append(f"{task.title} is left out: {error}")
+    elif isinstance(error, SpecChanged):
+        made.skipped.append(f"{task.title} is not gone on with, and what its folder holds stays: {error}")
+    elif isinstance(error, Lost):
+        made.skipped.append(f"{task.title} is not finished: {error} The same command goes on.")
+    else:
+        raise error
+    made.tasks.remove(task)
+
+
+def _certify(made: Plan, show: Silent) -> None:
+    """The interval bounds of networks that were trained with them, where there are bounds in a cell's distance: once
+    for each image of a network, the cells with the most images first."""
+    tasks = [task for task in made.tasks if "ibp" in task.network.name and task.cell.distance in CERTIFIED]
+    known: dict[tuple[str, str], dict[int, float]] = {}
+    for task in sorted(tasks, key=lambda task: -(task.spec.limit or 0)):
+        run, norm = Run(task.folder), task.cell.distance
+        weights = run.meta.get("weights_sha256")
+        have = [part for part in certificates.read(run.folder, weights) if (part.norm, part.method) == (norm, "ibp")]
+        mine = have[0] if have else Certificate(norm, "ibp", weights)
+        shared = known.setdefault((task.network.name, norm), {})
+        missing = {info.index: shared[info.index] for info in run.images if info.index in shared} | mine.radii
+        if missing != mine.radii:
+            mine.radii = missing
+            mine.write(run.folder)
+        if not have or len(mine.radii) < len(run.images):
+            certify_run(run, open_model(task.spec.model, task.spec), "ibp", (norm,), progress=show)
+        shared |= next(
+            part.radii for part in certificates.read(run.folder, weights) if (part.norm, part.method) == (norm, "ibp")
+        )
 
 
 def gather(made: Plan) -> Collected:
@@ -271,6 +159,7 @@ def report(
     sentence = ""
     if figures:
         pictures, finals, name = draw(out)
+        pictures += draw_curves(out, made.settings.out, entries)
         pairs = "; ".join(f"{title} {value:.3g} (paper's image: {PUBLISHED[title]})" for title, value in finals.items())
         sentence = (
             f"Final l2 distance of ALMA, 1000 steps, alpha 0.9, on {name}: {pairs}. The paper does not name its image."
@@ -286,9 +175,9 @@ def report(
         "paper.html": page(
             head, notes, means, single, [path for path in pictures if path.suffix == ".png"], sentence, bool(fewer)
         ),
-        "paper.md": f"# {head}\n\n{notes}\n\n{layout.markdown([*means, *single])}\n{sentence}\n",
-        "paper.csv": layout.comma_separated([*means, *single]),
-        "paper.tex": layout.latex([*single, *means]),
+        "paper.md": f"# {head}\n\n{notes}\n\n{typeset.markdown([*means, *single])}\n{sentence}\n",
+        "paper.csv": typeset.comma_separated([*means, *single]),
+        "paper.tex": typeset.latex([*single, *means]),
         "reproduce.json": to_json(entries, found.environment, made.skipped),
     }
     for name, text in texts.items():
@@ -296,11 +185,4 @@ def report(
     return [*(out / name for name in texts), *pictures, *written]
 
 
-def _slug(network: Network) -> str:
-    """The folder of a network's runs; one that the zoo's name alone does not say carries a hash of its URI, so that two
-    never share a folder."""
-    name = re.sub(r"[^A-Za-z0-9]+", "-", network.model).strip("-").lower() or "model"
-    return name if network.name in ZOO else f"{name}-{hashlib.sha256(network.name.encode()).hexdigest()[:8]}"
-
-
-__all__ = ["Plan", "Settings", "Task", "estimate", "gather", "plan", "report", "run"]
+__all__ = ["Plan", "Settings", "Task", "crowd", "estimate", "gather", "plan", "report", "run"]

@@ -148,6 +148,7 @@ def check(bench: Bench, wanted: bool, show: Silent) -> list[tuple[str, str, str,
         measure=False,
         class_names=bench.dataset.class_names,
         alphabetical=bench.dataset.alphabetical,
+        gradients=any(attack.needs_gradients() for attack in bench.attacks),
     )
     for finding in report.findings:
         allowed = " (allowed)" if finding.name in bench.spec.allow else ""

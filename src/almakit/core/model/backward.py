@@ -12,6 +12,12 @@ from torch import Tensor
 from ...errors import BadInput, BadModel
 from ..steps import per_image
 
+NO_GRADIENT = (
+    "the model's logits carry no gradient, and this attack needs one: leave out torch.no_grad(), detach() and "
+    "conversions to numpy inside the model, take an attack that needs none, square (scores) or hopskipjump "
+    "(decisions), or give surrogate=, a model that has gradients."
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Pass:
@@ -48,11 +54,7 @@ class Pass:
                 "conversions to numpy in it."
             )
         if not value.requires_grad:
-            raise BadModel(
-                "the model's logits carry no gradient, and this attack needs one: leave out torch.no_grad(), detach() "
-                "and conversions "
-                "to numpy inside the model."
-            )
+            raise BadModel(NO_GRADIENT)
         if allowed is not None:
             # An image past its budget learns nothing more: its row is kept out of the pass.
             kept = allowed if self.sent is None else allowed.new_ones(len(value)).index_copy(0, self.sent, allowed)

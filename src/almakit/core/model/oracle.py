@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import BadModel
+from .backward import NO_GRADIENT
 from .borrowing import Model
 from .draws import Draws
 from .outputs import logits_of
@@ -140,6 +141,11 @@ class Oracle:
         try:
             with torch.autocast(images.device.type, dtype=self.autocast, cache_enabled=False) if low else nullcontext():
                 outputs = self.read(self.model(inputs), len(images))
+        except RuntimeError as error:
+            # A model that computes in numpy fails as soon as a gradient is asked for.
+            if inputs.requires_grad and "on Tensor that requires grad" in str(error):
+                raise BadModel(NO_GRADIENT) from error
+            raise
         finally:
             self.inside = False
         if outputs.shape[1:] != self.shape:

@@ -1,10 +1,12 @@
-"""What a model returned, in the forms models have: a tensor, a record with ``logits``, a tuple, a dict."""
+"""What a model returned, in the forms models have: a tensor, an array, a record with ``logits``, a tuple, a dict."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from ...errors import BadModel
@@ -12,11 +14,11 @@ from ...errors import BadModel
 
 def logits_of(answer: Any) -> Any:
     """What a model returned, or its entry ``logits`` where it returned a record with one, as those of transformers do,
-    or ``out``, as torchvision's segmentation models call it."""
-    if isinstance(answer, Tensor):
-        return answer
+    or ``out``, as torchvision's segmentation models call it; an array of numpy as a tensor."""
+    if isinstance(answer, (Tensor, np.ndarray)):
+        return _tensor(answer)
     inner = answer.get("logits", answer.get("out")) if isinstance(answer, Mapping) else getattr(answer, "logits", None)
-    return inner if isinstance(inner, Tensor) else answer
+    return _tensor(inner) if isinstance(inner, (Tensor, np.ndarray)) else answer
 
 
 def picked(answer: Any, output: str | int | None) -> Any:
@@ -25,12 +27,16 @@ def picked(answer: Any, output: str | int | None) -> Any:
     if output is None:
         return logits_of(answer)
     if isinstance(output, int) and isinstance(answer, (tuple, list)) and -len(answer) <= output < len(answer):
-        return answer[output]
+        return _tensor(answer[output])
     if isinstance(output, str) and isinstance(answer, Mapping) and output in answer:
-        return answer[output]
+        return _tensor(answer[output])
     if isinstance(output, str) and hasattr(answer, output):
-        return getattr(answer, output)
+        return _tensor(getattr(answer, output))
     raise BadModel(f"the model's answer has no output {output!r}: it is {described(answer)}.")
+
+
+def _tensor(part: Any) -> Any:
+    return torch.as_tensor(part) if isinstance(part, np.ndarray) else part
 
 
 def first_rows(answer: Any, count: int) -> Any:

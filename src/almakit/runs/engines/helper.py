@@ -12,7 +12,7 @@ import pickle
 import queue
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -51,31 +51,41 @@ def run_of(bench: Bench, threads: int) -> Order:
 
 
 def main() -> None:
-    """The process: orders in, answers out, one for each."""
+    """The process of a run: the order that names it, then chunk after chunk."""
+    bench: Bench | None = None
+
+    def answer(order: Order) -> object:
+        nonlocal bench
+        if order.bench is not None:
+            bench = _opened(order.bench, order.threads)
+            return None
+        assert bench is not None and order.key is not None and order.images is not None
+        bench.known, bench.classes = {info.index: info for info in order.infos}, order.classes
+        bench.dataset = holding(bench.dataset, bench.positions(order.key.chunk), order.images)
+        return bench.compute(order.key)
+
+    serve(answer)
+
+
+def serve(answer: Callable[[Any], object]) -> None:
+    """Orders in, answers out, one for each; an error is an answer too."""
     # Whatever a model prints goes to standard error: standard output is for answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    orders: queue.Queue[Order] = queue.Queue()
+    orders: queue.Queue[Any] = queue.Queue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, orders), daemon=True).start()
-    bench: Bench | None = None
     while True:
         order = orders.get()
-        answer: object
+        found: object
         try:
-            if order.bench is not None:
-                bench, answer = _opened(order.bench, order.threads), None
-            else:
-                assert bench is not None and order.key is not None and order.images is not None
-                bench.known, bench.classes = {info.index: info for info in order.infos}, order.classes
-                bench.dataset = holding(bench.dataset, bench.positions(order.key.chunk), order.images)
-                answer = bench.compute(order.key)
+            found = answer(order)
         except Exception as error:
-            answer = _portable(error)
-        pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
+            found = _portable(error)
+        pickle.dump(found, answers, protocol=pickle.HIGHEST_PROTOCOL)
         answers.flush()
 
 
-def _listen(source: BinaryIO, orders: queue.Queue[Order]) -> None:
+def _listen(source: BinaryIO, orders: queue.Queue[Any]) -> None:
     """Reads orders beside the work: the end of them, when whoever gave them is gone, ends the process at once."""
     try:
         while True:

@@ -255,7 +255,7 @@ class _Helper:
         for _ in range(TRIES):
             try:
                 if self.process is None:
-                    self.process = _started()
+                    self.process = started()
                     if self.over:  # perhaps too late to be ended with the others
                         self._stop()
                         return False
@@ -314,8 +314,8 @@ def _forsaken(stage: _Stage, bench: Bench) -> None:
         stage.done(key, FailureRow(key, len(bench.positions(key.chunk)), stage.deaths[key], reason))
 
 
-def _started() -> subprocess.Popen[bytes]:
-    """A process with this one's modules at hand, which no signal of the terminal reaches."""
+def started(command: str = START) -> subprocess.Popen[bytes]:
+    """A process with this one's modules at hand, which no signal of the terminal reaches; ``command`` is its Python."""
     environment = {
         **os.environ,
         **allocator.environment(),
@@ -323,7 +323,7 @@ def _started() -> subprocess.Popen[bytes]:
         "PYTHONSAFEPATH": "1",
     }
     return subprocess.Popen(
-        [sys.executable, "-c", START],
+        [sys.executable, "-c", command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,

@@ -1,0 +1,208 @@
+"""HopSkipJump: follows the decision boundary towards the image by decisions alone, without gradients or scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core import Attack, Problem
+from ..core.attack import DistanceLike
+from ..core.domain import Box
+from ..core.steps import unit
+from ..core.subproblem.projections import clip
+from ..errors import BadInput
+
+Answer = tuple[Tensor, Tensor]
+"""(n,) which of the candidates reach the goal, and (n, ...) what became of them in the domain."""
+Walk = Generator[Tensor, Answer, None]
+"""Hands out candidates (n, ...) of one image and is sent their answer."""
+
+# Rows of one model call that images with many candidates in hand may fill together, and candidates in hand at most.
+ROWS, PACK = 128, 32
+# Fewer random directions than this estimate nothing.
+FEWEST = 8
+# Sides of the blocks of one colour in the random images of the start, in turn.
+BLOCKS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class HopSkipJump(Attack):
+    """Each iteration t: bisect to the boundary point x_t, estimate its normal v, leave along it, all by whether a point
+    reaches the goal.
+
+    v = sum_b (phi_b - mean phi) u_b over B_t = ``evaluations`` sqrt(t) random directions u_b, phi_b = +-1 the decision
+    at x_t + delta u_b, delta = |x_t - x| / sqrt(d) for d values; then x_t + xi v / |v| (sign(v) in linf), xi = |x_t -
+    x| / sqrt(t) halved until the goal is reached. Chen et al., *HopSkipJumpAttack: a query-efficient decision-based
+    attack*, IEEE S&P 2020, Algorithms 1 and 2. A budget of ``steps`` queries for each image; the last iteration gets
+    the directions that are left.
+
+    It starts at what the problem knows already, else at up to ``start_tries`` random images: noise, then black and
+    white, in blocks of 1, 2, 4 and 8 values. On a grid of levels delta is at least one of them. Unlike the original:
+    delta is sqrt(d) times larger, where float32 and a hard decision still tell two points apart, and log2(d) bisections
+    are enough for it; fewer directions at first; each image is in an iteration of its own, so that no model call waits
+    for another image; successes among the directions count.
+    """
+
+    title = "HopSkipJump"
+    does = ("l2", "linf")
+    cost = "at most steps forwards, no backwards"
+    paper = "Chen et al., S&P 2020"
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 25_000, "evaluations": 100}}
+
+    distance: DistanceLike = "l2"
+    steps: int = 2000
+    evaluations: int = 30
+    start_tries: int = 50
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.evaluations < FEWEST or self.start_tries < 1:
+            raise BadInput(
+                f"evaluations={self.evaluations} must be at least {FEWEST}, start_tries={self.start_tries} at least 1."
+            )
+
+    def needs_gradients(self) -> bool:
+        return False
+
+    def run(self, problem: Problem) -> None:
+        walks = {row: self._walk(_Image.of(problem, row)) for row in problem.active.nonzero().flatten().tolist()}
+        waiting: dict[int, tuple[Tensor, list[Answer]]] = {}
+        waiting |= {row: (first, []) for row, walk in walks.items() if (first := next(walk, None)) is not None}
+        call = 0
+        while waiting:
+            each = max(1, ROWS // len(waiting))
+            asked = {row: candidates[_count(answers) :][:each] for row, (candidates, answers) in waiting.items()}
+            images = torch.cat([problem.x.new_full((len(part),), row, dtype=torch.long) for row, part in asked.items()])
+            query = problem.query(torch.cat(list(asked.values())), grad=False, images=images)
+            problem.record(call, best=problem.best_distance)
+            call += 1
+            sent = None if query.sent is None else set(images[query.sent].tolist())
+            parts = [len(part) for part in asked.values()]
+            for row, success, points in zip(asked, query.success.split(parts), query.point.split(parts), strict=True):
+                candidates, answers = waiting[row]
+                answers.append((success, points))
+                if sent is not None and row not in sent:  # its budget is spent
+                    del waiting[row]
+                elif _count(answers) == len(candidates):
+                    del waiting[row]
+                    with suppress(StopIteration):
+                        waiting[row] = (walks[row].send(_joined(answers)), [])
+
+    def _walk(self, image: _Image) -> Walk:
+        """The queries of one image, in packs that do not depend on each other's answers."""
+        x, size, flat = image.x, image.x.numel(), self.measure.norm == float("inf")
+        point, bisections, iteration = image.known, math.ceil(math.log2(size + 1)), 0
+        for attempt in range(0 if point is not None else min(self.start_tries, self.steps - 1)):
+            success, points = yield from image.ask(image.noise(attempt).unsqueeze(0))
+            if bool(success):
+                point = points[0]
+                break
+        while point is not None:
+            iteration += 1
+            point = yield from self._to_boundary(image, point, bisections)
+            distance = float(torch.linalg.vector_norm(point - x, ord=self.measure.norm))
+            left = self.steps - image.asked - bisections - 2
+            count = min(round(self.evaluations * math.sqrt(iteration)), left)
+            if count < FEWEST or distance == 0:
+                return
+            # On a grid a change below half a level is none.
+            level = image.box.spacing.to(x) * (1 if flat else math.sqrt(size))
+            reach = level.clamp_min(distance / math.sqrt(size))
+            normal = yield from self._normal(image, point, reach, count)
+            stride = distance / math.sqrt(iteration)
+            while image.asked < self.steps and stride > distance / size:
+                success, points = yield from image.ask((point + stride * normal).unsqueeze(0))
+                if bool(success):
+                    point = points[0]
+                    break
+                stride /= 2
+
+    def _normal(self, image: _Image, point: Tensor, reach: Tensor, count: int) -> Generator[Tensor, Answer, Tensor]:
+        """(...) the direction into the goal at ``point`` (...), by the decisions at ``count`` points ``reach`` (...)
+        away."""
+        flat, signs = self.measure.norm == float("inf"), 0.0
+        weighted, plain = torch.zeros_like(point), torch.zeros_like(point)
+        for begin in range(0, count, PACK):
+            noise = image.directions(min(PACK, count - begin), flat)
+            success, points = yield from image.ask(point + reach * noise)
+            sign = success.to(point) * 2 - 1
+            weighted = weighted + (sign.reshape(-1, *[1] * point.ndim) * (points - point)).sum(0)
+            plain, signs = plain + (points - point).sum(0), signs + float(sign.sum())
+        mean = signs / count
+        # Where all agree the mean direction itself is all there is to know.
+        normal = weighted - mean * plain if abs(mean) < 1 else weighted
+        return normal.sign() if flat else unit(normal.unsqueeze(0))[0]
+
+    def _to_boundary(self, image: _Image, point: Tensor, bisections: int) -> Generator[Tensor, Answer, Tensor]:
+        """The point (...) nearest to the image on the way from ``point`` (...) that still reaches the goal: a part of
+        the change (l2), or all of it cut off at a level (linf)."""
+        far, inner, outer = point - image.x, 0.0, 1.0
+        largest = float(far.abs().amax())
+        for _ in range(bisections):
+            if image.asked >= self.steps:
+                break
+            middle = (inner + outer) / 2
+            level = torch.full_like(far, middle * largest)
+            part = clip(far, -level, level) if self.measure.norm == float("inf") else middle * far
+            success, points = yield from image.ask((image.x + part).unsqueeze(0))
+            if bool(success):
+                outer, point = middle, points[0]
+            else:
+                inner = middle
+        return point
+
+
+@dataclass
+class _Image:
+    """One image (...) of a problem: its random numbers, its domain, an adversarial point if one is known, and how often
+    it asked."""
+
+    x: Tensor
+    generator: torch.Generator
+    box: Box
+    known: Tensor | None
+    asked: int = field(default=1)  # the clean pass is one
+
+    @classmethod
+    def of(cls, problem: Problem, row: int) -> _Image:
+        here = torch.tensor([row], device=problem.x.device)
+        known = problem.best_point[row] if bool(problem.found[row]) else None
+        box = problem.box.take(here, problem.x.shape[1:])
+        return cls(problem.x[row], problem.random.generators[row], box, known)
+
+    def ask(self, candidates: Tensor) -> Generator[Tensor, Answer, Answer]:
+        """The answer about ``candidates`` (n, ...)."""
+        self.asked += len(candidates)
+        return (yield candidates)
+
+    def noise(self, attempt: int) -> Tensor:
+        """(...) a random image in the box: the first kind of noise, then the next."""
+        block, binary = BLOCKS[attempt % len(BLOCKS)], attempt // len(BLOCKS) % 2
+        coarse = [-(-side // block) if axis >= self.x.ndim - 2 else side for axis, side in enumerate(self.x.shape)]
+        values = torch.rand(coarse, generator=self.generator, dtype=self.x.dtype)
+        values = values.round() if binary else values
+        for axis in range(max(0, self.x.ndim - 2), self.x.ndim):
+            values = values.repeat_interleave(block, axis).narrow(axis, 0, self.x.shape[axis])
+        return self.box.lo + self.box.sides * values.to(self.x.device)
+
+    def directions(self, count: int, flat: bool) -> Tensor:
+        """(count, ...) random directions where the mask allows change: uniform in [-1, 1] each value, or of unit
+        length."""
+        draw = torch.rand if flat else torch.randn
+        noise = draw((count, *self.x.shape), generator=self.generator, dtype=self.x.dtype).to(self.x.device)
+        noise = self.box.free(2 * noise - 1 if flat else noise)
+        return noise if flat else unit(noise)
+
+
+def _count(answers: list[Answer]) -> int:
+    return sum(len(success) for success, _ in answers)
+
+
+def _joined(answers: list[Answer]) -> Answer:
+    return torch.cat([success for success, _ in answers]), torch.cat([points for _, points in answers])

@@ -1,0 +1,187 @@
+"""Square: random search with square patches inside l2 and linf balls, by forward passes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core import Problem
+from ..core.attack import DistanceLike
+from ..core.fixed_epsilon import FixedEpsilon, reached, safe_radius
+from ..core.steps import per_image, unit
+from ..errors import BadInput
+
+# After these parts of the steps the share of the pixels in a patch is halved.
+HALVED_AT = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+# l2: tiles along each side of the image at the start, and the smallest side of a patch.
+TILES, SMALLEST = 5, 3
+# What a step towards a level of the grid may miss it by, as a part of a level: rounding of the radius.
+MISSED = 1e-3
+
+
+@dataclass(frozen=True)
+class Square(FixedEpsilon):
+    """Random search for a smaller margin inside |x' - x| <= epsilon: each step changes a square at a random place and
+    keeps what pays.
+
+    linf: stripes of +-epsilon at the start; then a square of ``share`` of the pixels, halved at 0.1, 0.5, 2, 5, 10, 20,
+    40, 60 and 80 % of the steps, becomes +-epsilon in each channel. l2: bumps eta on 5 x 5 tiles at the start; then
+    the mass of two squares, and what the ball leaves, goes into the first, along its old content and +-eta.
+    Andriushchenko et al., *Square Attack: a query-efficient black-box adversarial attack via random search*, ECCV 2020,
+    Algorithms 1 to 3. ``share`` is AutoAttack's by default.
+
+    It needs no gradient and any goal's margin. Inputs that are no images are taken as one row of values, windows as
+    squares where both sides allow it. Unlike the original: a linf patch that changes nothing has its signs turned; on a
+    grid changes are cut towards the image, so that rounding does not leave the ball.
+    """
+
+    title = "Square"
+    does = ("l2", "linf")
+    cost = "steps forwards per restart and the clean pass, no backwards; an image leaves when it is found"
+    paper = "Andriushchenko et al., ECCV 2020"
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 10_000, "share": 0.05}}
+
+    distance: DistanceLike = "linf"
+    steps: int = 1000
+    share: float = 0.8
+    restarts: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.restarts < 1 or not 0 < self.share <= 1:
+            raise BadInput(f"restarts={self.restarts} must be at least 1, share={self.share} in (0, 1].")
+
+    def needs_gradients(self) -> bool:
+        return False
+
+    def run_at(self, problem: Problem, epsilon: Tensor) -> None:
+        x, norm = problem.x, self.measure.norm
+        assert norm is not None
+        radius = safe_radius(problem, epsilon, norm)
+        flat = norm == float("inf")
+        begin, change = (self._stripes, self._recoloured) if flat else (self._tiles, self._moved)
+        for _ in range(self.restarts):
+            delta, margin = torch.zeros_like(_as_images(x)), torch.full_like(radius, float("inf"))
+            for step in range(self.steps):
+                side = self._window(delta, self.share * 0.5 ** sum(step > part * self.steps for part in HALVED_AT))
+                proposal = begin(problem, delta, radius) if step == 0 else change(problem, delta, radius, side)
+                query = problem.query(self._within_grid(problem, proposal.reshape(x.shape)), grad=False)
+                problem.release(reached(problem, epsilon))
+                problem.record(
+                    step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success
+                )
+                better = query.margin < margin
+                delta = torch.where(per_image(better, delta), _as_images(query.point - x), delta)
+                margin = torch.where(better, query.margin, margin)
+
+    def _window(self, delta: Tensor, share: float) -> tuple[int, int]:
+        """Height and width of a window with ``share`` of the pixels of ``delta`` (B, C, H, W), as square as they
+        allow."""
+        height, width = delta.shape[2:]
+        least = 1 if self.measure.norm == float("inf") else SMALLEST
+        high = min(height, max(least, round((share * height * width) ** 0.5)))
+        return high, min(width, max(least, round(share * height * width / high)))
+
+    @staticmethod
+    def _within_grid(problem: Problem, delta: Tensor) -> Tensor:
+        """(B, ...) the points x + ``delta`` (B, ...), on a grid of levels no farther from x than that."""
+        spacing = problem.box.spacing.to(delta)
+        if not bool((spacing > 0).any()):
+            return problem.x + delta
+        level = torch.where(spacing > 0, spacing, torch.ones_like(spacing))
+        cut = (delta / level + MISSED * delta.sign()).trunc() * level
+        return problem.x + torch.where(spacing > 0, cut, delta)
+
+    def _stripes(self, problem: Problem, delta: Tensor, radius: Tensor) -> Tensor:
+        """(B, C, H, W) +-radius in each column and channel."""
+        channels, width = delta.shape[1], delta.shape[3]
+        signs = _signs(_numbers(problem, channels * width)).reshape(-1, channels, 1, width)
+        return (per_image(radius, delta) * signs).expand_as(delta)
+
+    def _recoloured(self, problem: Problem, delta: Tensor, radius: Tensor, side: tuple[int, int]) -> Tensor:
+        """``delta`` (B, C, H, W) with +-radius in each channel of a window."""
+        numbers = _numbers(problem, 2 + delta.shape[1])
+        inside = _places(numbers[:, :2], delta, side)[0]
+        patch = per_image(radius, delta) * _signs(numbers[:, 2:])[..., None, None]
+        reach = _clipper(problem)
+        same = (torch.where(inside, reach(patch.expand_as(delta)), delta) == delta).flatten(1).all(1)
+        patch = torch.where(per_image(same, patch), -patch, patch)
+        return torch.where(inside, patch, delta)
+
+    def _tiles(self, problem: Problem, delta: Tensor, radius: Tensor) -> Tensor:
+        """(B, C, H, W) of length radius: bumps of a random sign on a grid of tiles."""
+        size, channels, height, width = delta.shape
+        high, wide = max(1, height // TILES), max(1, width // TILES)
+        rows, columns = -(-height // high), -(-width // wide)
+        signs = _signs(_numbers(problem, channels * rows * columns)).reshape(size, channels, rows, columns)
+        bumps = bump(high, wide).to(delta).repeat(rows, columns)[:height, :width]
+        spread = signs.repeat_interleave(high, 2).repeat_interleave(wide, 3)[..., :height, :width]
+        return per_image(radius, delta) * unit(spread * bumps)
+
+    def _moved(self, problem: Problem, delta: Tensor, radius: Tensor, side: tuple[int, int]) -> Tensor:
+        """``delta`` (B, C, H, W) with the mass of two windows in the first of them, in a new shape."""
+        numbers = _numbers(problem, 5 + delta.shape[1])
+        first, down, right = _places(numbers[:, :2], delta, side)
+        second = _places(numbers[:, 2:4], delta, side)[0]
+        shapes = torch.stack([bump(*side).to(delta), bump(side[1], side[0]).T.to(delta)])
+        down, right = down.clamp(0, side[0] - 1).unsqueeze(2), right.clamp(0, side[1] - 1).unsqueeze(1)
+        shape = shapes[(numbers[:, 4] < 0.5).long()[:, None, None], down, right]
+        mass = delta.square().flatten(2)
+        unused = (radius.square() - mass.flatten(1).sum(1)).clamp_min(0) / delta.shape[1]
+        available = ((mass * (first | second).flatten(2)).sum(2) + unused.unsqueeze(1)).sqrt()
+        old = (delta * first).flatten(2)
+        length = torch.linalg.vector_norm(old, dim=2, keepdim=True)
+        old = old / torch.where(length > 0, length, torch.ones_like(length))
+        new = old + (shape.unsqueeze(1) * first).flatten(2) * _signs(numbers[:, 5:]).unsqueeze(2)
+        length = torch.linalg.vector_norm(new, dim=2, keepdim=True)
+        new = new / torch.where(length > 0, length, torch.ones_like(length)) * available.unsqueeze(2)
+        return torch.where(first | second, torch.zeros_like(delta), delta) + new.reshape(delta.shape)
+
+
+def bump(high: int, wide: int) -> Tensor:
+    """(high, wide) eta of unit length: a pyramid up in the first half of the rows, one down in the other."""
+    shape = torch.cat([_pyramid(high // 2, wide), -_pyramid(high - high // 2, wide)]) if high > 1 else _pyramid(1, wide)
+    return unit(shape.unsqueeze(0))[0]
+
+
+def _pyramid(high: int, wide: int) -> Tensor:
+    """(high, wide) sums of 1/(k + 1)^2 over the square rings k around the middle that hold a value; unit length."""
+    down, right = (torch.arange(high) - high // 2).abs(), (torch.arange(wide) - wide // 2).abs()
+    ring = torch.maximum(down.unsqueeze(1), right.unsqueeze(0))
+    parts = 1 / (torch.arange(max(high, wide) // 2 + 1) + 1.0).square()
+    return unit(parts.flip(0).cumsum(0).flip(0)[ring].unsqueeze(0))[0]
+
+
+def _places(where: Tensor, delta: Tensor, side: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, 1, H, W) whether a value of ``delta`` (B, C, H, W) is in the window whose place ``where`` (B, 2) in [0, 1)
+    says, and (B, H), (B, W) its row and column there."""
+    begin = [(where[:, axis] * (delta.shape[2 + axis] - side[axis] + 1)).long().unsqueeze(1) for axis in (0, 1)]
+    down, right = (torch.arange(delta.shape[2 + axis], device=delta.device) - begin[axis] for axis in (0, 1))
+    tall, broad = (down >= 0) & (down < side[0]), (right >= 0) & (right < side[1])
+    return (tall.unsqueeze(2) & broad.unsqueeze(1)).unsqueeze(1), down, right
+
+
+def _as_images(x: Tensor) -> Tensor:
+    """``x`` (B, ...) as (B, C, H, W): values without rows and columns are one row, further dimensions belong to the
+    columns."""
+    lead = {2: (1, 1), 3: (1, x.shape[1])}.get(x.ndim) or tuple(x.shape[1:3])
+    return x.reshape(len(x), *lead, -1)
+
+
+def _numbers(problem: Problem, count: int) -> Tensor:
+    """(B, count) uniform in [0, 1) from the generators of the images that still take part."""
+    return problem.random.numbers(count, problem.active.nonzero().flatten().tolist())
+
+
+def _signs(numbers: Tensor) -> Tensor:
+    return torch.where(numbers < 0.5, -1.0, 1.0).to(numbers)
+
+
+def _clipper(problem: Problem) -> Callable[[Tensor], Tensor]:
+    """What becomes of a change (B, C, H, W) in the domain."""
+    x = problem.x
+    return lambda delta: _as_images(problem.box.project(x + delta.reshape(x.shape), x) - x)

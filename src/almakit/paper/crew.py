@@ -1,0 +1,138 @@
+"""Cells beside each other: worker processes that do whole cells, where a cell has too few chunks to be shared out.
+
+Each process has the threads of a shared run's (one as a rule), so that a cell has the bits of one process.
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import subprocess
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..errors import AlmakitError
+from ..runs.engines.helper import serve
+from ..runs.engines.workers import TRIES, started
+from ..runs.interrupt import Stop
+from ..runs.progress import Silent
+from ..runs.run import execute
+from ..runs.spec import RunSpec
+
+START = "from almakit.paper.crew import main; main()"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A cell: what to run, and where."""
+
+    spec: RunSpec
+    folder: Path
+    preflight: bool
+    threads: int
+
+
+class Lost(AlmakitError):
+    """A process ended under a cell as often as it was tried."""
+
+
+class Notes(Silent):
+    """Keeps the sentences of a run for the process that will say them."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
+def main() -> None:
+    """A worker process: cells in, what was said of them out."""
+    serve(_carry_out)
+
+
+def _carry_out(order: Order) -> list[str]:
+    torch.set_num_threads(order.threads)
+    notes = Notes()
+    execute(order.spec, order.folder, preflight=order.preflight, progress=notes)
+    return notes.said
+
+
+class Crew:
+    """``workers`` processes that take one cell after the other; this process stores nothing and waits."""
+
+    def __init__(self, orders: Sequence[Order], workers: int):
+        self._orders, self._waiting = orders, deque(range(len(orders)))
+        self._deaths: Counter[int] = Counter()
+        self._found: queue.Queue[tuple[int, list[str] | Exception]] = queue.Queue()
+        self._over = False
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(min(workers, len(orders)))]
+
+    def __iter__(self) -> Iterator[tuple[int, list[str] | Exception]]:
+        """Each cell's place with what was said of it or the error it ended in, as they are done."""
+        with Stop().watching():
+            try:
+                for thread in self._threads:
+                    thread.start()
+                for _ in self._orders:
+                    yield self._next()
+            finally:
+                self._over = True
+                for process in self._processes:
+                    process.kill()
+                for thread in self._threads:
+                    thread.join(10)
+
+    def _next(self) -> tuple[int, list[str] | Exception]:
+        while True:
+            with suppress(queue.Empty):
+                return self._found.get(timeout=0.2)  # so that a signal is heard
+
+    def _serve(self) -> None:
+        process = None
+        while not self._over:
+            try:
+                place = self._waiting.popleft()
+            except IndexError:
+                break
+            try:
+                if process is None:
+                    process = started(START)
+                    self._processes.append(process)
+                self._found.put((place, _answer(process, self._orders[place])))
+            except (OSError, EOFError, pickle.UnpicklingError):
+                ended, process = _gone(process), None
+                self._deaths[place] += 1
+                if self._deaths[place] < TRIES:
+                    self._waiting.appendleft(place)
+                else:
+                    self._found.put((place, Lost(f"its worker process ended under it {TRIES} times ({ended}).")))
+        _gone(process)
+
+
+def _answer(process: subprocess.Popen[bytes], order: Order) -> list[str] | Exception:
+    assert process.stdin is not None and process.stdout is not None
+    pickle.dump(order, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+    process.stdin.flush()
+    found: list[str] | Exception = pickle.load(process.stdout)
+    return found
+
+
+def _gone(process: subprocess.Popen[bytes] | None) -> str:
+    """Ends a process, if there is one, and says how it ended."""
+    if process is None:
+        return "it could not be started"
+    process.kill()
+    code = process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):
+            if pipe is not None:
+                pipe.close()
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
