@@ -25,6 +25,12 @@ def largest_entry(values: Tensor) -> Tensor:
     return torch.maximum(flat.amax(1), -flat.amin(1))
 
 
+def soft_maximum(values: Tensor, temperature: Tensor) -> Tensor:
+    """(B,) T logsumexp(values / T) over ``values`` (B, N), at ``temperature`` (B,); entries of -inf do not count."""
+    best = values.detach().amax(1)
+    return temperature * torch.logsumexp((values - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
+
+
 def deviation(values: Tensor) -> Tensor:
     """(B,) the standard deviation of each row of ``values`` (B, N)."""
     if values.dtype == torch.float32:

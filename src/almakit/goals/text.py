@@ -27,11 +27,6 @@ def get(goal: object) -> Goal:
     return _build(parse(goal, "goal", "top-k(k=5)")) if isinstance(goal, str) else as_goal(goal)
 
 
-def is_own_code(text: str) -> bool:
-    """Whether a text names a user's own file, which would be run."""
-    return user_file.is_user_file(parse(text, "goal", "top-k(k=5)").name)
-
-
 def text_of(goal: object) -> str:
     """The text that builds a goal again; ``python:name`` where it has tensors or a function that no text can hold."""
     goal = get(goal)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import BadInput
-from ..steps import ranks
+from ..steps import ranks, soft_maximum
 from .base import SHARED, TINY
 from .classes import ClassGoal
 
@@ -103,9 +103,7 @@ class PixelGoal(ClassGoal):
         T logsumexp(m / T)."""
         each = self.pixel_margins(outputs)
         rank = ranks(each.detach().argsort(dim=1, stable=True))
-        nearest = each.masked_fill(rank >= self._needed(each), float("-inf"))
-        best = nearest.detach().amax(1)
-        return temperature * torch.logsumexp((nearest - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
+        return soft_maximum(each.masked_fill(rank >= self._needed(each), float("-inf")), temperature)
 
     def spread(self, outputs: Tensor) -> Tensor:
         """(B,) the standard deviation of the pixel margins."""
