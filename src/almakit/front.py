@@ -67,6 +67,8 @@ def attack(
         if value is not None and name not in CALL
     }
     call = {name: value for name, value in options.items() if name in CALL}
+    if call.get("surrogate") is not None:
+        call["surrogate"] = opened(call["surrogate"])
     for name in settings:
         if SYNONYMS.get(name) in FOR_THE_CALL:
             raise wrong_setting("almakit.attack", name, FOR_THE_CALL)

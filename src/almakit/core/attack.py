@@ -141,6 +141,7 @@ class Attack:
         eot: int | None = None,
         votes: int = 100,
         vote_share: float = 0.5,
+        surrogate: Model | None = None,
     ) -> Result:
         """Attacks the images ``x`` (B, ...) in the box: away from ``labels`` (B,), towards ``targets`` (B,) where
         given, or to any ``goal``.
@@ -156,10 +157,11 @@ class Attack:
         once more at the end. ``tolerance``: an image whose best distance falls by less than this share over a quarter
         of its budget (of the attack's own plan, where there is none) stops there. ``eot``: the model is random; what
         the attack sees are means over so many passes (each counted, forward and backward), and a point is a success
-        where the goal is reached in at least ``vote_share`` of ``votes`` fresh passes.
+        where the goal is reached in at least ``vote_share`` of ``votes`` fresh passes. ``surrogate``: a model whose
+        gradients stand in for those of ``model``, which gives outputs, decisions and the verdict (transfer, BPDA).
         """
         x, box = validate.images(x, box or Box())
-        validate.call(model, confidence, batch_size, budget, tolerance)
+        validate.call(model, confidence, batch_size, budget, tolerance, surrogate)
         wanted = self._goal(len(x), labels, targets, goal, confidence, mask)
         check_layout(layout)
         check_acceleration(accelerate)
@@ -169,7 +171,7 @@ class Attack:
         draws = None if eot is None else Draws(eot, votes, vote_share, seed)
         if draws is not None and accelerate != NONE:
             raise BadInput("eot asks about each image by itself, which accelerate does not speed up; leave one out.")
-        oracle = Oracle(model, x.dtype, autocast, wanted.read, draws)
+        oracle = Oracle(model, x.dtype, autocast, wanted.read, draws, surrogate)
         x, wanted, box = oracle.place(x), wanted.to(oracle.device or x.device), box.to(oracle.device or x.device)
         size = batch_size or default_batch_size(x)
         if layout == AUTO:
@@ -178,7 +180,9 @@ class Attack:
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
         with (
             guarded(model, oracle),
+            guarded(surrogate, oracle),
             borrowed(model),
+            borrowed(surrogate),
             laid_out(model, layout),
             torch.inference_mode(False),
             torch.enable_grad(),

@@ -80,6 +80,8 @@ def solve(
         parts.append(part)
     result = Result.concatenate(parts)
     uncounted = oracle.asked - int(result.forwards.sum()) - result.probes
+    if oracle.surrogate is not None and result.surrogate_forwards is not None:
+        uncounted += oracle.surrogate.rows - int(result.surrogate_forwards.sum())
     if uncounted:
         raise BadInput(
             f"{type(attack).__name__} has asked the model about {uncounted} images past the problem, where they are "
@@ -128,6 +130,7 @@ def solve_batch(
     status[~finite] = int(Status.INVALID)
     adversarials, distances = x.clone(), torch.where(wrong, 0.0, float("inf")).to(x.dtype)
     forwards, backwards = torch.full_like(status, each), torch.zeros_like(status)
+    lent = None if oracle.surrogate is None else torch.full_like(status, each * slopes)
     reasons: list[str | None] = [None] * len(x)
     course = distances.unsqueeze(1).repeat(1, len(MARKS))
     for row in (~finite).nonzero().flatten().tolist():
@@ -167,6 +170,8 @@ def solve_batch(
             else torch.where(found, attack.measure(x[todo], adversarials[todo]), distance)
         )
         forwards[todo], backwards[todo] = problem.forwards * each, problem.backwards * each
+        if lent is not None:
+            lent[todo] = problem.attached * each
         course[todo] = problem.course
         broken = problem.broken
         for index in (~found).nonzero().flatten().tolist():
@@ -176,6 +181,7 @@ def solve_batch(
                 status[row] = int(Status.INVALID)
     kept = course if attack.ranking is None else None
     result = Result(adversarials, distances, status, forwards, backwards, reasons, probes, course=kept, shares=seen)
+    result = replace(result, surrogate_forwards=lent)
     return result, fitted
 
 

@@ -155,13 +155,19 @@ def steps(count: object) -> None:
 
 
 def call(
-    model: object, confidence: float, batch_size: int | None, budget: int | None, tolerance: float | None = None
+    model: object,
+    confidence: float,
+    batch_size: int | None,
+    budget: int | None,
+    tolerance: float | None = None,
+    surrogate: object = None,
 ) -> None:
     """Raises where the model or an option of an attack's call cannot be used."""
-    if not callable(model):
-        raise BadModel(
-            f"the model is a {type(model).__name__}; give a torch module or a function from images to logits."
-        )
+    for what, given in (("model", model), ("surrogate", surrogate)):
+        if not callable(given) and not (what == "surrogate" and given is None):
+            raise BadModel(
+                f"the {what} is a {type(given).__name__}; give a torch module or a function from images to logits."
+            )
     if isinstance(confidence, bool) or not isinstance(confidence, Real) or not 0 <= confidence < math.inf:
         raise BadInput(f"confidence={confidence!r}: the logit lead demanded must be a finite number, 0 or more.")
     for name, value in (("batch_size", batch_size), ("budget", budget)):

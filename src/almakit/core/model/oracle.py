@@ -22,7 +22,7 @@ Read = Callable[[Any, int], Tensor]
 
 
 @contextmanager
-def guarded(model: Model, oracle: Oracle) -> Iterator[None]:
+def guarded(model: Model | None, oracle: Oracle) -> Iterator[None]:
     """Raises a sentence after the block where somebody else than the oracle called a module in this thread, or changed
     its weights.
 
@@ -82,6 +82,7 @@ class Oracle:
         autocast: torch.dtype | None = None,
         read: Read | None = None,
         draws: Draws | None = None,
+        surrogate: Model | None = None,
     ):
         # ``plain`` is the model as it came where ``model`` is a faster way to call it.
         self.model, self.plain, self.working, self.autocast = model, model, working, autocast
@@ -92,6 +93,8 @@ class Oracle:
         # Images that went through the model, whoever sent them, and whether some are there now.
         self.rows, self.inside = 0, False
         self.draws = draws  # of a random model: its outputs are then means over several passes for each image
+        # Another model that gradients come from, while the outputs stay this one's.
+        self.surrogate = None if surrogate is None else Oracle(surrogate, working, read=read)
         self._exact: Oracle | None = None
 
     @property
@@ -105,8 +108,8 @@ class Oracle:
 
     @property
     def busy(self) -> bool:
-        """Whether it is calling the model just now, in either way."""
-        return self.inside or (self._exact is not None and self._exact.inside)
+        """Whether it is calling the model just now, in either way, or its surrogate."""
+        return self.inside or any(other is not None and other.inside for other in (self._exact, self.surrogate))
 
     @property
     def asked(self) -> int:
@@ -132,6 +135,20 @@ class Oracle:
             return torch.cat([self._asked(image.expand(count, *image.shape)) for count in counts])
 
     def _asked(self, images: Tensor) -> Tensor:
+        if self.surrogate is None or not (images.requires_grad and torch.is_grad_enabled()):
+            return self._answer(images)
+        with torch.no_grad():
+            outputs = self._answer(images.detach())
+        lent = self.surrogate(images).to(outputs.device)
+        if lent.shape != outputs.shape:
+            raise BadModel(
+                f"the surrogate's outputs have shape {tuple(lent.shape)} and the model's {tuple(outputs.shape)}; its "
+                "gradients can stand in for the model's where both have the same classes."
+            )
+        # The difference is zero and has the surrogate's gradient.
+        return outputs + torch.where(torch.isfinite(lent), lent - lent.detach(), torch.zeros_like(lent))
+
+    def _answer(self, images: Tensor) -> Tensor:
         self.rows += len(images)
         # A copy: a model that normalises in place must change neither the caller's images nor the leaf of the graph.
         inputs = images.to(self.native or images.dtype, copy=True)

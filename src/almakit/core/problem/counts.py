@@ -11,7 +11,8 @@ class Exhausted(Exception):
 
 
 class Counts:
-    """``forwards`` and ``backwards`` (B,) of each image, neither above ``budget``.
+    """``forwards`` and ``backwards`` (B,) of each image, neither above ``budget``, and ``attached`` (B,): the forwards
+    made for a gradient.
 
     ``owners`` (R,) are the images of the rows of a pass, which may repeat; None: each image once, in order. An image
     that asks for more than its budget is spent, alone or in company: so its result does not depend on the others.
@@ -20,6 +21,7 @@ class Counts:
     def __init__(self, size: int, device: torch.device, budget: int | None):
         self.forwards = torch.zeros(size, dtype=torch.long, device=device)
         self.backwards = torch.zeros(size, dtype=torch.long, device=device)
+        self.attached = torch.zeros(size, dtype=torch.long, device=device)
         self.budget = budget
         self.spent, self._any_spent = torch.zeros(size, dtype=torch.bool, device=device), False
         self.stopped: Tensor | None = None  # (B,) who was stopped before the budget was spent
@@ -48,9 +50,11 @@ class Counts:
         self._backwards_at_most += 0 if self.budget is None else most(owners)
         return self._within(self.backwards, self._backwards_at_most, owners)
 
-    def count_forward(self, owners: Tensor | None) -> None:
-        """Counts one forward for each row."""
+    def count_forward(self, owners: Tensor | None, attached: bool) -> None:
+        """Counts one forward for each row, ``attached`` where it was made for a gradient."""
         self.forwards = _added(self.forwards, owners, None)
+        if attached:
+            self.attached = _added(self.attached, owners, None)
         self._forwards_at_most = max(self._forwards_at_most, 1)
 
     def count_backward(self, owners: Tensor | None, allowed: Tensor | None) -> None:

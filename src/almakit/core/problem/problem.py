@@ -114,7 +114,7 @@ class Problem(Sealed):
         are attacked here."""
         self._start = self._answered(self._x, logits[rows], Pass(leaf, places=rows, attached=logits.requires_grad))
         self._clean_logits = self._last_logits = self._start.logits.detach()
-        self._counts.count_forward(None)
+        self._counts.count_forward(None, leaf.requires_grad)
         self._course.passed(True, self._counts.forwards, self._best.distance)
 
     def query(
@@ -153,7 +153,7 @@ class Problem(Sealed):
             query = self._answered(
                 point, answer if send is None and answer is not None else self._complete(answer, send, images), made
             )
-        self._counts.count_forward(owners)
+        self._counts.count_forward(owners, grad)
         bound = self._bound if images is None else self._taken(images)
         if distance_grad:
             query.distance, query.distance_gradient = bound.value_and_grad(point)

@@ -162,6 +162,11 @@ class Sealed:
         return self._counts.backwards.clone()
 
     @property
+    def attached(self) -> Tensor:
+        """(B,) the forwards that were made for a gradient; a copy."""
+        return self._counts.attached.clone()
+
+    @property
     def course(self) -> Tensor:
         """(B, 5) the best distance when each image had had 10, 30, 100, 300 and 1000 forwards, or the best so far where
         it has had fewer."""

@@ -32,7 +32,8 @@ class Result:
     each image. ``probes`` counts the single-image passes of the determinism check before the attack, which belong to no
     image's budget. ``originals`` (B, ...), ``labels`` (B,) and the name of the ``distance`` are what the attack was
     given. ``course`` (B, 5) is the best distance after 10, 30, 100, 300 and 1000 forwards. ``shares`` (B,), of a random
-    model: in which share of fresh passes the goal is reached. ``result[3]`` is one image, ``result[mask]`` and
+    model: in which share of fresh passes the goal is reached. ``surrogate_forwards`` (B,): passes of the model that
+    gradients came from, whose are all ``backwards`` then. ``result[3]`` is one image, ``result[mask]`` and
     ``result[:10]`` are results again.
     """
 
@@ -48,6 +49,7 @@ class Result:
     distance: str = ""
     course: Tensor | None = None
     shares: Tensor | None = None
+    surrogate_forwards: Tensor | None = None
 
     # One image, some images, all of them in turn.
 
@@ -170,6 +172,7 @@ class Result:
             "distance": self.distances.double().tolist(),
             "forwards": self.forwards.tolist(),
             "backwards": self.backwards.tolist(),
+            **({} if self.surrogate_forwards is None else {"surrogate_forwards": self.surrogate_forwards.tolist()}),
             "reason": self.reasons or [None] * len(self),
         }
         return pandas.DataFrame(columns).set_index("image")
@@ -258,6 +261,7 @@ class Result:
             distance=names.pop() if len(names) == 1 else "",
             course=rows("course"),
             shares=rows("shares"),
+            surrogate_forwards=rows("surrogate_forwards"),
         )
 
 
@@ -289,7 +293,9 @@ def best_of(results: Iterable[Result]) -> Result:
     count = len(first)
     merged = Result.concatenate(parts)[winner * count + torch.arange(count)]
     sums: dict[str, Any] = {
-        name: torch.stack([getattr(part, name) for part in parts]).sum(0) for name in ("forwards", "backwards")
+        name: torch.stack([getattr(part, name) for part in parts]).sum(0)
+        for name in ("forwards", "backwards", "surrogate_forwards")
+        if all(getattr(part, name) is not None for part in parts)
     }
     # How near they came for how many passes in all depends on their order, which nobody chose.
     return replace(merged, **sums, probes=sum(part.probes for part in parts), course=None)
