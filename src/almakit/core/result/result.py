@@ -90,11 +90,7 @@ class Result:
     def _places(self, rows: Rows) -> Tensor:
         """Positions (R,) of a slice, a list, an array or a mask."""
         if isinstance(rows, slice):
-            return (
-                torch.arange(len(self))[rows]
-                if (rows.step or 1) > 0
-                else torch.tensor(range(len(self))[rows], dtype=torch.long)
-            )
+            return torch.tensor(range(len(self))[rows], dtype=torch.long)
         try:
             chosen = torch.as_tensor(rows).cpu()
         except (TypeError, ValueError, RuntimeError):
