@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from ..runs.threat import resisted
 from .brackets import words
 from .labels import radius
 from .numbers import SLACK
@@ -131,9 +132,8 @@ def _robust(summary: dict[str, Any]) -> list[str]:
         )
         if not radii:
             continue
-        what = "robust accuracy %" if worst["goal"] == "untargeted" else "targets not reached %"
         header = (
-            f"{what}, {worst['goal']}",
+            f"{resisted(worst['goal'])} %, {worst['goal']}",
             *(f"{worst['distance']} <= {radius(epsilon, worst['distance'])}" for epsilon in radii),
         )
         rows = [
@@ -211,19 +211,3 @@ def _notes(summary: dict[str, Any]) -> list[str]:
             f"This run is not finished: {summary['missing_records']} records are missing; the same command resumes it."
         )
     return lines
-
-
-def geometric_table(means: Sequence[dict[str, Any]]) -> str:
-    """Geometric means over models."""
-    rows = [
-        (
-            part["attack"],
-            len(part["models"]),
-            percent(part["success_rate"]),
-            number(part["median_all"]),
-            number(part["forwards"], "-"),
-            number(part["backwards"], "-"),
-        )
-        for part in means
-    ]
-    return text_table(("attack", "models", "success %", "median", "forwards", "backwards"), rows)
