@@ -96,8 +96,7 @@ class RunSpec:
     eot: int | None = _knob(
         rules.optional(rules.whole(1)),
         None,
-        "for random models: gradients are means over this many passes, each counted, and fresh passes vote on what is "
-        "found",
+        "for random models: gradients are means over this many passes, all counted; fresh passes vote on each find",
     )
     votes: int = _knob(rules.whole(1), 100, "with eot: how many fresh passes vote on each image")
     vote_share: float = _knob(
