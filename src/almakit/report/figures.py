@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Unavailable
-from ..runs.chunkfiles import write_bytes
+from ..runs.store.files import write_bytes
 from ..runs.threat import goal_name, resisted
 from . import palette, pictures
 from .brackets import sorted_radii

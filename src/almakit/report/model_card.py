@@ -10,7 +10,7 @@ from ..runs.threat import resisted
 from .labels import distance_name, radius
 
 if TYPE_CHECKING:
-    from ..runs.folder import Run
+    from .run import Run
 
 
 def model_card(run: Run) -> str:
