@@ -72,8 +72,7 @@ def packed(job: Job) -> bytes:
             if job.spec.model.startswith("python:"):
                 raise BadModel(
                     f"the model or the attack cannot be sent to other processes ({type(error).__name__}: "
-                    f"{str(error)[:200]}); give the model by "
-                    "name or as file.py:function, or use the local engine."
+                    f"{str(error)[:200]}); give the model by name or as file.py:function, or use the local engine."
                 ) from error
             return bytes(
                 cloudpickle.dumps(
