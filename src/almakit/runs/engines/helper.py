@@ -107,7 +107,8 @@ def _opened(job: Job, threads: int) -> Job:
             f"{job.spec.model} changed while the run was going on; bring back what it was, or choose another folder "
             "(--out)."
         )
-    return replace(job, subject=replace(subject, maps=then.maps), attacks=build_all(job.spec.attacks))
+    subject = replace(subject.with_features(then.features), maps=then.maps)
+    return replace(job, subject=subject, attacks=build_all(job.spec.attacks))
 
 
 def _portable(error: Exception) -> Exception:
