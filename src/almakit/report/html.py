@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import Unavailable
 from ..runs.failures import writable
 from ..version import VERSION
-from . import palette, payload
+from . import features, palette, payload, votes
 from .blocks import Block, blocks, most_radii, with_certified
 from .brackets import sections
 from .classes import portraits
@@ -70,6 +70,8 @@ def render(
             with_paper=any(row.paper for block in tables for row in block.rows),
             with_certified=with_certified(tables),
             brackets=sections(subjects),
+            features=features.sections(subjects),
+            votes=votes.sections(subjects),
             unfinished=not complete,
             curve_groups=data["groups"],
             radii=most_radii(tables),

@@ -79,6 +79,16 @@ def bits(name: str, value: Any) -> int:
     return depth
 
 
+def share(name: str, value: Any) -> float:
+    try:
+        found = number(value) if isinstance(value, str) else value
+    except ValueError:
+        found = math.nan
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found <= 1:
+        raise BadInput(f"{name}={value!r}: give a share above 0 and at most 1.")
+    return float(found)
+
+
 def one_of(*choices: str) -> Rule:
     listed = " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
 

@@ -90,8 +90,17 @@ class RunSpec:
         rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")),
         None,
         "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an "
-        "image whose distance fell by less"
-        " than 1 % over the last quarter of them is done",
+        "image whose distance fell by less than 1 % over the last quarter of them is done",
+    )
+    eot: int | None = _knob(
+        rules.optional(rules.whole(1)),
+        None,
+        "for random models: gradients are means over this many passes, each counted, and fresh passes vote on what is "
+        "found",
+    )
+    votes: int = _knob(rules.whole(1), 100, "with eot: how many fresh passes vote on each image")
+    vote_share: float = _knob(
+        rules.share, 0.5, "with eot: the share of those passes in which the goal must be reached to count"
     )
     dtype: str = _knob(
         rules.one_of(*DTYPES),
@@ -222,6 +231,9 @@ class RunSpec:
         # Settings that came later and change nothing as they are leave the hash of older runs alone.
         for name, plain in (("layout", (AUTO, DEFAULT, "contiguous")), ("accelerate", ("none",)), ("goal", (None,))):
             if values[name] in plain:
+                del values[name]
+        if self.eot is None:
+            for name in ("eot", "votes", "vote_share"):
                 del values[name]
         return {"format": FORMAT, **values}
 

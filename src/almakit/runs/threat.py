@@ -20,6 +20,7 @@ class Threat:
     seed: int = 0
     layout: str = "contiguous"
     accelerate: str = "none"
+    votes: str = ""  # of a random model: over how many passes, and how fresh ones decide
 
 
 USUAL = Threat()
@@ -33,7 +34,8 @@ def threat_of(spec: RunSpec) -> Threat:
     goal = spec.targets or ""
     if spec.goal is not None:
         goal = f"[{spec.goal}]{goal}"
-    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate)
+    votes = "" if spec.eot is None else f"eot {spec.eot}, {spec.vote_share:.0%} of {spec.votes} fresh passes"
+    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate, votes)
 
 
 def named(text: str, spec: RunSpec) -> str:
@@ -67,8 +69,10 @@ def sentence(threat: Threat) -> str:
         if threat.budget == AUTO
         else f", at most {threat.budget} passes each way"
     )
-    return f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}" + (
-        "" if threat.accelerate == "none" else f", {threat.accelerate}"
+    return (
+        f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}"
+        + ("" if threat.accelerate == "none" else f", {threat.accelerate}")
+        + (f", {threat.votes}" if threat.votes else "")
     )
 
 
@@ -93,6 +97,7 @@ def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
         ("seed", f"seed {threat.seed}"),
         ("layout", threat.layout),
         ("accelerate", threat.accelerate),
+        ("votes", threat.votes or "one pass"),
     ):
         if name in differ or getattr(threat, name) != getattr(USUAL, name):
             parts.append(words if name != "accelerate" or words != "none" else "not accelerated")

@@ -128,6 +128,14 @@ class Record:
         default_factory=_not_kept
     )
     pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image", later=True)] = None
+    vote: Annotated[
+        float | None,
+        Stored(
+            "verdict, random model: share of fresh passes in which the stored image reaches the goal; NULL: one pass "
+            "decides",
+            later=True,
+        ),
+    ] = None
     # Of its chunk, and stored there.
     file: str | None = None  # the file of adversarial images, relative to the run folder
     seconds: float = 0.0  # wall time of the chunk divided by the images in it
