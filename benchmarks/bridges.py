@@ -32,11 +32,10 @@ import torch
 from laws.models import Counted
 from torch import Tensor, nn
 
-from almakit import ALMA, data, models
+from almakit import ALMA, Run, data, models
 from almakit.attacks import get
 from almakit.cli.main import main as almakit
 from almakit.core import Box, Result, Status
-from almakit.runs.folder import Run
 
 HERE = Path(__file__).resolve().parent
 MODEL = "mnist/smallcnn-trades"

@@ -24,13 +24,12 @@ import torch
 from claim_numbers import MARKS, OURS, SPECIALISED, Curve, curves, difference, pooled
 from common import Results, markdown, replace_section
 
-from almakit import attacks, data, models
+from almakit import Run, attacks, data, models
 from almakit.paper.collect import collect
 from almakit.paper.grid import DATASETS, TITLES
 from almakit.paper.layout import name_of
 from almakit.report import palette
 from almakit.report.figures import STYLE, mathematical, plotting, save_figure
-from almakit.runs.folder import Run
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import torch
 
-from almakit import data, models
+from almakit import data, evaluate, models
 from almakit.attacks import get
-from almakit.runs.run import evaluate
+from almakit.runs.job import Outcome, compute
+from almakit.runs.plan import Job, Progress
 from almakit.runs.store import ATTACK, ChunkKey
-from almakit.runs.work import Bench, Outcome
 
 HELD = 0.05
 
@@ -48,14 +48,14 @@ def measure(model_name: str, images: int, steps: int, batch: int) -> dict[str, f
     )
     bare = [0.0, 0.0]
 
-    def bare_first(bench: Bench, keys: Iterable[ChunkKey]) -> Iterator[Outcome]:
+    def bare_first(job: Job, progress: Progress, keys: Iterable[ChunkKey]) -> Iterator[Outcome]:
         for key in keys:
             if key.kind == ATTACK:
-                chunk = dataset.chunk(bench.positions(key.chunk))
+                chunk = dataset.chunk(job.positions(key.chunk))
                 clock = Clock()
                 attack(model, chunk.x, chunk.labels, batch_size=len(chunk), check=False)
                 bare[:] = [so_far + more for so_far, more in zip(bare, clock.read(), strict=True)]
-            yield bench.compute(key)
+            yield compute(job, progress.task(job, key))
 
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock()

@@ -30,7 +30,7 @@ SIZE = {"width": 1180, "height": 900}
 
 
 def make_runs(root: Path) -> dict[str, Path]:
-    from almakit.runs.run import evaluate
+    from almakit import evaluate
 
     for name in NETWORKS:
         evaluate(

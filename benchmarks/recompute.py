@@ -25,17 +25,17 @@ from recompute_report import check_report
 
 def make_runs(root: Path) -> dict[str, Path]:
     """Name -> run folder; through the public interface only."""
+    from almakit import evaluate
     from almakit.runs.engines.local import outcomes
-    from almakit.runs.run import evaluate
     from almakit.runs.store import FailureRow
 
-    def one_failed(bench: Any, keys: Any) -> Any:
+    def one_failed(job: Any, progress: Any, keys: Any) -> Any:
         """The engine of one process, which gives one piece of work of the second attack up."""
         for key in keys:
             if key.attack == 1 and key.chunk == 1:
-                yield FailureRow(key, len(bench.positions(key.chunk)), 3, "given up on purpose")
+                yield FailureRow(key, len(job.positions(key.chunk)), 3, "given up on purpose")
             else:
-                yield from outcomes(bench, [key])
+                yield from outcomes(job, progress, [key])
 
     l2, linf = "alma(distance=l2, steps=30)", "apgd(distance=linf, epsilon=0.1, steps=10)"
     settings: dict[str, dict[str, Any]] = {
@@ -64,10 +64,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts here")
     args = parser.parse_args()
+    from almakit import Run
     from almakit.report.board_page import write_board
     from almakit.report.write import write_report
-    from almakit.runs.export import export_csv
-    from almakit.runs.folder import Run
+    from almakit.runs.export.table import export_csv
 
     answer: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:

@@ -25,12 +25,12 @@ import claim
 import results_check
 from common import Results, markdown
 
+from almakit import Run
 from almakit.errors import AlmakitError
 from almakit.paper import layout, typeset
 from almakit.paper.entries import Entry, described, from_json, to_json
 from almakit.paper.grid import DATASETS, Cell, choose, networks
 from almakit.report.formats import figure
-from almakit.runs.folder import Run
 
 HERE = Path(__file__).resolve().parent
 KEPT, PAGE = HERE / "results", HERE.parent / "docs" / "figures" / "results.md"

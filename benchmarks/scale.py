@@ -36,9 +36,8 @@ def store_rate(chunk: int, pixels: tuple[int, ...], chunks: int = 60) -> dict[st
     """Records per second through the store: the chunk's file, synced, and its rows in one transaction."""
     import numpy as np
 
-    from almakit.runs import chunkfiles
-    from almakit.runs.records import ImageInfo, Record
-    from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store
+    from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, files
+    from almakit.runs.store.records import ImageInfo, Record
 
     images = np.random.default_rng(0).random((chunk, *pixels), dtype=np.float32)
     measures = {name: 0.123456 for name in ("l0", "l1", "l2", "linf", "ssim", "ciede2000")}
@@ -72,7 +71,7 @@ def store_rate(chunk: int, pixels: tuple[int, ...], chunks: int = 60) -> dict[st
                 )
                 for row in range(chunk)
             ]
-            sha256 = chunkfiles.write(Path(place) / f"{number}.safetensors", {"images": chunkfiles.pack(images)})
+            sha256 = files.write(Path(place) / f"{number}.safetensors", {"images": files.pack(images)})
             store.finish(
                 ChunkRow(ChunkKey(ATTACK, 0, number), f"{number}.safetensors", sha256, chunk, chunk, 0.1),
                 1,
@@ -93,8 +92,8 @@ def driver_rate(images: int = 4000, chunk: int = 50) -> dict[str, float]:
     import torch
     from runs.small_runs import Net
 
+    from almakit import evaluate
     from almakit.runs.engines.ray import RayEngine
-    from almakit.runs.run import evaluate
 
     x = torch.rand(images, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     labels = Net()(x).argmax(1)
@@ -185,9 +184,8 @@ def resnet50() -> Any:
 def speedup(images: int = 1000, steps: int = 100) -> dict[str, Any]:
     """The same run with one Ray worker and with two, one thread each; from an empty folder to its summary, Ray's start
     included."""
-    from almakit.runs.folder import Run
+    from almakit import Run, evaluate
     from almakit.runs.progress import Silent
-    from almakit.runs.run import evaluate
 
     class Stages(Silent):
         def __init__(self) -> None:

@@ -54,13 +54,13 @@ def one_round(place: Path, chance: random.Random) -> tuple[int, int]:
 
     from runs.small_runs import Net, images, small_run
 
+    from almakit import Run
     from almakit.report import html, subjects
     from almakit.report.payload import Limits
-    from almakit.runs.export import export_csv
-    from almakit.runs.folder import Run
+    from almakit.runs.export.table import export_csv
     from almakit.runs.merge import merge
+    from almakit.runs.model import open_model
     from almakit.runs.spec import RunSpec
-    from almakit.runs.subject import open_model
     from almakit.runs.verify import verify_run
 
     texts = [

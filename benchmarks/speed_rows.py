@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from almakit import attacks, data, models
 from almakit.core.model import CHANNELS_LAST, CONTIGUOUS, faster_layout
 from almakit.data import hub
-from almakit.runs.memory import OUTSIDE
+from almakit.runs.tuning import OUTSIDE
 
 Cell = dict[str, Any]
 Work = Callable[[], object]

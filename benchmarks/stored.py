@@ -15,13 +15,12 @@ import common
 import torch
 from torch import Tensor, nn
 
-from almakit import attacks
+from almakit import Run, attacks
 from almakit.core import Attack
 from almakit.errors import AlmakitError
 from almakit.runs.attacktext import describe
-from almakit.runs.folder import Run
-from almakit.runs.records import Record
 from almakit.runs.spec import RunSpec
+from almakit.runs.store.records import Record
 
 CHECKED = 4
 

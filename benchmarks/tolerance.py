@@ -19,7 +19,7 @@ import torch
 
 from almakit import attacks, data, models
 from almakit.core import Status
-from almakit.runs.work import TOLERANCE
+from almakit.runs.job import TOLERANCE
 
 HERE = Path(__file__).resolve().parent
 IMAGES, STEPS = 16, (100, 300)

@@ -196,12 +196,17 @@ def test_bounds_know_how_to_call_a_model_alone() -> None:
 def test_the_report_knows_records_and_never_torch() -> None:
     # The store is a folder: its database, its image files, and the errors of both.
     assert not beyond(
-        "report",
-        {"runs.records", "runs.store", "runs.folder", "runs.chunkfiles", "runs.failures", "runs.threat", "runs.radii"},
+        "report", {"runs.store", "runs.folder", "runs.failures", "runs.threat", "runs.radii", "runs.export.table"}
     )
     for path in FILES:
         if inside(module_of(path), "report"):
             assert "torch" not in imports_of(path)[1], path.name
+
+
+def test_runs_know_no_report_and_no_numbers() -> None:
+    # Whoever wants a run with its numbers takes almakit.Run, which is the report's.
+    known = {name for names in rooms_known("runs").values() for name in names}
+    assert not [name for name in known if any(inside(name, room) for room in ("report", "evaluation", "paper"))]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +257,6 @@ def test_attacking_needs_no_torchvision_and_no_report() -> None:
 
 # Imports inside functions, each with its reason; whoever adds one says why, and there are at most 25.
 TORCH = "torch takes a second or more, and --help, ls and completion do without it"
-REPORT = "a run knows how it is reported, the report how a run is read: one of the two must wait"
 LAZY = {
     ("", "__getattr__"): (
         1,
@@ -266,7 +270,7 @@ LAZY = {
     ("cli.doctor", "main"): (2, TORCH),
     ("cli.ls", "_attack"): (1, TORCH),
     ("cli.reproduce", "main"): (1, TORCH),
-    ("cli.run", "main"): (1, TORCH),
+    ("cli.run", "main"): (2, TORCH),
     ("cli.train", "main"): (1, TORCH),
     ("cli.verify", "_run"): (1, TORCH),
     ("cli.verify", "_images"): (1, TORCH),
@@ -275,10 +279,6 @@ LAZY = {
     ("core.result", "save"): (1, "what is saved is a result, and a result saves itself"),
     ("core.result", "load"): (1, "what is saved is a result, and a result saves itself"),
     ("data.load", "_whole"): (1, TORCH),
-    ("runs.folder", "summary"): (1, REPORT),
-    ("runs.folder", "table"): (1, REPORT),
-    ("runs.folder", "robust_accuracy"): (1, REPORT),
-    ("runs.folder", "report"): (1, REPORT),
     ("runs.folder", "result"): (1, TORCH),
     ("models.load", "load"): (1, TORCH),
 }
@@ -304,7 +304,7 @@ COSTLY = {
     ("data.sources", "urllib"): "asking for help loads nothing that knows the network",
     ("runs.environment", "torch"): TORCH,
     ("runs.folder", "torch"): TORCH,
-    ("runs.memory", "resource"): "Windows has none",
+    ("runs.tuning", "resource"): "Windows has none",
     ("models.foreign", "pickle"): "the one place that names its error",
 }
 

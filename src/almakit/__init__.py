@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from .core.result import ImageResult, Result, Status, best_of
     from .distances import check_distance
     from .errors import AlmakitError
+    from .evaluation import evaluate
     from .front import attack
     from .goals import check_goal
-    from .runs.folder import Run
-    from .runs.run import evaluate
+    from .report.run import Run
     from .standard import StandardEvaluation, standard_evaluation
 
 # Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing. A test holds
@@ -86,7 +86,7 @@ _HOME = {
     "PGD": "almakit.attacks.pgd",
     "PerCAL": "almakit.attacks.perc_al",
     "Result": "almakit.core.result",
-    "Run": "almakit.runs.folder",
+    "Run": "almakit.report.run",
     "Search": "almakit.attacks.search",
     "SigmaZero": "almakit.attacks.sigma_zero",
     "SoftWalk": "almakit.attacks.soft_walk",
@@ -99,7 +99,7 @@ _HOME = {
     "best_of": "almakit.core.result",
     "check_distance": "almakit.distances",
     "check_goal": "almakit.goals",
-    "evaluate": "almakit.runs.run",
+    "evaluate": "almakit.evaluation",
     "standard_evaluation": "almakit.standard",
 }
 _ROOMS = ("attacks", "certify", "data", "distances", "goals", "models", "trackers")
@@ -161,7 +161,7 @@ __all__ = [
 def open(folder: str | Path) -> Run:
     """The run in a folder, finished or not, to be read: its records, numbers and images. Not in ``__all__``, for it
     would hide Python's own."""
-    from .runs.folder import Run
+    from .report.run import Run
 
     return Run(folder)
 

@@ -20,8 +20,8 @@ from .data.given import Data, tensors_of
 from .hints import SYNONYMS, wrong_setting
 from .models.load import opened
 from .runs.attacktext import text_of
+from .runs.model import watched
 from .runs.progress import Silent, forwards_per_image, shown
-from .runs.steady import watched
 
 CALL = tuple(
     name

@@ -15,13 +15,13 @@ from laws.models import Counted, RowWise
 from runs.small_runs import contents, source_file
 from torch import Tensor
 
+from almakit import Run
 from almakit.attacks import get
 from almakit.bridges.user_file import FunctionAttack
 from almakit.cli.main import main
 from almakit.core import Box, Result, Status
 from almakit.errors import AlmakitError, BadInput
 from almakit.runs.attacktext import text_of
-from almakit.runs.folder import Run
 
 FILE = Path(own_attacks.__file__)
 HABITS = ["whole", "only_the_right_ones", "one_by_one", "several_of_each", "never_asks", "outside"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from almakit.runs.folder import Run
+from almakit import Run
 
 
 def verified(run: Path, attack: int) -> np.ndarray:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from report.made_runs import MadeAttack, make_run
 
+from almakit import Run
 from almakit.report.board_page import write_board
-from almakit.runs.folder import Run
 
 METHODS = (
     ("alma", "ALMA", 1.0),

@@ -11,7 +11,7 @@ import pytest
 from browser.readings import readout, robust, verified
 from report.made_runs import FOUR, MadeAttack
 
-from almakit.runs.folder import Run
+from almakit import Run
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

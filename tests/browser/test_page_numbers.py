@@ -12,7 +12,7 @@ import pytest
 from browser.readings import readout, robust, verified
 from report.made_runs import FOUR, MadeAttack
 
-from almakit.runs.folder import Run
+from almakit import Run
 
 
 def test_item_7_a_link_shows_what_i_see(made: Any, browser: Any) -> None:

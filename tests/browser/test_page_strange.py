@@ -10,9 +10,9 @@ from typing import Any
 from browser.readings import readout, robust, verified
 from report.made_runs import FOUR, MadeAttack, make_run
 
+from almakit import Run
 from almakit.report import html, subjects
 from almakit.report.payload import Limits
-from almakit.runs.folder import Run
 
 EVIL = "<img src=x onerror=alert(1)>"
 

@@ -15,8 +15,8 @@ import torch
 from runs.small_runs import ATTACKS, Net, contents, images, source_file
 
 import almakit
+from almakit import Run
 from almakit.cli.main import VERBS, main
-from almakit.runs.folder import Run
 
 ONE = ["--attack", ATTACKS[0]]
 

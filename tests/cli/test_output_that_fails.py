@@ -112,12 +112,12 @@ def test_code_that_exits_with_0_does_not_end_a_run_with_0(whole, tmp_path):
 def test_a_broken_pipe_of_the_work_itself_is_an_error(whole, tmp_path, capsys, monkeypatch):
     """Only the output may lose its reader: a pipe that breaks anywhere else leaves the work undone."""
     source, _ = whole
-    from almakit.runs import loop
+    from almakit.runs import session
 
     def broken(*_: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(loop.Loop, "_keep", broken)
+    monkeypatch.setattr(session.Session, "_keep", broken)
     code = main(
         [
             "run",

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import almakit
+from almakit import evaluate
 from almakit.data.given import dataset_of
 from almakit.errors import AlmakitError, BadInput, BadModel
-from almakit.runs.run import evaluate
 
 NAMES = tuple(f"kind {number}" for number in range(10))
 

@@ -11,7 +11,7 @@ from laws.models import RowWise
 import almakit
 from almakit.cli.main import main
 from almakit.errors import AlmakitError, BadInput
-from almakit.runs import begin
+from almakit.runs import resume
 from almakit.runs.spec import DEFAULT_ATTACKS, RunSpec
 
 MODEL = RowWise((1, 4, 4)).eval()
@@ -144,7 +144,7 @@ def test_what_cannot_be_added_to(tmp_path: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().err
     assert "Attacks are added to it by --add" in said and f"almakit report {out} <the other>" in said
     with pytest.raises(BadInput, match="holds no run that attacks could be added to"):
-        begin.extended(RunSpec(), [], tmp_path)
+        resume.extended(RunSpec(), [], tmp_path)
 
 
 def test_one_class_as_the_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

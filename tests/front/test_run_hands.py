@@ -13,8 +13,8 @@ import torch
 from laws.models import RowWise
 
 import almakit
+from almakit import Run
 from almakit.errors import AlmakitError, BadInput
-from almakit.runs.folder import Run
 
 ATTACKS = ["alma(distance=l2, steps=12)", "ddn(steps=12)", "alma(distance=linf, steps=12)"]
 

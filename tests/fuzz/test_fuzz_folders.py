@@ -13,12 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from runs.small_runs import Net, images, small_run
 
+from almakit import Run
 from almakit.errors import AlmakitError
 from almakit.report import html, subjects
 from almakit.report.payload import Limits
-from almakit.runs.flat import flat_rows
-from almakit.runs.folder import Run
-from almakit.runs.records import Record
+from almakit.runs.export.table import flat_rows
+from almakit.runs.store.records import Record
 from almakit.runs.verify import damaged_files
 
 SMALL = {"attacks": ["alma(distance=l2, steps=6)"], "batch_size": 4, "data": images(12)}

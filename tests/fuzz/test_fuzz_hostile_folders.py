@@ -10,7 +10,7 @@ from fuzz.test_fuzz_files import watched
 from security.hostile_files import exploits, pack, program
 from security.hostile_folders import cases, hostile
 
-from almakit.runs.run import evaluate
+from almakit import evaluate
 
 
 def test_hostile_run_folders_execute_nothing_and_write_nothing_outside(tmp_path):

@@ -9,10 +9,10 @@ import pytest
 from fuzz.amount import TIMES, outcome
 from runs.forgery import NUMBERS, Colours, alter, colour_run
 
+from almakit import Run
 from almakit.errors import AlmakitError
-from almakit.runs.folder import Run
+from almakit.runs.model import open_model
 from almakit.runs.spec import RunSpec
-from almakit.runs.subject import open_model
 from almakit.runs.verify import verify_run
 
 SUBJECT = open_model(Colours(), RunSpec(model="m", data="d"))

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from almakit.runs import chunkfiles
 from almakit.runs.folder import SPEC, adversarial_file, original_file
-from almakit.runs.records import ALREADY_WRONG, FAILED, SUCCESS, AttackInfo, ImageInfo, Record, Trace
 from almakit.runs.spec import RunSpec
-from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name
+from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name, files
+from almakit.runs.store.records import ALREADY_WRONG, FAILED, SUCCESS, AttackInfo, ImageInfo, Record, Trace
 
 ENVIRONMENT = {
     "almakit": "0.0",
@@ -160,7 +159,7 @@ def make_run(
                 )
             clean += found
             file = original_file(part)
-            sha = chunkfiles.write(folder / file, {"images": chunkfiles.pack(x[rows.start : rows.stop])})
+            sha = files.write(folder / file, {"images": files.pack(x[rows.start : rows.stop])})
             store.finish(ChunkRow(ChunkKey(CLEAN, -1, part), file, sha, len(rows), chunk, 0.01), session, images=found)
         for index, part in work[: len(work) - unfinished] if unfinished else work:
             rows = range(part * chunk, min(images, (part + 1) * chunk))
@@ -280,7 +279,7 @@ def _attack_chunk(
         )
         kept.append(point)
     file = adversarial_file(info, ChunkKey(ATTACK, info.index, part)) if kept else None
-    sha = chunkfiles.write(folder / str(file), {"images": chunkfiles.pack(np.stack(kept))}) if kept else None
+    sha = files.write(folder / str(file), {"images": files.pack(np.stack(kept))}) if kept else None
     traces = []
     first = next((record for record in records if record.attacked), None)
     if traced and part == 0 and first is not None:

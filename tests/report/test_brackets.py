@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from report.made_runs import make_run
 
+from almakit import Run
 from almakit.report import formats, payload, subjects
 from almakit.report.blocks import blocks
 from almakit.report.summary import FORMAT
 from almakit.report.write import summary
-from almakit.runs.certificates import Certificate
-from almakit.runs.folder import Run
+from almakit.runs.store.certificates import Certificate
 
 
 def certify(folder: Path, share: float, leave_out: int = 0) -> dict[int, float]:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from report.made_runs import FOUR, MadeAttack, make_run
 
+from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import BadInput
 from almakit.report.compare import compare, ratio_of_medians
-from almakit.runs.folder import Run
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,8 @@ def test_item_2_radii_that_differ_are_refused(runs, capsys):
 
 
 def test_item_2_at_a_fixed_radius_there_is_no_ratio_of_medians(runs):
-    from almakit.report.compare import compare, table
+    from almakit.report.compare import compare
+    from almakit.report.comparison import table
 
     found = compare(runs["one"], runs["one"])
     minimal, fixed = found.pairs

@@ -17,8 +17,8 @@ from almakit.report import blocks, figures, formats, html, payload, subjects
 from almakit.report.labels import radius
 from almakit.report.numbers import robust, worst_case
 from almakit.report.trust import checks, count
-from almakit.runs.flat import flat_rows
-from almakit.runs.records import AttackInfo, reach_of
+from almakit.runs.export.table import flat_rows
+from almakit.runs.store.records import AttackInfo, reach_of
 
 FIXED = "apgd(distance=l2, steps=10, epsilon=0.2)"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from runs.small_runs import ATTACKS, small_run
 
+from almakit import Run
 from almakit.report.board_page import write_board
 from almakit.report.write import write_report
-from almakit.runs.export import export_csv
-from almakit.runs.folder import Run
+from almakit.runs.export.table import export_csv
 
 
 @pytest.fixture(scope="module")

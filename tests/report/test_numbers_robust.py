@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from runs.small_runs import ATTACKS, Net, images, small_run, source_file
 
+from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import BadInput
 from almakit.report import blocks, formats, html, subjects, write
-from almakit.runs.folder import Run
 from almakit.runs.radii import for_distances, number, texts_of
 from almakit.runs.spec import RunSpec
 

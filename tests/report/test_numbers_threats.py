@@ -72,7 +72,7 @@ def test_item_1_whatever_differs_is_appended(folders):
 
 
 def test_item_1_the_table_of_a_run_and_its_summary(folders):
-    from almakit.runs.folder import Run
+    from almakit import Run
 
     run = Run(folders["targeted"])
     assert "\nddn(steps=30), targeted " in run.table() and "Threat model: targeted (random)" in run.table()

@@ -10,17 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from almakit.report import numbers
-from almakit.report.summary import attack_summary, best_known, geometric_means
+from almakit.report.attack_summary import attack_summary
+from almakit.report.summary import best_known, geometric_means
 from almakit.report.tables import number, run_table, text_table
-from almakit.runs.records import AttackInfo, ImageInfo, Record
+from almakit.runs.store.records import AttackInfo, Record
 
 INF = math.inf
 INFO = AttackInfo(0, "alma(distance=l2, steps=100)", "ALMA", "l2", True, False, "", "", {})
 OTHER = AttackInfo(1, "ddn(steps=100)", "DDN", "l2", True, False, "", "", {})
-
-
-def info(index: int, correct: bool = True) -> ImageInfo:
-    return ImageInfo(index, str(index), "", 1, None, 0, 1 if correct else 2, ())
 
 
 def record(
@@ -62,7 +59,7 @@ def test_numbers_as_the_paper_counts():
         record(3, 4.0, coarse=4.5),
         record(4, INF),
     ]
-    part = attack_summary(INFO, records, [info(0, False), *map(info, range(1, 5))], epsilons=[1.0, 3.0])
+    part = attack_summary(INFO, records, epsilons=[1.0, 3.0])
     assert part["success_rate"]["value"] == 0.8 and part["success_rate_attacked"] == 0.75
     assert part["median_all"]["value"] == 2.0, "already wrong counts 0, nothing found infinity"
     assert (
@@ -81,7 +78,7 @@ def test_numbers_as_the_paper_counts():
 
 
 def test_a_claim_the_verdict_refutes_counts_as_nothing_found():
-    part = attack_summary(INFO, [record(0, 1.0), record(1, 2.0, fooled=False)], [info(0), info(1)])
+    part = attack_summary(INFO, [record(0, 1.0), record(1, 2.0, fooled=False)])
     assert part["refuted"] == 1 and part["success_rate"]["value"] == 0.5 and part["median_all"]["value"] is None
 
 
@@ -133,7 +130,7 @@ def test_the_best_known_distance_may_come_from_another_attack():
         Record(1, 0, None, "success", None, 7.0, 1, 1, 2, (), True, 7.0, {"l2": 1.5, "l1": 7.0}),
         Record(1, 1, None, "success", None, 4.0, 1, 1, 2, (), False, 4.0, {"l2": 0.1, "l1": 4.0}),
     ]
-    best = best_known(records, [INFO, l1], [info(0), info(1)])
+    best = best_known(records, [INFO, l1])
     assert best == {"l2": {(0, None): 1.5, (1, None): 3.0}, "l1": {(0, None): 7.0, (1, None): 5.0}}, (
         "a refuted image holds no record"
     )
@@ -206,10 +203,8 @@ def test_geometric_means_over_models_are_the_papers():
     parts = []
     for scale in (1.0, 4.0):
         records = [record(0, scale), record(1, 2 * scale), record(2, 3 * scale)]
-        parts.append(
-            {"run": {"model": f"m{scale}"}, "attacks": [attack_summary(INFO, records, [info(i) for i in range(3)])]}
-        )
-    parts[0]["attacks"].append(attack_summary(OTHER, [record(0, 1.0, 1)], [info(0)]))
+        parts.append({"run": {"model": f"m{scale}"}, "attacks": [attack_summary(INFO, records)]})
+    parts[0]["attacks"].append(attack_summary(OTHER, [record(0, 1.0, 1)]))
     (only,) = geometric_means(parts)
     assert only["attack"] == INFO.text and only["median_all"] == pytest.approx(4.0)
     assert only["success_rate"] == 1.0 and only["forwards"] == pytest.approx(100)
@@ -218,7 +213,7 @@ def test_geometric_means_over_models_are_the_papers():
 def test_tables_align_and_say_infinity():
     assert text_table(("a", "bb"), [("xyz", 1), ("x", 22)]) == "a    bb\n---  --\nxyz   1\nx    22"
     assert number(None) == "inf" and number(0.123456) == "0.1235"
-    part = attack_summary(INFO, [record(0, 1.0), record(1, INF)], [info(0), info(1)])
+    part = attack_summary(INFO, [record(0, 1.0), record(1, INF)])
     summary = {
         "run": {"model": "m", "data": "d", "threat_model": "untargeted"},
         "images": 2,
@@ -232,5 +227,5 @@ def test_tables_align_and_say_infinity():
 
 
 def test_empty_runs_have_a_summary():
-    part = attack_summary(INFO, [], [], {})
+    part = attack_summary(INFO, [], {})
     assert part["records"] == 0 and part["success_rate"]["value"] is None

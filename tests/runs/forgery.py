@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from almakit.runs import rows, rowsums
-from almakit.runs.folder import Run
-from almakit.runs.run import evaluate
-from almakit.runs.store import ATTACK, CHUNK_COLUMNS, CLEAN, Store
+from almakit import Run, evaluate
+from almakit.runs.store import ATTACK, CHUNK_COLUMNS, CLEAN, Store, rows
 
 RESULTS = (
     "status",
@@ -100,7 +98,7 @@ def forge(folder: Path, change: Callable[[sqlite3.Connection], None]) -> None:
                 found = rows.results_by_chunk(found).get((attack, chunk, turn), [])
             store.db.execute(
                 "UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?",
-                (rowsums.chunk_sum(found, own), kind, attack, chunk, turn),
+                (rows.chunk_sum(found, own), kind, attack, chunk, turn),
             )
 
 

@@ -256,8 +256,8 @@ class Arena:
 
     def flipped(self) -> Injected:
         """Bytes of a stored chunk change after the run; readers refuse it, a resume computes it again."""
+        from almakit import Run
         from almakit.runs.failures import Corrupt
-        from almakit.runs.folder import Run
 
         out = self.fresh()
         self.run(out)
@@ -388,8 +388,8 @@ def _rows(out: Path, query: str) -> list[tuple[object, ...]]:
 
 def unverified(out: Path, model: str) -> str:
     """Why a stored success is none for the healthy model, or nothing."""
-    from almakit.runs.folder import Run
-    from almakit.runs.subject import open_model
+    from almakit import Run
+    from almakit.runs.model import open_model
     from almakit.runs.verify import verify_run
 
     run = Run(out)
@@ -455,7 +455,7 @@ def _turn_back(seconds: float) -> None:
     """From the tenth question on, the clock of this process is ``seconds`` behind."""
     import datetime
 
-    from almakit.runs import store
+    from almakit.runs.store import database as store
 
     asked = [0]
     true_time = time.time

@@ -18,8 +18,8 @@ from pathlib import Path
 from runs.injections import Injected
 from runs.small_runs import contents, small_run
 
+from almakit import Run
 from almakit.runs.failures import StoreError
-from almakit.runs.folder import Run
 from almakit.runs.merge import merge
 
 EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod", "shutil.rmtree", "sqlite3.connect")

@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from almakit.runs.folder import Run
-from almakit.runs.run import evaluate
+from almakit import Run, evaluate
 
 SOURCE = r"""
 import os

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from almakit import Run
 from almakit.cli.main import ERROR, USAGE, main
 from almakit.errors import BadInput
-from almakit.runs.certificates import Certificate, Contradiction, check, read
 from almakit.runs.certify import certify_run
-from almakit.runs.folder import Run
-from almakit.runs.subject import open_model
+from almakit.runs.model import open_model
+from almakit.runs.store.certificates import Certificate, Contradiction, check, read
 
 RUN = ["run", "--model", "mnist/smallcnn-tiny-ibp", "--data", "mnist", "--limit", "6", "--batch-size", "3", "--quiet"]
 LINF = ["--attack", "fmn(distance=linf, steps=30)"]

@@ -12,13 +12,12 @@ import pytest
 from runs.small_runs import Net, images, small_run
 from security.hostile_folders import summed
 
-from almakit import attacks
+from almakit import Run, attacks
 from almakit.cli.main import main
 from almakit.report import subjects
 from almakit.report.course_figure import draw_courses
-from almakit.runs.folder import Run
-from almakit.runs.records import PASSES
-from almakit.runs.subject import open_model
+from almakit.runs.model import open_model
+from almakit.runs.store.records import PASSES
 from almakit.runs.verify import verify_run
 
 TEXT = "alma(distance=l2, steps=120)"

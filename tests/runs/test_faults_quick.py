@@ -38,8 +38,8 @@ def test_the_judge_can_find_fault(arena):
     db.close()
     from runs.injections import finished, wrong_rows
 
+    from almakit import Run
     from almakit.runs.failures import Corrupt
-    from almakit.runs.folder import Run
 
     assert wrong_rows(out, arena.expected) == 1
     with pytest.raises(Corrupt, match="not the ones that were written"):

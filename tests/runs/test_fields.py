@@ -10,11 +10,10 @@ from typing import Annotated
 import pytest
 from runs.small_runs import small_run
 
-from almakit.runs import fields as table
-from almakit.runs import rows
-from almakit.runs.fields import Stored
-from almakit.runs.records import MEASURED, AttackInfo, ImageInfo, Record
-from almakit.runs.store import Store
+from almakit.runs.store import Store, rows
+from almakit.runs.store import fields as table
+from almakit.runs.store.fields import Stored
+from almakit.runs.store.records import MEASURED, AttackInfo, ImageInfo, Record
 
 RECORD = Record(
     1,

@@ -8,12 +8,12 @@ import json
 import pytest
 from runs.small_runs import small_run, source_file
 
+from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.runs import begin
-from almakit.runs.begin import usual_batch_size
-from almakit.runs.folder import Run
+from almakit.runs import tuning
 from almakit.runs.spec import DEFAULT, RunSpec
+from almakit.runs.tuning import usual_batch_size
 
 ONE = ["ddn(steps=5)"]
 
@@ -26,7 +26,7 @@ def no_clock(monkeypatch):
         raise AssertionError("a clock was asked")
 
     for name in ("measured_batch_size", "faster_layout", "measured_dtype"):
-        monkeypatch.setattr(begin, name, refuse)
+        monkeypatch.setattr(tuning, name, refuse)
 
 
 def test_item_6_nothing_is_measured_by_default(no_clock, tmp_path):
@@ -42,7 +42,7 @@ def test_item_6_nothing_is_measured_by_default(no_clock, tmp_path):
 
 
 def test_item_6_measuring_is_asked_for_and_recorded(tmp_path, monkeypatch):
-    monkeypatch.setattr(begin, "faster_layout", lambda *_: "channels_last")
+    monkeypatch.setattr(tuning, "faster_layout", lambda *_: "channels_last")
     run = small_run(tmp_path, attacks=ONE, layout="auto")
     assert run.spec.layout == "channels_last" and 'layout = "channels_last"' in (tmp_path / "run.toml").read_text()
     assert json.loads((tmp_path / "summary.json").read_text())["run"]["layout"] == "channels_last"
@@ -52,7 +52,7 @@ def test_item_6_measuring_is_asked_for_and_recorded(tmp_path, monkeypatch):
 def test_item_6_shards_need_no_batch_size_but_cannot_measure(no_clock, tmp_path):
     from runs.small_runs import Net, images
 
-    from almakit.runs.run import evaluate
+    from almakit import evaluate
 
     for number in range(2):
         evaluate(Net(), images(), ONE, tmp_path / "run", shard=(number, 2))

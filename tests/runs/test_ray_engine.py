@@ -11,12 +11,12 @@ import torch
 from runs.ray_injections import Cluster, RayArena, Slow, Watcher
 from runs.small_runs import Net, contents, images, small_run, source_file
 
+from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import BadInput, BadModel, Unavailable
 from almakit.runs.engines import ray as engine_module
 from almakit.runs.engines.ray import RayEngine
 from almakit.runs.failures import NothingWorks
-from almakit.runs.folder import Run
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import pytest
 import torch
 from runs.small_runs import Net
 
-from almakit.runs.begin import as_written_now, continue_in
+from almakit import evaluate
 from almakit.runs.failures import SpecChanged
-from almakit.runs.records import AttackInfo
-from almakit.runs.run import evaluate
+from almakit.runs.resume import as_written_now, continue_in
 from almakit.runs.spec import RunSpec
 from almakit.runs.store import Store
+from almakit.runs.store.records import AttackInfo
 
 
 def _go(text: str, folder: Path) -> None:

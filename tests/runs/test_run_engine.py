@@ -10,17 +10,16 @@ import pytest
 import torch
 from runs.small_runs import ATTACKS, Net, contents, images, small_run
 
+from almakit import Run, evaluate
 from almakit.attacks import get
 from almakit.core.model import steady
 from almakit.errors import AlmakitError, BadInput
-from almakit.runs import chunkfiles
 from almakit.runs.engines import local
 from almakit.runs.failures import Refused, SpecChanged, StoreError
-from almakit.runs.folder import Run
 from almakit.runs.merge import merge
-from almakit.runs.run import evaluate
+from almakit.runs.model import open_model
 from almakit.runs.spec import RunSpec
-from almakit.runs.subject import open_model
+from almakit.runs.store import files
 from almakit.runs.verify import verify_run
 
 
@@ -79,11 +78,11 @@ def test_a_second_run_only_asks_whether_it_is_the_same_model(whole):
 
 def test_a_run_that_breaks_off_goes_on_where_it_was(whole, tmp_path):
     def short_of_breath(limit):
-        def engine(bench, keys):
+        def engine(job, progress, keys):
             for count, key in enumerate(keys):
                 if count == limit:
                     raise RuntimeError("the cable was pulled")
-                yield from local.outcomes(bench, [key])
+                yield from local.outcomes(job, progress, [key])
 
         return engine
 
@@ -107,7 +106,7 @@ def test_two_shards_joined_are_one_run_bit_for_bit(whole, tmp_path):
     merge([tmp_path / "apart0", tmp_path / "apart1"], tmp_path / "joined")
     assert contents(tmp_path / "joined") == contents(whole.folder)
     for row in Run(tmp_path / "joined").chunks:
-        assert row.file is None or chunkfiles.fault_of(tmp_path / "joined" / row.file, str(row.sha256)) is None
+        assert row.file is None or files.fault_of(tmp_path / "joined" / row.file, str(row.sha256)) is None
     merge([tmp_path / "same"])  # joining again changes nothing
     assert contents(tmp_path / "same") == contents(whole.folder)
     model = Net()
@@ -264,7 +263,7 @@ def test_bits_keeps_every_success_after_rounding(tmp_path):
     stored = [record for record in run.records if record.slot is not None]
     assert stored and all(record.fooled_8bit and record.measured_8bit == record.measured for record in stored)
     assert (
-        chunkfiles.read(tmp_path / str(stored[0].file), next(c.sha256 for c in run.chunks if c.file == stored[0].file))[
+        files.read(tmp_path / str(stored[0].file), next(c.sha256 for c in run.chunks if c.file == stored[0].file))[
             "images"
         ].dtype
         == np.uint8

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 import pytest
 from runs.small_runs import Net, contents, images, small_run, source_file
 
-from almakit.runs import database
+from almakit import Run
 from almakit.runs.failures import StoreError
-from almakit.runs.folder import Run
-from almakit.runs.lock import only_writer
 from almakit.runs.progress import Silent
+from almakit.runs.store import connection
+from almakit.runs.store.connection import only_writer
 
 
 class Heard(Silent):
@@ -156,14 +156,14 @@ def test_a_file_in_the_way_is_a_sentence(tmp_path):
 
 
 def test_a_locked_database_is_a_sentence_and_nothing_is_lost(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "LOCK_PATIENCE", 0.2)
+    monkeypatch.setattr(connection, "LOCK_PATIENCE", 0.2)
     stopped = []
 
-    def locking(bench, keys):
+    def locking(job, progress, keys):
         """Another process takes the database after three chunks."""
         from almakit.runs.engines import local
 
-        for count, outcome in enumerate(local.outcomes(bench, keys)):
+        for count, outcome in enumerate(local.outcomes(job, progress, keys)):
             if count == 2 and outcome.key.attack == 0:
                 other = sqlite3.connect(tmp_path / "records.sqlite", isolation_level=None)
                 other.execute("BEGIN EXCLUSIVE")

@@ -14,8 +14,8 @@ import almakit
 from almakit import goals
 from almakit.cli.main import main
 from almakit.models import load
+from almakit.runs.model import open_model
 from almakit.runs.spec import RunSpec
-from almakit.runs.subject import open_model
 from almakit.runs.threat import goal_name, named, threat_of
 from almakit.runs.verify import verify_run
 

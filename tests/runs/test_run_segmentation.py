@@ -21,8 +21,8 @@ from almakit.attacks.sea import LOSSES, pixel_loss
 from almakit.core.pixelwise import Pixels
 from almakit.data.dataset import IGNORED
 from almakit.errors import BadInput
-from almakit.runs.records import mean_iou, wrong_pixels
-from almakit.runs.subject import RunSpec, open_model
+from almakit.runs.model import RunSpec, open_model
+from almakit.runs.store.records import mean_iou, wrong_pixels
 from almakit.runs.verdict import tallies
 from almakit.runs.verify import verify_run
 

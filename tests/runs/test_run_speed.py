@@ -13,16 +13,15 @@ import torch
 from small_runs import Net, contents, images, small_run
 from torch import Tensor, nn
 
+from almakit import evaluate
 from almakit.attacks import get
 from almakit.core import Result
 from almakit.errors import BadInput
-from almakit.runs import precision
-from almakit.runs.engines import ahead
+from almakit.runs import tuning
+from almakit.runs.engines.local import ahead
 from almakit.runs.failures import CalledOff
-from almakit.runs.run import evaluate
+from almakit.runs.model import stop_when, to_device, to_host, watched
 from almakit.runs.spec import RunSpec
-from almakit.runs.steady import stop_when, watched
-from almakit.runs.transfer import to_device, to_host
 
 
 class Convolution(nn.Module):
@@ -67,19 +66,19 @@ def test_settings_that_change_nothing_leave_the_hash_alone() -> None:
 
 
 def test_a_given_batch_size_leaves_nothing_to_a_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("almakit.runs.begin.faster_layout", lambda model, x: "channels_last")
+    monkeypatch.setattr("almakit.runs.tuning.faster_layout", lambda model, x: "channels_last")
     model = Deep()
     evaluate(model, (images(12)[0], images(12)[1]), "ddn(steps=3)", tmp_path / "a", batch_size=8, preflight=False)
     assert RunSpec.from_toml(tmp_path / "a" / "run.toml").layout == "contiguous" and model.layouts == {False}
 
 
 def test_a_measured_layout_is_recorded_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("almakit.runs.begin.faster_layout", lambda model, x: "channels_last")
+    monkeypatch.setattr("almakit.runs.tuning.faster_layout", lambda model, x: "channels_last")
     model, data = Deep(), images(12)
     run = evaluate(model, data, "ddn(steps=3)", tmp_path / "a", preflight=False, layout="auto")
     assert RunSpec.from_toml(tmp_path / "a" / "run.toml").layout == "channels_last" and model.layouts == {True, False}
     assert model.first.weight.is_contiguous()
-    monkeypatch.setattr("almakit.runs.begin.faster_layout", lambda model, x: "contiguous")
+    monkeypatch.setattr("almakit.runs.tuning.faster_layout", lambda model, x: "contiguous")
     before = contents(tmp_path / "a")
     evaluate(model, data, "ddn(steps=3)", tmp_path / "a", preflight=False)
     assert contents(tmp_path / "a") == before and len(run.records) == 12
@@ -97,10 +96,10 @@ def result(distances: list[float]) -> Result:
 
 def test_deviation_of_medians() -> None:
     exact = result([1.0, 2.0, 3.0])
-    assert precision.deviation(exact, result([1.0, 2.0, 9.0])) == 0
-    assert precision.deviation(exact, result([1.0, 2.05, 3.0])) == pytest.approx(0.025)
-    assert precision.deviation(exact, result([1.0, 1.9, 3.0])) == pytest.approx(0.05)
-    assert precision.deviation(exact, result([1.0, 2.0, float("inf")])) == pytest.approx(1 / 3)
+    assert tuning.deviation(exact, result([1.0, 2.0, 9.0])) == 0
+    assert tuning.deviation(exact, result([1.0, 2.05, 3.0])) == pytest.approx(0.025)
+    assert tuning.deviation(exact, result([1.0, 1.9, 3.0])) == pytest.approx(0.05)
+    assert tuning.deviation(exact, result([1.0, 2.0, float("inf")])) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +108,8 @@ def test_deviation_of_medians() -> None:
 def test_dtype_auto_wants_speed_and_the_same_distances(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: float, off: float, expected: str
 ) -> None:
-    monkeypatch.setattr(precision, "speedup", lambda subject, x: gain)
-    monkeypatch.setattr(precision, "deviation", lambda exact, low: off)
+    monkeypatch.setattr(tuning, "speedup", lambda subject, x: gain)
+    monkeypatch.setattr(tuning, "deviation", lambda exact, low: off)
     small_run(tmp_path / "a", dtype="auto", attacks=["ddn(steps=3)"])
     assert RunSpec.from_toml(tmp_path / "a" / "run.toml").dtype == expected
     small_run(tmp_path / "a", dtype="auto", attacks=["ddn(steps=3)"])  # goes on with what was recorded
@@ -129,12 +128,12 @@ def test_dtype_auto_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         asked.append(autocast)
         return 1.0 if autocast is None else seconds
 
-    def noted(exact: Result, low: Result, of: Any = precision.deviation) -> float:
+    def noted(exact: Result, low: Result, of: Any = tuning.deviation) -> float:
         off.append(of(exact, low))
         return off[-1]
 
-    monkeypatch.setattr(precision, "pass_seconds", clock)
-    monkeypatch.setattr(precision, "deviation", noted)
+    monkeypatch.setattr(tuning, "pass_seconds", clock)
+    monkeypatch.setattr(tuning, "deviation", noted)
     run = small_run(tmp_path / "a", dtype="auto", attacks=["ddn(steps=3)"])
     assert asked == [None, torch.bfloat16] * (timed // 2) and len(off) == (seconds == 0.5)
     expected = "bfloat16" if off and off[0] <= 0.01 else "float32"
@@ -148,8 +147,8 @@ def test_working_ahead_changes_no_number(tmp_path: Path) -> None:
     small_run(tmp_path / "plain")
     seen: list[str] = []
 
-    def watched(bench: object, keys: object) -> object:
-        for outcome in ahead.outcomes(bench, keys):  # type: ignore[arg-type]
+    def watched(job: object, progress: object, keys: object) -> object:
+        for outcome in ahead(job, progress, keys):  # type: ignore[arg-type]
             seen.append(threading.current_thread().name)
             yield outcome
 
@@ -169,7 +168,7 @@ def test_an_error_ahead_is_told_and_what_was_finished_is_kept(tmp_path: Path) ->
             return answer if self.passes < 60 else answer[:, :1]
 
     with pytest.raises(Exception, match="logit"):
-        small_run(tmp_path / "a", model=Tired(), engine=ahead.outcomes, preflight=False)
+        small_run(tmp_path / "a", model=Tired(), engine=ahead, preflight=False)
     assert contents(tmp_path / "a")["results"]
     assert not [thread for thread in threading.enumerate() if thread.name == "almakit-ahead"]
 
@@ -185,8 +184,8 @@ def test_work_ahead_ends_when_nobody_wants_it(tmp_path: Path) -> None:
                 time.sleep(0.02)
             return super().forward(x)
 
-    def impatient(bench: object, keys: object) -> object:
-        for count, outcome in enumerate(ahead.outcomes(bench, keys)):  # type: ignore[arg-type]
+    def impatient(job: object, progress: object, keys: object) -> object:
+        for count, outcome in enumerate(ahead(job, progress, keys)):  # type: ignore[arg-type]
             yield outcome
             if count == 1 and outcome.key.kind == "attack":
                 assert under_way.wait(60), "nothing is done ahead"

@@ -9,10 +9,10 @@ import sys
 import pytest
 from runs.small_runs import small_run
 
+from almakit import Run
 from almakit.runs.failures import StoreError
-from almakit.runs.folder import Run
-from almakit.runs.records import ImageInfo, Record
 from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store
+from almakit.runs.store.records import ImageInfo, Record
 
 
 def record(image: int, distance: float = 1.5) -> Record:
@@ -164,11 +164,13 @@ def test_reports_need_no_torch(tmp_path):
     small_run(tmp_path)
     code = """
 import sys
-from almakit.runs.folder import Run, finish
-from almakit.runs import export, merge, records, rows, spec, store
+from almakit.runs import merge, spec, store
+from almakit.runs.export import attackbench, png, table
+from almakit.runs.store import records, rows
 from almakit.report import numbers, summary, tables
+from almakit.report.run import finish
 run = finish(__import__("pathlib").Path(sys.argv[1]))
-run.table(); run.originals([0]); export.flat_rows(run)
+run.table(); run.originals([0]); table.flat_rows(run)
 run.adversarials([r for r in run.records if r.slot is not None][:1])
 assert "torch" not in sys.modules, "torch was imported"
 """

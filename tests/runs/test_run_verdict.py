@@ -13,10 +13,10 @@ from runs.small_runs import Net, images, small_run
 
 import almakit.runs.verdict as verdict
 from almakit.core import Attack, Problem, Result
-from almakit.runs.chunkfiles import pack, unpack
 from almakit.runs.failures import Corrupt
+from almakit.runs.model import open_model
 from almakit.runs.spec import RunSpec
-from almakit.runs.subject import open_model
+from almakit.runs.store.files import pack, unpack
 from almakit.runs.verify import damaged_files, verify_images, verify_run
 
 SUBJECT = open_model(Net(), RunSpec(model="m", data="d"))

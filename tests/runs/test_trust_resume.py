@@ -13,7 +13,7 @@ from runs.small_runs import ATTACKS, Net, contents, images, small_run
 from almakit.cli.main import main
 from almakit.runs.engines import local
 from almakit.runs.failures import SpecChanged
-from almakit.runs.same_model import SAMPLE
+from almakit.runs.resume import SAMPLE
 
 OTHERWISE = "answers otherwise than when this run began"
 
@@ -21,11 +21,11 @@ OTHERWISE = "answers otherwise than when this run began"
 def broken_off(out, model, chunks: int = 6) -> None:
     """A run of ``model`` that ends after so many pieces of work: all five clean passes and one attack."""
 
-    def engine(bench, keys):
+    def engine(job, progress, keys):
         for key in keys:
             if (key.attack, key.chunk) == (0, chunks - 5):
                 raise RuntimeError("the cable was pulled")
-            yield from local.outcomes(bench, [key])
+            yield from local.outcomes(job, progress, [key])
 
     with pytest.raises(RuntimeError, match="cable"):
         small_run(out, model=model, engine=engine)

@@ -13,16 +13,16 @@ from runs.forgery import NUMBERS, Colours, alter, colour_run, forge
 from runs.small_runs import ATTACKS, Net, images, small_run, source_file
 
 import almakit
+from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
 from almakit.report import html, subjects
+from almakit.runs.export.table import flat_rows
 from almakit.runs.failures import SpecChanged
-from almakit.runs.flat import flat_rows
-from almakit.runs.folder import Run
 from almakit.runs.merge import merge
-from almakit.runs.records import MEASURED
+from almakit.runs.model import open_model
 from almakit.runs.spec import RunSpec
-from almakit.runs.subject import open_model
+from almakit.runs.store.records import MEASURED
 from almakit.runs.verify import verify_run
 
 SUBJECT = open_model(Colours(), RunSpec(model="m", data="d"))
@@ -157,9 +157,13 @@ def test_item_5_export_and_verify_go_by_image_index(gap, tmp_path):
         from almakit.runs.engines import local
         from almakit.runs.store import FailureRow
 
-        def engine(bench, keys):
+        def engine(job, progress, keys):
             for key in keys:
-                yield FailureRow(key, 8, 1, "it broke.") if key.chunk == 1 else next(iter(local.outcomes(bench, [key])))
+                yield (
+                    FailureRow(key, 8, 1, "it broke.")
+                    if key.chunk == 1
+                    else next(iter(local.outcomes(job, progress, [key])))
+                )
 
         small_run(tmp_path, engine=engine)
     run = Run(tmp_path)

@@ -14,9 +14,8 @@ import torch
 from safetensors.numpy import save
 from security.hostile_files import Payload, evil_py
 
-from almakit.runs import rows, rowsums
 from almakit.runs.spec import RunSpec
-from almakit.runs.store import ATTACK, CHUNK_COLUMNS, Store
+from almakit.runs.store import ATTACK, CHUNK_COLUMNS, Store, rows
 
 Change = Callable[[Path], None]
 
@@ -36,7 +35,7 @@ def summed(folder: Path) -> None:
             mine = images.get((-1, chunk, 0), [])
             if kind == ATTACK:
                 mine = results.get((attack, chunk, turn), [])
-            total = rowsums.chunk_sum(mine, own)
+            total = rows.chunk_sum(mine, own)
             key = (kind, attack, chunk, turn)
             store.db.execute(
                 "UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?",

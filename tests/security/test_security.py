@@ -23,7 +23,7 @@ from runs.small_runs import Net, images, small_run
 from security.hostile_files import Payload
 
 import almakit
-from almakit import attacks, data, models
+from almakit import Run, attacks, data, models
 from almakit.cli.main import main
 from almakit.data.catalogue import COLLECTIONS
 from almakit.data.dataset import Dataset
@@ -32,7 +32,6 @@ from almakit.report import html, subjects
 from almakit.report.payload import Limits
 from almakit.report.watch import HOST, Pages, Server
 from almakit.runs.failures import Corrupt
-from almakit.runs.folder import Run
 from almakit.runs.merge import merge
 from almakit.runs.spec import RunSpec
 from almakit.runs.verify import damaged_files
@@ -301,9 +300,8 @@ def test_watch_serves_this_machine_and_one_page(tmp_path):
 )
 def test_a_database_cannot_point_outside_its_folder(tmp_path, name):
     """A folder from elsewhere, its sums made to fit: files are read from inside it or not at all."""
-    from almakit.runs import rows
-    from almakit.runs.rowsums import chunk_sum
-    from almakit.runs.store import CHUNK_COLUMNS, CLEAN, Store
+    from almakit.runs.store import CHUNK_COLUMNS, CLEAN, Store, rows
+    from almakit.runs.store.rows import chunk_sum
 
     small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))
     (tmp_path / "secret.safetensors").write_bytes(b"secret")

@@ -18,13 +18,12 @@ from security.hostile_files import Small, evil_py, exploits, pack, program
 from security.hostile_folders import sql, summed, toml
 from security.mutated_files import graph
 
-from almakit import data, models
+from almakit import Run, data, models
 from almakit.cli.main import main
 from almakit.data.dataset import Dataset
 from almakit.errors import AlmakitError, BadInput, BadModel
 from almakit.models.exported import Exported, exported
 from almakit.runs.failures import Corrupt, StoreError
-from almakit.runs.folder import Run
 from almakit.runs.spec import RunSpec
 
 RUNS_IN_TORCH = (

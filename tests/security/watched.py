@@ -204,7 +204,7 @@ def main() -> None:
     import torch
 
     from almakit.errors import AlmakitError
-    from almakit.runs.memory import is_out_of_memory
+    from almakit.runs.tuning import is_out_of_memory
 
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))  # a file that asks for all memory is told no

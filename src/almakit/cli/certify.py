@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data.user_file import is_user_file
-from ..runs.folder import Run
+from ..report.run import finish
+from ..runs.folder import RunFolder
 from ..runs.progress import Silent, for_terminal
 from .main import DONE, Usage
 
@@ -60,9 +61,9 @@ def main(args: argparse.Namespace) -> int:
         raise Usage(f"{args.folder} is no run folder (it has no run.toml); make one with `almakit run`.")
     if args.seconds <= 0:
         raise Usage("--seconds is a time limit, more than 0.")
-    from ..runs import certify, subject
+    from ..runs import certify, model
 
-    run = Run(args.folder)
+    run = RunFolder(args.folder)
     # A folder is data: what it says about trust, and code it names, count for nothing here.
     spec = replace(run.spec, device=args.device, trust=args.trust)
     if not args.model and is_user_file(spec.model):
@@ -71,14 +72,15 @@ def main(args: argparse.Namespace) -> int:
             "you know that file, name it "
             f"yourself: --model {spec.model}"
         )
-    opened = subject.open_model(args.model or spec.model, spec)
+    opened = model.open_model(args.model or spec.model, spec)
     if opened.weights_sha256 != run.meta.get("weights_sha256"):
         raise Usage(
             f"the weights of {spec.model} are not those of the run, so a bound of theirs says nothing about its "
             "distances."
         )
-    run = certify.certify_run(
+    certify.certify_run(
         run, opened, args.method, tuple(args.distance or ()), args.seconds, Silent() if args.quiet else for_terminal()
     )
+    run = finish(args.folder)
     print(json.dumps(run.summary, indent=1) if args.json else run.table())
     return DONE

@@ -15,7 +15,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ..report.compare import compare, table
+from ..report.compare import compare
+from ..report.comparison import table
 from .main import DONE, WORSE, Usage
 
 
@@ -84,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _canonical() -> Callable[[str], str | None]:
-    from ..runs.begin import as_written_now
+    from ..runs.attacktext import as_written_now
 
     return as_written_now
 

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..runs.run import evaluate
+    from ..evaluation import evaluate
 
     run = evaluate(
         "mnist/smallcnn-tiny",

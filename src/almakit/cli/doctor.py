@@ -27,17 +27,17 @@ def main(args: argparse.Namespace) -> int:
             raise Usage(f"give --{name}.")
 
     from ..models.preflight import preflight
-    from ..runs import attacktext, begin, subject
+    from ..runs import attacktext, images, model, plan
 
     try:
         attacks = attacktext.build_all(spec.attacks)
     except BadInput as error:
         raise Usage(str(error)) from error
-    opened = subject.open_model(spec.model, spec)
-    side = subject.side_of(opened.model, spec.data)
-    dataset = subject.open_data(spec.data, spec, side).numbered_as(getattr(opened.model, "class_names", None))
-    sample = begin.looked_at(dataset, SEEN)
-    size = spec.batch_size if isinstance(spec.batch_size, int) else begin.at_a_time(sample)
+    opened = model.open_model(spec.model, spec)
+    side = images.side_of(opened.model, spec.data)
+    dataset = images.open_data(spec.data, spec, side).numbered_as(getattr(opened.model, "class_names", None))
+    sample = plan.looked_at(dataset, SEEN)
+    size = spec.batch_size if isinstance(spec.batch_size, int) else plan.at_a_time(sample)
     report = preflight(
         opened.model,
         sample.x.to(opened.device),

@@ -14,10 +14,11 @@ import argparse
 from pathlib import Path
 
 from ..report.model_card import model_card
-from ..runs import export
-from ..runs.attackbench import OPTIMALITY, export_attackbench
-from ..runs.chunkfiles import inside, write_bytes
-from ..runs.folder import Run
+from ..report.run import Run
+from ..runs.export.attackbench import OPTIMALITY, export_attackbench
+from ..runs.export.png import export_png
+from ..runs.export.table import export_csv, export_parquet
+from ..runs.store.files import inside, write_bytes
 from .main import DONE
 
 FORMATS = ("csv", "parquet", "png", "model-card", "attackbench")
@@ -64,12 +65,12 @@ def main(args: argparse.Namespace) -> int:
             print(f"Left out: {sentence}")
         return DONE
     if args.format == "png":
-        written, left_out = export.export_png(run, out, args.attack)
+        written, left_out = export_png(run, out, args.attack)
         print(
             f"{written} images in {out}; {left_out} were left out because they do not fool the model after rounding "
             "to 8 bits."
         )
         return DONE
-    count = (export.export_csv if args.format == "csv" else export.export_parquet)(run, out)
+    count = (export_csv if args.format == "csv" else export_parquet)(run, out)
     print(f"{count} records in {out}.")
     return DONE

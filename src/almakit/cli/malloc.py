@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..runs import allocator
+from ..runs.environment import keep_memory
 
 
 def add_malloc(parser: argparse.ArgumentParser) -> None:
@@ -19,4 +19,4 @@ def add_malloc(parser: argparse.ArgumentParser) -> None:
 def tune(args: argparse.Namespace) -> None:
     """Keeps this process's memory, unless the user does not want it or Python code calls the verb for itself."""
     if not args.no_malloc_tuning and args.own_process:
-        allocator.keep_memory()
+        keep_memory()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..runs.folder import finish
+from ..report.run import finish
 from ..runs.merge import merge
 from .run import exit_code
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from ..errors import BadInput
 from ..report.payload import Limits
 from ..report.write import write_report
-from ..runs.chunkfiles import inside
 from ..runs.radii import texts_of
+from ..runs.store.files import inside
 from .main import DONE, Usage
 
 

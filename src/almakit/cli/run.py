@@ -22,6 +22,7 @@ from ..hints import number
 from ..runs.progress import Silent, for_terminal
 from ..runs.radii import for_distances
 from ..runs.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
+from ..trackers import all_of
 from .certify import HELP as CERTIFY_HELP
 from .certify import METHODS as CERTIFY
 from .main import DONE, FAILED_IMAGES, Usage
@@ -160,7 +161,8 @@ def main(args: argparse.Namespace) -> int:
     out = args.out or _default_folder(spec, args.config)
     tune(args)
 
-    from ..runs import attacktext, run as runs  # isort: skip
+    from .. import evaluation
+    from ..runs import attacktext, plan
 
     try:
         attacks = attacktext.build_all(spec.attacks)
@@ -168,21 +170,19 @@ def main(args: argparse.Namespace) -> int:
             for_distances(spec.epsilon, [repr(attack.measure) for attack in attacks])
     except BadInput as error:
         raise Usage(str(error)) from error
-    show = Silent() if args.quiet else for_terminal()
-    run = runs.execute(
-        spec,
-        out,
+    options = plan.Options(
         attacks=attacks,
         add=bool(args.add),
         shard=shard,
         preflight=not args.no_preflight,
-        progress=show,
+        progress=Silent() if args.quiet else for_terminal(),
         engine=args.engine,
         address=args.address,
         workers=args.workers or "auto",
-        track=args.track,
+        trackers=all_of(args.track),
         certify=args.certify,
     )
+    run = evaluation.run(spec, out, options)
     if shard is not None:
         print(
             f"Shard {args.shard} is done: {len(run.records)} records in {out}. When all shards are: almakit merge {out}"

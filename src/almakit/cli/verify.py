@@ -16,7 +16,7 @@ from pathlib import Path
 from ..data import load
 from ..data.user_file import is_user_file
 from ..report.tables import percent, text_table
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from ..runs.spec import RunSpec
 from .main import DONE, ERROR, FAILED_IMAGES, Usage
 
@@ -50,9 +50,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from ..runs import differences, subject, verify
+    from ..runs import model, verify
 
-    run = Run(args.folder)
+    run = RunFolder(args.folder)
     if damaged := verify.damaged_files(run):
         for sentence in damaged:
             print(f"damaged: {sentence}.")
@@ -75,7 +75,7 @@ def _run(args: argparse.Namespace) -> int:
             f"the run's goal is Python code ({goal}), and verify runs no code because a folder names it; name it "
             f"yourself: --goal {goal}"
         )
-    opened = subject.open_model(args.model or spec.model, spec)
+    opened = model.open_model(args.model or spec.model, spec)
     other_weights = not args.model and opened.weights_sha256 != run.meta.get("weights_sha256")
     if other_weights:
         print(
@@ -119,16 +119,16 @@ def _run(args: argparse.Namespace) -> int:
         print("Not every claim holds: see the columns confirmed, judged otherwise and wrong distance.")
     elif found.good and not other_weights:
         print("Every claimed success fools the model. Every number that can be computed again is the stored one.")
-    print(differences.NOT_CHECKED)
+    print(verify.NOT_CHECKED)
     return DONE if found.good and not other_weights else FAILED_IMAGES
 
 
 def _images(args: argparse.Namespace) -> int:
-    from ..runs import subject, verify
+    from ..runs import model, verify
 
     spec = RunSpec(model=args.model, device=args.device, trust=args.trust)
     dataset = load(f"folder:{args.folder}")
-    found = verify.verify_images(dataset, subject.open_model(args.model, spec), args.batch_size or 64)
+    found = verify.verify_images(dataset, model.open_model(args.model, spec), args.batch_size or 64)
     goal = "classified as their target" if dataset.targets is not None else "not classified as their label"
     print(
         f"{args.folder}: {found.fooled} of {found.images} images ({100 * found.fooled / max(found.images, 1):.1f} %) "

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..runs.begin import as_written_now
-from ..runs.folder import Run
+from ..report.run import Run
+from ..runs.attacktext import as_written_now
 from ..runs.merge import merge
 from ..runs.spec import RunSpec
 from ..runs.store import database_name

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 
+from .. import evaluation
 from ..errors import AlmakitError
-from ..runs.engines.helper import serve
-from ..runs.engines.workers import TRIES, started
-from ..runs.interrupt import Stop
+from ..runs.engines.helper import TRIES, serve, started
+from ..runs.plan import Options
 from ..runs.progress import Silent
-from ..runs.run import execute
+from ..runs.session import Stop
 from ..runs.spec import RunSpec
 
 START = "from almakit.paper.crew import main; main()"
@@ -60,7 +60,7 @@ def main() -> None:
 def _carry_out(order: Order) -> list[str]:
     torch.set_num_threads(order.threads)
     notes = Notes()
-    execute(order.spec, order.folder, preflight=order.preflight, progress=notes)
+    evaluation.run(order.spec, order.folder, Options(preflight=order.preflight, progress=notes))
     return notes.said
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..report import palette
 from ..report.figures import LINES, POINTS, STYLE, literal, mathematical, plotting, save_figure
 from ..report.numbers import Array
-from ..runs.folder import Run
+from ..report.run import Run
 from .entries import Entry
 from .grid import TITLES
 

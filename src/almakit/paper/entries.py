@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..report.published import Published, published
-from ..runs.folder import Run
+from ..report.run import Run
 from .grid import Cell, Network
 
 FORMAT = 1

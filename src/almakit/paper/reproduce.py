@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .. import evaluation
 from ..errors import BadInput, Unavailable
+from ..report.run import Run, finish
 from ..report.write import write_report
-from ..runs import certificates, chunkfiles
-from ..runs.certificates import Certificate
 from ..runs.certify import certify_run
 from ..runs.engines.workers import SMALL, Workers
 from ..runs.failures import SpecChanged
-from ..runs.folder import Run
+from ..runs.model import open_model
+from ..runs.plan import Options
 from ..runs.progress import Silent
-from ..runs.run import execute
-from ..runs.subject import open_model
+from ..runs.store import certificates, files
+from ..runs.store.certificates import Certificate
 from . import layout, typeset
 from .collect import Collected, collect, join_shards
 from .crew import Crew, Lost, Order
@@ -30,7 +31,7 @@ from .page import page, remarks
 from .plan import Plan, Settings, Task, plan
 
 if TYPE_CHECKING:
-    from ..runs.loop import Engine
+    from ..runs.session import Engine
 
 CERTIFIED = ("linf", "l2", "l1")
 WORTH = 20_000
@@ -94,7 +95,8 @@ def _say(show: Silent, task: Task, number: int, of: int) -> None:
 
 def _carry_out(made: Plan, task: Task, preflight: bool, show: Silent, engine: Engine) -> None:
     try:
-        execute(task.spec, task.folder, shard=made.settings.shard, preflight=preflight, progress=show, engine=engine)
+        options = Options(shard=made.settings.shard, preflight=preflight, progress=show, engine=engine)
+        evaluation.run(task.spec, task.folder, options)
     except (Unavailable, SpecChanged) as error:
         _left_out(made, task, error)
 
@@ -129,6 +131,7 @@ def _certify(made: Plan, show: Silent) -> None:
             mine.write(run.folder)
         if not have or len(mine.radii) < len(run.images):
             certify_run(run, open_model(task.spec.model, task.spec), "ibp", (norm,), progress=show)
+            finish(task.folder)
         shared |= next(
             part.radii for part in certificates.read(run.folder, weights) if (part.norm, part.method) == (norm, "ibp")
         )
@@ -181,7 +184,7 @@ def report(
         "reproduce.json": to_json(entries, found.environment, made.skipped),
     }
     for name, text in texts.items():
-        chunkfiles.write_bytes(out / name, text.encode("utf-8"))
+        files.write_bytes(out / name, text.encode("utf-8"))
     return [*(out / name for name in texts), *pictures, *written]
 
 

@@ -11,7 +11,7 @@ from ..report.formats import figure
 from ..report.labels import DISTANCES
 from ..report.published import Published
 from ..report.tex import escape
-from ..runs.records import plain_cell
+from ..runs.store.records import plain_cell
 from .layout import DASH, Line, Table, percent
 
 HEAD = (

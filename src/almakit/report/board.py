@@ -16,11 +16,12 @@ import numpy as np
 from ..errors import AlmakitError
 from ..runs.failures import StoreError
 from ..runs.radii import Radii, for_distances, texts_of
-from ..runs.records import ImageInfo
+from ..runs.store.fields import finite
+from ..runs.store.records import ImageInfo
 from ..runs.threat import sentence, threat_of
 from .brackets import bound_of
 from .labels import distance_name, radius
-from .numbers import Array, Bootstrap, median, plain, robust, share, value_of, worst_distances
+from .numbers import Array, Bootstrap, median, robust, share, value_of, worst_distances
 from .payload import CELLS, packed, thinned
 from .subjects import Column, Opened, Subject, group_key, group_name, groups_of, joined, labelled, opened
 from .worst import distances_of
@@ -210,7 +211,7 @@ def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | Non
     draw = Bootstrap(len(values))
     return {
         "run": next(place for place, (run, _) in enumerate(table.runs) if run is column.run),
-        "epsilon": plain(column.reach),
+        "epsilon": finite(column.reach),
         "records": len(values),
         "robust_accuracy": [
             {"epsilon": epsilon, **share(robust(values, epsilon, column.reach), draw)} for epsilon in at or radii

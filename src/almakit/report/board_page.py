@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..runs import chunkfiles
 from ..runs.failures import writable
 from ..runs.radii import Radii
+from ..runs.store import files
 from . import board, html
 from .numbers import SLACK
 from .payload import Limits
@@ -42,9 +42,9 @@ def write_board(
     texts["index.html"] = render(found)
     texts["board.json"] = json.dumps(numbers, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     for name, text in texts.items():
-        chunkfiles.write_bytes(chunkfiles.inside(place, name), writable(text).encode())
+        files.write_bytes(files.inside(place, name), writable(text).encode())
     for name in before - texts.keys():
-        chunkfiles.inside(place, name).unlink(missing_ok=True)
+        files.inside(place, name).unlink(missing_ok=True)
     return found, [
         place / name for name in ("index.html", "board.json", *(name for name in texts if name.startswith("models/")))
     ]

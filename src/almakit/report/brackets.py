@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runs.records import AttackInfo, Record
+from ..runs.store.fields import finite
+from ..runs.store.records import AttackInfo, Record
 from .labels import distance_name, distance_order
 from .numbers import Array, median
 
@@ -43,10 +44,10 @@ def bracket(
     return {
         "certified": {
             "images": int(known.sum()),
-            "median": _plain(median(radii[known])),
-            "median_attacked": _plain(median(radii[attacked])),
-            "share": _plain(median(share)),
-            "gap": _plain(median(distances[both] - radii[both])),
+            "median": finite(median(radii[known])),
+            "median_attacked": finite(median(radii[attacked])),
+            "share": finite(median(share)),
+            "gap": finite(median(distances[both] - radii[both])),
             "not_certified": int((share < TENTH).sum()),
             "accuracy": _accuracy(radii[known], epsilons),
         }
@@ -58,7 +59,7 @@ def bound_of(subject: Subject, distance: str, epsilons: Sequence[float]) -> dict
     found = certified_of(subject, distance)
     radii = np.array(list(found.values()), dtype=np.float64)
     return (
-        {"images": len(radii), "median": _plain(median(radii)), "accuracy": _accuracy(radii, epsilons)}
+        {"images": len(radii), "median": finite(median(radii)), "accuracy": _accuracy(radii, epsilons)}
         if found
         else None
     )
@@ -69,7 +70,7 @@ def _accuracy(radii: Array, epsilons: Sequence[float]) -> list[dict[str, float |
     return [
         {
             "epsilon": epsilon,
-            "value": _plain(float(np.mean(radii >= epsilon if epsilon > 0 else radii > 0))) if len(radii) else None,
+            "value": finite(float(np.mean(radii >= epsilon if epsilon > 0 else radii > 0))) if len(radii) else None,
         }
         for epsilon in epsilons
     ]
@@ -149,7 +150,7 @@ def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
                     "model": subject.name,
                     "distance": distance_name(distance).label,
                     "images": len(pairs),
-                    "share": _plain(median(shares)),
+                    "share": finite(median(shares)),
                     "not_certified": int((shares < TENTH).sum()),
                     "useful": len(shares) > 0 and float(median(shares)) >= TENTH,
                     "accuracy": [
@@ -170,7 +171,3 @@ def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
                 }
             )
     return made
-
-
-def _plain(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

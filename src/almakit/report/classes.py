@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..runs.store.fields import finite
 from .numbers import mean, median
 from .subjects import Column, Subject, group_name, groups_of, labelled
 
@@ -94,7 +95,7 @@ def _portrait(subject: Subject, group: tuple[str, str], labels: dict[int, str]) 
                 called(label),
                 len(mine),
                 mean(right[(true == label) & there]),
-                middle if math.isfinite(middle) else None,
+                finite(middle),
                 [mean((mine > epsilon).astype(np.float64)) for epsilon in radii],
             )
         )

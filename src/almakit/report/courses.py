@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..runs.records import PASSES, AttackInfo, Record
+from ..runs.store.fields import finite
+from ..runs.store.records import PASSES, AttackInfo, Record
 from .numbers import median
 
 
@@ -29,5 +30,5 @@ def course(info: AttackInfo, records: Sequence[Record]) -> list[dict[str, float 
             record.course.get(f"best_{count}") for record in mine if not record.refuted or record.status != "success"
         ]
         middle = median(np.array([math.inf if value is None else value for value in values]))
-        rows.append({"forwards": min(count, most), "median": middle if math.isfinite(middle) else None})
+        rows.append({"forwards": min(count, most), "median": finite(middle)})
     return rows

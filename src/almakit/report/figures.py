@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Unavailable
-from ..runs.chunkfiles import write_bytes
+from ..runs.store.files import write_bytes
 from . import palette, pictures
 from .brackets import sorted_radii
 from .labels import DISTANCES, AttackLabel, distance_name

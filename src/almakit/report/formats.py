@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from ..runs.records import plain_cell
+from ..runs.store.records import plain_cell
 from ..runs.threat import goal_name
 from .blocks import Block, Row, most_radii, over, with_certified
 from .labels import distance_name, radius

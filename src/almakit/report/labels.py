@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..runs.records import AttackInfo
+from ..runs.store.records import AttackInfo
 from ..runs.threat import Threat, appended
 from .palette import dash
 from .tex import escape

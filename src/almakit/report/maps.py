@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.records import ImageInfo, Record, wrong_pixels
+from ..runs.store.records import ImageInfo, Record, wrong_pixels
 from .pictures import Album, Bytes, eight_bit
 from .subjects import Column, Subject
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .labels import distance_name, radius
 
 if TYPE_CHECKING:
-    from ..runs.folder import Run
+    from .run import Run
 
 
 def model_card(run: Run) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runs.store.fields import finite
+
 Array = NDArray[np.float64]
 
 RESAMPLES = 1000
@@ -201,9 +203,4 @@ def share(values: Array, draw: Bootstrap) -> Value:
 
 
 def value_of(value: float, interval: tuple[float, float]) -> Value:
-    return {"value": plain(value), "low": plain(interval[0]), "high": plain(interval[1])}
-
-
-def plain(value: float) -> float | None:
-    """None for what JSON has no number for."""
-    return float(value) if math.isfinite(value) else None
+    return {"value": finite(value), "low": finite(interval[0]), "high": finite(interval[1])}

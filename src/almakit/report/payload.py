@@ -1,4 +1,4 @@
-"""What the page's script reads: distances of every image, pictures of some, courses of a few, as one JSON value. No
+"""What the page's script reads: distances of every image, the gallery, courses of a few, as one JSON value. No
 torch here."""
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..runs.records import MEASURED, AttackInfo, Record, outcome
-from . import maps, pictures
+from ..runs.store.records import MEASURED
 from .brackets import sorted_radii
+from .gallery import gallery_of, rounded
 from .labels import AttackLabel, distance_name, distance_order, radius
 from .numbers import Array, worst_distances
 from .palette import slot
@@ -24,7 +24,6 @@ CELLS = 300_000
 """So many distances a page holds; of larger runs it keeps an even sample of images for the scatter plot, and curves of
 this many points: """
 CURVE = 2_000
-TOP = 5
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
     gallery, models = [], []
     first = 0
     for number, subject in enumerate(subjects):
-        shown = _gallery(subject, number, first, limits.images, album)
+        shown = gallery_of(subject, number, first, limits.images, album)
         gallery += shown
         models.append(_model(subject, samples[number], len(shown)))
         first += len(subject.columns)
@@ -191,96 +190,6 @@ def _certified(subject: Subject, number: int, share: float) -> list[dict[str, An
     return found
 
 
-def _gallery(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:
-    """The chosen images with every attack's result, as long as the album has room."""
-    places = pictures.choose(subject, limit)
-    shown = []
-    # A few at a time, so that a full album stops the reading.
-    for start in range(0, len(places), 8):
-        some = places[start : start + 8]
-        if album.full:
-            break
-        clean = pictures.originals(subject, some)
-        points = [
-            pictures.adversarials(column, [subject.images[place].index for place in some]) for column in subject.columns
-        ]
-        classes = int(subject.runs[0].meta.get("classes", 0))
-        classified = maps.of_images(subject, some)
-        changed = [maps.of_column(column, list(classified)) for column in subject.columns]
-        for place in some:
-            info = subject.images[place]
-            if album.full:
-                break
-            original = clean[info.index]
-            results = [
-                _result(
-                    column.rows[info.index],
-                    column.info,
-                    first + offset,
-                    original,
-                    points[offset].get(info.index),
-                    album,
-                )
-                | {
-                    "maps": maps.after(
-                        column.rows[info.index],
-                        original,
-                        classified.get(info.index),
-                        changed[offset].get(info.index),
-                        classes,
-                        album,
-                    )
-                }
-                for offset, column in enumerate(subject.columns)
-                if info.index in column.rows
-            ]
-            shown.append(
-                {
-                    "model": number,
-                    "image": info.index,
-                    "id": info.id,
-                    "label": info.label,
-                    "prediction": info.prediction,
-                    "top": _top(info.top),
-                    "original": album.add(pictures.eight_bit(original)),
-                    "maps": maps.before(info, original, classified.get(info.index), classes, album),
-                    "side": max(original.shape[1:]),
-                    "grey": len(original) != 3,
-                    "results": results,
-                }
-            )
-    return shown
-
-
-def _result(record: Record, info: AttackInfo, attack: int, original: Any, point: Any, album: Album) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "attack": attack,
-        "status": "refuted" if record.refuted else outcome(record, info),
-        "reason": record.reason,
-        "target": record.target,
-        "distance": _plain(record.verified),
-        "prediction": record.prediction,
-        "top": _top(record.top),
-        "forwards": record.forwards,
-        "backwards": record.backwards,
-        "measures": [_plain(record.measures.get(name)) for name in MEASURED],
-        "eight": None
-        if not record.claimed or record.refuted
-        else {"fooled": record.fooled_8bit, "distance": _plain(record.measured_8bit)},
-        "picture": None,
-        "change": None,
-        "largest": None,
-    }
-    if point is not None:
-        change, largest = pictures.difference(original, point)
-        found |= {"picture": album.add(pictures.eight_bit(point)), "change": album.add(change), "largest": largest}
-    return found
-
-
-def _top(top: Sequence[tuple[int, float]]) -> list[list[float]]:
-    return [[label, round(probability, 4)] for label, probability in top[:TOP]]
-
-
 def _traces(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
     """The recorded courses, with the numbers the page gives the attacks."""
     found, first = [], 0
@@ -308,9 +217,5 @@ def _traces(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
     return found
 
 
-def _plain(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
-
-
 def _short(value: Any) -> Any:
-    return _plain(value) if isinstance(value, float) else value
+    return rounded(value) if isinstance(value, float) else value

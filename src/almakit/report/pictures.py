@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.chunkfiles import Array
-from ..runs.records import FAILED, INVALID, Record, outcome
+from ..runs.store.files import Array
+from ..runs.store.records import FAILED, INVALID, Record, outcome
 from .subjects import Column, Subject
 
 Bytes = NDArray[np.uint8]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from ..runs.records import AttackInfo
+from ..runs.store.records import AttackInfo
 from . import labels
 
 FILE, GRID, MODELS = "tables.csv", "grid.csv", "models.csv"

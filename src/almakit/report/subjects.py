@@ -14,17 +14,19 @@ import numpy as np
 
 from ..errors import AlmakitError
 from ..runs.failures import StoreError
-from ..runs.folder import Run
+from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
-from ..runs.records import AttackInfo, ImageInfo, Record
+from ..runs.store.fields import finite
+from ..runs.store.records import AttackInfo, ImageInfo, Record
 from ..runs.threat import Threat, goal_name, threat_of
+from .attack_summary import RECORDS
 from .labels import AttackLabel, distance_name, distance_order, label_attacks
 from .numbers import Array, Bootstrap, optimality, robust, share
-from .summary import RECORDS, best_known, summarise
+from .summary import best_known, summarise
 from .worst import Together, chosen_radii, distances_of
 
 Known = dict[str, dict[tuple[int, int | None], float]]
-Opened = tuple[Run, dict[str, Any]]
+Opened = tuple[RunFolder, dict[str, Any]]
 """A run and its summary."""
 
 
@@ -32,7 +34,7 @@ Opened = tuple[Run, dict[str, Any]]
 class Column:
     """One attack's results on a subject. Where several targets were tried, an image's row is its nearest target's."""
 
-    run: Run
+    run: RunFolder
     info: AttackInfo
     rows: dict[int, Record]  # by ImageInfo.index; images not attacked yet are missing
     numbers: dict[str, Any]  # its part of the run's summary
@@ -70,7 +72,7 @@ class Subject:
     """A model and the images it was attacked on; runs of the same weights on the same images are one subject."""
 
     name: str
-    runs: list[Run]
+    runs: list[RunFolder]
     summaries: list[dict[str, Any]]
     images: list[ImageInfo]
     columns: list[Column] = field(default_factory=list)
@@ -181,7 +183,7 @@ def _give_radii(subjects: Sequence[Subject], epsilons: Radii) -> None:
     if not asked:
         for run in (run for subject in subjects for run in subject.runs):
             for distance, values in for_distances(
-                run.epsilons, list(dict.fromkeys(info.distance for info in run.attacks))
+                run.spec.epsilon, list(dict.fromkeys(info.distance for info in run.attacks))
             ).items():
                 asked[distance] = sorted({*asked.get(distance, ()), *values})
     groups = [(group, subject.together(group)) for subject in subjects for group in groups_of([subject])]
@@ -209,7 +211,7 @@ def _with_radii(column: Column, radii: Sequence[float]) -> list[dict[str, float 
 def opened(place: Path) -> Opened:
     """A run and its numbers; whatever is wrong with the folder becomes one sentence."""
     try:
-        run = Run(place)
+        run = RunFolder(place)
         return run, summarise(run)
     except AlmakitError:
         raise
@@ -220,18 +222,18 @@ def opened(place: Path) -> Opened:
         ) from error
 
 
-def _best_of(runs: Sequence[Run]) -> Known:
+def _best_of(runs: Sequence[RunFolder]) -> Known:
     """d* of every distance by (image, target), whichever run found it."""
     best: Known = {}
     for run in runs:
-        for name, values in best_known(run.records, run.attacks, run.images).items():
+        for name, values in best_known(run.records, run.attacks).items():
             mine = best.setdefault(name, {})
             for image, value in values.items():
                 mine[image] = min(value, mine.get(image, math.inf))
     return best
 
 
-def _columns(run: Run, summary: dict[str, Any]) -> list[Column]:
+def _columns(run: RunFolder, summary: dict[str, Any]) -> list[Column]:
     rows: dict[int, dict[int, Record]] = {info.index: {} for info in run.attacks}
     for record in run.records:
         nearest = rows[record.attack].get(record.image)
@@ -256,7 +258,7 @@ def _measured_against(column: Column, best: dict[tuple[int, int | None], float])
     )
     clean = float(np.mean([record.attacked for record in records])) if records else math.nan
     xi, furthest = optimality(distances, known, clean)
-    value = {"value": xi if math.isfinite(xi) else None, "d_max": furthest if math.isfinite(furthest) else None}
+    value = {"value": finite(xi), "d_max": finite(furthest)}
     return replace(column, numbers=column.numbers | {"optimality": value})
 
 

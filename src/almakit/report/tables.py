@@ -211,19 +211,3 @@ def _notes(summary: dict[str, Any]) -> list[str]:
             f"This run is not finished: {summary['missing_records']} records are missing; the same command resumes it."
         )
     return lines
-
-
-def geometric_table(means: Sequence[dict[str, Any]]) -> str:
-    """Geometric means over models."""
-    rows = [
-        (
-            part["attack"],
-            len(part["models"]),
-            percent(part["success_rate"]),
-            number(part["median_all"]),
-            number(part["forwards"], "-"),
-            number(part["backwards"], "-"),
-        )
-        for part in means
-    ]
-    return text_table(("attack", "models", "success %", "median", "forwards", "backwards"), rows)

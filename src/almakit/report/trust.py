@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..runs.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS, outcome
+from ..runs.store.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS, outcome
 from ..runs.threat import sentence, threat_of
 from .labels import distance_name
 from .subjects import Subject, labelled

@@ -13,11 +13,11 @@ from .. import registry
 from ..errors import BadInput
 from ..runs.failures import StoreError
 from ..runs.radii import number
-from ..runs.records import AttackInfo, Record, reach_of
+from ..runs.store.records import AttackInfo, Record, reach_of
 from .numbers import Array, Bootstrap, mean, median, share, worst_case, worst_distances
 
 if TYPE_CHECKING:
-    from ..runs.folder import Run
+    from ..runs.folder import RunFolder
 
 EPSILONS: dict[str, tuple[float, ...]] = {
     "linf": (1 / 255, 2 / 255, 4 / 255, 8 / 255, 0.1, 0.2, 0.3),
@@ -101,7 +101,9 @@ def _round_medians(groups: Sequence[Together]) -> list[float]:
     return sorted({float(f"{middle:.1g}") for middle in middles if math.isfinite(middle) and middle > 0})
 
 
-def resisting(run: Run, eps: float | str | Mapping[str | float, float | str], attacks: Sequence[AttackInfo]) -> float:
+def resisting(
+    run: RunFolder, eps: float | str | Mapping[str | float, float | str], attacks: Sequence[AttackInfo]
+) -> float:
     """``Run.robust_accuracy`` over these attacks of the run."""
     names = list(dict.fromkeys(info.distance for info in attacks))
     if not isinstance(eps, Mapping):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..runs import chunkfiles
 from ..runs.failures import writable
 from ..runs.radii import Radii
+from ..runs.store import files
 from ..runs.threat import goal_name
 from . import figures, formats, html, subjects
 from .blocks import blocks
@@ -41,7 +41,7 @@ def write_report(
         "summary.json": json.dumps(summary(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
     }
     for name, text in texts.items():
-        chunkfiles.write_bytes(place / name, writable(text).encode())
+        files.write_bytes(place / name, writable(text).encode())
     written = [place / name for name in texts]
     if with_figures:
         written += figures.draw_curves(found, place)

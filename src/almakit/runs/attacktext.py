@@ -16,9 +16,9 @@ from ..attacks import get
 from ..core import Attack
 from ..core.fixed import FixedEpsilon
 from ..distances.base import Distance, FunctionDistance
-from ..errors import BadInput
+from ..errors import AlmakitError, BadInput
 from ..hints import number
-from .records import AttackInfo
+from .store.records import AttackInfo
 
 _WORD = re.compile(r"[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*\Z")
 _RESERVED = ("true", "false", "none")
@@ -57,6 +57,17 @@ def text_of(attack: Attack) -> str:
             settings.append(f"{f.name}={_value(value)}")
     name = _name(type(attack))
     return f"{name}({', '.join(settings)})" if settings else name
+
+
+def as_written_now(text: str) -> str | None:
+    """An attack's text, perhaps an older almakit's, as this one writes it; None for what it does not know.
+
+    A colon means code outside almakit, which a file found in a folder must not set going.
+    """
+    try:
+        return None if ":" in text else text_of(get(text))
+    except AlmakitError:
+        return None
 
 
 def describe(attack: Attack, index: int, targeted: bool) -> AttackInfo:

@@ -8,12 +8,12 @@ from ..certify import METHODS, certified_radius
 from ..certify.exact import exact_radius
 from ..certify.intervals import NORMS
 from ..errors import BadInput, BadModel
-from . import certificates
-from .certificates import Certificate
-from .folder import Run, finish
+from .folder import RunFolder
+from .model import Subject
 from .progress import Silent
-from .records import Record
-from .subject import Subject
+from .store import certificates
+from .store.certificates import Certificate
+from .store.records import Record
 
 ALL_METHODS = (*METHODS, "exact")
 CHUNK = {"exact": 1}
@@ -21,15 +21,15 @@ CHUNK = {"exact": 1}
 
 
 def certify_run(
-    run: Run,
+    run: RunFolder,
     subject: Subject,
     method: str,
     norms: tuple[str, ...] = (),
     seconds: float = 60.0,
     progress: Silent | None = None,
-) -> Run:
+) -> None:
     """Certifies a run's images in the distances of its attacks (or in ``norms``), checks every success against the
-    radii, writes summary.json anew."""
+    radii; summary.json is then to be written anew."""
     if method not in ALL_METHODS:
         raise BadInput(f"there is no bound called {method!r}; choose {', '.join(ALL_METHODS)}.")
     if run.spec.targets is not None:
@@ -73,7 +73,6 @@ def certify_run(
             certificates.check(run.folder, [part], run.records, run.images)
             show.note(f"{norm} by {method}: {min(begin + size, len(todo))} of {len(todo)} images certified.")
     certificates.check(run.folder, list(known.values()), run.records, run.images)
-    return finish(run.folder, run._keep)
 
 
 def _nearest(records: list[Record], image: int, norm: str) -> float:

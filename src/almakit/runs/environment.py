@@ -1,8 +1,9 @@
-"""Where a run happened: versions, the source's commit, hardware. Recorded beside the numbers, not part of a run's
-identity."""
+"""Where a run happens: versions, the source's commit, hardware, recorded beside the numbers and no part of a run's
+identity; and memory that is kept instead of given back."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import subprocess
@@ -16,6 +17,8 @@ from ..version import VERSION
 PACKAGES = ("torch", "numpy", "safetensors", "torchvision", "timm", "onnx", "robustbench", "transformers")
 MATTERS = ("almakit", "python", "torch", "numpy", "machine", "processor", "device", "threads")
 """What can change the last bits of a result: a resume that differs in one of these says so."""
+TRIM_THRESHOLD, MMAP_MAX = -1, -4  # glibc's malloc.h
+MOST = 2**31 - 1
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
@@ -31,7 +34,7 @@ def environment(device: str = "cpu") -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "memory_bytes": _memory(),
+        "memory_bytes": physical_memory(),
         "threads": torch.get_num_threads(),
         "device": device,
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
@@ -90,8 +93,35 @@ def _processor() -> str:
     return platform.processor() or sys.platform
 
 
-def _memory() -> int | None:
+def physical_memory() -> int | None:
+    """Bytes; None where the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
+
+
+_kept = False
+
+
+def keep_memory() -> bool:
+    """Asks glibc to take memory from its heap and not to shrink that; does nothing elsewhere. Whether it was done.
+
+    The C library otherwise returns each large tensor to the system and fetches it, page by page, anew.
+
+    For programs, not for libraries: it holds for the whole process until its end. ``almakit run`` and ``reproduce`` do
+    it.
+    """
+    global _kept
+    if sys.platform.startswith("linux"):
+        try:
+            mallopt = ctypes.CDLL(None).mallopt
+        except (AttributeError, OSError):  # another C library
+            return False
+        _kept = bool(mallopt(MMAP_MAX, 0) and mallopt(TRIM_THRESHOLD, MOST))
+    return _kept
+
+
+def kept_memory() -> dict[str, str]:
+    """The environment in which processes of this one's keep theirs too, where it was done here."""
+    return {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(MOST)} if _kept else {}

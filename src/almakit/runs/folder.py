@@ -1,4 +1,4 @@
-"""A run folder as it lies on disk, opened for reading: specification, records, images, summary. No torch here."""
+"""A run folder as it lies on disk, opened for reading: specification, records, images. No torch here."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import BadInput, Unavailable
-from . import certificates, chunkfiles
-from .chunkfiles import Array
+from ..errors import BadInput
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
-from .flat import flat_rows
-from .radii import Radii, texts_of
-from .records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace
 from .spec import RunSpec
-from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, open_folder
+from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, certificates, database_name, files, open_folder
+from .store.files import Array
+from .store.records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace
 
 if TYPE_CHECKING:
     from ..core import Result
@@ -66,21 +62,28 @@ def spec_of(folder: Path, store: Store) -> RunSpec:
     return spec
 
 
-class Run:
-    """What a run left behind. ``Run(folder)`` opens any run folder, finished or not; what has been read once is
-    kept."""
+class RunFolder:
+    """What a run left behind, finished or not; what has been read once is kept. ``almakit.Run`` is one with its
+    numbers."""
 
-    def __init__(self, folder: str | Path, keep: tempfile.TemporaryDirectory[str] | None = None, epsilons: Radii = ()):
+    def __init__(
+        self,
+        folder: str | Path,
+        keep: tempfile.TemporaryDirectory[str] | None = None,
+        shard: tuple[int, int] | None = None,
+    ):
+        """``shard``: its own records, whether the shards are joined or not."""
         self.folder = Path(folder)
-        self._keep = keep  # a temporary folder lives as long as the object
+        self._keep, self._shard = keep, shard  # a temporary folder lives as long as the object
         with self._store() as store:
             store.check_facts()
             self.meta: dict[str, Any] = store.all_meta()
             self.attacks: list[AttackInfo] = store.attacks()
             self.spec = spec_of(self.folder, store)
-        self.epsilons = texts_of(epsilons) or self.spec.epsilon
 
     def _store(self) -> Store:
+        if self._shard is not None:
+            return Store(self.folder / database_name(self._shard), read_only=True)
         return open_folder(self.folder)
 
     @cached_property
@@ -144,13 +147,6 @@ class Run:
             return None if found is None else [writable(str(name)) for name in json.loads(found)]
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
-        """The run's numbers, as in ``summary.json``."""
-        from ..report.summary import summarise
-
-        return summarise(self)
-
-    @cached_property
     def sha256(self) -> str:
         """Of everything the numbers come from: the hashes of specification, weights and data, each image, each record
         and each stored file."""
@@ -158,12 +154,6 @@ class Run:
         rows = [(row.key.kind, row.key.attack, row.key.chunk, row.key.round, row.sha256) for row in self.chunks]
         content = [facts, [vars(image) for image in self.images], [vars(record) for record in self.records], rows]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-    def table(self) -> str:
-        """The numbers as text."""
-        from ..report.tables import run_table
-
-        return run_table(self.summary)
 
     def info(self, attack: int | str | None = None) -> AttackInfo:
         """One attack of the run: by its place, its text or its name; None where there is only one."""
@@ -183,33 +173,6 @@ class Run:
         """The records of one attack, by its place, text or name."""
         index = self.info(attack).index
         return [record for record in self.records if record.attack == index]
-
-    def robust_accuracy(
-        self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None
-    ) -> float:
-        """The share of images that resist every attack within ``eps``, or ``attack`` alone: "all attacks" and an
-        attack's own row in the tables.
-
-        ``eps`` is a radius in the distance of the run's attacks, or radii by distance, ``{"linf": 8/255, "l2": 0.5}``:
-        then an image counts as robust where it is in each of them. Images that no attack has come to yet are left out.
-        NaN where no attack says anything about a radius.
-        """
-        from ..report.worst import resisting
-
-        return resisting(self, eps, self.attacks if attack is None else [self.info(attack)])
-
-    def to_pandas(self) -> Any:
-        """A pandas frame with one row per attack, image and target; ``verified`` is the distance that counts, infinite
-        where nothing was found."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
-        rows = [
-            row | {"distance": record.distance, "verified": record.verified}
-            for row, record in zip(flat_rows(self), self.records, strict=True)
-        ]
-        return pandas.DataFrame(rows)
 
     def result(self, attack: int | str | None = None) -> Result:
         """What one attack found, as a ``Result``: the verified distances, with images to show."""
@@ -234,13 +197,6 @@ class Run:
             info.distance,
         )
 
-    def report(self, out: str | Path | None = None, figures: bool = True) -> Path:
-        """Writes the report, as ``almakit report`` does, into ``out`` (``report`` in the run folder by default);
-        returns the page."""
-        from ..report.write import write_report
-
-        return write_report([self.folder], self.folder / "report" if out is None else out, with_figures=figures)[0]
-
     def originals(self, images: list[int] | None = None) -> Array:
         """The clean images (B, ...) at these positions (all of them by default), as floats in [0, 1], checked against
         their hash."""
@@ -259,7 +215,7 @@ class Run:
                     f"{self.folder / original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} is "
                     "not among them."
                 )
-        return np.stack([chunkfiles.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
+        return np.stack([files.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
 
     def adversarials(self, records: Sequence[Record] | int | str | None = None) -> Array:
         """The images (B, ...) an attack left, by records or by the attack's place, text or name; the clean image where
@@ -280,13 +236,13 @@ class Run:
                 continue
             file = str(record.file)
             if file not in loaded:
-                loaded[file] = chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file]))["images"]
+                loaded[file] = files.read(files.inside(self.folder, file), str(hashes[file]))["images"]
             if not 0 <= record.slot < len(loaded[file]):
                 raise Corrupt(
                     f"{self.folder / file} holds {len(loaded[file])} images, none at place {record.slot}, where the "
                     f"database has image {record.image}."
                 )
-            out.append(chunkfiles.unpack(loaded[file][record.slot]))
+            out.append(files.unpack(loaded[file][record.slot]))
         return np.stack(out)
 
     @property
@@ -304,10 +260,9 @@ class Run:
     def adversarial_maps(self, records: Sequence[Record]) -> Array:
         """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
         hashes = {row.file: row.sha256 for row in self.chunks if row.key.kind == ATTACK}
-        files = {str(record.file) for record in records if record.slot is not None}
+        named = {str(record.file) for record in records if record.slot is not None}
         loaded = {
-            file: chunkfiles.read(chunkfiles.inside(self.folder, file), str(hashes[file])).get("predictions")
-            for file in files
+            file: files.read(files.inside(self.folder, file), str(hashes[file])).get("predictions") for file in named
         }
         return np.stack(
             [
@@ -320,33 +275,16 @@ class Run:
 
     def stored_in(self, row: ChunkRow) -> int:
         """How many images a chunk's file holds."""
-        return len(chunkfiles.read(chunkfiles.inside(self.folder, str(row.file)), str(row.sha256))["images"])
+        return len(files.read(files.inside(self.folder, str(row.file)), str(row.sha256))["images"])
 
     def _tensors(self, key: ChunkKey) -> dict[str, Array]:
         row = next((row for row in self.chunks if row.key == key), None)
         if row is None or row.file is None:
             raise StoreError(f"{self.folder} has not stored chunk {key.chunk} yet; resume the run first.")
-        return chunkfiles.read(chunkfiles.inside(self.folder, row.file), str(row.sha256))
+        return files.read(files.inside(self.folder, row.file), str(row.sha256))
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the model, the data and a line for each attack."""
-
-        def shown(value: float | None, form: str) -> str:
-            return "∞" if value is None else format(value, form)
-
-        rows = "".join(
-            f"<tr><td>{escape(part['attack'])}</td><td>{escape(part['distance'])}</td><td>{part['images']}</td>"
-            f"<td>{shown(part['success_rate']['value'], '.1%')}</td>"
-            f"<td>{shown(part['median_all']['value'], '.4g')}</td>"
-            f"<td>{shown(part['forwards']['mean'], '.1f')}</td></tr>"
-            for part in self.summary["attacks"]
-        )
-        head = "".join(f"<th>{name}</th>" for name in ("attack", "distance", "images", "success", "median", "forwards"))
-        what = f"{self.meta.get('model')} on {self.meta.get('data')}, {escape(str(self.folder))}"
-        return f"<p>{escape(what)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _row(folder: Path, maps: Array | None, place: int) -> Array:
@@ -356,11 +294,3 @@ def _row(folder: Path, maps: Array | None, place: int) -> Array:
         )
     row: Array = maps[place]
     return row
-
-
-def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:
-    """Writes ``summary.json`` and opens the run."""
-    run = Run(out, keep)
-    text = json.dumps(run.summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    chunkfiles.write_bytes(out / SUMMARY, writable(text).encode())
-    return run

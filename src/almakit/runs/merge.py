@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from . import chunkfiles, folder
-from .chunkfiles import write_bytes
+from . import folder
 from .failures import Corrupt, SpecChanged, StoreError, explained
-from .lock import only_writer
-from .rowsums import refuse
 from .spec import RunSpec
-from .store import ChunkRow, Store, database_name
+from .store import ChunkRow, Store, database_name, files
+from .store.connection import only_writer
+from .store.files import write_bytes
+from .store.rows import refuse
 
 SAME = (
     "schema_version",
@@ -96,7 +96,7 @@ def _check(shard: Store) -> None:
         raise refuse(shard.path, (damaged.attack, damaged.chunk, damaged.round))
     for row in shard.chunks():
         if row.file is not None and (
-            fault := chunkfiles.fault_of(chunkfiles.inside(shard.path.parent, row.file), str(row.sha256))
+            fault := files.fault_of(files.inside(shard.path.parent, row.file), str(row.sha256))
         ):
             raise Corrupt(
                 f"{shard.path.parent / row.file} {fault}. Run that shard's command again: it recomputes this chunk "
@@ -249,8 +249,8 @@ def _bring(row: ChunkRow, source: Path, target: Path, written: list[Path]) -> No
     """Makes sure that a chunk's file lies, whole, in the target folder; one that was not there is ``written`` down."""
     if row.file is None or source.resolve() == target.resolve():
         return
-    place = chunkfiles.inside(target, row.file)
-    if chunkfiles.fault_of(place, str(row.sha256)) is None:
+    place = files.inside(target, row.file)
+    if files.fault_of(place, str(row.sha256)) is None:
         return
     with explained(source / row.file):
         content = (source / row.file).read_bytes()

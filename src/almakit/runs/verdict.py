@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..distances import get
 from ..errors import AlmakitError
-from .records import MEASURED, Tally, Top, wrong_pixels
-from .subject import Subject
+from .model import Subject
+from .store.records import MEASURED, Tally, Top, wrong_pixels
 
 TOP = 5
 

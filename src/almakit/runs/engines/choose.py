@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...errors import BadInput
-from ..loop import Engine
+from ..plan import Job
 from ..progress import Silent
-from ..work import Bench
+from ..session import Engine
 from . import local
 from .ray import RayEngine
 from .workers import AUTO, Workers
@@ -18,16 +18,12 @@ NAMES = ("local", "ray")
 
 @contextmanager
 def opened(
-    engine: str | Engine,
-    bench: Bench,
-    address: str = "local",
-    workers: int | str | None = None,
-    show: Silent | None = None,
+    engine: str | Engine, job: Job, address: str = "local", workers: int | str | None = None, show: Silent | None = None
 ) -> Iterator[Engine]:
     """The engine of that name for a run and the time of the block: ``local``, with ``workers`` processes where they are
     given, or ``ray`` at an ``address`` (local, auto, host:port)."""
     if isinstance(engine, Workers):
-        with engine.serving(bench):
+        with engine.serving(job):
             yield engine
     elif not isinstance(engine, str):
         yield engine
@@ -35,7 +31,7 @@ def opened(
         if workers is None:
             yield local.outcomes
         else:
-            with Workers(workers, show) as shared, shared.serving(bench):
+            with Workers(workers, show) as shared, shared.serving(job):
                 yield shared
     elif engine == "ray":
         if isinstance(workers, str) and workers != AUTO:

@@ -1,8 +1,7 @@
-"""A worker process of a run: reads pieces of work from its standard input, writes their outcomes to what was its
-standard output.
+"""A worker process of a run and the thread that talks to it: pieces of work go to its standard input, their outcomes
+come from what was its standard output.
 
-Started by ``workers``; it ends when its input does, so that it never outlives the run that started it, however that
-ended.
+It ends when its input does, so that it never outlives the run that started it, however that ended.
 """
 
 from __future__ import annotations
@@ -10,59 +9,61 @@ from __future__ import annotations
 import os
 import pickle
 import queue
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
 from ...errors import AlmakitError
 from ..attacktext import build_all
-from ..chunkfiles import Array
+from ..environment import kept_memory
 from ..failures import SpecChanged
-from ..records import ImageInfo
-from ..store import ChunkKey
-from ..subject import open_model
-from ..work import Bench
-from .shipping import bare, holding, left_behind
+from ..job import Outcome, compute
+from ..model import open_model
+from ..plan import Job, Task
+from ..store import CLEAN, ChunkKey
+from ..store.files import Array
+from .shipping import bare, holding, images_of, left_behind
 
+if TYPE_CHECKING:
+    from .workers import Stage, Workers
+
+TRIES = 3  # a chunk under which so many processes die is given up
 START = "from almakit.runs.engines.helper import main; main()"
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """A piece of work with the chunk's images (B, ...) and what is known of them; or, with ``bench``, the run it and
-    all that follow belong to."""
+    """A piece of work with the chunk's images (B, ...); or, with ``job``, the run it and all that follow belong to."""
 
-    bench: Bench | None = None
+    job: Job | None = None
     threads: int = 1
-    key: ChunkKey | None = None
+    task: Task | None = None
     images: Array | None = None
-    infos: Sequence[ImageInfo] = ()
-    classes: int = 0
 
 
-def run_of(bench: Bench, threads: int) -> Order:
+def run_of(job: Job, threads: int) -> Order:
     """The order that names a run: its model and attacks by their texts, none of its images."""
-    subject = replace(bench.subject, model=left_behind, steady=left_behind)
-    return Order(replace(bare(bench), subject=subject, attacks=[]), threads)
+    subject = replace(job.subject, model=left_behind, steady=left_behind)
+    return Order(replace(bare(job), subject=subject, attacks=[]), threads)
 
 
 def main() -> None:
     """The process of a run: the order that names it, then chunk after chunk."""
-    bench: Bench | None = None
+    job: Job | None = None
 
-    def answer(order: Order) -> object:
-        nonlocal bench
-        if order.bench is not None:
-            bench = _opened(order.bench, order.threads)
+    def answer(order: Order) -> Outcome | None:
+        nonlocal job
+        if order.job is not None:
+            job = _opened(order.job, order.threads)
             return None
-        assert bench is not None and order.key is not None and order.images is not None
-        bench.known, bench.classes = {info.index: info for info in order.infos}, order.classes
-        bench.dataset = holding(bench.dataset, bench.positions(order.key.chunk), order.images)
-        return bench.compute(order.key)
+        assert job is not None and order.task is not None and order.images is not None
+        return compute(holding(job, order.task, order.images), order.task)
 
     serve(answer)
 
@@ -94,20 +95,20 @@ def _listen(source: BinaryIO, orders: queue.Queue[Any]) -> None:
         os._exit(0)
 
 
-def _opened(bench: Bench, threads: int) -> Bench:
+def _opened(job: Job, threads: int) -> Job:
     torch.set_num_threads(threads)
-    subject = open_model(bench.spec.model, replace(bench.spec, device=str(bench.subject.device)))
-    then = bench.subject
+    subject = open_model(job.spec.model, replace(job.spec, device=str(job.subject.device)))
+    then = job.subject
     if (subject.weights_sha256, subject.code_sha256, subject.imports_sha256) != (
         then.weights_sha256,
         then.code_sha256,
         then.imports_sha256,
     ):
         raise SpecChanged(
-            f"{bench.spec.model} changed while the run was going on; bring back what it was, or choose another folder "
+            f"{job.spec.model} changed while the run was going on; bring back what it was, or choose another folder "
             "(--out)."
         )
-    return replace(bench, subject=subject, attacks=build_all(bench.spec.attacks))
+    return replace(job, subject=subject, attacks=build_all(job.spec.attacks))
 
 
 def _portable(error: Exception) -> Exception:
@@ -123,3 +124,142 @@ def _portable(error: Exception) -> Exception:
         if isinstance(error, AlmakitError)
         else RuntimeError(f"{type(error).__name__}: {error}")
     )
+
+
+# In the process that started it.
+
+
+class Helper:
+    """A process beside this one and the thread that talks to it."""
+
+    def __init__(self, engine: Workers, number: int):
+        self.engine, self.number = engine, number
+        self.process: subprocess.Popen[bytes] | None = None
+        self.open: Job | None = None  # the run the process has opened
+        self.over = False
+        self.thread = threading.Thread(target=self._serve, name=f"almakit-helper-{number}", daemon=True)
+        self.thread.start()
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+
+    def _serve(self) -> None:
+        engine = self.engine
+        try:
+            while not self.over:
+                job = engine.job
+                if self.open is not job and not self._opened(job):
+                    break
+                stage = engine.stage
+                key = stage.take(helper=True)
+                if key is None:
+                    with engine.change:
+                        engine.change.wait(0.2)
+                    continue
+                self._do(job, stage, key)
+        finally:
+            self.over = True
+            self._stop()
+            with engine.change:
+                engine.change.notify_all()
+            if all(helper.over for helper in engine.helpers):
+                engine.stage.forsaken(engine.job)
+
+    def _do(self, job: Job, stage: Stage, key: ChunkKey) -> None:
+        images = len(job.positions(key.chunk))
+        try:
+            order = Order(task=stage.progress.task(job, key), images=images_of(job, key.chunk))
+        except Exception as error:  # the data set's
+            stage.done(key, error)
+            return
+        try:
+            found = self._answer(order)
+            if isinstance(found, Outcome):
+                stage.progress.learn(found.batch, found.images)
+            stage.done(key, found)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            if self.over:
+                return
+            reason = f"the worker process ended under it ({self._stop()})."
+            if stage.lost(key, images, reason):
+                self.engine.show.note(f"chunk {key.chunk}: {reason} It is tried again.")
+
+    def _opened(self, job: Job) -> bool:
+        """Whether there is a process that has opened the run; one that dies at it three times is done without."""
+        reason = ""
+        for _ in range(TRIES):
+            try:
+                if self.process is None:
+                    self.process = started()
+                    if self.over:  # perhaps too late to be ended with the others
+                        self._stop()
+                        return False
+                found = self._answer(run_of(job, self.engine.threads))
+            except (
+                OSError,
+                EOFError,
+                pickle.UnpicklingError,
+                pickle.PicklingError,
+                AttributeError,
+                TypeError,
+            ) as error:
+                ended = self._stop()
+                reason = ended if isinstance(error, (OSError, EOFError)) else f"{type(error).__name__}: {error}"
+                if self.over:
+                    return False
+                continue
+            if isinstance(found, Exception):
+                self.engine.stage.done(ChunkKey(CLEAN, -1, -1), found)
+                return False
+            with self.engine.change:
+                self.open = job
+                self.engine.change.notify_all()
+            return True
+        self.engine.show.note(
+            f"Worker process {self.number} could not be started ({reason}); the run goes on without it."
+        )
+        return False
+
+    def _answer(self, order: Order) -> Any:
+        assert self.process is not None and self.process.stdin is not None and self.process.stdout is not None
+        pickle.dump(order, self.process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+        self.process.stdin.flush()
+        return pickle.load(self.process.stdout)
+
+    def _stop(self) -> str:
+        """Ends the process, if there is one, and says how it ended."""
+        process, self.process, self.open = self.process, None, None
+        if process is None:
+            return "it is gone"
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)
+        code = process.poll()
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            _close(pipe)
+        return "it was ended" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def started(command: str = START) -> subprocess.Popen[bytes]:
+    """A process with this one's modules at hand, which no signal of the terminal reaches; ``command`` is its Python."""
+    environment = {
+        **os.environ,
+        **kept_memory(),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONSAFEPATH": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    with suppress(OSError):
+        if pipe is not None:
+            pipe.close()

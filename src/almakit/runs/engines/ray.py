@@ -20,9 +20,10 @@ import torch
 
 from ...errors import BadInput, Unavailable
 from ..failures import SpecChanged
+from ..job import Outcome
+from ..plan import Job, Progress
 from ..progress import Silent
-from ..store import CLEAN, ChunkKey, FailureRow
-from ..work import Bench, Outcome
+from ..store import ChunkKey, FailureRow
 from .shipping import Trouble, images_of, packed, work
 
 TRIES = 3  # a chunk that fails so often is given up
@@ -64,10 +65,10 @@ class RayEngine:
             self._ray.shutdown()
         self._ray = None
 
-    def __call__(self, bench: Bench, keys: Iterable[ChunkKey]) -> Iterator[Outcome | FailureRow]:
+    def __call__(self, job: Job, progress: Progress, keys: Iterable[ChunkKey]) -> Iterator[Outcome | FailureRow]:
         """The outcome of each piece of work as it is done, in no order; a piece that cannot be done is given up."""
         self._connect()
-        ray, sent = self._ray, self._shipped(bench)
+        ray, sent = self._ray, self._shipped(job)
         waiting, flying = deque(keys), {}  # type: deque[ChunkKey], dict[Any, ChunkKey]
         later: list[tuple[float, int, ChunkKey]] = []
         tries: Counter[ChunkKey] = Counter()
@@ -77,10 +78,10 @@ class RayEngine:
             while waiting or later or flying:
                 while later and later[0][0] <= time.monotonic():
                     waiting.append(heapq.heappop(later)[2])
-                self._look(bench)
+                self._look(job)
                 while waiting and len(flying) < self._room():
                     key = waiting.popleft()
-                    flying[self._submit(bench, sent, key)] = key
+                    flying[self._submit(job, progress, sent, key)] = key
                 if not flying:
                     time.sleep(0.05)
                     continue
@@ -89,6 +90,7 @@ class RayEngine:
                     key, found = flying.pop(ref), self._collect(ref)
                     if isinstance(found, Outcome):
                         self.used[found.node] += found.images
+                        progress.learn(found.batch, found.images)
                         yield found
                         continue
                     if isinstance(found, _Lost):
@@ -98,7 +100,7 @@ class RayEngine:
                     else:
                         tries[key] += 1
                     if tries[key] >= TRIES or losses[key] >= LOSSES:
-                        yield FailureRow(key, len(bench.positions(key.chunk)), tries[key] + losses[key], found.reason)
+                        yield FailureRow(key, len(job.positions(key.chunk)), tries[key] + losses[key], found.reason)
                         continue
                     pause = BACKOFF * 2 ** (tries[key] - 1) if tries[key] else 0.0
                     self.show.note(
@@ -134,23 +136,22 @@ class RayEngine:
             self._ours = True
         self._ray = ray
 
-    def _shipped(self, bench: Bench) -> dict[str, Any]:
+    def _shipped(self, job: Job) -> dict[str, Any]:
         """What all tasks of a run share, put into the object store when the first is submitted."""
-        if self._sent is None or self._sent["bench"] is not bench:
-            gpu = bench.subject.device.type == "cuda"
+        if self._sent is None or self._sent["job"] is not job:
+            gpu = job.subject.device.type == "cuda"
             task = self._ray.remote(
                 max_retries=0, num_cpus=0 if gpu else torch.get_num_threads(), num_gpus=1 if gpu else 0
             )(work)
-            cargo = self._ray.put(np.frombuffer(packed(bench), dtype=np.uint8))
-            self._sent = {"bench": bench, "token": uuid.uuid4().hex, "cargo": cargo, "task": task, "images": {}}
+            cargo = self._ray.put(np.frombuffer(packed(job), dtype=np.uint8))
+            self._sent = {"job": job, "token": uuid.uuid4().hex, "cargo": cargo, "task": task, "images": {}}
         return self._sent
 
-    def _submit(self, bench: Bench, sent: dict[str, Any], key: ChunkKey) -> Any:
+    def _submit(self, job: Job, progress: Progress, sent: dict[str, Any], key: ChunkKey) -> Any:
         images = sent["images"]
         if key.chunk not in images:
-            images[key.chunk] = self._ray.put(images_of(bench, key.chunk))
-        infos = [] if key.kind == CLEAN else [bench.known[position] for position in bench.positions(key.chunk)]
-        return sent["task"].remote(sent["token"], sent["cargo"], key, images[key.chunk], infos, bench.classes)
+            images[key.chunk] = self._ray.put(images_of(job, key.chunk))
+        return sent["task"].remote(sent["token"], sent["cargo"], progress.task(job, key), images[key.chunk])
 
     def _collect(self, ref: Any) -> Outcome | Trouble | _Lost:
         errors = self._ray.exceptions
@@ -165,13 +166,13 @@ class RayEngine:
         assert isinstance(found, (Outcome, Trouble))
         return found
 
-    def _look(self, bench: Bench) -> None:
+    def _look(self, job: Job) -> None:
         """Counts what the cluster can do at a time, and tells of nodes that joined or left."""
         now = time.monotonic()
         if now - self._looked < _LOOK:
             return
         self._looked = now
-        kind, share = ("GPU", 1) if bench.subject.device.type == "cuda" else ("CPU", torch.get_num_threads())
+        kind, share = ("GPU", 1) if job.subject.device.type == "cuda" else ("CPU", torch.get_num_threads())
         alive = [node for node in self._ray.nodes() if node["Alive"]]
         self._slots = sum(int(node["Resources"].get(kind, 0) // share) for node in alive)
         names = {node["NodeID"]: f"{node['NodeManagerHostname']}/{node['NodeID'][:6]}" for node in alive}

@@ -1,5 +1,5 @@
-"""What goes to other processes: the bench as bytes, once per run, and a chunk's images; and how a worker does a piece
-of work with them."""
+"""What goes to other processes: the job as bytes, once per run, and a chunk's images; and how a worker does a piece of
+work with them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ from torch import Tensor, nn
 
 from ...core import Attack
 from ...core.model import steady
-from ...data.dataset import Dataset
 from ...errors import AlmakitError, BadModel
-from ..chunkfiles import Array, pack, unpack
 from ..failures import SpecChanged
-from ..records import ImageInfo
-from ..store import ChunkKey
-from ..subject import Subject, open_model
-from ..work import Bench, Outcome
+from ..job import Outcome, compute
+from ..model import Subject, open_model
+from ..plan import Job, Task
+from ..store.files import Array, pack, unpack
 
 
 @dataclass(frozen=True)
@@ -44,26 +42,26 @@ class Trouble:
 
 @dataclass(frozen=True, eq=False)
 class _Cargo:
-    """A bench without its images. ``uri``: the model is loaded on the node, for it does not survive being pickled."""
+    """A job without its images. ``uri``: the model is loaded on the node, for it does not survive being pickled."""
 
-    bench: Bench
+    job: Job
     uri: str | None
     threads: int
 
 
-def packed(bench: Bench) -> bytes:
-    """The bench with its weights as bytes: images stay behind, weights lie in ordinary memory whatever device they are
+def packed(job: Job) -> bytes:
+    """The job with its weights as bytes: images stay behind, weights lie in ordinary memory whatever device they are
     on."""
     from ray import cloudpickle
 
-    subject = bench.subject
+    subject = job.subject
     model = (
         subject.model
         if subject.device.type == "cpu" or not isinstance(subject.model, nn.Module)
         else copy.deepcopy(subject.model).cpu()
     )
-    plain, threads = bare(bench), torch.get_num_threads()
-    with _by_value(cloudpickle, _own_modules(bench)):
+    plain, threads = bare(job), torch.get_num_threads()
+    with _by_value(cloudpickle, _own_modules(job)):
         try:
             return bytes(
                 cloudpickle.dumps(
@@ -71,7 +69,7 @@ def packed(bench: Bench) -> bytes:
                 )
             )
         except Exception as error:
-            if bench.spec.model.startswith("python:"):
+            if job.spec.model.startswith("python:"):
                 raise BadModel(
                     f"the model or the attack cannot be sent to other processes ({type(error).__name__}: "
                     f"{str(error)[:200]}); give the model by "
@@ -81,39 +79,34 @@ def packed(bench: Bench) -> bytes:
                 cloudpickle.dumps(
                     _Cargo(
                         replace(plain, subject=replace(subject, model=left_behind, steady=left_behind)),
-                        bench.spec.model,
+                        job.spec.model,
                         threads,
                     )
                 )
             )
 
 
-def bare(bench: Bench) -> Bench:
-    """The bench without its images and without what only this process has."""
-    return replace(bench, dataset=replace(bench.dataset, read=left_behind), known={}, called_off=None, at_call=None)
+def bare(job: Job) -> Job:
+    """The job without its images."""
+    return replace(job, dataset=replace(job.dataset, read=left_behind))
 
 
-def images_of(bench: Bench, chunk: int) -> Array:
+def images_of(job: Job, chunk: int) -> Array:
     """A chunk's images (B, ...) as they travel: bytes where they lie on the 8-bit grid."""
-    return pack(bench.read(chunk).x.numpy())
+    return pack(job.read(chunk).x.numpy())
 
 
-_unpacked: dict[str, Bench] = {}
-"""The bench of the run this worker works for, by the run's token: weights are unpickled once per process, not once per
+_unpacked: dict[str, Job] = {}
+"""The job of the run this worker works for, by the run's token: weights are unpickled once per process, not once per
 chunk."""
 
 
-def work(
-    token: str, cargo: Array, key: ChunkKey, images: Array, infos: Sequence[ImageInfo], classes: int
-) -> Outcome | Trouble:
-    """Does a piece of work on a worker: ``cargo`` are the bytes of ``packed``, ``images`` (B, ...) and ``infos`` those
-    of the chunk."""
+def work(token: str, cargo: Array, task: Task, images: Array) -> Outcome | Trouble:
+    """Does a piece of work on a worker: ``cargo`` are the bytes of ``packed``, ``images`` (B, ...) those of the
+    chunk."""
     node = _node()
     try:
-        bench = _bench(token, cargo)
-        bench.known, bench.classes = {info.index: info for info in infos}, classes
-        bench.dataset = holding(bench.dataset, bench.positions(key.chunk), images)
-        return replace(bench.compute(key), node=node)
+        return replace(compute(holding(_job(token, cargo), task, images), task), node=node)
     except SpecChanged as error:
         return Trouble(str(error), node, fatal=True)
     except AlmakitError as error:
@@ -126,18 +119,18 @@ def work(
         )
 
 
-def _bench(token: str, cargo: Array) -> Bench:
+def _job(token: str, cargo: Array) -> Job:
     if token not in _unpacked:
         _unpacked.clear()
         loaded: _Cargo = pickle.loads(cargo.data)  # made by ``packed`` in our own driver
         torch.set_num_threads(loaded.threads)
-        _unpacked[token] = replace(loaded.bench, subject=_placed(loaded))
+        _unpacked[token] = replace(loaded.job, subject=_placed(loaded))
     return _unpacked[token]
 
 
 def _placed(cargo: _Cargo) -> Subject:
     """The model on this worker's device: Ray shows a worker the GPUs it may use, and the first of them is its own."""
-    then, spec = cargo.bench.subject, cargo.bench.spec
+    then, spec = cargo.job.subject, cargo.job.spec
     if cargo.uri is not None:
         here = open_model(cargo.uri, replace(spec, device=then.device.type))
         if (here.weights_sha256, here.code_sha256) != (then.weights_sha256, then.code_sha256):
@@ -151,19 +144,19 @@ def _placed(cargo: _Cargo) -> Subject:
     return replace(then, model=model, steady=steady(model, device), device=device)
 
 
-def holding(dataset: Dataset, positions: range, images: Array) -> Dataset:
-    """The data set with these ``images`` (B, ...), as they travelled, in hand and no others."""
-    found = unpack(images)
+def holding(job: Job, task: Task, images: Array) -> Job:
+    """The job with the ``images`` (B, ...) of this task, as they travelled, in hand and no others."""
+    found, first = unpack(images), job.positions(task.key.chunk)[0]
     tensor = torch.from_numpy(found if found.flags.writeable else found.copy())
 
     def read(wanted: Sequence[int]) -> Tensor:
-        return tensor[[index - positions[0] for index in wanted]]
+        return tensor[[index - first for index in wanted]]
 
-    return replace(dataset, read=read)
+    return replace(job, dataset=replace(job.dataset, read=read))
 
 
 def left_behind(*_: Any) -> Any:
-    raise AssertionError("this part of the bench is not shipped")
+    raise AssertionError("this part of the job is not shipped")
 
 
 def _node() -> str:
@@ -175,12 +168,12 @@ def _node() -> str:
 # Code that only this machine has travels by value.
 
 
-def _own_modules(bench: Bench) -> list[ModuleType]:
+def _own_modules(job: Job) -> list[ModuleType]:
     """The modules of the user's that model and attacks are made of: not installed, so the nodes cannot be expected to
     have them."""
-    model = bench.subject.model
+    model = job.subject.model
     things: list[Any] = [*map(type, model.modules())] if isinstance(model, nn.Module) else [model, type(model)]
-    for attack in bench.attacks:
+    for attack in job.attacks:
         things += _parts(attack)
     names = {name for thing in things if isinstance(name := getattr(thing, "__module__", None), str)}
     names |= {name for name in sys.modules if name.startswith("almakit_user_")}

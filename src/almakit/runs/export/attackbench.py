@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
-from .chunkfiles import inside, write_bytes
-from .folder import Run
-from .records import AttackInfo, Record
+from ...errors import BadInput
+from ..folder import RunFolder
+from ..store.files import inside, write_bytes
+from ..store.records import AttackInfo, Record
 
 NORMS = ("l0", "l1", "l2", "linf")
 """AttackBench's threat models."""
@@ -27,7 +27,7 @@ OPTIMALITY = (
 )
 
 
-def export_attackbench(run: Run, out: Path) -> tuple[list[Path], list[str]]:
+def export_attackbench(run: RunFolder, out: Path) -> tuple[list[Path], list[str]]:
     """Writes ``<data>/<norm>/<model>/batch_size_<n>/almakit <attack>/1/{config,info}.json`` below ``out``; returns the
     folders, and what was left out.
 
@@ -67,7 +67,7 @@ def _unfit(info: AttackInfo, records: list[Record]) -> str | None:
     return None
 
 
-def _config(run: Run, info: AttackInfo) -> dict[str, Any]:
+def _config(run: RunFolder, info: AttackInfo) -> dict[str, Any]:
     """What AttackBench's analysis reads (model, dataset, attack), and where it comes from."""
     environment = (run.sessions[0].get("environment") if run.sessions else None) or {}
     return {
@@ -85,7 +85,7 @@ def _config(run: Run, info: AttackInfo) -> dict[str, Any]:
     }
 
 
-def _info(run: Run, info: AttackInfo, records: list[Record]) -> dict[str, Any]:
+def _info(run: RunFolder, info: AttackInfo, records: list[Record]) -> dict[str, Any]:
     """One entry per image. Images nothing was found for count as unchanged: distance 0 and no success, as AttackBench
     stores them."""
     images = [record.image for record in records]

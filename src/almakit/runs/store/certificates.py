@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import AlmakitError
-from . import chunkfiles
-from .failures import StoreError
+from ...errors import AlmakitError
+from ..failures import StoreError
+from . import files
 from .records import ImageInfo, Record
 
 FOLDER, FORMAT = "certificates", 1
@@ -49,14 +49,14 @@ class Certificate:
             "null_means": "infinite",
         }
         self.file(folder).parent.mkdir(exist_ok=True)
-        chunkfiles.write_bytes(self.file(folder), (json.dumps(content, indent=1) + "\n").encode())
+        files.write_bytes(self.file(folder), (json.dumps(content, indent=1) + "\n").encode())
 
 
 def read(folder: Path, weights_sha256: str | None) -> list[Certificate]:
     """The certificates of a run folder; those of other weights, and links to other places, are refused."""
     found = []
-    for name in sorted(place.name for place in chunkfiles.inside(folder, FOLDER).glob("*.json")):
-        place = chunkfiles.inside(folder, f"{FOLDER}/{name}")
+    for name in sorted(place.name for place in files.inside(folder, FOLDER).glob("*.json")):
+        place = files.inside(folder, f"{FOLDER}/{name}")
         try:
             content = json.loads(place.read_bytes())
             radii = {int(image): _radius(value) for image, value in content["radii"].items()}

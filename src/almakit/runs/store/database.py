@@ -9,11 +9,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import fields, rows, rowsums
-from .database import Database
-from .failures import StoreError, understood
+from ..failures import StoreError, understood
+from . import fields, rows
+from .connection import Database
 from .records import AttackInfo, ImageInfo, Record, Trace
-from .rowsums import Place
+from .rows import Place
 
 CLEAN, ATTACK = "clean", "attack"
 CHUNK_COLUMNS = "kind, attack, chunk, round, file, sha256, images, batch, seconds"
@@ -95,11 +95,11 @@ class Store(Database):
         """Refuses facts and attacks that are not the ones that were written, and cells that almakit never writes."""
         self.check_kinds()
         if (recorded := self.meta("facts_sha256")) is not None and recorded != self._facts_sum():
-            raise rowsums.refuse_facts(self.path)
+            raise rows.refuse_facts(self.path)
 
     def _facts_sum(self) -> str:
         facts = self.rows("SELECT 0, key, value FROM meta WHERE key != 'facts_sha256'")
-        return rowsums.row_sum([*facts, *self.rows(f"SELECT 1, {rows.ATTACK_COLUMNS} FROM attacks")])
+        return rows.row_sum([*facts, *self.rows(f"SELECT 1, {rows.ATTACK_COLUMNS} FROM attacks")])
 
     def set_findings(self, findings: Iterable[tuple[str, str, str, str]]) -> None:
         with self.transaction():
@@ -155,7 +155,7 @@ class Store(Database):
             [fields.row(replace(record, round=key.round)) for record in records],
         )
         own = (*_key(key), row.file, row.sha256, row.images, row.batch, float(row.seconds))
-        total = rowsums.chunk_sum(
+        total = rows.chunk_sum(
             [fields.summed(ImageInfo, row) for row in pictured] if key.kind == CLEAN else map(rows.summed, found), own
         )
         with self.transaction():
@@ -231,7 +231,7 @@ class Store(Database):
 
     def _believe(self, kind: str, found: list[tuple[Any, ...]], attack: int | None = None) -> None:
         for place in self._differing(kind, found, attack):
-            raise rowsums.refuse(self.path, place)
+            raise rows.refuse(self.path, place)
 
     def _differing(self, kind: str, found: list[tuple[Any, ...]], attack: int | None = None) -> list[Place]:
         """The chunks of a kind (of one attack) whose rows, as they were read, do not have their recorded sum."""
@@ -239,7 +239,7 @@ class Store(Database):
             return []
         query = f"SELECT {CHUNK_COLUMNS}, rows_sha256 FROM chunks WHERE kind = ? AND attack = coalesce(?, attack)"
         grouped = rows.images_by_chunk(found) if kind == CLEAN else rows.results_by_chunk(found)
-        return rowsums.differing(grouped, self.rows(query, (kind, attack)))
+        return rows.differing(grouped, self.rows(query, (kind, attack)))
 
     def traces(self) -> list[Trace]:
         found = self.rows("SELECT attack, image, target, data FROM traces ORDER BY attack, image, target")

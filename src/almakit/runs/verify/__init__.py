@@ -9,20 +9,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import distances, goals
-from ..compose.expression import parse
-from ..core.goals import Goal
-from ..core.model import borrowed
-from ..data.dataset import Dataset, image_sha256
-from ..errors import AlmakitError
-from .chunkfiles import fault_of, inside
-from .differences import DISTANCE, Differences, of_folder, of_image, of_plan, of_record, of_tally
-from .failures import understood
-from .folder import Run
-from .pixels import share_of
-from .records import AttackInfo
-from .subject import Subject
-from .verdict import Measure, judge, predictions, tallies, top_classes
+from ... import distances, goals
+from ...compose.expression import parse
+from ...core.goals import Goal
+from ...core.model import borrowed
+from ...data.dataset import Dataset, image_sha256
+from ...errors import AlmakitError
+from ..failures import understood
+from ..folder import RunFolder
+from ..images import share_of
+from ..model import Subject
+from ..store.files import fault_of, inside
+from ..store.records import AttackInfo
+from ..verdict import Measure, judge, predictions, tallies, top_classes
+from .differences import DISTANCE, Differences, of_record, of_tally
+from .facts import of_folder, of_image, of_plan
+
+NOT_CHECKED = (
+    "Not checked, because only the run itself could see them: forwards, backwards and seconds (beyond their "
+    "limits), reasons, courses, preflight."
+)
 
 
 @dataclass
@@ -79,7 +85,7 @@ class FolderVerification:
     wrong: list[tuple[str, int, int]]  # (id, label or target, prediction) of those that do not fool it
 
 
-def damaged_files(run: Run) -> list[str]:
+def damaged_files(run: RunFolder) -> list[str]:
     """A sentence for every file of a run folder that is not what was recorded."""
     return [
         f"{row.file} {fault}"
@@ -88,7 +94,7 @@ def damaged_files(run: Run) -> list[str]:
     ]
 
 
-def verify_run(run: Run, subject: Subject, batch_size: int | None = None, goal: object = None) -> RunVerification:
+def verify_run(run: RunFolder, subject: Subject, batch_size: int | None = None, goal: object = None) -> RunVerification:
     """Judges every stored image of a run again and compares all that reports use; damaged files and originals that are
     not the recorded ones raise.
 
@@ -103,7 +109,7 @@ def verify_run(run: Run, subject: Subject, batch_size: int | None = None, goal: 
         return RunVerification([_verify_attack(run, info, subject, size, clean, aim) for info in run.attacks], folder)
 
 
-def _verify_clean(run: Run, subject: Subject, size: int, found: Differences) -> dict[int, Tensor]:
+def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Differences) -> dict[int, Tensor]:
     """Asks about every clean image; returns its probabilities (K,) by index, NaN where the logits are not finite."""
     clean: dict[int, Tensor] = {}
     for begin in range(0, len(run.images), 256):
@@ -121,7 +127,7 @@ def _verify_clean(run: Run, subject: Subject, size: int, found: Differences) -> 
 
 
 def _verify_attack(
-    run: Run, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor], goal: Goal | None
+    run: RunFolder, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor], goal: Goal | None
 ) -> Verification:
     found = Verification(info.text)
     records = run.records_of(info.index)
@@ -161,7 +167,7 @@ def _verify_attack(
     return found
 
 
-def _originals(run: Run, indices: list[int]) -> tuple[Tensor, Tensor | None]:
+def _originals(run: RunFolder, indices: list[int]) -> tuple[Tensor, Tensor | None]:
     """The clean images (B, ...), and of a segmentation their label maps (B, H, W), which must have their recorded
     hashes."""
     images = torch.from_numpy(np.array(run.originals(indices)))

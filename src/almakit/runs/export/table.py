@@ -3,18 +3,21 @@ Schema of records are made of."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from . import fields
-from .fields import finite
-from .records import FAILED, ROBUST, STATUSES, AttackInfo, ImageInfo, Record, outcome, reach_of
-
-if TYPE_CHECKING:
-    from .folder import Run
+from ...errors import BadInput, Unavailable
+from ..folder import RunFolder
+from ..store import fields
+from ..store.fields import finite
+from ..store.files import write_bytes
+from ..store.records import FAILED, ROBUST, STATUSES, AttackInfo, ImageInfo, Record, outcome, plain_cell, reach_of
 
 INTEGER, NUMBER, TEXT, TRUTH = "integer", "number", "string", "boolean"
 """What a column holds, in the words of JSON Schema."""
@@ -24,7 +27,7 @@ INTEGER, NUMBER, TEXT, TRUTH = "integer", "number", "string", "boolean"
 class Row:
     """All that belongs to one record; ``reach`` is the radius of an attack at a fixed epsilon, infinite for others."""
 
-    run: Run
+    run: RunFolder
     record: Record
     image: ImageInfo
     info: AttackInfo
@@ -87,7 +90,7 @@ def _of_record(column: fields.Column) -> Flat:
     return Flat(column.name, kind, column.required and column.field != "target", value)
 
 
-def flat_rows(run: Run) -> list[dict[str, Any]]:
+def flat_rows(run: RunFolder) -> list[dict[str, Any]]:
     """One dict per record with everything that belongs to it; an infinite distance is None."""
     infos = {info.index: info for info in run.attacks}
     reaches = {
@@ -116,3 +119,42 @@ def json_schema() -> dict[str, Any]:
         "required": [column.name for column in columns()],
         "properties": properties,
     }
+
+
+def export_csv(run: RunFolder, path: Path) -> int:
+    """Writes the records as csv (None as an empty field) and returns how many."""
+    rows = _some(run)
+    write_csv(path, rows)
+    return len(rows)
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows with the same columns, None as an empty field."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in rows)
+    write_bytes(path, text.getvalue().encode())
+
+
+def export_parquet(run: RunFolder, path: Path) -> int:
+    """Writes the records as parquet and returns how many."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise Unavailable("parquet needs pyarrow: pip install 'almakit[export]', or use --format csv.") from error
+    rows = _some(run)
+    kinds = {INTEGER: pyarrow.int64(), NUMBER: pyarrow.float64(), TRUTH: pyarrow.bool_(), TEXT: pyarrow.string()}
+    schema = pyarrow.schema([(column.name, kinds[column.kind]) for column in columns()])
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer)
+    write_bytes(path, buffer.getvalue())
+    return len(rows)
+
+
+def _some(run: RunFolder) -> list[dict[str, Any]]:
+    rows = flat_rows(run)
+    if not rows:
+        raise BadInput(f"{run.folder} has no finished records yet.")
+    return rows

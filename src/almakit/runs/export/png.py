@@ -1,52 +1,20 @@
-"""A run's records as one flat table (csv, parquet), and its adversarial images as PNG files. No torch here."""
+"""A run's adversarial images as PNG files, in a folder that is itself data."""
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, Unavailable
-from .chunkfiles import inside, write_bytes
-from .failures import explained
-from .flat import INTEGER, NUMBER, TEXT, TRUTH, columns, flat_rows
-from .folder import Run, attack_folder
-from .records import plain_cell
-
-FORMATS = ("csv", "parquet", "png")
+from ...errors import BadInput, Unavailable
+from ..failures import explained
+from ..folder import RunFolder, attack_folder
+from ..store.files import inside
+from .table import write_csv
 
 
-def export_csv(run: Run, path: Path) -> int:
-    """Writes the records as csv (None as an empty field) and returns how many."""
-    rows = _some(run)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in rows)
-    write_bytes(path, text.getvalue().encode())
-    return len(rows)
-
-
-def export_parquet(run: Run, path: Path) -> int:
-    """Writes the records as parquet and returns how many."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise Unavailable("parquet needs pyarrow: pip install 'almakit[export]', or use --format csv.") from error
-    rows = _some(run)
-    kinds = {INTEGER: pyarrow.int64(), NUMBER: pyarrow.float64(), TRUTH: pyarrow.bool_(), TEXT: pyarrow.string()}
-    schema = pyarrow.schema([(column.name, kinds[column.kind]) for column in columns()])
-    buffer = io.BytesIO()
-    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer)
-    write_bytes(path, buffer.getvalue())
-    return len(rows)
-
-
-def export_png(run: Run, folder: Path, attack: str | None = None) -> tuple[int, int]:
+def export_png(run: RunFolder, folder: Path, attack: str | None = None) -> tuple[int, int]:
     """Writes the images that still fool the model after rounding to 8 bits; returns (written, left out).
 
     The folder gets one sub-folder per attack and an ``images.csv`` with file, label, target and what was measured, so
@@ -81,11 +49,7 @@ def export_png(run: Run, folder: Path, attack: str | None = None) -> tuple[int, 
                 )
     if not listed:
         raise BadInput("no stored image fools the model after rounding to 8 bits; run the attack with --bits 8.")
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in listed)
-    write_bytes(folder / "images.csv", text.getvalue().encode())
+    write_csv(folder / "images.csv", listed)
     return len(listed), left_out
 
 
@@ -96,10 +60,3 @@ def _write_png(pillow: Any, path: Path, image: np.ndarray[Any, Any]) -> None:
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         pillow.fromarray(image[0] if image.shape[0] == 1 else np.moveaxis(image, 0, 2)).save(path)
-
-
-def _some(run: Run) -> list[dict[str, Any]]:
-    rows = flat_rows(run)
-    if not rows:
-        raise BadInput(f"{run.folder} has no finished records yet.")
-    return rows

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from .failures import Corrupt, explained
+from ..failures import Corrupt, explained
 
 Array = NDArray[np.generic]
 

@@ -1,4 +1,5 @@
-"""What is evaluated: the model and the images behind the many forms a user may give them in, each with its hash."""
+"""The model as a run uses it: opened from the many forms a user may give it in, named by hashes, asked for logits, and
+called by attacks with somebody watching."""
 
 from __future__ import annotations
 
@@ -6,24 +7,23 @@ import copy
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..core.model import Model, logits_of, precision_and_device, steady
-from ..data import load as load_data
-from ..data.dataset import Dataset
-from ..data.given import Data, dataset_of
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from ..models import load as load_model
-from ..models.classifier import Classifier, state_sha256
+from ..models.classifier import state_sha256
 from .attacktext import fingerprint
+from .failures import CalledOff
 from .spec import AUTO, RunSpec
-from .transfer import to_device
 
 TINY = 1e-12
 PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -201,36 +201,57 @@ def weights_sha256(model: Model) -> str | None:
     return f"code:{mark}" if "#" in mark else None
 
 
-def side_of(model: object, data: object) -> int | None:
-    """The side of the square images a model of another library was made for, where the data are photos of any size and
-    nobody says a size."""
-    shape = getattr(model, "shape", None)
-    photos = isinstance(data, str) and data.startswith(("folder:", "hf-dataset:"))
-    return int(shape[1]) if photos and isinstance(model, Classifier) and shape and shape[1] == shape[2] else None
+# As attacks call it.
 
 
-def open_data(data: Data, spec: RunSpec, side: int | None = None) -> Dataset:
-    """The images of a URI or of whatever brings images and labels; the run's part of them. ``side``: their size where
-    the run has none."""
-    size = side if spec.size is None else spec.size
-    if isinstance(data, str):
-        if data.startswith("python:"):
-            raise BadInput(f"the data {data} were given from Python; go on with almakit.evaluate(...), which has them.")
-        return load_data(
-            data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels
-        )
-    if spec.channels is not None:
-        raise BadInput("channels is for image files that are loaded by name; convert the images you give.")
-    whole = dataset_of(data, None if spec.limit is None else spec.offset + spec.limit, size)
-    if spec.offset >= len(whole):
-        raise BadInput(f"there are {len(whole)} images; offset {spec.offset} lies beyond the last.")
-    last = len(whole) if spec.limit is None else min(len(whole), spec.offset + spec.limit)
-    return whole if (spec.offset, last) == (0, len(whole)) else whole.select(range(spec.offset, last))
+def stop_when(called_off: Event) -> Callable[[int], None]:
+    """For ``watched``: raises ``CalledOff`` once the event is set, the way to end an attack in another thread."""
+
+    def look(_: int) -> None:
+        if called_off.is_set():
+            raise CalledOff("the work was called off")
+
+    return look
 
 
-def data_sha256(ids: Sequence[str], hashes: Sequence[str], labels: Sequence[int], targets: Sequence[int] | None) -> str:
-    """The sha256 over every image's id, contents, label and (where the user names one) target."""
-    digest = hashlib.sha256()
-    for row, (name, image, label) in enumerate(zip(ids, hashes, labels, strict=True)):
-        digest.update(f"{name}\t{image}\t{label}\t{'' if targets is None else targets[row]}\n".encode())
-    return digest.hexdigest()
+def watched(model: Model, *looks: Callable[[int], None]) -> Model:
+    """The model, with every ``look`` told the number of images before each of its passes; a module stays a module."""
+    return _Watched(model, looks) if isinstance(model, nn.Module) else lambda x: _answer(model, looks, x)
+
+
+def _answer(model: Model, looks: Iterable[Callable[[int], None]], x: Tensor) -> Any:
+    for look in looks:
+        look(len(x))
+    return model(x)
+
+
+class _Watched(nn.Module):
+    def __init__(self, inner: nn.Module, looks: tuple[Callable[[int], None], ...]):
+        super().__init__()
+        self.inner, self.looks, self.training = inner, looks, inner.training
+
+    def forward(self, x: Tensor) -> Any:
+        return _answer(self.inner, self.looks, x)
+
+
+# To the device and back: with CUDA through pinned memory, so that a copy need not wait for what the device is doing
+# (not measured yet).
+
+
+def to_device(x: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """``x`` on ``device``, in ``dtype`` where given."""
+    if device.type == "cuda" and x.device.type == "cpu":
+        # The cast is done on the device: what is copied stays small.
+        moved = x.pin_memory().to(device, non_blocking=True)
+        return moved if dtype is None else moved.to(dtype)
+    return x.to(device, dtype or x.dtype)
+
+
+def to_host(x: Tensor) -> Tensor:
+    """``x`` in the CPU's memory, all there when this returns; only the work of this thread's stream is waited for."""
+    if x.device.type != "cuda":
+        return x.cpu()
+    kept = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+    kept.copy_(x, non_blocking=True)
+    torch.cuda.current_stream(x.device).synchronize()
+    return kept

@@ -51,7 +51,7 @@ CREATE TABLE findings (        -- what preflight said before the run
   batch    INTEGER NOT NULL,   -- images sent through the model at a time (fewer after running out of memory)
   seconds  REAL NOT NULL,      -- wall time of attack and verdict
   session  INTEGER NOT NULL,   -- sessions.session that did it
-  rows_sha256 TEXT,            -- of this row and its rows in images or results (rowsums.py); NULL: not taken
+  rows_sha256 TEXT,            -- of this row and its rows in images or results (rows.py); NULL: not taken
   PRIMARY KEY (kind, attack, chunk, round)
 ) WITHOUT ROWID;
 CREATE TABLE traces (          -- the course of an attack on a few images

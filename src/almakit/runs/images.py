@@ -1,4 +1,5 @@
-"""Which class a targeted attack aims at, decided once per image so that no batch, shard or resume can change it."""
+"""The images of a run: opened from the many forms a user may give them in, named by a hash; and the class a targeted
+attack aims at, decided once per image so that no batch, shard or resume can change it."""
 
 from __future__ import annotations
 
@@ -10,15 +11,80 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..compose.expression import parse
+from ..core.pixels import check_share
+from ..data import load as load_data
 from ..data.dataset import Dataset
+from ..data.given import Data, dataset_of
 from ..errors import BadInput
+from ..models.classifier import Classifier
 from .progress import Silent
+from .spec import RunSpec
+
+SHARE = 0.99
+"""Of the labelled pixels of an image with a label map, that must be wrong where nothing is said."""
+RULES = ("random", "least-likely", "next")
+"""What gives each image one target, by its clean logits, its hash and the seed."""
+
+
+def side_of(model: object, data: object) -> int | None:
+    """The side of the square images a model of another library was made for, where the data are photos of any size and
+    nobody says a size."""
+    shape = getattr(model, "shape", None)
+    photos = isinstance(data, str) and data.startswith(("folder:", "hf-dataset:"))
+    return int(shape[1]) if photos and isinstance(model, Classifier) and shape and shape[1] == shape[2] else None
+
+
+def open_data(data: Data, spec: RunSpec, side: int | None = None) -> Dataset:
+    """The images of a URI or of whatever brings images and labels; the run's part of them. ``side``: their size where
+    the run has none."""
+    size = side if spec.size is None else spec.size
+    if isinstance(data, str):
+        if data.startswith("python:"):
+            raise BadInput(f"the data {data} were given from Python; go on with almakit.evaluate(...), which has them.")
+        return load_data(
+            data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels
+        )
+    if spec.channels is not None:
+        raise BadInput("channels is for image files that are loaded by name; convert the images you give.")
+    whole = dataset_of(data, None if spec.limit is None else spec.offset + spec.limit, size)
+    if spec.offset >= len(whole):
+        raise BadInput(f"there are {len(whole)} images; offset {spec.offset} lies beyond the last.")
+    last = len(whole) if spec.limit is None else min(len(whole), spec.offset + spec.limit)
+    return whole if (spec.offset, last) == (0, len(whole)) else whole.select(range(spec.offset, last))
+
+
+def data_sha256(ids: Sequence[str], hashes: Sequence[str], labels: Sequence[int], targets: Sequence[int] | None) -> str:
+    """The sha256 over every image's id, contents, label and (where the user names one) target."""
+    digest = hashlib.sha256()
+    for row, (name, image, label) in enumerate(zip(ids, hashes, labels, strict=True)):
+        digest.update(f"{name}\t{image}\t{label}\t{'' if targets is None else targets[row]}\n".encode())
+    return digest.hexdigest()
+
+
+def share_of(goal: str | None) -> float:
+    """The share of the labelled pixels that must be wrong: that of ``pixels(share=0.9)``, 0.99 where nothing is
+    said."""
+    if goal is None:
+        return SHARE
+    call = parse(goal)
+    share = call.arguments.get("share", SHARE)
+    if call.name != "pixels" or set(call.arguments) - {"share"} or not isinstance(share, (int, float)):
+        raise BadInput(
+            f"goal={goal!r}: data with label maps are attacked with the goal pixels(share=0.99), the share between 0 "
+            "and 1."
+        )
+    check_share(share)
+    return float(share)
+
+
+# Targets.
 
 
 def given_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset) -> list[int] | None:
     """The targets somebody named, one per image: the data set's own, a csv's, or numbers from Python; None where a rule
     decides."""
-    if targets is None or targets in ("random", "least-likely", "next", "all"):
+    if targets is None or targets in (*RULES, "all"):
         return None
     if not isinstance(targets, str):
         chosen = torch.as_tensor(targets).tolist()

@@ -1,31 +1,33 @@
-"""Before a run begins or goes on: is the folder this run's, may the model be attacked, what is open, what is left to
-do?"""
+"""A folder that was begun before: is it this run's, with the settings, weights, data and answers it began with, and
+what is left to do?"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ..attacks import get
 from ..core import Attack
-from ..core.model import CONTIGUOUS, faster_layout
-from ..data.dataset import Chunk, Dataset
-from ..errors import AlmakitError, BadInput
-from ..models.preflight import preflight
-from . import chunkfiles, folder
-from .attacktext import text_of
-from .failures import Refused, SpecChanged
-from .memory import measured_batch_size
-from .precision import measured_dtype
+from ..core.model import borrowed
+from ..errors import BadInput
+from . import folder
+from .attacktext import as_written_now, text_of
+from .failures import SpecChanged
+from .images import data_sha256
+from .plan import Job, Progress
 from .progress import Silent
-from .spec import AUTO, DEFAULT, RunSpec
-from .store import ChunkKey, Store, database_name
-from .subject import autocast_of
-from .work import Bench
+from .spec import RunSpec
+from .store import CLEAN, ChunkKey, Store, database_name, files
+from .store.records import ImageInfo
 
-LOOKED_AT = 256  # images preflight looks at, fewer of large ones
+SAMPLE = 16
+"""So many stored images are asked about again, those the model was least sure of: there a change shows first."""
 
 
 def extended(spec: RunSpec, built: list[Attack], out: Path) -> tuple[RunSpec, list[Attack]]:
@@ -74,98 +76,30 @@ def continue_in(spec: RunSpec, out: Path, adding: bool = False) -> tuple[RunSpec
     return spec, True
 
 
-def as_written_now(text: str) -> str | None:
-    """An attack's text, perhaps an older almakit's, as this one writes it; None for what it does not know.
-
-    A colon means code outside almakit, which a file found in a folder must not set going.
-    """
-    try:
-        return None if ":" in text else text_of(get(text))
-    except AlmakitError:
-        return None
-
-
 def _shown(value: object) -> str:
     return "not given" if value in (None, []) else json.dumps(value, ensure_ascii=False)
 
 
-def settle(bench: Bench, show: Silent) -> RunSpec:
-    """Decides what the user left open: from here on it is part of the run."""
-    spec, sample = bench.spec, looked_at(bench.dataset)
-    if spec.batch_size == DEFAULT:
-        spec = replace(
-            spec, batch_size=usual_batch_size(bench.subject.device.type, sample.x[0].numel(), len(bench.dataset))
-        )
-    elif spec.batch_size == AUTO:
-        spec = replace(spec, batch_size=min(measured_batch_size(bench.subject, sample.x), len(bench.dataset)))
-        show.note(f"Batch size {spec.batch_size} (measured).")
-    if spec.layout == DEFAULT:
-        spec = replace(spec, layout=CONTIGUOUS)
-    elif spec.layout == AUTO:
-        spec = replace(
-            spec, layout=faster_layout(bench.subject.model, bench.subject.place(sample.x[: int(spec.batch_size)]))
-        )
-        show.note(f"Layout {spec.layout} (measured).")
-    if spec.dtype == AUTO:
-        dtype, reason = measured_dtype(bench.subject, sample, bench.attacks[0], int(spec.batch_size))
-        spec = replace(spec, dtype=dtype)
-        bench.subject = replace(bench.subject, autocast=autocast_of(dtype))
-        show.note(f"Precision {dtype}: {reason}.")
-    return spec
+def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
+    """What a database records of its run beside the specification."""
+    dataset, subject = job.dataset, job.subject
+    return {
+        "weights_sha256": subject.weights_sha256,
+        "code_sha256": subject.code_sha256,
+        "imports_sha256": subject.imports_sha256,
+        "data_sha256": data_sha256(dataset.ids, job.hashes, dataset.labels.tolist(), job.targets),
+        "images": str(len(dataset)),
+        "class_names": json.dumps(dataset.class_names) if dataset.class_names else None,
+        "shard": f"{shard[0]}/{shard[1]}" if shard else None,
+    }
 
 
-def usual_batch_size(device: str, pixels: int, images: int) -> int:
-    """The batch size nobody asked for: the same wherever the same command runs on such a device. ``pixels``: values of
-    one image."""
-    most, room = (64, 2_400_000) if device == "cpu" else (256, 40_000_000)
-    return max(1, min(most, max(8, room // pixels), images))
-
-
-def looked_at(dataset: Dataset, most: int = LOOKED_AT) -> Chunk:
-    """The first images, as many as a glance can take: 256 digits, 66 photos."""
-    pixels = dataset.chunk([0]).x[0].numel()
-    return dataset.chunk(range(min(most, max(16, 10_000_000 // pixels), len(dataset))))
-
-
-def at_a_time(sample: Chunk) -> int:
-    """How many of the images may go through an unknown model with gradients before anything is known of its memory."""
-    return max(1, min(64, 2_400_000 // sample.x[0].numel()))
-
-
-def check(bench: Bench, wanted: bool, show: Silent) -> list[tuple[str, str, str, str]]:
-    """Preflight's findings, shown; a refusal that is not allowed ends the run before it begins."""
-    if not wanted:
-        return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
-    sample = looked_at(bench.dataset)
-    size = at_a_time(sample)
-    x = sample.x.to(bench.subject.device)
-    report = preflight(
-        bench.subject.model,
-        x,
-        sample.truth,
-        allow=bench.spec.allow,
-        batch_size=size,
-        measure=False,
-        class_names=bench.dataset.class_names,
-        alphabetical=bench.dataset.alphabetical,
-        gradients=any(attack.needs_gradients() for attack in bench.attacks),
-    )
-    for finding in report.findings:
-        allowed = " (allowed)" if finding.name in bench.spec.allow else ""
-        show.note(f"{finding.severity}{allowed}: {finding.name}: {finding.sentence} {finding.way_out}")
-    if report.refusals:
-        names = " ".join(f"--allow {finding.name}" for finding in report.refusals)
-        listed = "".join(f"\n  - {finding.name}: {finding.sentence} {finding.way_out}" for finding in report.refusals)
-        raise Refused(f"preflight refuses this run:{listed}\nTo run it all the same: {names}.")
-    return [(finding.name, finding.severity, finding.sentence, finding.way_out) for finding in report.findings]
-
-
-def agree(store: Store, bench: Bench, facts: dict[str, str | None]) -> None:
+def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
     """Makes sure the database belongs to this spec, these weights and these data; a new one is told so."""
-    spec = bench.spec
+    spec = job.spec
     store.check_facts()
     if store.meta("spec_sha256") is None:
-        store.set_attacks(bench.infos)
+        store.set_attacks(job.infos)
         store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml(), model=spec.model, data=spec.data, **facts)
         return
     if store.meta("spec_sha256") != spec.sha256:
@@ -176,7 +110,7 @@ def agree(store: Store, bench: Bench, facts: dict[str, str | None]) -> None:
             spec.attacks[: len(before.attacks)] == before.attacks
             and replace(before, attacks=spec.attacks).sha256 == spec.sha256
         ):
-            store.set_attacks(bench.infos[len(before.attacks) :])
+            store.set_attacks(job.infos[len(before.attacks) :])
             store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml())
     if store.meta("spec_sha256") != spec.sha256:
         raise SpecChanged(
@@ -191,13 +125,13 @@ def agree(store: Store, bench: Bench, facts: dict[str, str | None]) -> None:
         # Runs begun before imports were looked at have no such fact; a file that had none has another hash itself when
         # it gets one.
         if (then := store.meta(key)) != (now := facts[key]) and not (key == "imports_sha256" and then is None):
-            where = _first_change(store, bench) if key == "data_sha256" else ""
+            where = _first_change(store, job) if key == "data_sha256" else ""
             raise SpecChanged(
                 f"{what}{where} have changed since this run began ({key} was {then}, is {now}). Bring the old file "
                 "back, "
                 "or choose another folder (--out) for a new run."
             )
-    for attack, then_info, now_info in zip(bench.attacks, store.attacks(), bench.infos, strict=True):
+    for attack, then_info, now_info in zip(job.attacks, store.attacks(), job.infos, strict=True):
         for name in sorted({*then_info.settings, *now_info.settings}):
             found = _difference(name, then_info.settings.get(name), now_info.settings.get(name))
             if found is not None and (name in then_info.settings or not _at_default(attack, name)):
@@ -237,33 +171,87 @@ def _at_default(attack: Attack, name: str) -> bool:
     return False
 
 
-def _first_change(store: Store, bench: Bench) -> str:
+def _first_change(store: Store, job: Job) -> str:
     """Which image is not what it was, where one of those already recorded is."""
     for info in store.images():
-        if info.index >= len(bench.hashes):
-            return f" (there were more than {len(bench.hashes)})"
-        if info.sha256 != bench.hashes[info.index] or info.label != int(bench.dataset.labels[info.index]):
+        if info.index >= len(job.hashes):
+            return f" (there were more than {len(job.hashes)})"
+        if info.sha256 != job.hashes[info.index] or info.label != int(job.dataset.labels[info.index]):
             return f" (the first that differs is {info.id})"
     return ""
 
 
-def remaining(store: Store, bench: Bench, shard: tuple[int, int] | None, out: Path, show: Silent) -> list[ChunkKey]:
-    """What is left to do; chunks whose file is damaged or gone are taken back first."""
+def remaining(
+    store: Store, job: Job, shard: tuple[int, int] | None, out: Path, show: Silent
+) -> tuple[Progress, list[ChunkKey]]:
+    """How far the run is, and what is left to do; chunks whose file is damaged or gone are taken back first."""
     for key in store.damaged():
         show.note(
             f"{store.path}: the rows of chunk {key.chunk} are not the ones that were written; it is computed again."
         )
         store.discard(key)
     for row in store.chunks():
-        if row.file is not None and (fault := chunkfiles.fault_of(chunkfiles.inside(out, row.file), str(row.sha256))):
+        if row.file is not None and (fault := files.fault_of(files.inside(out, row.file), str(row.sha256))):
             show.note(f"{out / row.file} {fault}; chunk {row.key.chunk} is computed again.")
             store.discard(row.key)
     rows = store.chunks()
     done = {row.key for row in rows}
-    bench.known = {info.index: info for info in store.images()}
-    bench.classes = int(store.meta("classes") or 0)
     # What an earlier session learnt about memory holds on: the same chunks must go through the model in the same
     # pieces.
     shrunk = [row.batch for row in rows if row.batch < row.images]
-    bench.batch = min([bench.batch, *shrunk])
-    return [key for key in bench.keys(shard) if key not in done]
+    known, classes = {info.index: info for info in store.images()}, int(store.meta("classes") or 0)
+    progress = Progress(min([job.chunk_size, *shrunk]), known, classes)
+    return progress, [key for key in job.keys(shard, classes) if key not in done]
+
+
+# The model's answers.
+
+
+def same_answers(job: Job, progress: Progress, todo: Sequence[ChunkKey]) -> None:
+    """Asks the model about a sample of the images whose clean pass is stored, and refuses one that answers otherwise
+    than it did then.
+
+    One forward pass of at most ``SAMPLE`` images, which counts for none of them. Images without finite logits then are
+    not asked about: a fault may have passed. A model whose answers change from pass to pass is held to no more than it
+    holds itself to.
+    """
+    open_chunks = {key.chunk for key in todo if key.kind == CLEAN}
+    stored = [info for info in progress.known.values() if info.chunk not in open_chunks and info.top]
+    sample = sorted(stored, key=lambda info: (info.top[0][1], info.index))[:SAMPLE]
+    if not sample:
+        return
+    subject, size = job.subject, min(progress.batch, SAMPLE)
+    x = job.dataset.chunk([info.index for info in sample]).x
+    with borrowed(subject.model):
+        logits = subject.logits(x, size)
+        apart = [_apart(info, row) for info, row in zip(sample, logits, strict=True)]
+        if max(apart) <= subject.near:
+            return
+        other = torch.softmax(subject.logits(x, size // 2 + 1), 1) - torch.softmax(logits, 1)
+    near = max(subject.near, 4 * float(torch.nan_to_num(other, nan=0.0).abs().max()))
+    differing = [place for place, value in enumerate(apart) if value > near]
+    if differing:
+        first, now = sample[differing[0]], _says(logits[differing[0]])
+        raise SpecChanged(
+            f"the model {job.spec.model} answers otherwise than when this run began: {len(differing)} of "
+            f"{len(sample)} stored images that were asked about "
+            f"again differ, image {first.id} for one (then class {first.top[0][0]} with {first.top[0][1]:.4f}, now "
+            f"{now}). Bring the old model back (its code, "
+            "what its functions and attributes refer to, its settings), or choose another folder (--out) for a new run."
+        )
+
+
+def _apart(info: ImageInfo, logits: Tensor) -> float:
+    """The largest difference between the recorded probabilities of an image and those of ``logits`` (K,); infinite
+    where they cannot be compared."""
+    if not bool(torch.isfinite(logits).all()) or any(not 0 <= label < len(logits) for label, _ in info.top):
+        return float("inf")
+    now = torch.softmax(logits, 0)
+    return max(abs(float(now[label]) - probability) for label, probability in info.top)
+
+
+def _says(logits: Tensor) -> str:
+    if not bool(torch.isfinite(logits).all()):
+        return "no finite logits"
+    probability, label = torch.softmax(logits, 0).max(0)
+    return f"class {int(label)} with {float(probability):.4f}"

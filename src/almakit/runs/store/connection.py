@@ -1,8 +1,9 @@
-"""The run folder's database file: one SQLite file in WAL mode, opened, made, brought up to date and closed; no torch
-here."""
+"""The run folder's database file: one SQLite file in WAL mode, opened, made, brought up to date and closed, with one
+writer at a time; no torch here."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -10,8 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..failures import StoreError, explained
 from . import schema
-from .failures import StoreError, explained
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover (Windows has no flock; SQLite's own locks still keep the data whole)
+    fcntl = None  # type: ignore[assignment]
 
 Kind = TypeVar("Kind", bound="Database")
 LOCK_PATIENCE = 20.0  # seconds to wait for another process's lock before giving up
@@ -170,3 +176,28 @@ def _reading(place: str) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+@contextmanager
+def only_writer(database: Path) -> Iterator[None]:
+    """Holds the folder's lock for one database, so that a second process is told at once instead of doing the same work
+    again; the system lets go of it when the process ends, however it ends."""
+    if fcntl is None:  # pragma: no cover
+        yield
+        return
+    with explained(database):
+        database.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(database.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"another almakit process is writing {database}; wait until it has finished, or choose another folder "
+                "(--out)."
+            ) from None
+        except OSError:  # pragma: no cover (a network file system without locks)
+            pass
+        yield
+    finally:
+        os.close(handle)

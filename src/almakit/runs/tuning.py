@@ -1,0 +1,199 @@
+"""A run fitted to the machine: batch size, layout and precision, by rule or measured where the user leaves them open;
+and batches that are halved where memory runs out."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ..core import Attack, Box, Result
+from ..core.model import CONTIGUOUS, borrowed, faster_layout, pass_seconds
+from ..data.dataset import Chunk
+from ..errors import BadModel
+from .environment import physical_memory
+from .model import Subject, autocast_of
+from .plan import Job, looked_at
+from .progress import Silent
+from .spec import AUTO, DEFAULT
+
+SIZES = (16, 32, 64, 128, 256)
+# seconds that a step of an attack spends outside the model beside a real one, whatever the size of the batch
+OUTSIDE = 0.0025
+FASTER = 1.3
+"""Autocast must save this much of a pass; below it the casts cost what the arithmetic gains."""
+WITHIN = 0.01
+SAMPLE = 64
+T = TypeVar("T")
+
+
+def settle(job: Job, show: Silent) -> Job:
+    """The job with what the user left open decided: from here on it is part of the run."""
+    spec, subject, sample = job.spec, job.subject, looked_at(job.dataset)
+    if spec.batch_size == DEFAULT:
+        spec = replace(spec, batch_size=usual_batch_size(subject.device.type, sample.x[0].numel(), len(job.dataset)))
+    elif spec.batch_size == AUTO:
+        spec = replace(spec, batch_size=min(measured_batch_size(subject, sample.x), len(job.dataset)))
+        show.note(f"Batch size {spec.batch_size} (measured).")
+    if spec.layout == DEFAULT:
+        spec = replace(spec, layout=CONTIGUOUS)
+    elif spec.layout == AUTO:
+        spec = replace(spec, layout=faster_layout(subject.model, subject.place(sample.x[: int(spec.batch_size)])))
+        show.note(f"Layout {spec.layout} (measured).")
+    if spec.dtype == AUTO:
+        dtype, reason = measured_dtype(subject, sample, job.attacks[0], int(spec.batch_size))
+        spec = replace(spec, dtype=dtype)
+        subject = replace(subject, autocast=autocast_of(dtype))
+        show.note(f"Precision {dtype}: {reason}.")
+    return replace(job, spec=spec, subject=subject)
+
+
+def usual_batch_size(device: str, pixels: int, images: int) -> int:
+    """The batch size nobody asked for: the same wherever the same command runs on such a device. ``pixels``: values of
+    one image."""
+    most, room = (64, 2_400_000) if device == "cpu" else (256, 40_000_000)
+    return max(1, min(most, max(8, room // pixels), images))
+
+
+# Batch sizes.
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(
+        word in str(error) for word in ("out of memory", "can't allocate memory", "not enough memory")
+    )
+
+
+def within_memory(work: Callable[[int], T], size: int) -> tuple[T, int]:
+    """``work(size)``, with the size halved as often as memory runs out; also the size that did it."""
+    while True:
+        try:
+            return work(size), size
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if size == 1:
+                raise BadModel(
+                    "memory runs out even with one image at a time; use smaller images, a smaller model, or another "
+                    "device."
+                ) from error
+        size = max(1, size // 2)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def measured_batch_size(subject: Subject, x: Tensor) -> int:
+    """The smallest batch size within 5 % of the best rate of an attack's steps on ``x`` (B, ...); a few seconds at
+    most.
+
+    Growing stops where memory runs out or a quarter of it would be taken, where a pass takes seconds, and where the
+    rate falls.
+    """
+    rates: dict[int, float] = {}
+    before, began = _peak_memory(), time.perf_counter()
+    with borrowed(subject.model):
+        for size in SIZES:
+            seconds = _attempt(subject, x, size) if size <= len(x) or not rates else None
+            if seconds is None:
+                break
+            rates[size] = size / (seconds + OUTSIDE)
+            grown = _peak_memory() - before
+            slower = rates[size] < 0.8 * max(rates.values())
+            if (
+                seconds > 1.5
+                or 2 * grown > (physical_memory() or float("inf")) / 4
+                or slower
+                or time.perf_counter() - began > 8
+            ):
+                break
+        if not rates:  # even the smallest was too much
+            return next((size for size in (8, 4, 2) if _attempt(subject, x, size) is not None), 1)
+    return min(size for size, rate in rates.items() if rate >= 0.95 * max(rates.values()))
+
+
+def _attempt(subject: Subject, x: Tensor, size: int) -> float | None:
+    """Seconds of a forward and backward pass of ``size`` images taken from ``x`` (B, ...); None where memory does not
+    suffice."""
+    try:
+        return _best_seconds(subject, subject.place(x[torch.arange(size) % len(x)]))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def _best_seconds(subject: Subject, batch: Tensor) -> float:
+    """The fastest of two passes or more, as many as fit in half a second: other programs must not choose the size."""
+    times = [pass_seconds(subject.model, batch), pass_seconds(subject.model, batch)]
+    while sum(times) < 0.5 and len(times) < 8:
+        times.append(pass_seconds(subject.model, batch))
+    return min(times)
+
+
+def _peak_memory() -> int:
+    try:
+        import resource
+    except ImportError:  # pragma: no cover (Windows)
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+# Precision.
+
+
+def measured_dtype(subject: Subject, sample: Chunk, attack: Attack, size: int) -> tuple[str, str]:
+    """``bfloat16`` or ``float32`` for the attacks of a run, and why, measured on the first images with the run's first
+    attack."""
+    x = subject.place(sample.x[: min(size, SAMPLE)])
+    gain = speedup(subject, x)
+    if gain < FASTER:
+        return "float32", f"a pass in bfloat16 is {gain:.2f} times as fast here, which is not worth it"
+    labels = sample.labels[: len(x)]
+    exact, low = (_run(subject, attack, x, labels, autocast) for autocast in (None, torch.bfloat16))
+    worse = deviation(exact, low)
+    if worse > WITHIN:
+        return "float32", f"in bfloat16 the attack's distances are off by {100 * worse:.1f} % here"
+    return "bfloat16", f"{gain:.1f} times as fast here, distances within {100 * WITHIN:g} %"
+
+
+def speedup(subject: Subject, x: Tensor) -> float:
+    """How many times as fast a forward and backward pass of ``x`` (B, ...) is under bfloat16 autocast: the fastest of
+    three of each."""
+    best = {None: float("inf"), torch.bfloat16: float("inf")}
+    with borrowed(subject.model):
+        for _ in range(3):
+            for autocast in best:
+                best[autocast] = min(best[autocast], pass_seconds(subject.model, x, autocast))
+                if best[torch.bfloat16] > 2 * best[None] and autocast is not None:
+                    return best[None] / best[torch.bfloat16]  # emulated: no need to look again
+    return best[None] / best[torch.bfloat16]
+
+
+def _run(subject: Subject, attack: Attack, x: Tensor, labels: Tensor, autocast: torch.dtype | None) -> Result:
+    return attack(subject.model, x.to(subject.working), labels, box=Box(), check=False, autocast=autocast)
+
+
+def deviation(exact: Result, low: Result) -> float:
+    """How far the median distance of one result is off another's, as a part of it; images that only one of them found
+    count as infinite."""
+    attacked = (exact.forwards > 1) | (low.forwards > 1)
+    medians = [
+        result.distances[attacked].double().quantile(0.5, interpolation="lower")
+        if bool(attacked.any())
+        else torch.tensor(0.0)
+        for result in (exact, low)
+    ]
+    lost = int((exact.success & ~low.success).sum()) / max(int(attacked.sum()), 1)
+    if not bool(torch.isfinite(medians[0])) or float(medians[0]) == 0:
+        return max(lost, 0.0 if torch.equal(medians[0], medians[1]) else float("inf"))
+    return max(lost, abs(float(medians[1] / medians[0]) - 1))
