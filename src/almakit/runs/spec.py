@@ -46,6 +46,11 @@ class RunSpec:
         "the model: a zoo name, file.py:function, a .pt2 or .onnx file, torchvision:..., timm:..., hf:..., "
         "robustbench:...",
     )
+    surrogate: str | None = _knob(
+        rules.optional(rules.text),
+        None,
+        "take gradients from this model, while outputs and verdict stay those of --model (transfer, BPDA)",
+    )
     data: str = _knob(
         rules.text,
         "",
@@ -220,8 +225,9 @@ class RunSpec:
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
         # Settings that came later and change nothing as they are leave the hash of older runs alone.
-        for name, plain in (("layout", (AUTO, DEFAULT, "contiguous")), ("accelerate", ("none",)), ("goal", (None,))):
-            if values[name] in plain:
+        plain = {"layout": (AUTO, DEFAULT, "contiguous"), "accelerate": ("none",)}
+        for name in ("layout", "accelerate", "goal", "surrogate"):
+            if values[name] in plain.get(name, (None,)):
                 del values[name]
         return {"format": FORMAT, **values}
 

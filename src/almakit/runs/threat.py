@@ -20,6 +20,7 @@ class Threat:
     seed: int = 0
     layout: str = "contiguous"
     accelerate: str = "none"
+    surrogate: str | None = None  # the model that gradients came from
 
 
 USUAL = Threat()
@@ -33,7 +34,7 @@ def threat_of(spec: RunSpec) -> Threat:
     goal = spec.targets or ""
     if spec.goal is not None:
         goal = f"[{spec.goal}]{goal}"
-    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate)
+    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate, spec.surrogate)
 
 
 def named(text: str, spec: RunSpec) -> str:
@@ -61,7 +62,8 @@ def sentence(threat: Threat) -> str:
         else f", at most {threat.budget} passes each way"
     )
     return f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}" + (
-        "" if threat.accelerate == "none" else f", {threat.accelerate}"
+        ("" if threat.accelerate == "none" else f", {threat.accelerate}")
+        + ("" if threat.surrogate is None else f", gradients of {threat.surrogate}")
     )
 
 
@@ -81,6 +83,8 @@ def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
         parts.append(f"{threat.bits}-bit")
     if threat.budget is not None:
         parts.append(f"budget {threat.budget}")
+    if threat.surrogate is not None:
+        parts.append(f"gradients of {threat.surrogate}")
     for name, words in (
         ("dtype", threat.dtype),
         ("seed", f"seed {threat.seed}"),

@@ -128,6 +128,9 @@ class Record:
         default_factory=_not_kept
     )
     pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image", later=True)] = None
+    surrogate_forwards: Annotated[
+        int | None, Stored("passes of the surrogate, whose are all backwards then; NULL: no surrogate", later=True)
+    ] = None
     # Of its chunk, and stored there.
     file: str | None = None  # the file of adversarial images, relative to the run folder
     seconds: float = 0.0  # wall time of the chunk divided by the images in it
