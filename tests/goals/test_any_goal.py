@@ -77,10 +77,8 @@ def test_soft_margins_tend_to_margins_and_rivals_imply_the_goal(aim: Aim) -> Non
     )
 
 
-# Where several boundaries meet at the optimum the walk takes longer to settle between them.
-# Measured: the worst image of the pixels is 1.2 % away, of all labels at once 1.9 %.
-LONG = {"multilabel", "detection", "pixels"}
-WORST = {"pixels": 1.015, "multilabel": 1.02}
+# Where several boundaries meet at the optimum, and the goal does not know how many, the walk takes longer to settle.
+LONG = {"detection"}
 
 
 @each_aim
@@ -91,7 +89,7 @@ def test_soft_walk_is_at_the_exact_optimum(aim: Aim) -> None:
     best[result.status == Status.ALREADY_WRONG] = 0
     assert bool(result.success.all()), result.reasons
     assert bool((result.distances >= best * (1 - 1e-4)).all())
-    assert bool((result.distances <= WORST.get(aim.name, 1.01) * best).all()), (result.distances / best).tolist()
+    assert bool((result.distances <= 1.01 * best).all()), (result.distances / best).tolist()
     assert bool(aim.reached(outputs_of(aim, result.adversarials)).all())
 
 

@@ -80,14 +80,15 @@ class SoftWalk(Attack):
         total = self.steps if problem.budget is None else min(self.steps, problem.budget)
         norm = problem.bound.distance.norm
         thinning = total // 2 if norm == 0 else 0
-        walks = max(1, round((total - thinning) / SETTINGS.queries[norm not in SOLVERS]))
+        worth = _worth(problem, total - thinning, norm not in SOLVERS)
+        walks = max(1, round((total - thinning) / worth))
         first, spent = look(problem, total, norm, walks)
         queries = total - thinning - spent
         for number in range(walks):
             share = queries // walks if number < walks - 1 else queries - number * (queries // walks)
             inside = norm not in SOLVERS and number % 2 == 0
             point = first if number == 0 else problem.best_point if inside else _somewhere(problem, problem.active)
-            walk(problem, share, point, norm, inside)
+            walk(problem, share, worth, point, norm, inside)
         if thinning:
             thin_out(problem, thinning)
 
@@ -120,10 +121,10 @@ def look(problem: Problem, total: int, norm: float | None, walks: int) -> tuple[
     return point, (2 + max(0, rivals + 1 - 2 - walks) if rivals else 1)
 
 
-def walk(problem: Problem, queries: int, point: Tensor, norm: float | None, inside: bool) -> None:
-    """Spends ``queries`` on one walk from ``point`` (B, ...): every image strides out, bisects and walks in its own
-    time, one model call for all. From ``inside`` it walks at once, and images that half of the queries did not bring
-    out stride."""
+def walk(problem: Problem, queries: int, worth: int, point: Tensor, norm: float | None, inside: bool) -> None:
+    """Spends ``queries`` (one is ``worth`` about so many) on a walk from ``point`` (B, ...): every image strides out,
+    bisects and walks in its own time, one model call for all. From ``inside`` it walks at once, and images that half of
+    the queries did not bring out stride."""
     s, x, box, free = SETTINGS, problem.x, problem.box, norm not in SOLVERS
     # Few queries leave the more for the distance: a walk follows its curvature about as far whatever its length.
     each = round(s.gradients / max(queries, 4))
@@ -136,6 +137,8 @@ def walk(problem: Problem, queries: int, point: Tensor, norm: float | None, insi
     out, walking = torch.full_like(problem.found, not inside), torch.zeros_like(problem.found)
     far, near_part, far_part = x, x.new_zeros(len(x)), x.new_ones(len(x))
     begun, widest, boundary = x.new_zeros(len(x)), x.new_zeros(len(x)), torch.zeros_like(x)
+    # A longer walk ends in a smaller region, but not by as much: halvings per query.
+    rate = s.halvings / math.sqrt(worth * s.queries[free])
     for index in range(queries):
         query = problem.query(point, grad=index < queries - 1, distance_grad=free and index < queries - 1)
         problem.record(index, margin=query.margin, distance=query.distance, success=query.success)
@@ -158,7 +161,7 @@ def walk(problem: Problem, queries: int, point: Tensor, norm: float | None, insi
         widest = torch.where(begins, away, torch.maximum(widest, away))
         # In double precision, since the last bit of a float32 power depends on the place in the batch.
         phase = torch.where(walking, (index - begun) / (queries - begun), 0.0).double()
-        radius = s.radius * widest * torch.exp2((begun - index).double() * (s.halvings / s.queries[free])).to(x.dtype)
+        radius = s.radius * widest * torch.exp2((begun - index).double() * rate).to(x.dtype)
         slope = _slope(problem, query, (s.warm[free] * torch.exp(phase * math.log(s.cold / s.warm[free]))).to(x.dtype))
         boundary = torch.where(per_image(walking & ~begins, x), s.momentum * boundary + (1 - s.momentum) * slope, slope)
         margin = query.margin + 2 * query.tolerance
@@ -212,6 +215,13 @@ def _slope(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
     gradient."""
     spread = problem.goal.spread(query.values).clamp_min(1e-12)
     return problem.escape(query.gradient(problem.goal.soft_margin(query.logits, temperature * spread)), ~query.success)
+
+
+def _worth(problem: Problem, total: int, free: bool) -> int:
+    """The queries a walk is worth: those of the settings, where several boundaries meet 1 + log2 of their number as
+    many, if there are so many in ``total``."""
+    least = SETTINGS.queries[free]
+    return max(least, min(total, round(least * (1 + math.log2(problem.goal.conditions)))))
 
 
 def _strides(queries: int) -> list[float]:

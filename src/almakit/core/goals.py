@@ -83,6 +83,12 @@ class Goal:
         # steps.
         return kept_safe(2 * self._reference(), outputs, largest_entry(outputs.detach()))
 
+    @property
+    def conditions(self) -> int:
+        """How many things must be so at once, the same number for all images: the boundaries that may meet at the
+        nearest point. 1 where nothing is known."""
+        return 1
+
     def rivals(self, outputs: Tensor) -> Tensor | None:
         """(B, C) the ways to the goal, each with a boundary of its own, likeliest first; None where there is one way
         only."""

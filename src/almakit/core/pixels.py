@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from ..errors import BadInput
 from .class_goal import ClassGoal
@@ -98,14 +99,20 @@ class PixelGoal(ClassGoal):
         each = self.pixel_margins(outputs)
         return each.sort(dim=1).values.gather(1, self._needed(each) - 1).squeeze(1)
 
+    @property
+    def conditions(self) -> int:
+        """The pixels that must be wrong where all of them count."""
+        return math.ceil(self.share * self.parts(0, torch.device("cpu")).shape[1])
+
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        """(B,) the largest of the margins of the pixels that are nearest to the goal, as many as are needed, softened:
-        T logsumexp(m / T)."""
-        each = self.pixel_margins(outputs)
-        rank = ranks(each.detach().argsort(dim=1, stable=True))
-        nearest = each.masked_fill(rank >= self._needed(each), float("-inf"))
-        best = nearest.detach().amax(1)
-        return temperature * torch.logsumexp((nearest - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
+        """(B,) the margin, with the gradient of all pixels that are to be changed yet: of the pixel margins m that are
+        needed, those nearest to the goal, the mean with weights sigmoid(m / T), each with its other classes' maximum
+        softened. The decisive pixel, and the largest of them softened, show no way for the rest."""
+        each = self.pixel_margins(outputs.detach())
+        needed = ranks(each.argsort(dim=1, stable=True)) < self._needed(each)
+        weights = logsigmoid(each / temperature.unsqueeze(1)).masked_fill(~needed, float("-inf")).softmax(1)
+        mean = (weights * super().soft_margin(outputs, temperature.reshape(-1, 1, 1)).flatten(1)).sum(1)
+        return self.margin(outputs.detach()) + mean - mean.detach()
 
     def spread(self, outputs: Tensor) -> Tensor:
         """(B,) the standard deviation of the pixel margins."""

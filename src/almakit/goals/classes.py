@@ -58,6 +58,10 @@ class TopK(ClassGoal):
             )
         return super().fit(outputs, rows)
 
+    @property
+    def conditions(self) -> int:
+        return 1 if self.targeted else self.k
+
     def _own_and_first(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """The own logit (B,) and the k largest others (B, k)."""
         index = self._index()

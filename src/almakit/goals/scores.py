@@ -98,6 +98,13 @@ class Multilabel(Goal):
     def spread(self, outputs: Tensor) -> Tensor:
         return spread_of(outputs, self._reference())
 
+    @property
+    def conditions(self) -> int:
+        if self.need == "any":
+            return 1
+        named = (self.present,) if self.remove is None and self.add is None else (self.remove, self.add)
+        return max(1, sum(labels.shape[1] if isinstance(labels, Tensor) else len(labels or ()) for labels in named))
+
     def rivals(self, outputs: Tensor) -> Tensor | None:
         """(B, C) the labels by how little is missing, where any of them will do."""
         if self.need == "all":

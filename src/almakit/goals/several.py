@@ -84,6 +84,10 @@ class AnyOf(Several):
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         return smallest(self._soft(outputs, temperature), temperature)
 
+    @property
+    def conditions(self) -> int:
+        return max(part.conditions for part in self.goals)
+
     def rivals(self, outputs: Tensor) -> Tensor | None:
         return self._margins(outputs.detach()).argsort(dim=1, stable=True)
 
@@ -103,6 +107,10 @@ class AllOf(Several):
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         return largest(self._soft(outputs, temperature), temperature)
+
+    @property
+    def conditions(self) -> int:
+        return sum(part.conditions for part in self.goals)
 
 
 def any_of(*goals: Goal) -> AnyOf:

@@ -10,7 +10,8 @@ from ..errors import BadModel
 Severity = Literal["refuse", "warn", "note"]
 
 WAYS_OUT: dict[str, str] = {
-    "bad-output": "Return floating logits of shape (batch, classes), with two classes or more.",
+    "bad-output": "Return floating logits of shape (batch, classes), with two classes or more; for data with label "
+    "maps (batch, classes, height, width), which ?output=fit behind the model's name brings to the maps' size.",
     "batch-dependent": "Take batch statistics out of the model: every image must be judged by itself.",
     "class-count": "Say which label each class has: a classes.txt beside the images with one class on each line, "
     "label 0 first, or a csv with file and label.",

@@ -195,7 +195,8 @@ class _Look:
                 if isinstance(first, Tensor)
                 else f"a {type(first).__name__}"
             )
-            self.found("bad-output", "refuse", f"The model returned {what} for {given} images.")
+            maps = f" with label maps of {labels.shape[1]} x {labels.shape[2]}" if labels.ndim > 1 else ""
+            self.found("bad-output", "refuse", f"The model returned {what} for {given} images{maps}.")
             return
         logits = torch.cat(parts).float()
         labels = labels.to(logits.device)

@@ -18,7 +18,7 @@ from ..runs.failures import StoreError
 from ..runs.radii import Radii, for_distances, texts_of
 from ..runs.store.fields import finite
 from ..runs.store.records import ImageInfo
-from ..runs.threat import sentence, threat_of
+from ..runs.threat import goal_name, resisted, sentence, threat_of
 from .brackets import bound_of
 from .labels import distance_name, radius
 from .numbers import Array, Bootstrap, median, robust, share, value_of, worst_distances
@@ -196,6 +196,7 @@ def _block(table: Table, group: tuple[str, str], pack: Pack | None) -> dict[str,
         "key": group_key(group),
         "distance": group[0],
         "goal": group[1],
+        "what": resisted(goal_name(group[1])),
         "label": distance_name(group[0]).label,
         "name": group_name(group),
         "radii": [{"epsilon": epsilon, "text": radius(epsilon, group[0])} for epsilon in radii],

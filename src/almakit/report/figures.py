@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import Unavailable
 from ..runs.store.files import write_bytes
+from ..runs.threat import goal_name, resisted
 from . import palette, pictures
 from .brackets import sorted_radii
 from .labels import DISTANCES, AttackLabel, distance_name
@@ -141,7 +142,8 @@ def _panel(
     panel.set_ylim(0, 100)
     panel.set_xlabel(f"{mathematical(distance)} perturbation $\\epsilon$" if distance else "")
     if first:
-        panel.set_ylabel(f"targets not reached (%)\n{literal(goal)}" if goal else "robust accuracy (%)")
+        words = goal_name(goal) if goal.startswith("[") else goal
+        panel.set_ylabel(f"{resisted(goal_name(goal))} (%)" + (f"\n{literal(words)}" if goal else ""))
     if top:
         panel.set_title(literal(subject.name))
     if not any(len(values) for values in found.values()):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from ..runs.threat import resisted
 from .labels import distance_name, radius
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def model_card(run: Run) -> str:
     ]
     lines += _metric("accuracy", "Clean accuracy", summary["clean_accuracy"]["value"])
     for worst in summary["worst_case"]:
-        what = "Robust accuracy" if worst["goal"] == "untargeted" else f"Targets not reached, {worst['goal']}"
+        named = resisted(worst["goal"]).capitalize()
+        what = named if worst["goal"] == "untargeted" else f"{named}, {worst['goal']}"
         for row in worst["robust_accuracy"]:
             at = f"{distance_name(worst['distance']).label} ≤ {radius(row['epsilon'], worst['distance'])}"
             lines += _metric(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..runs.store.records import MEASURED
+from ..runs.threat import goal_name, resisted
 from .brackets import sorted_radii
 from .gallery import gallery_of, rounded
 from .labels import AttackLabel, distance_name, distance_order, radius
@@ -69,6 +70,7 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
                 "key": group_key(group),
                 "distance": group[0],
                 "goal": group[1],
+                "what": resisted(goal_name(group[1])),
                 "label": group_name(group, long=False),
                 "long": group_name(group),
             }

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from ..runs.threat import resisted
 from .brackets import words
 from .labels import radius
 from .numbers import SLACK
@@ -131,9 +132,8 @@ def _robust(summary: dict[str, Any]) -> list[str]:
         )
         if not radii:
             continue
-        what = "robust accuracy %" if worst["goal"] == "untargeted" else "targets not reached %"
         header = (
-            f"{what}, {worst['goal']}",
+            f"{resisted(worst['goal'])} %, {worst['goal']}",
             *(f"{worst['distance']} <= {radius(epsilon, worst['distance'])}" for epsilon in radii),
         )
         rows = [

@@ -51,6 +51,13 @@ def goal_name(goal: str) -> str:
     return f"targeted ({goal})" if goal else "untargeted"
 
 
+def resisted(name: str) -> str:
+    """What the share of the images that resist is called, for a goal of this ``goal_name``."""
+    if name == "untargeted":
+        return "robust accuracy"
+    return "targets not reached" if name.startswith("targeted") else "goal not reached"
+
+
 def sentence(threat: Threat) -> str:
     """All of it, for a heading."""
     grid = "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"

@@ -30,6 +30,7 @@ NOT_NEGATIVE: Rule = ("a number from 0 on", lambda value: value >= 0)
 SHARE: Rule = ("a number from 0 to 1", lambda value: 0 <= value <= 1)
 COUNT: Rule = ("a whole number from 1 on", lambda value: value >= 1 and value == int(value))
 OPTIONS: dict[str, Rule] = {
+    "balance": SHARE,
     "radius": POSITIVE,
     "train_radius": POSITIVE,
     "steps": COUNT,

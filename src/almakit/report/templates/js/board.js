@@ -145,7 +145,7 @@
       this.matrix.tBodies[0].append(...order.map((line) => line.element));
       for (const button of this.presets) button.setAttribute("aria-pressed", String(radius(button.textContent) === this.epsilon));
       this.host.querySelector(".epsilon-controls").hidden = measure() !== "robust";
-      const what = { robust: `${this.block.goal ? "Targets not reached" : "Robust accuracy"}, %, at ${this.block.label} \u2264 ${this.epsilonText}; all attacks: what resists every one`,
+      const what = { robust: `${this.block.what[0].toUpperCase()}${this.block.what.slice(1)}, %, at ${this.block.label} \u2264 ${this.epsilonText}; all attacks: what resists every one`,
         median: `Median ${this.block.label} distance of the smallest change found; all attacks: the nearest of each image`,
         passes: "Forwards + backwards per attacked image; all attacks: their sum", seconds: "Seconds per image; all attacks: their sum" }[measure()];
       this.said.textContent = what + ".";
@@ -170,7 +170,7 @@
       if (!cell) return this.source.replaceChildren();
       const together = this.open[1] === "all", label = together ? "All attacks" : this.block.attacks[this.open[1]].label, lines = [];
       const range = (row) => (row.low === null || row.high === null ? "" : ` (${percent(row.low)} to ${percent(row.high)})`);
-      for (const row of cell.robust_accuracy) if (row.value !== null) lines.push([`${this.block.goal ? "targets not reached" : "robust"} at ${this.block.label} \u2264 ${this.radiusText(row.epsilon)}`, `${percent(row.value)} %${range(row)}`]);
+      for (const row of cell.robust_accuracy) if (row.value !== null) lines.push([`${this.block.goal ? this.block.what : "robust"} at ${this.block.label} \u2264 ${this.radiusText(row.epsilon)}`, `${percent(row.value)} %${range(row)}`]);
       if (cell.curve) lines.push(["median", cell.median.value === null ? "\u221e" : ak.number(cell.median.value)]);
       if (cell.certified) {
         for (const row of cell.certified.accuracy) if (row.value !== null) lines.push([`certified at ${this.block.label} \u2264 ${this.radiusText(row.epsilon)}`, `${percent(row.value)} %`]);

@@ -9,7 +9,7 @@
       this.key = host.dataset.group;
       this.group = ak.groups[this.key];
       this.name = ak.distanceName(this.group.distance);
-      this.what = this.group.goal ? "targets not reached" : "robust accuracy";
+      this.what = this.group.what;
       this.attacks = ak.data.attacks.map((attack, index) => ({ ...attack, index })).filter((attack) => attack.group === this.key);
       this.minimal = this.attacks.filter((attack) => !attack.fixed);
       this.fixed = this.attacks.filter((attack) => attack.fixed);
@@ -161,7 +161,8 @@
       if (!this.minimal.length) return `The attacks here look at ${[...new Set(this.fixed.map((attack) => `\u03b5 = ${attack.fixed.text}`))].join(", ")} only; nothing is known at other radii.`;
       if (!done.length) return "No image has been attacked yet.";
       const many = this.attacks.filter((attack) => attack.model === done[0]).length > 1;
-      const resist = this.group.goal ? (many ? "reach their target by no attack here" : "do not reach their target") : many ? "resist every attack here" : "resist the attack";
+      const aim = this.what === "targets not reached" ? "target" : "goal";
+      const resist = this.group.goal ? (many ? `reach their ${aim} by no attack here` : `do not reach their ${aim}`) : many ? "resist every attack here" : "resist the attack";
       const share = (model) => ak.percent(ak.robust(this.strongest(model), this.epsilon));
       const proved = this.certified.find((part) => part.model === done[0]);
       const besides = proved ? `; ${ak.percent(ak.robust(proved.sorted, this.epsilon))} provably resist every attack` : "";
@@ -187,7 +188,7 @@
       const plotHost = ak.el("div", { class: "plot" }), name = ak.data.models[model].name;
       block.chartsHost.append(ak.el("figure", {}, ak.el("figcaption", {}, name), plotHost));
       this.host = plotHost;
-      this.label = `${block.group.goal ? "Targets not reached" : "Robust accuracy"} of ${name} against ${block.name} perturbations, ${this.attacks.length + this.fixed.length} attacks. The table below reads it at any epsilon.`;
+      this.label = `${block.what[0].toUpperCase()}${block.what.slice(1)} of ${name} against ${block.name} perturbations, ${this.attacks.length + this.fixed.length} attacks. The table below reads it at any epsilon.`;
       this.make();
     }
 
