@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from test_imports import COMMON, FILES, imports_of, lazy_imports, module_of
 
 WIDTH, HEIGHT, GAP, RISE = 200, 62, 24, 64
-FACE = {"evaluation", "front", "standard", ""}  # files beside the rooms that are what a user imports
+FACE = {"evaluation", "front", ""}  # files beside the rooms that are what a user imports
 Edges = dict[str, set[str]]
 
 

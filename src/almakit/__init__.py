@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .attacks.ddn import DDN
     from .attacks.deepfool import DeepFool
     from .attacks.ead import EAD
-    from .attacks.ensemble import Ensemble
     from .attacks.fab import FAB
     from .attacks.fmn import FMN
     from .attacks.hopskipjump import HopSkipJump
@@ -39,22 +38,23 @@ if TYPE_CHECKING:
     from .attacks.perc_al import PerCAL
     from .attacks.pgd import PGD
     from .attacks.sea import SEA
-    from .attacks.search import Search
     from .attacks.sigma_zero import SigmaZero
     from .attacks.soft_walk import ALMAPlus, SoftWalk
     from .attacks.square import Square
     from .attacks.strattack import StrAttack
     from .attacks.superdeepfool import SuperDeepFool
+    from .compose.ensemble import Ensemble
+    from .compose.search import Search
+    from .compose.standard import StandardEvaluation
     from .core.attack import Attack
     from .core.domain import Box
     from .core.result import ImageResult, Result, Status, best_of
     from .distances import check_distance
     from .errors import AlmakitError
     from .evaluation import evaluate, transfer
-    from .front import attack
+    from .front import attack, standard_evaluation
     from .goals import check_goal
     from .report.run import Run
-    from .standard import StandardEvaluation, standard_evaluation
 
 # Loaded when first used, so that importing almakit (and asking the command line for help) costs nothing. A test holds
 # it to the registry.
@@ -75,7 +75,7 @@ _HOME = {
     "DDN": "almakit.attacks.ddn",
     "DeepFool": "almakit.attacks.deepfool",
     "EAD": "almakit.attacks.ead",
-    "Ensemble": "almakit.attacks.ensemble",
+    "Ensemble": "almakit.compose.ensemble",
     "FAB": "almakit.attacks.fab",
     "FMN": "almakit.attacks.fmn",
     "ImageResult": "almakit.core.result",
@@ -87,11 +87,11 @@ _HOME = {
     "PerCAL": "almakit.attacks.perc_al",
     "Result": "almakit.core.result",
     "Run": "almakit.report.run",
-    "Search": "almakit.attacks.search",
+    "Search": "almakit.compose.search",
     "SigmaZero": "almakit.attacks.sigma_zero",
     "SoftWalk": "almakit.attacks.soft_walk",
     "Square": "almakit.attacks.square",
-    "StandardEvaluation": "almakit.standard",
+    "StandardEvaluation": "almakit.compose.standard",
     "Status": "almakit.core.result",
     "StrAttack": "almakit.attacks.strattack",
     "SuperDeepFool": "almakit.attacks.superdeepfool",
@@ -100,8 +100,8 @@ _HOME = {
     "check_distance": "almakit.distances",
     "check_goal": "almakit.goals",
     "evaluate": "almakit.evaluation",
+    "standard_evaluation": "almakit.front",
     "transfer": "almakit.evaluation",
-    "standard_evaluation": "almakit.standard",
 }
 _ROOMS = ("attacks", "certify", "data", "distances", "goals", "models", "trackers")
 

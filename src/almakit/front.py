@@ -1,22 +1,25 @@
-"""``almakit.attack``: any attack, on images as people have them, in one call."""
+"""``almakit.attack`` and ``almakit.standard_evaluation``: attacks on images as people have them, in one call."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 from torch import Tensor
 
 from . import goals
 from .attacks import get
+from .compose.standard import CURRENT, Standard, StandardEvaluation
 from .core import Attack, Result
 from .core.attack import DistanceLike
-from .core.course import expected_forwards
-from .core.function_goal import GoalLike
+from .core.goals import GoalLike
 from .core.model import Model
+from .core.problem import expected_forwards
 from .data.given import Data, tensors_of
+from .errors import BadInput
 from .hints import SYNONYMS, wrong_setting
 from .models.load import opened
 from .runs.attacktext import text_of
@@ -92,3 +95,43 @@ def counted(model: Model, attack: Attack, x: Tensor, show: Silent) -> Iterator[M
         show.advance(len(x))
     finally:
         show.end()
+
+
+def standard_evaluation(
+    model: str | Model,
+    x: Data,
+    y: Tensor | Sequence[int] | None = None,
+    norm: str | float = "Linf",
+    bs: int = 250,
+    *,
+    version: str = CURRENT,
+    progress: bool | Silent = False,
+    **options: Any,
+) -> StandardEvaluation:
+    """Attacks the images ``x`` (B, ...) in [0, 1] with labels ``y`` (B,) by the standard ensemble of ``norm``; robust
+    accuracy is read off at any radius.
+
+    ``model`` and ``x`` may have all the forms ``almakit.attack`` takes;
+    ``bs`` images go through it at a time. The ensemble takes the smallest verified change of each image over its
+    attacks; there is no epsilon to choose beforehand. Say the version with the number: "almakit-standard-v1, Linf, eps
+    = 8/255: 52.3 %". ``progress=True`` shows how it goes and how long it will take.
+    ``options`` are those of every attack's call (``seed``, ``trace``, ``check``); the number is comparable with their
+    defaults.
+    """
+    if "eps" in options or "epsilon" in options:
+        given = options.get("eps", options.get("epsilon"))
+        raise BadInput(
+            "standard_evaluation takes no radius, it answers for all of them: "
+            f"standard_evaluation(...).robust_accuracy({given!r})."
+        )
+    for name in options:
+        if name not in CALL:
+            raise wrong_setting("almakit.standard_evaluation", name, ["norm", "bs", "version", "progress", *CALL])
+    attack = Standard.of(norm, version)
+    images, labels = tensors_of(x, y)
+    size = options.pop("batch_size", bs)
+    with counted(opened(model), attack, images, shown(progress)) as asked:
+        found = attack(asked, images, labels, batch_size=size, **options)
+    return StandardEvaluation(
+        **{f.name: getattr(found, f.name) for f in fields(found)}, version=version, norm=attack.norm
+    )

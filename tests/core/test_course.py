@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from almakit import ALMA, FMN, Ensemble, SoftWalk
 from almakit.core import Attack, Problem
-from almakit.core.course import MARKS, Course
+from almakit.core.problem import MARKS, Course
 from almakit.errors import BadInput
 
 INFINITE = float("inf")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from almakit.core.class_goal import ClassGoal
-from almakit.core.losses import ascent_loss, check_loss
+from almakit.core.fixed_epsilon import ascent_loss, check_loss
+from almakit.core.goals import ClassGoal
 from almakit.errors import BadInput
 
 LOGITS = torch.tensor([[3.0, 1.0, 2.5, -1.0, 0.0], [0.0, 4.0, 1.0, 3.0, 2.0]], dtype=torch.float64)

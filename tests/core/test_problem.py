@@ -11,8 +11,8 @@ from laws.models import Counted, RowWise
 from torch import Tensor
 
 from almakit.core import Box, ClassGoal, Exhausted, Problem
-from almakit.core.counts import occurrence
 from almakit.core.model import Oracle
+from almakit.core.problem.counts import occurrence
 from almakit.core.steps import ImageRandom
 from almakit.distances.base import resolve
 from almakit.errors import BadModel

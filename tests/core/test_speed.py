@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from almakit import ALMA, attacks
 from almakit.core import Problem
 from almakit.core.attack import default_batch_size
-from almakit.core.best import Best
 from almakit.core.model import CHANNELS_LAST, CONTIGUOUS, FixedBatch, Graphed, accelerated, faster_layout, laid_out
+from almakit.core.problem import Best
 from almakit.core.steps import choose, first_step, largest_entry
 from almakit.errors import BadInput, BadModel, Unavailable
 

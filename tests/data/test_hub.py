@@ -14,7 +14,8 @@ import pytest
 
 from almakit.data import convert, hub
 from almakit.data.archives import unpack
-from almakit.data.catalogue import COLLECTIONS, Collection, File, Make, Recipe
+from almakit.data.catalogue import COLLECTIONS
+from almakit.data.recipes import Collection, File, Make, Recipe
 from almakit.data.sources import Address, Debian, Installed, Npm, PyPI
 from almakit.errors import Unavailable, UnknownName
 

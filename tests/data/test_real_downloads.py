@@ -9,7 +9,8 @@ import torch
 
 from almakit import data
 from almakit.data import hub
-from almakit.data.catalogue import COLLECTIONS, Collection
+from almakit.data.catalogue import COLLECTIONS
+from almakit.data.recipes import Collection
 from almakit.errors import Unavailable
 
 pytestmark = pytest.mark.network

@@ -17,6 +17,7 @@ import almakit
 from almakit import registry
 from almakit.attacks import get
 from almakit.cli.main import main
+from almakit.compose.standard import Standard
 from almakit.errors import AlmakitError, BadInput, UnknownName
 from almakit.hints import meant, number
 from almakit.runs.attacktext import text_of
@@ -59,7 +60,7 @@ def test_linf_as_people_write_it(written: str | float) -> None:
     )
     attack = almakit.FMN(distance=written, steps=10)
     assert attack == almakit.FMN(distance="linf", steps=10) and text_of(attack) == "fmn(distance=linf, steps=10)"
-    assert repr(almakit.distances.get(written)) == "linf" and almakit.standard.Standard.of(written).norm == "linf"
+    assert repr(almakit.distances.get(written)) == "linf" and Standard.of(written).norm == "linf"
 
 
 def test_distances_and_attacks_as_people_write_them() -> None:

@@ -15,7 +15,7 @@ from laws.models import RowWise
 import almakit
 from almakit.attacks import get
 from almakit.cli.main import main
-from almakit.core.course import expected_forwards
+from almakit.core.problem import expected_forwards
 from almakit.runs.progress import Bars, Lines, Notebook, Silent, for_terminal, shown
 
 MODEL = RowWise((1, 4, 4)).eval()

@@ -100,6 +100,7 @@ def test_geometric_means_are_over_the_same_models() -> None:
     assert (
         fmn.median is None and fmn.success == pytest.approx(0.6) and fmn.paper is not None and fmn.paper.median is None
     )
+    assert alma.low == pytest.approx((1.2 * 2.5) ** 0.5) and alma.high is None, "an end that is infinite stays so"
     assert "over SmallCNN, SmallCNN-DDN" in table.note and "ALMA 100 99.72 % / 2.38" in table.note
     assert layout.geometric([BASE, FMN]) == [], "one model has no mean"
     assert len(layout.geometric([BASE, DDN, FMN])[0].lines) == 1, "an attack that one model lacks has no mean"

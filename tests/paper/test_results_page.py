@@ -59,6 +59,19 @@ def test_lines_are_judged_as_they_are(writer: ModuleType) -> None:
     ]
 
 
+def test_a_line_on_easy_images_is_judged_by_what_is_left(writer: ModuleType) -> None:
+    kept = {"SmallCNN|l2|ALMA 100": {"medians": [1.0, 1.0, 3.0, 2.0], "first": {"20": 1.0}}}
+    (writer.KEPT / "reproduce-parts.json").write_text(json.dumps(kept))
+    half = replace(BASE, median=0.7, low=0.6, high=0.8)
+    assert writer.judged([half]).splitlines()[2].split("|")[-4:-1] == [
+        " 0.507 ",
+        " 1.014 ",
+        " within 3 % but for the images' ease ",
+    ]
+    assert writer.ease(replace(half, images=7)) is None and writer.ease(replace(half, images=10_000)) == 1
+    assert "| SmallCNN | ℓ2 | ALMA 100 | 1.000 | 1.000 | 3.000 | 2.000 | 1.38 | 1.449 |" in writer.easier([half])
+
+
 def test_runs_are_kept_replaced_and_checked(writer: ModuleType, tmp_path: Path) -> None:
     flags = [
         "reproduce",

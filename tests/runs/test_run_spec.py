@@ -76,6 +76,7 @@ def test_every_setting_that_decides_numbers_changes_the_hash():
         "accelerate": "compile",
         "epsilon": ("l2=0.5",),
         "goal": "pixels(share=0.9)",
+        "surrogate": "mnist/smallcnn",
     }
     for field in fields(RunSpec):
         if field.name in ("mean", "std"):

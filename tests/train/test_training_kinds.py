@@ -17,8 +17,8 @@ from almakit import data, models, train
 from almakit.cli.main import main
 from almakit.data import hub
 from almakit.errors import BadInput, BadModel
-from almakit.train import inner
-from almakit.train.loop import KINDS, _mirrored, settled
+from almakit.train import augment, inner
+from almakit.train.loop import KINDS, settled
 from almakit.train.schedule import ramp
 
 SHORT = train.Recipe("mnist/smallcnn-tiny", epochs=2, batch_size=32, seed=3, channels_last=True)
@@ -132,10 +132,10 @@ def test_cifar_networks_train_too(tmp_path: Path) -> None:
 
 def test_half_of_the_images_are_mirrored() -> None:
     x = torch.arange(4.0).expand(100, 1, 2, 4)
-    mirrored = _mirrored(x, True, torch.Generator().manual_seed(0))
+    mirrored = augment.mirrored(x, True, torch.Generator().manual_seed(0))
     turned = mirrored[:, 0, 0, 0] == 3
     assert 30 < int(turned.sum()) < 70 and torch.equal(mirrored[turned][:, 0, 0], x[turned][:, 0, 0].flip(1))
-    assert _mirrored(x, False, torch.Generator()) is x
+    assert augment.mirrored(x, False, torch.Generator()) is x
 
 
 def test_the_command_trains_resumes_and_says_when_nothing_is_left(

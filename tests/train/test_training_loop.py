@@ -13,7 +13,7 @@ from almakit import data, models, train
 from almakit.cli.main import main
 from almakit.errors import BadInput
 from almakit.models.zoo import ZOO
-from almakit.train.loop import _shifted
+from almakit.train.augment import shifted
 
 SHORT = train.Recipe("mnist/smallcnn-tiny", epochs=2, batch_size=32, seed=3)
 
@@ -69,12 +69,12 @@ def test_the_shipped_networks_have_recipes() -> None:
 def test_images_move_by_whole_pixels() -> None:
     x = torch.zeros(200, 2, 7, 7)
     x[:, 0, 3, 3], x[:, 1, 3, 4] = 1.0, 2.0
-    moved = _shifted(x, 2, torch.Generator().manual_seed(0))
+    moved = shifted(x, 2, torch.Generator().manual_seed(0))
     rows, columns = torch.nonzero(moved[:, 0])[:, 1], torch.nonzero(moved[:, 0])[:, 2]
     assert len(rows) == 200 and set(rows.tolist()) == set(columns.tolist()) == {1, 2, 3, 4, 5}
     # Both channels move together.
     assert torch.equal(torch.nonzero(moved[:, 1])[:, 2], columns + 1)
-    assert _shifted(x, 0, torch.Generator()) is x
+    assert shifted(x, 0, torch.Generator()) is x
 
 
 def test_mistakes_are_sentences() -> None:

@@ -12,13 +12,11 @@ from torch import Tensor
 from .. import registry
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.penalties import Penalty
-from ..core.steps import cosine_decay, first_step, per_image
-from ..core.weights import Progress
+from ..core.penalties import Penalty, Progress
+from ..core.steps import Adam, cosine_decay, first_step, per_image
 from ..errors import BadInput
 
 MU_MIN, MU_MAX, RHO_MAX = 1e-6, 1e12, 1e9
-BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True)
@@ -117,18 +115,14 @@ class ALM(Attack):
         """One inner minimisation of ``queries`` steps from where ``state`` stands, which keeps what was last seen of
         each image."""
         x, box, goal = problem.x, problem.box, problem.goal
-        first_moment, second_moment = torch.zeros_like(x), torch.zeros_like(x)
+        adam = Adam(x)
         progress = Progress(x, self.inner // 10)
         for step in range(1, queries + 1):
             final = last and step == queries
             gradient = per_image(penalty.derivative(state.constraint, rho, mu), x) * state.slope + state.pull
-            first_moment = BETA1 * first_moment + (1 - BETA1) * gradient
-            second_moment = BETA2 * second_moment + (1 - BETA2) * gradient.square()
-            size = (second_moment / (1 - BETA2**step)).sqrt() + TINY
             decayed = rate * cosine_decay(step - 1, self.inner, 1.0, self.final_step)
-            moved = box.project_continuous(
-                state.point - per_image(decayed / (1 - BETA1**step), x) * first_moment / size, x
-            )
+            move = adam.step(decayed, adam.metric(gradient, step), step)
+            moved = box.project_continuous(state.point - move, x)
             seen = problem.active
             query = problem.query(moved, grad=not final, distance_grad=not final)
             if final:

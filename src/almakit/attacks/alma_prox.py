@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
+from ..core.goals import check_share
 from ..core.penalties import P2
-from ..core.pixels import check_share
 from ..core.steps import per_image, ranks
 from ..core.subproblem import proximal, room
 from ..errors import BadInput

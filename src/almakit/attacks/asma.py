@@ -7,15 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.pixelwise import Pixels
-from ..core.steps import per_image
+from ..core.pixelwise import Pixels, PixelSteps
 from ..errors import BadInput
 
 
 @dataclass(frozen=True)
-class ASMA(Attack):
+class ASMA(PixelSteps):
     """x_n+1 = clip(x_n + (beta IoU(Y, f(x_n)) + tau) grad sum_c 1[Y = c] 1[f(x_n) != c] g(x_n)_c), Y the target map, g
     the logits, f the classes.
 
@@ -27,7 +25,6 @@ class ASMA(Attack):
 
     title = "ASMA"
     does = ("l2",)
-    cost = "1 forward, 1 backward per step"
     paper = "Ozbulak, Van Messem and De Neve, MICCAI 2019"
 
     distance: DistanceLike = "l2"
@@ -40,24 +37,12 @@ class ASMA(Attack):
         if not (self.tau > 0 and self.beta >= 0):
             raise BadInput(f"tau={self.tau} must be positive and beta={self.beta} 0 or more.")
 
-    def run(self, problem: Problem) -> None:
-        x, point = problem.x, problem.x
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            query = problem.query(point, grad=not final) if step else problem.start()
-            problem.record(step, distance=query.distance, success=query.success)
-            problem.release(query.success)
-            if final:
-                break
-            pixels = Pixels.of(problem.goal, query.logits)
-            wanted = pixels.own if pixels.targeted else -pixels.own
-            slope = problem.escape(
-                query.gradient(torch.where(pixels.open(), wanted, torch.zeros_like(wanted)).sum(1)), ~query.success
-            )
-            overlap = mean_iou(pixels)
-            size = self.beta * (overlap if pixels.targeted else 1 - overlap) + self.tau
-            moved = problem.box.project_continuous(point + per_image(size * problem.box.width, x) * slope, x)
-            point = problem.onward(query, moved, point)
+    def value(self, pixels: Pixels) -> Tensor:
+        return pixels.own if pixels.targeted else -pixels.own
+
+    def size(self, pixels: Pixels, slope: Tensor, width: float) -> Tensor:
+        overlap = mean_iou(pixels)
+        return (self.beta * (overlap if pixels.targeted else 1 - overlap) + self.tau) * width
 
 
 def mean_iou(pixels: Pixels) -> Tensor:

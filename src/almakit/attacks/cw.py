@@ -3,7 +3,6 @@ its place."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,12 +11,11 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.steps import per_image
+from ..core.penalties import Progress, WeightSearch, hinge_of
+from ..core.steps import Adam, per_image
 from ..core.subproblem import length
-from ..core.weights import Progress, WeightSearch, hinge_of
 from ..errors import BadInput
 
-BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
 # How far inside (-1, 1) the image's own tanh coordinates stay, so that they are finite.
 INSIDE = 1 - 1e-6
 # In linf the values above this part of the largest are drawn back together.
@@ -89,7 +87,7 @@ class CW(Attack):
         x, box = problem.x, problem.box
         squared = self.squared if self.squared is not None else problem.bound.distance.norm == 2
         start = torch.atanh(((2 * (x - box.lo) / box.sides - 1) * INSIDE).double()).to(x.dtype)
-        shift, first_moment, second_moment = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
+        shift, adam = torch.zeros_like(x), Adam(x)
         progress = Progress(x, self.steps // 10)
         progress.stalled(0, weight * hinge)
         by_point = per_image(weight * (hinge > 0), x) * slope
@@ -97,10 +95,7 @@ class CW(Attack):
 
         for step in range(1, queries + 1):
             gradient = by_point * (box.sides / 2) * (1 - bent.square())
-            first_moment = BETA1 * first_moment + (1 - BETA1) * gradient
-            second_moment = BETA2 * second_moment + (1 - BETA2) * gradient.square()
-            size = second_moment.sqrt() / math.sqrt(1 - BETA2**step) + TINY
-            shift = shift - self.rate / (1 - BETA1**step) * first_moment / size
+            shift = shift - adam.step(self.rate, adam.metric(gradient, step), step)
             bent = bend(start + shift)
 
             final = step == queries

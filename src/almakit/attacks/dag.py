@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.pixelwise import Pixels
-from ..core.steps import largest_entry, per_image
+from ..core.pixelwise import Pixels, PixelSteps
+from ..core.steps import largest_entry
 from ..errors import BadInput
 
 
 @dataclass(frozen=True)
-class DAG(Attack):
+class DAG(PixelSteps):
     """r_m = sum over the pixels n still classified as l_n of grad [f_l'_n(x_m) - f_l_n(x_m)]; x_m+1 = x_m + gamma r_m /
     |r_m|_inf, until the goal is reached.
 
@@ -27,7 +26,6 @@ class DAG(Attack):
 
     title = "DAG"
     does = ("linf",)
-    cost = "1 forward, 1 backward per step"
     paper = "Xie et al., ICCV 2017"
 
     distance: DistanceLike = "linf"
@@ -39,24 +37,8 @@ class DAG(Attack):
         if not self.rate > 0:
             raise BadInput(f"rate={self.rate}: the size of a step must be positive.")
 
-    def run(self, problem: Problem) -> None:
-        x, point = problem.x, problem.x
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            query = problem.query(point, grad=not final) if step else problem.start()
-            problem.record(step, distance=query.distance, success=query.success)
-            problem.release(query.success)
-            if final:
-                break
-            slope = problem.escape(query.gradient(self._pull(problem, query.logits)), ~query.success)
-            steepest = largest_entry(slope).clamp_min(torch.finfo(x.dtype).tiny)
-            moved = problem.box.project_continuous(
-                point + per_image(self.rate * problem.box.width / steepest, x) * slope, x
-            )
-            point = problem.onward(query, moved, point)
+    def value(self, pixels: Pixels) -> Tensor:
+        return pixels.own - pixels.rival if pixels.targeted else pixels.rival - pixels.own
 
-    def _pull(self, problem: Problem, logits: Tensor) -> Tensor:
-        """(B,) the sum over open pixels of the lead of the class that is wanted over the one that is not."""
-        pixels = Pixels.of(problem.goal, logits)
-        lead = pixels.own - pixels.rival if pixels.targeted else pixels.rival - pixels.own
-        return torch.where(pixels.open(), lead, torch.zeros_like(lead)).sum(1)
+    def size(self, pixels: Pixels, slope: Tensor, width: float) -> Tensor:
+        return self.rate * width / largest_entry(slope).clamp_min(torch.finfo(slope.dtype).tiny)

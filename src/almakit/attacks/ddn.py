@@ -10,11 +10,9 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.steps import cosine_decay, per_image
+from ..core.steps import TINY, cooled, cosine_decay, linearised_change, per_image
 from ..core.subproblem import clip, length, room
 from ..errors import BadInput
-
-TINY = 1e-30
 
 
 @dataclass(frozen=True)
@@ -103,9 +101,7 @@ class DDN(Attack):
     def _temperature(self, problem: Problem, query: Query, step: int) -> Tensor:
         if not self.adaptive:
             return torch.ones_like(query.margin)
-        spread = torch.nan_to_num(problem.goal.spread(query.logits), nan=1.0, posinf=1.0)
-        size: Tensor = (spread * 0.2 * 0.1 ** (step / self.steps)).clamp_min(TINY)
-        return size
+        return cooled(problem.goal.spread(query.logits), step / self.steps)
 
     def _change(self, query: Query, margin: Tensor, along: Tensor, step: int) -> Tensor:
         """(B,) the relative change of the radius; ``along`` (B,) is how much the margin falls when delta doubles, to
@@ -114,9 +110,7 @@ class DDN(Attack):
             gamma = self.gamma or 0.05
             return torch.where(query.success, -gamma, gamma).to(margin)
         gamma = cosine_decay(step, self.steps, self.gamma or 0.2, (self.gamma or 0.2) / 10)
-        wanted = torch.where(along > 0, margin.abs() / along.clamp_min(TINY), torch.ones_like(along)).clamp(
-            0.1 * gamma, gamma
-        )
+        wanted = linearised_change(margin, along, 0.1 * gamma, gamma)
         return torch.where(query.success, -wanted, wanted)
 
     def _rounded(self, problem: Problem, point: Tensor) -> Tensor:

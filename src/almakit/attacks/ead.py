@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
+from ..core.penalties import Progress, WeightSearch, hinge_of
 from ..core.steps import per_image
-from ..core.weights import Progress, WeightSearch, hinge_of
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
 

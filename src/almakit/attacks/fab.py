@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.query import Query
+from ..core.problem import Query
 from ..core.steps import per_image
 from ..core.subproblem import dual_length, leading_plane, length, room, to_halfspace
 from ..errors import BadInput

@@ -10,11 +10,9 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.steps import cosine_decay, per_image
+from ..core.steps import TINY, cooled, cosine_decay, linearised_change, per_image
 from ..core.subproblem import clip, dual_length, fewest, length, onto_ball, room, to_halfspace
 from ..errors import BadInput
-
-TINY = 1e-30
 
 
 @dataclass(frozen=True)
@@ -87,8 +85,7 @@ class FMN(Attack):
     def _loss(self, problem: Problem, query: Query, step: int) -> Tensor:
         if not self.adaptive:
             return problem.goal.margin(query.logits)
-        spread = torch.nan_to_num(problem.goal.spread(query.logits), nan=1.0, posinf=1.0)
-        return problem.goal.soft_margin(query.logits, (spread * 0.2 * 0.1 ** (step / self.steps)).clamp_min(TINY))
+        return problem.goal.soft_margin(query.logits, cooled(problem.goal.spread(query.logits), step / self.steps))
 
     def _original_radius(
         self,
@@ -129,8 +126,8 @@ class FMN(Attack):
             return length(to_halfspace(-slope, margin, low, high, norm), norm) * (1 + self.overshoot)
         decay = cosine_decay(step, self.steps, 1.0, 0.1)
         along = -(slope * delta).flatten(1).sum(1)
-        wanted = torch.where(along > 0, margin.abs() / along.clamp_min(TINY), torch.ones_like(along))
-        change = wanted.clamp(min(self.overshoot, self.gamma or 0.2) * decay, (self.gamma or 0.2) * decay)
+        least, most = min(self.overshoot, self.gamma or 0.2) * decay, (self.gamma or 0.2) * decay
+        change = linearised_change(margin, along, least, most)
         if norm == 0:
             less, more = (
                 torch.minimum(radius - 1, (radius * (1 - change)).floor()),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..core.fixed import SLACK, FixedEpsilon, reached
+from ..core.fixed_epsilon import SLACK, FixedEpsilon, reached
 from ..core.steps import per_image, unit
 from ..errors import BadInput
 

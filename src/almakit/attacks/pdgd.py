@@ -12,11 +12,10 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.steps import per_image
+from ..core.steps import Adam, per_image, powers
 from ..core.subproblem import clip, dual_length, length, proximal, room
 from ..errors import BadInput
 
-BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
 SMALLEST = 1e-30
 # The log of the largest ratio of the two multipliers, either way.
 LIMIT = math.log(1e6)
@@ -94,7 +93,7 @@ class PrimalDual(Attack):
         x, goal, norm = problem.x, problem.goal, problem.bound.distance.norm
         assert norm is not None
         low, high = room(problem.box, x)
-        delta, first, second = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
+        delta, adam = torch.zeros_like(x), Adam(x)
         log_ratio = x.new_full((len(x),), -math.log(self.ratio or (RATIO if norm else RATIO_L0)))
         weights = _weights(log_ratio)
         unit = width = rate = haste = torch.ones_like(log_ratio)
@@ -118,9 +117,9 @@ class PrimalDual(Attack):
                 if step != math.ceil(self.steps * patience):
                     continue
                 lost = ~problem.found & (margin > kept * clean_margin)
-                delta, first, second, slope = (
+                delta, adam.first, adam.second, slope = (
                     torch.where(per_image(lost, x), fresh, values)
-                    for fresh, values in ((0.0, delta), (0.0, first), (0.0, second), (clean_slope, slope))
+                    for fresh, values in ((0.0, delta), (0.0, adam.first), (0.0, adam.second), (clean_slope, slope))
                 )
                 began, margin = torch.where(lost, float(step), began), torch.where(lost, clean_margin, margin)
                 rate = torch.where(lost, bold_rate * problem.box.width, rate)
@@ -133,11 +132,9 @@ class PrimalDual(Attack):
             problem.record(step, margin=query.margin, distance=query.distance, ratio=log_ratio, success=query.success)
 
             gradient = self._gradient(push, delta, weights)
-            first = BETA1 * first + (1 - BETA1) * gradient
-            second = BETA2 * second + (1 - BETA2) * gradient.square()
-            metric = second.sqrt() / per_image((1 - _power(BETA2, age + 1)).sqrt().to(x.dtype), x) + TINY
-            pace = rate * _power(self.final_rate, age / (self.steps - began)).to(x.dtype)
-            moved = delta - per_image(pace / (1 - _power(BETA1, age + 1)).to(x.dtype), x) * first / metric
+            metric = adam.metric(gradient, age + 1)
+            pace = rate * powers(self.final_rate, age / (self.steps - began)).to(x.dtype)
+            moved = delta - adam.step(pace, metric, age + 1)
             moved = self._settle(moved, pace * weights[0] / weights[1], metric, low, high, norm)
             delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
 
@@ -162,12 +159,6 @@ class PrimalDual(Attack):
         # The first step moves all values alike.
         moving = length((slope != 0).to(slope.dtype), norm).clamp_min(1)
         return (FIRST * margin / dual_length(slope, norm).clamp_min(SMALLEST) / moving).clamp_max(problem.box.width)
-
-
-def _power(base: float, exponent: Tensor) -> Tensor:
-    """``base`` to the power of ``exponent`` (B,). Not torch.pow: its last bit depends on where in the batch an image
-    stands."""
-    return torch.exp(exponent * math.log(base))
 
 
 def _weights(log_ratio: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.losses import ascent_loss
+from ..core.fixed_epsilon import ascent_loss
 from ..core.steps import cosine_decay, per_image, unit
 from ..core.subproblem import length
 from ..errors import BadInput

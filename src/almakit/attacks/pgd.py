@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..core.fixed import FixedEpsilon, random_start, reached, safe_radius
-from ..core.losses import ascent_loss, check_loss
+from ..core.fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, random_start, reached, safe_radius
 from ..core.steps import per_image, unit
 from ..core.subproblem import onto_ball, room
 from ..errors import BadInput

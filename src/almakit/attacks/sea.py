@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..core import Problem, Query
 from ..core.attack import DistanceLike
-from ..core.losses import check_loss
+from ..core.fixed_epsilon import check_loss
 from ..core.pixelwise import Pixels
 from ..errors import BadInput
 from .apgd import APGD

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,11 +9,10 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.steps import cosine_decay, per_image, ranks
+from ..core.steps import Adam, cosine_decay, per_image, ranks
 from ..core.subproblem import clip, room
 from ..errors import BadInput
 
-BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
 SMALLEST = 1e-12
 
 
@@ -69,7 +67,7 @@ class SigmaZero(Attack):
     def _descend(self, problem: Problem) -> None:
         x, goal, width = problem.x, problem.goal, problem.box.width
         low, high = room(problem.box, x)
-        delta, first, second = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
+        delta, adam = torch.zeros_like(x), Adam(x)
         threshold = x.new_full((len(x),), self.threshold)
         rate = self.rate
         for step in range(self.steps):
@@ -86,10 +84,8 @@ class SigmaZero(Attack):
             count_slope = 2 * self.sigma * part / (part.square() + self.sigma).square() / x[0].numel()
             gradient = per_image((~query.success).to(x.dtype) * width, x) * slope + count_slope
             gradient = gradient / per_image(gradient.flatten(1).abs().amax(1).clamp_min(SMALLEST), x)
-            first = BETA1 * first + (1 - BETA1) * gradient
-            second = BETA2 * second + (1 - BETA2) * gradient.square()
-            size = second.sqrt() / math.sqrt(1 - BETA2 ** (step + 1)) + TINY
-            moved = clip(delta - width * rate / (1 - BETA1 ** (step + 1)) * first / size, low, high)
+            metric = adam.metric(gradient, step + 1)
+            moved = clip(delta - adam.step(width * rate, metric, step + 1), low, high)
             rate = cosine_decay(step, self.steps, self.rate, 0.1 * self.rate)
             change = self.threshold_rate * rate
             threshold = (threshold + torch.where(query.success, change, -change)).clamp(0, 1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..core.fixed import FixedEpsilon, reached, safe_radius
+from ..core.fixed_epsilon import FixedEpsilon, reached, safe_radius
 from ..core.steps import per_image, unit
 from ..errors import BadInput
 

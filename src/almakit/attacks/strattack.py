@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
+from ..core.penalties import WeightSearch, hinge_of
 from ..core.steps import per_image, unit
 from ..core.subproblem import clip, room
-from ..core.weights import WeightSearch, hinge_of
 from ..errors import BadInput
 
 

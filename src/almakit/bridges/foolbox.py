@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..attacks import get
 from ..core import Attack, Box, Result, Status, validate
-from ..core.class_goal import ClassGoal
-from ..core.fixed import FixedEpsilon
+from ..core.fixed_epsilon import FixedEpsilon
+from ..core.goals import ClassGoal
 from ..core.model import predict
 from ..core.steps import per_image
 from ..distances.base import Distance

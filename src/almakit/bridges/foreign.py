@@ -4,10 +4,9 @@ builds them again."""
 from __future__ import annotations
 
 import inspect
-import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Exhausted, Problem
+from ..core.model import seeded
 from ..core.steps import per_image
 from ..distances.base import DistanceLike
 from ..errors import AlmakitError, BadInput, Unavailable
@@ -260,22 +260,9 @@ class Foreign(Attack):
                 problem.query(point[new], grad=False, images=rows[new])
 
 
-@contextmanager
-def _own_randomness(problem: Problem, rows: Tensor) -> Iterator[None]:
-    """Seeds the global generators for a library that draws from them, from the problem's seed and images, and puts them
-    back."""
-    state, python = np.random.get_state(), random.getstate()
-    seed = int(problem.random.take(rows[:1]).generators[0].initial_seed() % 2**32)
-    devices = [problem.x.device] if problem.x.is_cuda else []
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
-        np.random.seed(seed)
-        random.seed(seed)
-        try:
-            yield
-        finally:
-            np.random.set_state(state)
-            random.setstate(python)
+def _own_randomness(problem: Problem, rows: Tensor) -> AbstractContextManager[None]:
+    """Seeds a library that draws from the global generators, from the problem's seed and images."""
+    return seeded(int(problem.random.take(rows[:1]).generators[0].initial_seed() % 2**32), problem.x.device)
 
 
 def _out_of_memory(error: Exception) -> bool:

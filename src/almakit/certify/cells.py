@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .backward import Known, carried, differences
 from .graph import Graph, count
+from .highs import minimise
 from .nonlinear import Lines, Relu
 
 INSIDE = 1e-9
@@ -69,8 +70,6 @@ def _nearest(
     norm: str,
 ) -> np.ndarray | None:
     """min |v - image| over low <= rows v <= high, least <= v <= most."""
-    import highspy
-
     pixels = len(image)
     extra = 1 if norm == "linf" else pixels
     apart = np.tile([[1.0]], (pixels, 1)) if norm == "linf" else np.eye(pixels)
@@ -78,22 +77,15 @@ def _nearest(
     matrix = np.vstack(
         [np.hstack([rows, np.zeros((len(rows), extra))]), np.hstack([-unit, apart]), np.hstack([unit, apart])]
     )
-    program = highspy.HighsLp()
-    program.num_row_, program.num_col_ = matrix.shape
-    program.col_cost_ = np.concatenate([np.zeros(pixels), np.ones(extra)])
-    program.col_lower_ = np.concatenate([least, np.zeros(extra)])
-    program.col_upper_ = np.concatenate([most, np.full(extra, math.inf)])
-    program.row_lower_ = np.concatenate([low, -image, image])
-    program.row_upper_ = np.concatenate([high, np.full(2 * pixels, math.inf)])
-    place, column = np.nonzero(matrix)
-    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.start_ = np.searchsorted(place, np.arange(len(matrix) + 1)).astype(np.int32)
-    program.a_matrix_.index_, program.a_matrix_.value_ = column.astype(np.int32), matrix[place, column]
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
-    solver.passModel(program)
-    solver.run()
-    values = np.array(solver.getSolution().col_value)
-    solved = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal and len(values)
-    return values[:pixels].clip(least, most) if solved else None
+    lower, upper = np.concatenate([low, -image, image]), np.concatenate([high, np.full(2 * pixels, math.inf)])
+    lines = [
+        (np.flatnonzero(line), line[line != 0], float(under), float(over))
+        for line, under, over in zip(matrix, lower, upper, strict=True)
+    ]
+    ended, values = minimise(
+        np.concatenate([np.zeros(pixels), np.ones(extra)]),
+        np.concatenate([least, np.zeros(extra)]),
+        np.concatenate([most, np.full(extra, math.inf)]),
+        lines,
+    )
+    return values[:pixels].clip(least, most) if ended == "kOptimal" and len(values) else None

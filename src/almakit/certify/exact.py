@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadInput, BadModel, Unavailable
+from ..errors import BadInput, BadModel
 from .affine import Affine
 from .backward import Known, bounds, carried, differences, margins
 from .cells import nearest_in_cell
 from .graph import Graph
+from .highs import minimise
 from .intervals import NORMS, Ball
 from .nonlinear import Relu
 from .radius import OWN_ROUNDING, Certifier, _check, certifier
@@ -255,45 +256,22 @@ class _Program:
     def solve(self, goal: np.ndarray, most: float, seconds: float) -> np.ndarray | float | None:
         """The solver's point (pixels,) of the ball where goal . v <= most; infinite where there is none, None where it
         has no answer in time."""
-        try:
-            import highspy
-        except ImportError as error:
-            raise Unavailable("exact distances need the solver HiGHS: pip install 'almakit[exact]'.") from error
-        places = np.flatnonzero(goal)
-        rows = [*self.rows, (places.astype(np.int32), goal[places], -math.inf, most)]
-        program = highspy.HighsLp()
-        program.num_col_, program.num_row_ = self.columns, len(rows)
-        cost = np.zeros(self.columns)
+        places, cost = np.flatnonzero(goal), np.zeros(self.columns)
         cost[: len(goal)] = goal
-        program.col_cost_, program.col_lower_, program.col_upper_ = (
+        ended, values = minimise(
             cost,
             np.concatenate(self.low),
             np.concatenate(self.high),
+            [*self.rows, (places.astype(np.int32), goal[places], -math.inf, most)],
+            np.concatenate(self.integer).tolist(),
+            time_limit=max(0.1, seconds),
+            objective_target=most,
+            mip_rel_gap=0.0,
+            small_matrix_value=1e-12,
+            primal_feasibility_tolerance=1e-9,
+            dual_feasibility_tolerance=1e-9,
+            mip_feasibility_tolerance=1e-9,
         )
-        program.row_lower_, program.row_upper_ = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
-        program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        program.a_matrix_.start_ = np.concatenate([[0], np.cumsum([len(row[0]) for row in rows])]).astype(np.int32)
-        program.a_matrix_.index_, program.a_matrix_.value_ = (
-            np.concatenate([row[part] for row in rows]) for part in (0, 1)
-        )
-        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-        program.integrality_ = [kinds[int(integer)] for integer in np.concatenate(self.integer)]
-        solver = highspy.Highs()
-        for option, value in {
-            "output_flag": False,
-            "threads": 1,
-            "time_limit": max(0.1, seconds),
-            "objective_target": most,
-            "mip_rel_gap": 0.0,
-            "small_matrix_value": 1e-12,
-            "primal_feasibility_tolerance": 1e-9,
-            "dual_feasibility_tolerance": 1e-9,
-            "mip_feasibility_tolerance": 1e-9,
-        }.items():
-            solver.setOptionValue(option, value)
-        solver.passModel(program)
-        solver.run()
-        if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        if ended == "kInfeasible":
             return math.inf
-        values = np.array(solver.getSolution().col_value)
         return values[: self.pixels].clip(self.low[0], self.high[0]) if len(values) else None

@@ -155,80 +155,97 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
             f"{name} has a dropout in training mode; call model.eval(), and give the functional form "
             "training=self.training."
         )
-    graph = _steps(program, module, name, tuple(images.shape[1:]), training)
+    graph = _Steps(program, module, name, tuple(images.shape[1:]), training).graph()
     if not training:
         _agree(graph, module, images)
     return graph
 
 
-def _steps(program: Any, module: nn.Module, name: str, shape: tuple[int, ...], training: bool) -> Graph:
-    signature = program.graph_signature
-    known: dict[Any, int | Tensor | float | None] = {}
-    steps: list[Step] = [Step(None, (), shape)]
-    trained = {id(value) for value in module.parameters()} if training else set()
+class _Steps:
+    """The steps of an exported ``program`` of ``module``, read node by node: ``known`` says what each node is, a step
+    made from the image (its index) or a constant."""
 
-    def fetched(key: str) -> Tensor:
+    def __init__(self, program: Any, module: nn.Module, name: str, shape: tuple[int, ...], training: bool):
+        self.program, self.module, self.name, self.training = program, module, name, training
+        self.known: dict[Any, int | Tensor | float | None] = {}
+        self.steps: list[Step] = [Step(None, (), shape)]
+        self.trained = {id(value) for value in module.parameters()} if training else set()
+
+    def graph(self) -> Graph:
+        inputs = self.program.graph_signature.user_inputs
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self.known[node] = 0 if node.name in inputs else self._fetched(node.name)
+            elif node.op == "call_function":
+                self._take(node)
+        last = self._answer()
+        return Graph(self.steps[: last + 1], self.name, not self.training)
+
+    def _fetched(self, key: str) -> Tensor:
+        """A parameter, buffer or constant of the program."""
+        signature = self.program.graph_signature
         place = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}.get(key)
-        value = (
-            _attribute(module, place) if place else program.constants[signature.inputs_to_lifted_tensor_constants[key]]
-        )
-        return value if training else value.detach().to(torch.float64 if value.is_floating_point() else value.dtype)
+        constants = self.program.constants
+        value = _attribute(self.module, place) if place else constants[signature.inputs_to_lifted_tensor_constants[key]]
+        if self.training:
+            return value
+        return value.detach().to(torch.float64 if value.is_floating_point() else value.dtype)
 
-    output = next(node for node in program.graph.nodes if node.op == "output").args[0]
-    for node in program.graph.nodes:
-        if node.op == "placeholder":
-            known[node] = 0 if node.name in signature.user_inputs else fetched(node.name)
-        if node.op != "call_function":
-            continue
-        full = str(getattr(node.target, "name", lambda node=node: node.target)()).removeprefix("aten::")
+    def _take(self, node: Any) -> None:
+        """One call of the program: a step, a constant, or nothing that matters."""
+        full = str(getattr(node.target, "name", lambda: node.target)()).removeprefix("aten::")
         kind = full.partition(".")[0]
         if kind.startswith(("_assert", "sym_")) or not node.users:
-            continue
-        at = {key: value for key, value in known.items() if isinstance(value, int)}
-        if not any(source in at for source in node.all_input_nodes):
-            if any(id(known.get(source)) in trained for source in node.all_input_nodes) and not same(kind):
-                raise BadModel(
-                    f"{name} computes its weights anew in every pass ({kind}), so bounds cannot follow them in "
-                    "training; train it as it is."
-                )
-            known[node] = constant(node, kind, known)
-            continue
+            return
+        at = {key: value for key, value in self.known.items() if isinstance(value, int)}
+        if any(source in at for source in node.all_input_nodes):
+            self.known[node] = self._step(node, kind, at)
+            return
+        if any(id(self.known.get(source)) in self.trained for source in node.all_input_nodes) and not same(kind):
+            raise BadModel(
+                f"{self.name} computes its weights anew in every pass ({kind}), so bounds cannot follow them in "
+                "training; train it as it is."
+            )
+        self.known[node] = constant(node, kind, self.known)
+
+    def _step(self, node: Any, kind: str, at: dict[Any, int]) -> int:
+        """The index of the step that ``node`` is, made from the steps ``at`` others; a new one where it computes."""
         meta = node.meta.get("val")
         meta = meta[0] if isinstance(meta, (tuple, list)) else meta
         after = tuple(meta.shape[1:])
         reader = READERS.get(kind)
-        if reader is None or (training and "batch_norm" in kind):
-            raise _refused(name, kind)
+        if reader is None or (self.training and "batch_norm" in kind):
+            raise _refused(self.name, kind)
         if meta.ndim == 0 or meta.shape[0] != BATCH:
             raise BadModel(
-                f"{name} mixes the images of a batch in its step {kind}, so no image has a bound of its own."
+                f"{self.name} mixes the images of a batch in its step {kind}, so no image has a bound of its own."
             )
         try:
-            layer, sources = reader(node, known, after, not training)
+            layer, sources = reader(node, self.known, after, not self.training)
         except Unreadable as problem:
-            raise _refused(name, f"{kind} {problem}") from None
+            raise _refused(self.name, f"{kind} {problem}") from None
         if layer is None:
-            known[node] = at[sources[0]]
-            continue
-        steps.append(Step(layer, tuple(at[source] for source in sources), after))
-        known[node] = len(steps) - 1
-    answers = (
-        [known.get(node) for node in output if node is not None]
-        if isinstance(output, (tuple, list))
-        else [known.get(output)]
-    )
-    if len(answers) != 1 or not isinstance(answers[0], int):
-        raise BadModel(
-            f"{name} returned {len(answers)} tensors; a model with bounds returns the logits, one tensor (B, "
-            "classes), made from the image."
-        )
-    last = answers[0]
-    if len(steps[last].shape) != 1:
-        raise BadModel(
-            f"{name} returned logits of shape (B, {', '.join(map(str, steps[last].shape))}); bounds need one row of "
-            "logits for each image."
-        )
-    return Graph(steps[: last + 1], name, not training)
+            return at[sources[0]]
+        self.steps.append(Step(layer, tuple(at[source] for source in sources), after))
+        return len(self.steps) - 1
+
+    def _answer(self) -> int:
+        """The index of the step that gives the logits."""
+        output = next(node for node in self.program.graph.nodes if node.op == "output").args[0]
+        several = output if isinstance(output, (tuple, list)) else [output]
+        answers = [self.known.get(node) for node in several if node is not None]
+        if len(answers) != 1 or not isinstance(answers[0], int):
+            raise BadModel(
+                f"{self.name} returned {len(answers)} tensors; a model with bounds returns the logits, one tensor (B, "
+                "classes), made from the image."
+            )
+        shape = self.steps[answers[0]].shape
+        if len(shape) != 1:
+            raise BadModel(
+                f"{self.name} returned logits of shape (B, {', '.join(map(str, shape))}); bounds need one row of "
+                "logits for each image."
+            )
+        return answers[0]
 
 
 def _agree(graph: Graph, module: nn.Module, images: Tensor) -> None:

@@ -1,12 +1,9 @@
 """The core: problem, goals, penalties, domain and results. Attacks are written against it."""
 
 from .attack import Attack
-from .class_goal import ClassGoal
-from .counts import Exhausted
 from .domain import Box
-from .goals import Goal
-from .problem import Problem
-from .query import Query
+from .goals import ClassGoal, Goal
+from .problem import Exhausted, Problem, Query
 from .result import ImageResult, Result, Status, best_of
 
 __all__ = [

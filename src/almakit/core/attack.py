@@ -18,8 +18,7 @@ from ..errors import BadInput
 from ..hints import sentences, wrong_setting
 from . import validate
 from .domain import Box
-from .function_goal import GoalLike
-from .goals import Goal
+from .goals import Goal, GoalLike, goal_of
 from .model import (
     AUTO,
     CONTIGUOUS,
@@ -35,11 +34,9 @@ from .model import (
     guarded,
     laid_out,
 )
-from .problem import Problem
+from .problem import Problem, Trace
 from .result import Result
-from .sealed import Trace
 from .solve import solve
-from .wanted import goal_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

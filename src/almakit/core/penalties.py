@@ -1,4 +1,6 @@
-"""Penalty-Lagrangian functions P(y, rho, mu) of Birgin et al. (2005), as in the paper's appendix, with their
+"""Penalties: the functions of the augmented Lagrangian, the search for a penalty's weight, and a stop without progress.
+
+Penalty-Lagrangian functions P(y, rho, mu) of Birgin et al. (2005), as in the paper's appendix, with their
 derivatives in y.
 
 Each satisfies the four axioms of section 3.1: P' >= 0, P'(0) = mu, and as rho grows P' tends to infinity where y > 0
@@ -12,6 +14,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from .problem import Query
 
 
 class Penalty(Protocol):
@@ -81,3 +85,56 @@ class P3:
     def derivative(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
         above, below = y.clamp_min(0), y.clamp_max(0)
         return torch.where(y >= 0, mu + 2 * mu * rho * above, mu / (1 - rho * below).square())
+
+
+def hinge_of(query: Query) -> Tensor:
+    """(B,) max(0, margin), from twice the tolerance below zero on, so that it vanishes only where the problem counts a
+    success."""
+    margin = torch.where(query.valid, query.margin, torch.ones_like(query.margin))
+    return (margin + 2 * query.tolerance).clamp_min(0)
+
+
+class WeightSearch:
+    """The weight c of each image: times ``factor`` while nothing is found, then the middle of the bracket (Carlini and
+    Wagner 2017, section V).
+
+    With ``repeat_best`` the next round tries the smallest successful weight once more, as the original does in the last
+    of ten or more.
+    """
+
+    def __init__(self, x: Tensor, first: float, factor: float = 10.0):
+        """``x`` (B, ...) are the images."""
+        self.weight = x.new_full((len(x),), first)
+        self.lower, self.upper = torch.zeros_like(self.weight), torch.full_like(self.weight, float("inf"))
+        self.factor = factor
+
+    def update(self, found: Tensor, repeat_best: bool = False) -> None:
+        """Takes in whether the last round found something, ``found`` (B,), and sets the weights of the next."""
+        self.upper = torch.where(found, torch.minimum(self.upper, self.weight), self.upper)
+        self.lower = torch.where(found, self.lower, torch.maximum(self.lower, self.weight))
+        bracketed = torch.isfinite(self.upper)
+        # Far above any useful weight the products would overflow float32.
+        grown = (self.weight * self.factor).clamp_max(1e10)
+        top = torch.where(bracketed, self.upper, self.lower)
+        self.weight = torch.where(bracketed, self.upper if repeat_best else (self.lower + top) / 2, grown)
+
+
+class Progress:
+    """Says which images have stopped improving: compares the best loss of each since the last check with the best one
+    before it."""
+
+    def __init__(self, x: Tensor, every: int, improvement: float = 0.9999):
+        """``x`` (B, ...) are the images; a check is due every ``every`` steps."""
+        self.every, self.improvement = max(every, 1), improvement
+        self.best = x.new_full((len(x),), float("inf"))
+        self.at_check = self.best.clone()
+
+    def stalled(self, step: int, loss: Tensor) -> Tensor | None:
+        """Takes in the losses ``loss`` (B,) of a step; at a check (B,) which images have not improved since the last,
+        else None."""
+        self.best = torch.minimum(self.best, loss)
+        if step % self.every:
+            return None
+        stuck = ~(self.best <= self.improvement * self.at_check)
+        self.at_check = self.best
+        return stuck

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .class_goal import ClassGoal
-from .goals import Goal
+from .attack import Attack, DistanceLike
+from .goals import ClassGoal, Goal
+from .problem import Problem
+from .steps import per_image
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,3 +54,39 @@ class Pixels:
         target's."""
         lead = (self.own - self.rival).detach()
         return self.counted & ((lead <= 0) if self.targeted else (lead >= 0))
+
+
+@dataclass(frozen=True)
+class PixelSteps(Attack):
+    """Plain steps along the gradient of a sum over the open pixels, until the first point that reaches the goal; a
+    subclass says what is summed and how far a step goes."""
+
+    cost = "1 forward, 1 backward per step"
+
+    distance: DistanceLike = "linf"
+    steps: int = 100
+
+    def value(self, pixels: Pixels) -> Tensor:
+        """(B, P) what is climbed at each open pixel."""
+        raise NotImplementedError
+
+    def size(self, pixels: Pixels, slope: Tensor, width: float) -> Tensor:
+        """(B,) how much of ``slope`` (B, ...) a step adds, in a box of that ``width``."""
+        raise NotImplementedError
+
+    def run(self, problem: Problem) -> None:
+        x, point = problem.x, problem.x
+        for step in range(self.steps):
+            final = step == self.steps - 1
+            query = problem.query(point, grad=not final) if step else problem.start()
+            problem.record(step, distance=query.distance, success=query.success)
+            problem.release(query.success)
+            if final:
+                break
+            pixels = Pixels.of(problem.goal, query.logits)
+            value = self.value(pixels)
+            slope = problem.escape(
+                query.gradient(torch.where(pixels.open(), value, torch.zeros_like(value)).sum(1)), ~query.success
+            )
+            size = self.size(pixels, slope, problem.box.width)
+            point = problem.onward(query, problem.box.project_continuous(point + per_image(size, x) * slope, x), point)

@@ -11,16 +11,11 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .class_goal import ClassGoal
-from .counts import Exhausted
-from .course import MARKS, expected_forwards
 from .domain import Box
-from .function_goal import first_margin
-from .goals import Goal
+from .goals import ClassGoal, Goal, first_margin
 from .model import Oracle, check_deterministic, check_outputs
-from .problem import Problem
+from .problem import MARKS, Exhausted, Problem, Trace, expected_forwards
 from .result import Result, Status
-from .sealed import Trace
 from .steps import ImageRandom, per_image
 from .votes import shares, voted
 

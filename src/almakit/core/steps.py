@@ -1,4 +1,4 @@
-"""Pieces of step rules that several attacks share: bounded first-step search, decays, randomness of one's own for each
+"""Rules of steps that several attacks share: the first step, decays, Adam, radii, randomness of one's own for each
 image."""
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+TINY = 1e-30
 
 
 def per_image(values: Tensor, like: Tensor) -> Tensor:
@@ -21,6 +23,12 @@ def largest_entry(values: Tensor) -> Tensor:
     absolute values."""
     flat = values.flatten(1)
     return torch.maximum(flat.amax(1), -flat.amin(1))
+
+
+def soft_maximum(values: Tensor, temperature: Tensor) -> Tensor:
+    """(B,) T logsumexp(values / T) over ``values`` (B, N), at ``temperature`` (B,); entries of -inf do not count."""
+    best = values.detach().amax(1)
+    return temperature * torch.logsumexp((values - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
 
 
 def deviation(values: Tensor) -> Tensor:
@@ -92,13 +100,58 @@ def first_step(
 def exponential_decay(step: Tensor | int, start: Tensor, total: int, floor: float = 0.01) -> Tensor:
     """(B,) 1 until ``start`` (B,), then ``floor`` ** ((step - start)/(total - start))."""
     progress = ((step - start) / (total - start).clamp_min(1)).clamp(0, 1)
-    # Not torch.pow: its last bit depends on where in the batch an image stands.
-    return torch.exp(progress * math.log(floor))
+    return powers(floor, progress)
 
 
 def cosine_decay(step: int, total: int, first: float = 1.0, last: float = 0.01) -> float:
     """From ``first`` at step 0 to ``last`` at step ``total``, along half a cosine."""
     return last + (first - last) * (1 + math.cos(math.pi * min(step, total) / max(total, 1))) / 2
+
+
+def cooled(spread: Tensor, progress: float) -> Tensor:
+    """(B,) the temperature of a soft margin: from 0.2 to 0.02 times the ``spread`` (B,) of the logits as ``progress``
+    goes from 0 to 1."""
+    temperature: Tensor = (torch.nan_to_num(spread, nan=1.0, posinf=1.0) * 0.2 * 0.1**progress).clamp_min(TINY)
+    return temperature
+
+
+def linearised_change(margin: Tensor, along: Tensor, least: float, most: float) -> Tensor:
+    """(B,) the relative change of a radius that brings ``margin`` (B,) to zero, to first order, between ``least`` and
+    ``most``; ``along`` (B,) is how much the margin falls when the perturbation doubles."""
+    wanted = torch.where(along > 0, margin.abs() / along.clamp_min(TINY), torch.ones_like(along))
+    return wanted.clamp(least, most)
+
+
+class Adam:
+    """Running means of a gradient (B, ...) and of its square, both corrected for their start at zero: Kingma and Ba,
+    *Adam*, ICLR 2015. ``age`` counts the gradients taken in: one number, or (B,) where images begin at different
+    times."""
+
+    BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
+
+    def __init__(self, x: Tensor):
+        self.first, self.second = torch.zeros_like(x), torch.zeros_like(x)
+
+    def metric(self, gradient: Tensor, age: int | Tensor) -> Tensor:
+        """Takes a gradient in; (B, ...) the root of the mean square, by which a step is divided."""
+        self.first = self.BETA1 * self.first + (1 - self.BETA1) * gradient
+        self.second = self.BETA2 * self.second + (1 - self.BETA2) * gradient.square()
+        if isinstance(age, int):
+            return self.second.sqrt() / math.sqrt(1 - self.BETA2**age) + self.TINY
+        grown = (1 - powers(self.BETA2, age)).sqrt().to(gradient.dtype)
+        return self.second.sqrt() / per_image(grown, gradient) + self.TINY
+
+    def step(self, rate: float | Tensor, metric: Tensor, age: int | Tensor) -> Tensor:
+        """(B, ...) the step of size ``rate``, one number or (B,), to be subtracted."""
+        grown = 1 - self.BETA1**age if isinstance(age, int) else (1 - powers(self.BETA1, age)).to(metric.dtype)
+        size = rate / grown
+        return (per_image(size, metric) if isinstance(size, Tensor) else size) * self.first / metric
+
+
+def powers(base: float, exponent: Tensor) -> Tensor:
+    """(B,) ``base`` to the power of ``exponent`` (B,). Not torch.pow: its last bit depends on where in the batch an
+    image stands."""
+    return torch.exp(exponent * math.log(base))
 
 
 class ImageRandom:

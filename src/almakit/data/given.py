@@ -289,13 +289,10 @@ def user_function(uri: str, size: int | None) -> Dataset:
     made = call(uri)
     if isinstance(made, Dataset):
         return made
-    if (
-        not isinstance(made, (tuple, list))
-        and hasattr(made, "__len__")
-        and hasattr(made, "__iter__") | hasattr(made, "__getitem__")
-    ):
+    several = isinstance(made, (tuple, list))
+    if not several and hasattr(made, "__len__") and hasattr(made, "__iter__") | hasattr(made, "__getitem__"):
         return replace(dataset_of(made, size=size), name=uri)
-    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3):
+    if not several or len(made) not in (2, 3):
         raise BadInput(
             f"{uri} returned {type(made).__name__}; it must return (images, labels), (images, labels, targets) or a "
             "data set."

@@ -6,19 +6,19 @@ The cache is the folder ALMAKIT_HOME (default ``~/.cache/almakit``). ALMAKIT_OFF
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import hashlib
 import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
 from ..errors import Unavailable, UnknownName
-from .catalogue import COLLECTIONS, Collection, File, Recipe
+from ..hints import meant
+from .catalogue import COLLECTIONS
+from .recipes import Collection, File, Recipe
 from .sources import Progress
 
 __all__ = ["collections", "fetch", "folders", "home", "local", "path"]
@@ -58,20 +58,15 @@ def path(name: str, progress: Progress | None = None) -> Path:
 def fetch(collection: str, progress: Progress | None = None) -> list[Path]:
     """All files of a collection, ready for use offline."""
     if collection not in COLLECTIONS:
-        raise UnknownName(f"there is nothing to fetch called {collection!r}; {_hint(collection, COLLECTIONS)}")
+        raise UnknownName(f"there is nothing to fetch called {collection!r}; {meant(collection, COLLECTIONS)}")
     return [path(file.name, progress) for file in COLLECTIONS[collection].files]
 
 
 def _entry(name: str) -> tuple[Collection, File]:
     files = {file.name: (collection, file) for collection in COLLECTIONS.values() for file in collection.files}
     if name not in files:
-        raise UnknownName(f"the catalogue has no file called {name!r}; {_hint(name, files)}")
+        raise UnknownName(f"the catalogue has no file called {name!r}; {meant(name, files)}")
     return files[name]
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}."
 
 
 def _look(file: File, tried: list[str]) -> Path | None:

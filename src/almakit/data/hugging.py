@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import Unavailable
+from ..optional import optional
 from .dataset import Dataset
 from .given import dataset_of
 
@@ -13,10 +14,7 @@ SPLITS = {"test": ("test", "validation", "valid", "val"), "train": ("train",)}
 
 def hf_dataset(rest: str, split: str, size: int | None, last: int | None) -> Dataset:
     """``<name>``, its test (or validation) or training split; ``<name>@<split>`` takes a split by its own name."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise Unavailable("hf-dataset: needs Hugging Face's library of data sets: pip install datasets.") from error
+    datasets = optional("datasets", "hf-dataset: needs Hugging Face's library of data sets: pip install datasets.")
     name, _, wanted = rest.partition("@")
     try:
         found = datasets.load_dataset(name)

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import AlmakitError, BadInput, Unavailable
+from ..errors import AlmakitError, BadInput
+from ..optional import optional
 from .load import LARGEST_SIDE
 
 MOST_PIXELS = LARGEST_SIDE**2
@@ -212,11 +213,7 @@ def _equal_channels(picture: Any) -> bool:
 
 
 def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise Unavailable("reading image files needs Pillow: pip install 'almakit[vision]'.") from error
-    return Image
+    return optional("PIL.Image", "reading image files needs Pillow: pip install 'almakit[vision]'.")
 
 
 @contextmanager

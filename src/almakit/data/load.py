@@ -67,7 +67,7 @@ def load(
 
 def _whole(uri: str, split: str, size: int | None, channels: int | None, last: int | None) -> Dataset:
     # torch comes in here and not with the module: `almakit fetch` and `almakit ls` do without it.
-    from . import arrays, folder, given, hugging, scenes, table
+    from . import arrays, folder, given, hugging, imagenet, scenes, table
 
     kind, _, rest = uri.partition(":")
     if is_user_file(uri):
@@ -81,7 +81,7 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
     if uri == "cifar10":
         return arrays.cifar10(split, size, last)
     if kind == "imagenet":
-        return folder.imagenet(rest or None, split, size)
+        return imagenet.imagenet(rest or None, split, size)
     if kind == "folder" and rest:
         return folder.folder(uri, rest, size, channels, split)
     if kind == "table" and rest:

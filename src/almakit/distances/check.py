@@ -4,6 +4,7 @@ saw."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -68,12 +69,10 @@ def check_distance(f: DistanceLike, x: Tensor | None = None) -> DistanceReport:
 
 
 def _images_for(distance: Distance) -> Tensor:
-    small = _images(32)
-    try:
-        distance.check(small)
-    except BadInput:
-        return _images(192)
-    return small
+    with suppress(BadInput):
+        distance.check(small := _images(32))
+        return small
+    return _images(192)
 
 
 def _images(size: int) -> Tensor:
@@ -105,6 +104,12 @@ class _Trial:
     def at(self, share: float) -> Tensor:
         return self.x + share * self.direction
 
+    def places(self) -> Iterator[tuple[str, Tensor]]:
+        """Points to try, each with what it is called."""
+        yield from ((f"{share:g} of a perturbation", self.at(share)) for share in _SHARES)
+        for name, value in (("black", 0.0), ("white", 1.0), ("grey", 0.5)):
+            yield f"a {name} image", torch.full_like(self.x, value)
+
     def gradient(self, y: Tensor) -> Tensor | None:
         """The gradient in ``y``, or None where the value does not depend on it through torch."""
         with torch.enable_grad():
@@ -113,9 +118,6 @@ class _Trial:
             if not value.requires_grad:
                 return None
             return torch.autograd.grad(value.sum(), leaf, allow_unused=True)[0]
-
-
-_Law = Callable[[_Trial], "str | None"]
 
 
 def _findings(trial: _Trial) -> Iterator[Finding]:
@@ -148,8 +150,7 @@ def _shape(trial: _Trial) -> str | None:
 
 
 def _batch_of_one(trial: _Trial) -> str | None:
-    value = trial(trial.x[:1], trial.at(1)[:1])
-    if value.shape != (1,):
+    if (value := trial(trial.x[:1], trial.at(1)[:1])).shape != (1,):
         return (
             f"for a single image it returned shape {tuple(value.shape)} instead of (1,); do not squeeze the batch "
             "dimension away."
@@ -168,8 +169,7 @@ def _identity(trial: _Trial) -> str | None:
 
 
 def _not_negative(trial: _Trial) -> str | None:
-    lowest = min(float(trial(trial.x, trial.at(share)).min()) for share in _SHARES)
-    if lowest < 0:
+    if (lowest := min(float(trial(trial.x, trial.at(share)).min()) for share in _SHARES)) < 0:
         return (
             f"it returned {lowest:.3g}; a distance is at least 0 (a small negative number is cancellation: write "
             "it in terms of y - x)."
@@ -178,21 +178,13 @@ def _not_negative(trial: _Trial) -> str | None:
 
 
 def _finite(trial: _Trial) -> str | None:
-    for what, y in (*((f"{share:g} of a perturbation", trial.at(share)) for share in _SHARES), *_extremes(trial)):
+    for what, y in trial.places():
         if not bool(torch.isfinite(trial(trial.x, y)).all()):
             return (
                 f"it is not finite at {what}; look for a division by zero, a logarithm or a root of a number that "
                 "may reach 0."
             )
     return None
-
-
-def _extremes(trial: _Trial) -> tuple[tuple[str, Tensor], ...]:
-    return (
-        ("a black image", torch.zeros_like(trial.x)),
-        ("a white image", torch.ones_like(trial.x)),
-        ("a grey image", torch.full_like(trial.x, 0.5)),
-    )
 
 
 def _gradient_at(trial: _Trial) -> str | None:
@@ -211,7 +203,7 @@ def _gradient_at(trial: _Trial) -> str | None:
 
 
 def _gradient_near(trial: _Trial) -> str | None:
-    for what, y in (*((f"{share:g} of a perturbation", trial.at(share)) for share in _SHARES), *_extremes(trial)):
+    for what, y in trial.places():
         gradient = trial.gradient(y)
         if gradient is not None and not bool(torch.isfinite(gradient).all()):
             return (
@@ -253,8 +245,7 @@ def _dtype(trial: _Trial) -> str | None:
 
 
 def _device(trial: _Trial) -> str | None:
-    returned = trial(trial.x, trial.at(1)).device
-    if returned != trial.x.device:
+    if (returned := trial(trial.x, trial.at(1)).device) != trial.x.device:
         return f"for images on {trial.x.device} it returned a result on {returned}; leave the result where y is."
     return None
 
@@ -284,14 +275,13 @@ def _deterministic(trial: _Trial) -> str | None:
 
 def _inputs_kept(trial: _Trial) -> str | None:
     x, y = trial.x.clone(), trial.at(1)
-    before = x.clone(), y.clone()
     trial(x, y)
-    if not torch.equal(x, before[0]) or not torch.equal(y, before[1]):
+    if not torch.equal(x, trial.x) or not torch.equal(y, trial.at(1)):
         return "it changed its inputs; use operations without a trailing underscore, or clone first."
     return None
 
 
-_LAWS: tuple[tuple[str, _Law], ...] = (
+_LAWS: tuple[tuple[str, Callable[[_Trial], str | None]], ...] = (
     ("runs", _runs),
     ("shape", _shape),
     ("inputs kept", _inputs_kept),

@@ -10,10 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.class_goal import ClassGoal
-from ..core.function_goal import FunctionGoal, GoalLike
-from ..core.goals import Goal
-from ..core.pixels import PixelGoal as pixels
+from ..core.goals import ClassGoal, FunctionGoal, Goal, GoalLike
+from ..core.goals import PixelGoal as pixels
 from .check import check_goal
 from .classes import Reject as reject
 from .classes import Targeted

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.function_goal import as_goal, first_margin
-from ..core.goals import Goal
+from ..core.goals import Goal, as_goal, first_margin, goal_of
 from ..core.model import Model, Oracle, borrowed
-from ..core.wanted import goal_of
 from ..errors import AlmakitError
 
 Decision = Callable[[Tensor], Tensor]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..core.class_goal import ClassGoal
-from ..core.goals import SHARED
+from ..core.goals import SHARED, ClassGoal
 from ..core.model import picked
+from ..core.steps import soft_maximum
 from ..errors import BadInput, BadModel
-from .soft import largest, whole_number
+from .soft import whole_number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -77,7 +77,7 @@ class TopK(ClassGoal):
         own, first = self._own_and_first(outputs)
         if self.targeted:
             return first[:, -1] - own + self.confidence
-        return largest(own.unsqueeze(1) - first, temperature) + self.confidence
+        return soft_maximum(own.unsqueeze(1) - first, temperature) + self.confidence
 
     def constraint_and_slope(
         self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
@@ -160,7 +160,7 @@ class Reject(ClassGoal):
         return torch.maximum(super().margin(self._logits(outputs)), self._accepted(outputs))
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        return largest(
+        return soft_maximum(
             torch.stack([super().soft_margin(self._logits(outputs), temperature), self._accepted(outputs)], 1),
             temperature,
         )

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.class_goal import ClassGoal
-from ..core.goals import SAFETY, SHARED, Goal
+from ..core.goals import SAFETY, SHARED, ClassGoal, Goal
 from ..errors import BadInput
 from .soft import number
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ..core.goals import SHARED, Goal
+from ..core.steps import soft_maximum
 from ..errors import BadInput
-from .soft import largest, number, smallest, spread_of
+from .soft import number, smallest, spread_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -93,7 +94,9 @@ class Multilabel(Goal):
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         each = self._margins(outputs)
-        return (smallest(each, temperature) if self.need == "any" else largest(each, temperature)) + self.confidence
+        return (
+            smallest(each, temperature) if self.need == "any" else soft_maximum(each, temperature)
+        ) + self.confidence
 
     def spread(self, outputs: Tensor) -> Tensor:
         return spread_of(outputs, self._reference())
@@ -226,7 +229,7 @@ class Detection(Goal):
         return self._scores(outputs).amax(1) - self.below + self.confidence
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        return largest(self._scores(outputs), temperature) - self.below + self.confidence
+        return soft_maximum(self._scores(outputs), temperature) - self.below + self.confidence
 
     def spread(self, outputs: Tensor) -> Tensor:
         return spread_of(self._scores(outputs), self._reference())

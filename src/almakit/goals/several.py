@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..core.goals import SHARED, Goal
+from ..core.steps import soft_maximum
 from ..errors import BadInput
-from .soft import largest, smallest
+from .soft import smallest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -106,7 +107,7 @@ class AllOf(Several):
         return self._margins(outputs).amax(1)
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        return largest(self._soft(outputs, temperature), temperature)
+        return soft_maximum(self._soft(outputs, temperature), temperature)
 
     @property
     def conditions(self) -> int:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from ..core.steps import deviation
+from ..core.steps import deviation, soft_maximum
 from ..errors import BadInput
 
 
-def largest(values: Tensor, temperature: Tensor) -> Tensor:
-    """(B,) T logsumexp(values / T) over ``values`` (B, N), at ``temperature`` (B,); entries of -inf do not count."""
-    best = values.detach().amax(1)
-    return temperature * torch.logsumexp((values - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
-
-
 def smallest(values: Tensor, temperature: Tensor) -> Tensor:
-    """(B,) the same for the minimum; entries of inf do not count."""
-    return -largest(-values, temperature)
+    """(B,) ``soft_maximum`` for the minimum; entries of inf do not count."""
+    return -soft_maximum(-values, temperature)
 
 
 def spread_of(values: Tensor, otherwise: Tensor) -> Tensor:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from .. import registry
 from ..compose.expression import Call, Value, parse
-from ..core.function_goal import FunctionGoal, as_goal
-from ..core.goals import Goal
+from ..core.goals import FunctionGoal, Goal, as_goal
 from ..data import user_file
 from ..errors import BadInput
 from ..hints import wrong_setting
@@ -26,11 +25,6 @@ def get(goal: object) -> Goal:
     """A goal from its text, from a function of the outputs, or itself; ``file.py:build`` calls the function ``build``,
     which returns a goal or a function."""
     return _build(parse(goal, "goal", "top-k(k=5)")) if isinstance(goal, str) else as_goal(goal)
-
-
-def is_own_code(text: str) -> bool:
-    """Whether a text names a user's own file, which would be run."""
-    return user_file.is_user_file(parse(text, "goal", "top-k(k=5)").name)
 
 
 def text_of(goal: object) -> str:

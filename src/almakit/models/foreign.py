@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-
 from ..data import hub
 from ..errors import BadModel, Unavailable, UnknownName
+from ..optional import optional
 from .classifier import Classifier
 from .weights import no_unpickling, pair
 
+_ALL = ", or pip install 'almakit[zoo]' for all of torchvision, timm and transformers"
 _NEEDS = {
-    "torchvision": "pip install torchvision",
-    "timm": "pip install timm",
-    "transformers": "pip install transformers",
+    "torchvision": f"pip install torchvision{_ALL}",
+    "timm": f"pip install timm{_ALL}",
+    "transformers": f"pip install transformers{_ALL}",
     "robustbench": "pip install git+https://github.com/RobustBench/robustbench (it is in no extra of almakit)",
 }
 
 
 def library(name: str) -> Any:
-    """Another library, or an ``Unavailable`` that says what to install.
-
-    Any exception counts: torchvision next to a torch it was not built for raises RuntimeError, not ImportError.
-    """
+    """Another library, or an ``Unavailable`` that says what to install."""
     root = name.split(".")[0]
-    try:
-        found = import_module(name)
-        if root == "transformers" and find_spec("torchvision") is not None:
-            import_module("torchvision")  # transformers does so later, in the middle of loading a model, and says less
-        return found
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and str(error.name).split(".")[0] == root:
-            zoo = (
-                ""
-                if root == "robustbench"
-                else ", or pip install 'almakit[zoo]' for all of torchvision, timm and transformers"
-            )
-            raise Unavailable(f"{root} is not installed: {_NEEDS[root]}{zoo}.") from error
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            raise Unavailable(
-                f"{root} is installed but lacks {error.name}: pip install {error.name.split('.')[0]}."
-            ) from error
-        # Mostly a torchvision that was built for another torch, under timm and transformers too.
-        spare = ", or uninstall torchvision, which transformers can do without" if root == "transformers" else ""
-        raise Unavailable(
-            f"{root} is installed but does not go with torch {torch.__version__} "
-            f"({' '.join(str(error).split())[:200]}): install the torchvision that was "
-            "built for it, from where that torch came (pip install --force-reinstall --no-deps torchvision "
-            f"--index-url <the same as for torch>){spare}."
-        ) from error
+    found = optional(name, f"{root} is not installed: {_NEEDS[root]}.")
+    if root == "transformers" and find_spec("torchvision") is not None:
+        # transformers does so later, in the middle of loading a model, and says less
+        optional("torchvision", _NEEDS["torchvision"])
+    return found
 
 
 def torchvision(rest: str, trust: bool) -> Classifier:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..data.folder import imagenet_index
+from ..data.imagenet import imagenet_index
 from .findings import Severity
 
 LEAST, NEARLY_ALL = 5, 0.9

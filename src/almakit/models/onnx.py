@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import AlmakitError, BadModel, Unavailable
+from ..optional import optional
 from .exported import FAULTS, failed, in_fixed_batches, possible
 from .onnx_layers import Node
 from .onnx_ops import OPS
@@ -103,11 +104,9 @@ class OnnxNetwork(nn.Module):
 
 def onnx_network(path: Path) -> OnnxNetwork:
     """The network in an ONNX file."""
-    try:
-        import onnx
-        from onnx import numpy_helper  # noqa: F401 (the attribute onnx.numpy_helper exists after this)
-    except ImportError as error:
-        raise Unavailable("reading ONNX files needs the onnx package: pip install 'almakit[vision]'.") from error
+    missing = "reading ONNX files needs the onnx package: pip install 'almakit[vision]'."
+    onnx = optional("onnx", missing)
+    optional("onnx.numpy_helper", missing)  # the attribute onnx.numpy_helper exists after this
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:

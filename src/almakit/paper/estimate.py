@@ -19,8 +19,8 @@ from ..runs.folder import SUMMARY
 from ..runs.plan import at_a_time, looked_at
 from .plan import Plan, Task
 
-PASSES, PASSES_LARGE, IMAGES = 20, 4, 32
-"""Forwards or backwards of a trial, fewer on large images; and its images at most."""
+PASSES, IMAGES = 400, 32
+"""Forwards of a trial over all its images, of which there are so many at most; of large images two, and a fiftieth."""
 CELL = 0.7
 """Seconds of a cell beside its attack: opening, clean pass, verdict, summary."""
 
@@ -69,8 +69,9 @@ def _trial(task: Task, images: int) -> float:
     large = sample.x[0].numel() > SMALL[1]
     x, labels = (sample.x[:2], sample.labels[:2]) if large else (sample.x, sample.labels)
     model = steady(load(task.network.name, trust=task.spec.trust), torch.device("cpu"))
+    budget = PASSES // 50 // 2 if large else max(20, PASSES // len(x))
     began = time.perf_counter()
-    result = get(task.cell.text)(model, x, labels, budget=PASSES_LARGE if large else PASSES, check=False)
+    result = get(task.cell.text)(model, x, labels, budget=budget, check=False)
     return (time.perf_counter() - began) / max(1, int(result.forwards.sum()))
 
 

@@ -95,14 +95,16 @@ def geometric(entries: Sequence[Entry], known: dict[Key, Published] | None = Non
 
 
 def _mean_line(parts: Sequence[Entry]) -> Line:
-    """The geometric means of one attack over models; the paper's only where it has all of them."""
+    """The geometric means of one attack over models, of its intervals' ends too (as wide as they can be: the models see
+    the same images); the paper's only where it has all of them."""
     papers = [entry.paper for entry in parts if entry.paper is not None]
-    success, median, forwards, backwards = (
-        _over([getattr(entry, name) for entry in parts]) for name in ("success", "median", "forwards", "backwards")
+    success, median, low, high, forwards, backwards = (
+        _over([getattr(entry, name) for entry in parts])
+        for name in ("success", "median", "low", "high", "forwards", "backwards")
     )
     paper = _mean_of(papers) if len(papers) == len(parts) else None
     fewest = min(entry.images for entry in parts)
-    return Line(parts[0].cell.title, fewest, success, median, None, None, forwards, backwards, paper)
+    return Line(parts[0].cell.title, fewest, success, median, low, high, forwards, backwards, paper)
 
 
 def own_mean(rows: dict[Key, Published], key: Key) -> Published:

@@ -63,6 +63,11 @@ class Task:
         return math.ceil((self.spec.limit or 0) / int(self.spec.batch_size))
 
     @property
+    def work(self) -> int:
+        """About how many forwards of single images it takes."""
+        return self.cell.forwards * (self.spec.limit or 0)
+
+    @property
     def title(self) -> str:
         return f"{self.cell.title} ({layout.name_of(self.cell.distance)}) on {self.network.label}"
 

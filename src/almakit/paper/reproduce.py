@@ -43,7 +43,7 @@ def crowd(made: Plan, workers: int | str = "auto") -> tuple[int, int]:
     engine = Workers(workers)
     if workers != "auto":
         return engine.workers, engine.threads
-    work = sum(task.cell.forwards * (task.spec.limit or 0) for task in unfinished(made))
+    work = sum(task.work for task in unfinished(made))
     alone = made.settings.dataset == "imagenet" or made.weights > SMALL[0] or not _on_cpu(made) or work < WORTH
     return (1, torch.get_num_threads()) if alone else (engine.workers, engine.threads)
 
@@ -70,6 +70,7 @@ def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto")
             join_shards(task.folder, made.joined)
     if many < 2 or len(beside) < 2 or not _on_cpu(made):
         beside = []
+    beside.sort(key=lambda task: -task.work)  # the longest first, so that the processes end together
     orders = [Order(task.spec, task.folder, task is first[task.network.name], threads) for task in beside]
     for number, (place, found) in enumerate(Crew(orders, many), 1):
         _say(show, beside[place], number, len(tasks))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..compose.expression import parse
-from ..core.pixels import check_share
+from ..core.goals import check_share
 from ..data import load as load_data
 from ..data.dataset import Dataset
 from ..data.given import Data, dataset_of

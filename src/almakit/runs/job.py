@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
-from ..core.course import expected_forwards
+from ..core.goals import PixelGoal
 from ..core.model import CONTIGUOUS, LEAST, Model
-from ..core.pixels import PixelGoal
+from ..core.problem import expected_forwards
 from ..errors import BadInput, BadModel
 from .images import round_target, rule_target
 from .model import stop_when, to_device, to_host, watched

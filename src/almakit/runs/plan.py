@@ -13,8 +13,8 @@ from torch import Tensor
 
 from .. import goals
 from ..core import Attack, Goal
+from ..core.goals import PixelGoal
 from ..core.model import Model
-from ..core.pixels import PixelGoal
 from ..data.dataset import Chunk, Dataset
 from ..data.given import Data
 from ..errors import BadInput

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, Unavailable
+from ..optional import optional
 from .base import Numbers, Tracker
-
-
-def _library(name: str, install: str = "") -> Any:
-    try:
-        return import_module(name)
-    except Exception as error:
-        raise Unavailable(f"{name} cannot be imported ({error}): pip install {install or name}.") from error
 
 
 class TensorBoard(Tracker):
@@ -25,7 +18,7 @@ class TensorBoard(Tracker):
     def __init__(self, folder: str):
         if not folder:
             raise BadInput("say where TensorBoard's files go: tensorboard:<folder>.")
-        kind = _library("torch.utils.tensorboard", "tensorboard").SummaryWriter
+        kind = optional("torch.utils.tensorboard", "TensorBoard needs torch: pip install torch.").SummaryWriter
         place = Path(folder).expanduser()
         try:
             place.mkdir(parents=True, exist_ok=True)
@@ -59,7 +52,7 @@ class MLflow(Tracker):
     """``mlflow:<experiment>``: parameters and metrics of an MLflow run, at whatever tracking URI MLflow is set to."""
 
     def __init__(self, experiment: str):
-        self.mlflow = _library("mlflow")
+        self.mlflow = optional("mlflow", "mlflow is not installed: pip install mlflow.")
         if experiment:
             self.mlflow.set_experiment(experiment)
         self.run = self.mlflow.start_run()
@@ -84,7 +77,7 @@ class WandB(Tracker):
     machine."""
 
     def __init__(self, project: str):
-        self.wandb = _library("wandb")
+        self.wandb = optional("wandb", "wandb is not installed: pip install wandb.")
         self.run = self.wandb.init(project=project or "almakit")
 
     def settings(self, values: dict[str, Any]) -> None:

@@ -23,9 +23,11 @@ from ..errors import BadInput
 from ..models.classifier import Classifier, state_sha256
 from ..models.zoo import Entry, build
 from . import check, own
+from .augment import mirrored, shifted
 from .checkpoint import read as read_checkpoint
 from .checkpoint import write as write_checkpoint
 from .checkpoint import write_whole
+from .schedule import learning_rate
 
 Objective = Callable[[nn.Module, Tensor, Tensor, torch.Generator, float], Tensor]
 """loss = objective(model, x, labels, generator, progress): the model takes images in [0, 1] (B, C, H, W), ``progress``
@@ -134,7 +136,9 @@ def train(
         optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         per_epoch = math.ceil(len(x) / recipe.batch_size)
         total = per_epoch * recipe.epochs
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step / total, recipe.warm_up))
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimiser, lambda step: learning_rate(step / total, recipe.warm_up)
+        )
         epochs: list[dict[str, Any]] = []
         if begun is not None:
             model.network.load_state_dict(begun["model"])
@@ -148,7 +152,7 @@ def train(
             model.train()
             losses = []
             for number, rows in enumerate(torch.randperm(len(x), generator=generator).split(recipe.batch_size)):
-                images = _mirrored(_shifted(x[rows], recipe.shift, generator), recipe.flip, generator).contiguous(
+                images = mirrored(shifted(x[rows], recipe.shift, generator), recipe.flip, generator).contiguous(
                     memory_format=layout
                 )
                 loss = objective(model, images, labels[rows], generator, (epoch * per_epoch + number) / total)
@@ -273,31 +277,3 @@ def _trainable(entry: Entry) -> Classifier:
         network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes
     )
     return model.requires_grad_(True)
-
-
-def _rate(progress: float, warm_up: float) -> float:
-    if progress < warm_up:
-        return (progress + 1e-3) / (warm_up + 1e-3)
-    return 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
-
-
-def _shifted(x: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """Each image (B, C, H, W) moved by its own whole number of pixels, at most ``most`` in each direction."""
-    if most == 0:
-        return x
-    high, wide = x.shape[2:]
-    padded = torch.nn.functional.pad(x, (most,) * 4)
-    moves = torch.randint(0, 2 * most + 1, (2, len(x)), generator=generator)
-    rows = (moves[0][:, None] + torch.arange(high))[:, None, :, None]
-    columns = (moves[1][:, None] + torch.arange(wide))[:, None, None, :]
-    return padded[
-        torch.arange(len(x))[:, None, None, None], torch.arange(x.shape[1])[None, :, None, None], rows, columns
-    ]
-
-
-def _mirrored(x: Tensor, wanted: bool, generator: torch.Generator) -> Tensor:
-    """Half of the images (B, C, H, W), drawn by lot, with left and right exchanged."""
-    if not wanted:
-        return x
-    chosen = torch.rand(len(x), generator=generator) < 0.5
-    return torch.where(chosen[:, None, None, None], x.flip(3), x)

@@ -1,6 +1,8 @@
-"""Schedules of the settings that change during training: radius, weights of losses."""
+"""Schedules of the settings that change during training: learning rate, radius, weights of losses."""
 
 from __future__ import annotations
+
+import math
 
 
 def ramp(progress: float, begin: float, end: float, first: float, last: float) -> float:
@@ -11,3 +13,11 @@ def ramp(progress: float, begin: float, end: float, first: float, last: float) -
     if progress <= begin:
         return first
     return first + (last - first) * (progress - begin) / (end - begin)
+
+
+def learning_rate(progress: float, warm_up: float) -> float:
+    """The share of the largest learning rate: up along a line over ``warm_up`` of the training, then half a cosine to
+    zero."""
+    if progress < warm_up:
+        return (progress + 1e-3) / (warm_up + 1e-3)
+    return 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))

@@ -3,7 +3,7 @@ through."""
 
 from .backward import Pass, in_calls
 from .borrowing import Function, Model, borrowed, predict
-from .draws import Draws
+from .draws import Draws, seeded
 from .filling import ACCELERATIONS, LEAST, NONE, FixedBatch, Graphed, accelerated, check_acceleration, filled, steady
 from .layout import AUTO, CHANNELS_LAST, CONTIGUOUS, LAYOUTS, check_layout, faster_layout, laid_out, pass_seconds
 from .oracle import Oracle, check_deterministic, check_outputs, guarded, precision_and_device
@@ -42,5 +42,6 @@ __all__ = [
     "picked",
     "precision_and_device",
     "predict",
+    "seeded",
     "steady",
 ]

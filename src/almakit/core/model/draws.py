@@ -44,13 +44,20 @@ class Draws:
         """The random numbers of passes about ``image`` (...), for one purpose."""
         content = image.detach().to(device="cpu", dtype=torch.float64).contiguous().numpy().tobytes()
         digest = hashlib.sha256(f"{self.seed}:{purpose}:".encode() + content).digest()
-        number, state, python = int.from_bytes(digest[:4], "big"), np.random.get_state(), random.getstate()
-        with torch.random.fork_rng([image.device] if image.is_cuda else []):
-            torch.manual_seed(number)
-            np.random.seed(number)
-            random.seed(number)
-            try:
-                yield
-            finally:
-                np.random.set_state(state)
-                random.setstate(python)
+        with seeded(int.from_bytes(digest[:4], "big"), image.device):
+            yield
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seeds the global generators of torch, numpy and Python for the time of the block, and puts them back."""
+    state, python = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(state)
+            random.setstate(python)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..problem import Problem
-from ..query import Query
+from ..problem import Problem, Query
 from ..steps import per_image
 from .projections import length, room, to_halfspace
 

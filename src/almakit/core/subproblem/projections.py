@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from ..domain import Box
-from ..steps import ranks
-
-TINY = 1e-30
+from ..steps import TINY, ranks
 
 
 def room(box: Box, x: Tensor) -> tuple[Tensor, Tensor]:

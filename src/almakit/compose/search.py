@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Problem
-from ..core.fixed import FixedEpsilon, reached
+from ..core.fixed_epsilon import FixedEpsilon, reached
 from ..distances.base import Distance
 from ..errors import BadInput
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core import Attack, Problem
-from ..core.fixed import FixedEpsilon
+from ..core.fixed_epsilon import FixedEpsilon
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
 

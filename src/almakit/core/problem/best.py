@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..steps import choose, per_image
 from .query import Query
-from .steps import choose, per_image
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..errors import BadInput, Unavailable
+from ...errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
     from .result import Result

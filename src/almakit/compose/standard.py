@@ -1,25 +1,16 @@
-"""``almakit.standard_evaluation``: a named, versioned ensemble without knobs, so that its number can be compared
-between papers."""
+"""The standard: a named, versioned ensemble without knobs, so that its number can be compared between papers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
-
-from . import registry
-from .attacks import get
-from .attacks.ensemble import Ensemble
-from .core import Result
-from .core.model import Model
-from .data.given import Data, tensors_of
-from .errors import BadInput, UnknownName
-from .front import CALL, counted
-from .hints import wrong_setting
-from .models.load import opened
-from .runs.progress import Silent, shown
+from .. import registry
+from ..attacks import get
+from ..core import Result
+from ..errors import BadInput, UnknownName
+from .ensemble import Ensemble
 
 # An ensemble that was published under a name is never changed: another composition is another version. A test holds
 # these lines. fmt: off
@@ -96,43 +87,3 @@ class StandardEvaluation(Result):
             f"{self.clean_accuracy:.2%}, "
             f"success {self.success_rate:.2%}, median distance {self.median:.4g})"
         )
-
-
-def standard_evaluation(
-    model: str | Model,
-    x: Data,
-    y: Tensor | Sequence[int] | None = None,
-    norm: str | float = "Linf",
-    bs: int = 250,
-    *,
-    version: str = CURRENT,
-    progress: bool | Silent = False,
-    **options: Any,
-) -> StandardEvaluation:
-    """Attacks the images ``x`` (B, ...) in [0, 1] with labels ``y`` (B,) by the standard ensemble of ``norm``; robust
-    accuracy is read off at any radius.
-
-    ``model`` and ``x`` may have all the forms ``almakit.attack`` takes;
-    ``bs`` images go through it at a time. The ensemble takes the smallest verified change of each image over its
-    attacks; there is no epsilon to choose beforehand. Say the version with the number: "almakit-standard-v1, Linf, eps
-    = 8/255: 52.3 %". ``progress=True`` shows how it goes and how long it will take.
-    ``options`` are those of every attack's call (``seed``, ``trace``, ``check``); the number is comparable with their
-    defaults.
-    """
-    if "eps" in options or "epsilon" in options:
-        given = options.get("eps", options.get("epsilon"))
-        raise BadInput(
-            "standard_evaluation takes no radius, it answers for all of them: "
-            f"standard_evaluation(...).robust_accuracy({given!r})."
-        )
-    for name in options:
-        if name not in CALL:
-            raise wrong_setting("almakit.standard_evaluation", name, ["norm", "bs", "version", "progress", *CALL])
-    attack = Standard.of(norm, version)
-    images, labels = tensors_of(x, y)
-    size = options.pop("batch_size", bs)
-    with counted(opened(model), attack, images, shown(progress)) as asked:
-        found = attack(asked, images, labels, batch_size=size, **options)
-    return StandardEvaluation(
-        **{f.name: getattr(found, f.name) for f in fields(found)}, version=version, norm=attack.norm
-    )

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ..errors import BadInput
-from .class_goal import ClassGoal
-from .goals import SHARED, TINY
-from .steps import ranks
+from ...errors import BadInput
+from ..steps import ranks
+from .base import SHARED, TINY
+from .classes import ClassGoal
 
 if TYPE_CHECKING:
     from typing_extensions import Self

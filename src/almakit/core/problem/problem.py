@@ -15,13 +15,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..distances.base import Bound
+from ...distances.base import Bound
+from ..model import Pass, in_calls
+from ..steps import largest_entry, per_image, unit
 from .best import Best
 from .counts import Exhausted
-from .model import Pass, in_calls
 from .query import Query
-from .sealed import Sealed
-from .steps import largest_entry, per_image, unit
+from .state import Sealed
 
 
 class Problem(Sealed):

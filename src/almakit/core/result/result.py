@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from enum import IntEnum
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 from torch import Tensor
 
-from ..errors import BadInput, Unavailable
+from ...errors import BadInput
+from ...optional import optional
+from .image import ImageResult, Status
 
 if TYPE_CHECKING:
     from .plots import Picture
@@ -20,50 +21,6 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="Result")
 Rows = slice | Tensor | Sequence[int] | Sequence[bool]
 """Which images: a slice, positions (R,), or a boolean mask (B,); numpy arrays too."""
-
-
-class Status(IntEnum):
-    """How an image ended. The sentences are in ``sentence``."""
-
-    ALREADY_WRONG = 0
-    SUCCESS = 1
-    FAILED = 2
-    INVALID = 3
-
-    @property
-    def sentence(self) -> str:
-        return {
-            Status.ALREADY_WRONG: "The goal is reached on the clean image; its distance is 0.",
-            Status.SUCCESS: "An adversarial image was found and verified by the model's argmax.",
-            Status.FAILED: "No adversarial image was found within the budget; its distance is infinite.",
-            Status.INVALID: "The model gave no finite logits to work with; its distance is infinite.",
-        }[self]
-
-
-@dataclass(frozen=True, eq=False)
-class ImageResult:
-    """One image of a ``Result``: ``result[3]``. ``adversarial`` (...) is the clean image where nothing was found."""
-
-    adversarial: Tensor
-    distance: float
-    status: Status
-    forwards: int
-    backwards: int
-    reason: str | None = None
-    original: Tensor | None = None
-    label: int | Tensor | None = None
-
-    @property
-    def success(self) -> bool:
-        return self.status in (Status.ALREADY_WRONG, Status.SUCCESS)
-
-    def __repr__(self) -> str:
-        label = f"label {self.label}, " if isinstance(self.label, int) else ""
-        shape = " x ".join(map(str, self.adversarial.shape))
-        return (
-            f"ImageResult({shape}, {label}{self.status.name}, distance {self.distance:.4g}, {self.forwards} "
-            f"forwards, {self.backwards} backwards)"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +66,8 @@ class Result:
         if _one(rows):
             rows = int(rows)  # type: ignore[arg-type]
             if not -len(self) <= rows < len(self):
-                raise IndexError(
-                    f"there are {len(self)} images; {rows} is none of them."
-                )  # IndexError ends a loop over a sequence
+                # IndexError ends a loop over a sequence.
+                raise IndexError(f"there are {len(self)} images; {rows} is none of them.")
             label = None if self.labels is None else self.labels[rows]
             return ImageResult(
                 self.adversarials[rows],
@@ -134,11 +90,7 @@ class Result:
     def _places(self, rows: Rows) -> Tensor:
         """Positions (R,) of a slice, a list, an array or a mask."""
         if isinstance(rows, slice):
-            return (
-                torch.arange(len(self))[rows]
-                if (rows.step or 1) > 0
-                else torch.tensor(range(len(self))[rows], dtype=torch.long)
-            )
+            return torch.tensor(range(len(self))[rows], dtype=torch.long)
         try:
             chosen = torch.as_tensor(rows).cpu()
         except (TypeError, ValueError, RuntimeError):
@@ -206,10 +158,7 @@ class Result:
 
     def to_pandas(self) -> Any:
         """A pandas frame with one row per image: label, status, success, distance, forwards, backwards, reason."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
+        pandas = optional("pandas", "to_pandas needs pandas: pip install pandas.")
         columns: dict[str, Any] = {"image": range(len(self))}
         if self.labels is not None and self.labels.ndim == 1:
             columns["label"] = self.labels.tolist()

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..distances.base import Bound
+from ...distances.base import Bound
+from ..domain import Box
+from ..goals import Goal
+from ..model import Oracle
+from ..steps import ImageRandom
 from .best import Best
 from .counts import Counts
 from .course import Course
-from .domain import Box
-from .goals import Goal
-from .model import Oracle
 from .query import Query
-from .steps import ImageRandom
 
 Trace = Callable[[dict[str, Any]], None]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import BadInput, BadModel
-from . import validate
-from .goals import SAFETY, Goal, kept_safe
-from .model import picked
-from .steps import deviation
+from ...errors import BadInput, BadModel
+from .. import validate
+from ..model import picked
+from ..steps import deviation, soft_maximum
+from .base import SAFETY, Goal, kept_safe
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -132,8 +132,7 @@ class ClassGoal(Goal):
         index = self._index()
         own = outputs.gather(1, index).squeeze(1)
         others = outputs.scatter(1, index, float("-inf"))
-        best = others.detach().amax(1)
-        soft = temperature * torch.logsumexp((others - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
+        soft = soft_maximum(others, temperature)
         return (soft - own if self.targeted else own - soft) + self.confidence
 
     def rivals(self, outputs: Tensor) -> Tensor | None:
