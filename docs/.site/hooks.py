@@ -24,6 +24,8 @@ SECTIONS: dict[str, list[str]] = {
         "choose.md",
         "goals.md",
         "segmentation.md",
+        "tables.md",
+        "random.md",
         "add-distance.md",
         "add-attack.md",
         "add-model.md",

@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from . import goals
-from .core import Attack
+from .core import Attack, Box
 from .core.model import Model
-from .data.given import Data, name_of
+from .data.given import Data, in_box, name_of
 from .hints import wrong_setting
 from .report.run import Run, finish
 from .report.transfers import matrix
@@ -29,6 +29,7 @@ from .runs.run import execute
 from .runs.session import Engine, tell
 from .runs.spec import RunSpec
 from .runs.transfer import transfer_run
+from .runs.units import parts_of
 from .trackers import Track, all_of
 
 
@@ -49,6 +50,7 @@ def evaluate(
     epsilons: Radii = (),
     track: str | Track | Sequence[str | Track] | None = None,
     certify: str | None = None,
+    box: Box | None = None,
     **settings: Any,
 ) -> Run:
     """Attacks images of ``data`` on ``model`` and leaves a folder of judged, resumable records: what ``almakit run``
@@ -69,8 +71,9 @@ def evaluate(
     not depend on N. ``engine="ray"`` has the work done by the Ray cluster at ``address`` (``local``: one on this
     machine, ``auto``, or host:port), ``workers`` tasks at a time at most. ``track`` tells trackers how it goes:
     ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
-    ``certify`` (ibp, crown, alpha-crown
-    or exact) then certifies the images, as ``almakit certify`` does.
+    ``certify`` (ibp, crown, alpha-crown or exact) then certifies the images, as ``almakit certify`` does. ``box``
+    is for values (N, ...) of any rank in units of their own, such as vectors and audio: the run scales it to [0,
+    1], so distances are in its widths.
     """
     known = {field.name for field in fields(RunSpec)}
     for word in settings:
@@ -97,6 +100,8 @@ def evaluate(
         **({"epsilon": texts_of(epsilons)} if epsilons else {}),
     }
     spec = RunSpec.from_dict({**named, **settings})
+    if box is not None:
+        data = in_box(data, None if spec.limit is None else spec.offset + spec.limit, **parts_of(box))
     keep = tempfile.TemporaryDirectory(prefix="almakit-") if out is None else None
     place = Path(keep.name) if keep is not None else Path(out or ".")
     options = Options(

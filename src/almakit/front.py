@@ -18,6 +18,8 @@ from .core.attack import DistanceLike
 from .core.goals import GoalLike
 from .core.model import Model
 from .core.problem import expected_forwards
+from .data import load
+from .data.dataset import Dataset
 from .data.given import Data, tensors_of
 from .errors import BadInput
 from .hints import SYNONYMS, wrong_setting
@@ -25,6 +27,7 @@ from .models.load import opened
 from .runs.attacktext import text_of
 from .runs.model import watched
 from .runs.progress import Silent, forwards_per_image, shown
+from .runs.units import box_of, in_units
 
 CALL = tuple(
     name
@@ -75,10 +78,15 @@ def attack(
     built = get(attack, **settings)
     aim = None if goal is None else goals.get(goal)
     alone = aim is not None and labels is None and isinstance(x, Tensor)
-    images, wanted = (x, None) if alone and isinstance(x, Tensor) else tensors_of(x, labels)
+    data = load(x) if isinstance(x, str) and labels is None else x
+    images, wanted = (data, None) if alone and isinstance(data, Tensor) else tensors_of(data, labels)
+    asked_model = opened(model)
+    if isinstance(data, Dataset) and (features := data.features) is not None:
+        asked_model = in_units(asked_model, features)
+        call.setdefault("box", box_of(features))
     if isinstance(targets, int):
         targets = [targets] * len(images)
-    with counted(opened(model), built, images, shown(progress)) as asked:
+    with counted(asked_model, built, images, shown(progress)) as asked:
         return built(asked, images, wanted, targets, aim, **call)
 
 

@@ -13,9 +13,9 @@ SAYS = {
     "multi_label": r"any of the labels wrong: 100%.*\nall of the labels wrong: 100%",
     "regression": r"off by 3 pixels \(either\): 100%",
     "two_towers": r"another prompt is nearer: .* 100% reached",
-    "tabular": r"100% of the refused can be granted",
+    "tabular": r"12 of 12 decisions can be turned without another age\napplicant 0: income",
     "segmentation": r"half of the pixels wrong: 100% of the images",
-    "random_model": r"100% found",
+    "random_model": r"100% found.*\nwrong in .* of 50 fresh passes.*\nimage 0: l2 .* of the verdict.s passes",
 }
 
 

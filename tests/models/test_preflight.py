@@ -202,3 +202,17 @@ def test_the_model_leaves_as_it_came_when_it_fails() -> None:
     assert [finding.name for finding in report.refusals] == ["forward-fails"]
     assert "images of shape (64, 1, 28, 28) with KeyError: 'not today'" in report.refusals[0].sentence
     assert model.training and model.norm.training and not model.drop.training and model.line.weight.requires_grad
+
+
+def test_a_random_model_is_offered_means_over_passes_and_taken_with_them() -> None:
+    """Without eot it is refused with the way out; with eot it is noted, and whether seeds hold it is said."""
+    noisy = lambda x: MODEL(x) + 5 * torch.rand(len(x), 10)  # noqa: E731
+    refused = preflight(noisy, X, LABELS, measure=False)
+    assert "--eot 16" in str(refused.get("not-deterministic")) and not refused.ok
+    taken = preflight(noisy, X, LABELS, measure=False, eot=8)
+    assert taken.get("not-deterministic") is None and taken.get("randomness-elsewhere") is None
+    assert "means over 8 passes" in str(taken.get("random"))
+    secret = torch.Generator().manual_seed(0)
+    elsewhere = preflight(lambda x: MODEL(x) + 5 * torch.rand(len(x), 10, generator=secret), X, LABELS, eot=8)
+    assert "another run will give other numbers" in str(elsewhere.get("randomness-elsewhere"))
+    assert "8 passes show no more than one" in str(preflight(MODEL, X, LABELS, measure=False, eot=8).get("not-random"))

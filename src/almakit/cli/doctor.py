@@ -36,6 +36,7 @@ def main(args: argparse.Namespace) -> int:
     opened = model.open_model(spec.model, spec)
     side = images.side_of(opened.model, spec.data)
     dataset = images.open_data(spec.data, spec, side).numbered_as(getattr(opened.model, "class_names", None))
+    opened = opened.with_features(dataset.features)
     sample = plan.looked_at(dataset, SEEN)
     size = spec.batch_size if isinstance(spec.batch_size, int) else plan.at_a_time(sample)
     report = preflight(
@@ -46,6 +47,7 @@ def main(args: argparse.Namespace) -> int:
         batch_size=size,
         class_names=dataset.class_names,
         alphabetical=dataset.alphabetical,
+        eot=spec.eot,
     )
     accuracy = "unknown" if report.clean_accuracy is None else f"{100 * report.clean_accuracy:.1f} %"
     print(

@@ -31,9 +31,12 @@ WAYS_OUT: dict[str, str] = {
     "nan-logits": "Look for a division by zero, an overflow in half precision, or images out of range.",
     "non-differentiable": "Keep the model in torch, without detach, no_grad, numpy or argmax, use attacks that need no "
     "gradients, square (scores) and hopskipjump (decisions), or take them from a model like it with --surrogate.",
-    "not-deterministic": "Fix the model's random numbers (a fixed seed in forward), or average over them inside the "
-    "model.",
+    "not-deterministic": "Attack means over several passes and let fresh passes vote: --eot 16 (eot=16 in Python). Or "
+    "fix the model's random numbers with a seed in forward.",
+    "not-random": "Leave eot out: it costs passes.",
     "probabilities": "Return the logits before the softmax.",
+    "random": "More passes (eot, votes) make it surer.",
+    "randomness-elsewhere": "Draw from the global generators in forward, or live with it: shares and intervals hold.",
     "saturated": "Prefer attacks on the logits' margin, as almakit's are, to attacks on the cross-entropy.",
     "shuffled-labels": "Check that labels and images are in the same order and counted as the model's classes are.",
     "train-mode": "Call model.eval() to say so yourself.",

@@ -14,8 +14,8 @@ from ..core.model import logits_of, pass_seconds
 from ..errors import BadModel
 from .findings import WAYS_OUT, Finding, Severity
 from .labels import name_findings, prediction_findings
+from .randomness import TOLERANCE, random_findings
 
-_TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.05}
 _PIXELS = 20_000  # judged at most
 _ENOUGH = 10
 
@@ -30,7 +30,9 @@ class Look:
         class_names: Sequence[str] | None,
         alphabetical: bool,
         gradients: bool,
+        eot: int | None = None,
     ):
+        self.eot = eot
         self.model, self.batch_size, self.class_names, self.alphabetical = model, batch_size, class_names, alphabetical
         self.gradients = gradients
         self.findings: list[Finding] = []
@@ -84,7 +86,7 @@ class Look:
 
     def at_precision(self) -> None:
         kinds = sorted(
-            {str(tensor.dtype).removeprefix("torch.") for tensor in self.floats if tensor.dtype in _TOLERANCE}
+            {str(tensor.dtype).removeprefix("torch.") for tensor in self.floats if tensor.dtype in TOLERANCE}
         )
         if kinds:
             how = f"The model computes in {', '.join(kinds)}"
@@ -197,32 +199,9 @@ class Look:
             self.found("low-clean-accuracy", "warn", f"{said}; an image that is already wrong counts as distance 0.")
 
     def at_randomness(self, x: Tensor) -> None:
-        passes = self.logits([x, x, x[:1]])
-        if passes is None:
-            return
-        first, again, alone = passes
-        kind = self.floats[0].dtype if self.floats else first.dtype
-        allowed = _TOLERANCE.get(kind, 1e-3) * float(
-            first.double().abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6)
-        )
-        if (gap := _apart(first, again)) > allowed:
-            self.found(
-                "not-deterministic",
-                "refuse",
-                f"The same images got logits that differ by up to {gap:.3g} when asked twice.",
-            )
-        elif alone.shape != first[:1].shape:
-            self.found(
-                "batch-dependent",
-                "refuse",
-                f"An image alone gets logits of shape {tuple(alone.shape)}, not {tuple(first[:1].shape)}.",
-            )
-        elif len(x) > 1 and (gap := _apart(first[:1], alone)) > allowed:
-            self.found(
-                "batch-dependent",
-                "refuse",
-                f"An image's logits differ by up to {gap:.3g} between a batch of {len(x)} and alone.",
-            )
+        kind = self.floats[0].dtype if self.floats else None
+        for name, severity, sentence in random_findings(self.logits, x, kind, self.eot):
+            self.found(name, severity, sentence)
 
     def at_gradients(self, x: Tensor, labels: Tensor) -> None:
         try:
@@ -284,9 +263,3 @@ def _by_luck(right: int, images: int, classes: int) -> float:
     as logarithms."""
     ways = (lgamma(images + 1) - lgamma(k + 1) - lgamma(images - k + 1) for k in range(right, images + 1))
     return sum(exp(way - k * log(classes) + (images - k) * log(1 - 1 / classes)) for k, way in enumerate(ways, right))
-
-
-def _apart(a: Tensor, b: Tensor) -> float:
-    """The largest difference between two sets of logits where both are numbers."""
-    difference = (a.double() - b.double()).abs()
-    return float(difference[difference.isfinite()].max()) if bool(difference.isfinite().any()) else 0.0

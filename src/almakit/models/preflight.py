@@ -28,6 +28,7 @@ def preflight(
     measure: bool = True,
     class_names: Sequence[str] | None = None,
     alphabetical: bool = False,
+    eot: int | None = None,
     gradients: bool = True,
 ) -> Preflight:
     """Looks at a model from images in [0, 1] to logits with the help of images ``x`` (N, C, H, W) and their ``labels``
@@ -37,7 +38,7 @@ def preflight(
     ``requires_grad``, gradients, buffers, the random generators' state. ``allow`` names findings that shall not refuse;
     ``measure=False`` leaves out the timing. ``class_names`` are the data's; ``alphabetical``: the labels are nothing
     but their places in alphabetical order. ``gradients``: whether anybody will need the model's; findings about them
-    are notes where not.
+    are notes where not. ``eot``: the model is random, and so many passes are averaged.
     """
     unknown = sorted(set(allow) - set(WAYS_OUT))
     if unknown:
@@ -52,7 +53,7 @@ def preflight(
         raise BadInput(f"{got} do not belong together; give one integer label per image, or per pixel.")
     if not x.is_floating_point():
         raise BadInput(f"the images are {x.dtype}; give floats in [0, 1], e.g. x.float() / 255.")
-    look = Look(model, batch_size, class_names, alphabetical, gradients)
+    look = Look(model, batch_size, class_names, alphabetical, gradients, eot)
     look.at_training_mode()
     # Whatever randomness the model uses comes from a copy of the generators' state.
     devices = sorted({tensor.get_device() for tensor in (x, *look.weights) if tensor.is_cuda})

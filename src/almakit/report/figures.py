@@ -199,7 +199,7 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
         if all(_found(column, subject.images[place].index) for column in columns)
     ]
     places = [places[step * len(places) // GALLERY_ROWS] for step in range(min(GALLERY_ROWS, len(places)))]
-    if not columns or not places:
+    if not columns or not places or not pictures.shows(subject):
         return None
     clean = pictures.originals(subject, places)
     names = labelled(subjects)

@@ -15,8 +15,9 @@ TOP = 5
 
 
 def gallery_of(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:
-    """The chosen images with every attack's result, as long as the album has room."""
-    places = pictures.choose(subject, limit)
+    """The chosen images with every attack's result, as long as the album has room; none where inputs are no
+    pictures."""
+    places = pictures.choose(subject, limit) if pictures.shows(subject) else []
     shown = []
     # A few at a time, so that a full album stops the reading.
     for start in range(0, len(places), 8):

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import Unavailable
 from ..runs.failures import writable
 from ..version import VERSION
-from . import palette, payload
+from . import features, palette, payload, votes
 from .blocks import Block, blocks, most_radii, with_certified
 from .brackets import sections
 from .classes import portraits
@@ -72,6 +72,8 @@ def render(
             with_certified=with_certified(tables),
             brackets=sections(subjects),
             transfer=matrix([run for subject in subjects for run in subject.runs]),
+            features=features.sections(subjects),
+            votes=votes.sections(subjects),
             unfinished=not complete,
             curve_groups=data["groups"],
             radii=most_radii(tables),

@@ -83,6 +83,12 @@ class Album:
         return self.used >= self.room
 
 
+def shows(subject: Subject) -> bool:
+    """Whether the inputs can be shown: images (C, H, W) with one or three channels."""
+    features = subject.runs[0].features
+    return features is None or (len(features.lo.shape) == 3 and features.lo.shape[0] in (1, 3))
+
+
 def choose(subject: Subject, limit: int) -> list[int]:
     """Positions in ``subject.images`` to show: a few that failed or were refuted, the rest from the easiest to the
     hardest, evenly."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.features import Features
 from ..errors import BadInput
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
 from .spec import RunSpec
@@ -145,6 +146,15 @@ class RunFolder:
         found = self.meta.get("class_names")
         with understood(self.folder):
             return None if found is None else [writable(str(name)) for name in json.loads(found)]
+
+    @cached_property
+    def features(self) -> Features | None:
+        """What the values of an input are, where the data are no images."""
+        found = self.meta.get("features")
+        try:
+            return None if found is None else Features.from_json(str(found))
+        except BadInput as error:
+            raise Corrupt(f"{self.folder}: {error} Do not use this folder.") from error
 
     @cached_property
     def sha256(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Attack, Box, Result
+from ..core import Attack, Result
 from ..core.goals import PixelGoal
 from ..core.model import CONTIGUOUS, LEAST, Model
 from ..core.problem import expected_forwards
@@ -28,6 +28,7 @@ from .store import CLEAN, ChunkKey
 from .store.files import Array
 from .store.records import PASSES, STATUSES, ImageInfo, Record, Tally, Trace
 from .tuning import within_memory
+from .units import box_of
 from .verdict import Judgement, judge, predictions, tallies, top_classes
 
 TOLERANCE = 0.01
@@ -128,7 +129,7 @@ def _attack(job: Job, task: Task, tell: Tell | None, called_off: Event | None) -
             truth,
             None if targets is None else torch.tensor(targets),
             goal=job.goal if chunk.maps is None else PixelGoal(share=job.share),
-            box=Box(bits=spec.bits),
+            box=box_of(job.dataset.features, spec.bits),
             batch_size=size,
             seed=spec.seed,
             budget=spec.most_passes,
@@ -139,6 +140,9 @@ def _attack(job: Job, task: Task, tell: Tell | None, called_off: Event | None) -
             layout=CONTIGUOUS if spec.layout in (AUTO, DEFAULT) else spec.layout,
             accelerate=spec.accelerate,
             surrogate=None if job.surrogate is None else job.surrogate.steady,
+            eot=spec.eot,
+            votes=spec.votes,
+            vote_share=spec.vote_share,
         )
         return result, watch
 

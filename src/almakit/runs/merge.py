@@ -24,6 +24,7 @@ SAME = (
     "code_sha256",
     "imports_sha256",
     "data_sha256",
+    "features",
     "images",
     "classes",
 )

@@ -8,7 +8,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.model import Model, logits_of, precision_and_device, steady
+from ..core.model import Draws, Model, logits_of, precision_and_device, steady
+from ..data.features import Features
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from ..models import load as load_model
@@ -24,6 +25,7 @@ from ..models.classifier import state_sha256
 from .attacktext import fingerprint
 from .failures import CalledOff
 from .spec import AUTO, RunSpec
+from .units import in_units
 
 TINY = 1e-12
 PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -47,37 +49,39 @@ class Subject:
     classes: list[int] = field(default_factory=list)  # how many it has, once it has answered
     by_name: bool = False  # loaded by its name or from a file, as any other process can load it
     maps: bool = False  # the data give every pixel a class, and so must the model
+    features: Features | None = None  # of the data, where they have units of their own: what the model sees
+    draws: Draws | None = None  # of a random model: how often it is asked,
+    held: bool = True  # and whether seeds hold its random numbers
 
     def logits(self, x: Tensor, size: int) -> Tensor:
         """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision; of a
         segmentation the logarithms of the shares of the pixels that the classes get."""
         return self.answers(x, size)[0]
 
+    def with_features(self, features: Features | None) -> Subject:
+        """Itself for data whose values are scaled to [0, 1]: the model still sees their own units."""
+        if features is None:
+            return self
+        model = in_units(self.model, features)
+        return replace(self, model=model, steady=steady(model, self.device), features=features)
+
+    @torch.no_grad()
+    def passes(self, image: Tensor, purpose: str) -> Tensor:
+        """Logits (M, K) of one ``image`` (...) in the fresh passes that vote on it, float64 on the CPU."""
+        assert self.draws is not None
+        with self.draws.of(image, purpose):
+            counts = [min(256, self.draws.votes - begun) for begun in range(0, self.draws.votes, 256)]
+            return torch.cat([self._asked(image.expand(count, *image.shape)).cpu().double() for count in counts])
+
     @torch.no_grad()
     def answers(self, x: Tensor, size: int) -> tuple[Tensor, Tensor | None]:
         """``logits`` (B, K), and the class of each pixel (B, H, W) where the model returns logits (B, K, H, W): -1 all
-        over an image with one not finite."""
+        over an image with one not finite; of a random model the logarithms of the classes' shares of the votes."""
+        if self.draws is not None:
+            return torch.stack([votes(self.passes(image, "clean")).clamp_min(TINY).log() for image in x]), None
         rows, maps = [], []
         for part in x.split(size):
-            answer = logits_of(self.model(self.place(part).clone()))  # some models normalise in place
-            wanted = "(batch, classes, height, width)" if self.maps else "(batch, classes)"
-            if not isinstance(answer, Tensor) or answer.ndim != (4 if self.maps else 2) or len(answer) != len(part):
-                got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
-                raise BadModel(
-                    f"the model must return logits of shape {wanted}; for {len(part)} images it returned {got}."
-                )
-            if self.maps and answer.shape[2:] != part.shape[2:]:
-                raise BadModel(
-                    f"the model's logits are maps of {answer.shape[2]} x {answer.shape[3]}, the images of "
-                    f"{part.shape[2]} x {part.shape[3]}: load it with "
-                    "?output=fit behind its name, or resize them inside the model."
-                )
-            self.classes[:] = self.classes or [answer.shape[1]]
-            if answer.shape[1] != self.classes[0]:
-                raise BadModel(
-                    f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before; it must "
-                    "always have the same classes."
-                )
+            answer = self._asked(part)
             if self.maps:
                 maps.append(classes_of(answer))
                 rows.append(shares(maps[-1], answer.shape[1]).clamp_min(TINY).log())
@@ -85,10 +89,34 @@ class Subject:
                 rows.append(answer.cpu().double())
         return torch.cat(rows), torch.cat(maps) if maps else None
 
+    def _asked(self, part: Tensor) -> Tensor:
+        """What the model returns for ``part`` (B, ...): logits (B, K), or (B, K, H, W) where pixels have classes."""
+        answer = logits_of(self.model(self.place(part).clone()))  # some models normalise in place
+        wanted = "(batch, classes, height, width)" if self.maps else "(batch, classes)"
+        if not isinstance(answer, Tensor) or answer.ndim != (4 if self.maps else 2) or len(answer) != len(part):
+            got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
+            raise BadModel(f"the model must return logits of shape {wanted}; for {len(part)} images it returned {got}.")
+        if self.maps and answer.shape[2:] != part.shape[2:]:
+            raise BadModel(
+                f"the model's logits are maps of {answer.shape[2]} x {answer.shape[3]}, the images of "
+                f"{part.shape[2]} x {part.shape[3]}: load it with "
+                "?output=fit behind its name, or resize them inside the model."
+            )
+        self.classes[:] = self.classes or [answer.shape[1]]
+        if answer.shape[1] != self.classes[0]:
+            raise BadModel(
+                f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before; it must "
+                "always have the same classes."
+            )
+        return answer
+
     @property
     def near(self) -> float:
         """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and
         precisions differ, or where it is a share of pixels, some of them between two classes."""
+        if self.draws is not None:
+            # Of shares of votes: little where seeds hold the random numbers, else what two counts may differ by.
+            return 1e-2 if self.held else 3.3 * math.sqrt(0.5 / self.draws.votes)
         exact = not self.maps and self.device.type == "cpu" and self.native in (None, torch.float32, torch.float64)
         return 1e-4 if exact else 1e-2
 
@@ -108,6 +136,13 @@ def shares(maps: Tensor, classes: int) -> Tensor:
     """(B, K) the share of the pixels of ``maps`` (B, H, W) in each class, float64; NaN where a map has none."""
     counts = torch.nn.functional.one_hot(maps.flatten(1).clamp_min(0), classes).sum(1).double()
     return torch.where((maps.flatten(1) >= 0).all(1, keepdim=True), counts / maps[0].numel(), math.nan)
+
+
+def votes(logits: Tensor) -> Tensor:
+    """(K,) the share of the passes ``logits`` (M, K) that vote for each class, float64; NaN where one is not finite."""
+    if not bool(torch.isfinite(logits).all()):
+        return torch.full_like(logits[0], math.nan)
+    return torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() / len(logits)
 
 
 def pick_device(wanted: str) -> str:
@@ -171,6 +206,7 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         autocast_of(spec.dtype),
         imports_sha256(file) if (file := _file_of(model)) is not None and file.suffix == ".py" else None,
         by_name=isinstance(model, str),
+        draws=None if spec.eot is None else Draws(spec.eot, spec.votes, spec.vote_share, spec.seed),
     )
 
 

@@ -29,6 +29,7 @@ from .progress import Silent
 from .spec import AUTO, RunSpec
 from .store import ATTACK, CLEAN, ChunkKey
 from .store.records import AttackInfo, ImageInfo
+from .units import box_of
 
 if TYPE_CHECKING:
     from .session import Engine
@@ -145,14 +146,29 @@ def plan(spec: RunSpec, attacks: Sequence[Attack], options: Options) -> Job:
     if spec.target_class is not None:
         dataset = without_class(dataset, spec.target_class, options.progress)
     chosen = given_targets(spec.targets if options.targets is None else options.targets, dataset)
+    subject = subject.with_features(dataset.features)
+    _check_units(spec, dataset, options)
     hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(attacks)]
     lender = spec.surrogate if options.surrogate is None else options.surrogate
     if lender is not None and (options.engine != "local" or isinstance(options.workers, int)):
         raise BadInput("other processes do not have the surrogate: leave engine and workers out.")
-    surrogate = None if lender is None else open_model(lender, replace(spec, device=str(subject.device)))
+    surrogate = None
+    if lender is not None:
+        surrogate = open_model(lender, replace(spec, device=str(subject.device))).with_features(dataset.features)
     job = Job(spec, subject, dataset, hashes, chosen, attacks, infos, surrogate=surrogate)
     return _with_maps(job, options) if dataset.maps is not None else _with_goal(job, options)
+
+
+def _check_units(spec: RunSpec, dataset: Dataset, options: Options) -> None:
+    """Raises where data with units of their own, or a random model, are asked for what they cannot have."""
+    box_of(dataset.features, spec.bits)
+    if options.certify is not None and (dataset.features is not None or spec.eot is not None):
+        raise BadInput("certificates are about images in [0, 1] and models that answer once; leave certify out.")
+    if spec.eot is not None and (dataset.maps is not None or spec.accelerate != "none"):
+        raise BadInput("eot asks about each image by itself: leave out label maps and accelerate.")
+    if spec.most_passes is not None and spec.eot is not None and spec.most_passes < spec.eot:
+        raise BadInput(f"budget={spec.budget}: with eot={spec.eot} a query takes {spec.eot} passes, so none fits in.")
 
 
 def _with_maps(job: Job, options: Options) -> Job:
@@ -240,6 +256,7 @@ def check(job: Job, options: Options) -> list[tuple[str, str, str, str]]:
             measure=False,
             class_names=job.dataset.class_names,
             alphabetical=job.dataset.alphabetical,
+            eot=job.spec.eot,
             gradients=needed and (lends or job.surrogate is None),
         )
         findings += [(f.name, f.severity, f"{whose}{f.sentence}", f.way_out) for f in report.findings]

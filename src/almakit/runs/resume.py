@@ -91,6 +91,7 @@ def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
         "data_sha256": data_sha256(dataset.ids, job.hashes, dataset.labels.tolist(), job.targets),
         "images": str(len(dataset)),
         "class_names": json.dumps(dataset.class_names) if dataset.class_names else None,
+        "features": dataset.features.to_json() if dataset.features is not None else None,
         "shard": f"{shard[0]}/{shard[1]}" if shard else None,
     }
 
@@ -123,6 +124,7 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
         ("imports_sha256", f"the files that {spec.model} imports from its folder"),
         ("surrogate_sha256", f"the weights of the surrogate {spec.surrogate}"),
         ("data_sha256", f"the images, labels or targets of {spec.data}"),
+        ("features", f"the features of {spec.data} (names, ranges, steps, which are fixed)"),
     ):
         # Runs begun before imports were looked at have no such fact; a file that had none has another hash itself when
         # it gets one.

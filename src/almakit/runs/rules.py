@@ -79,6 +79,16 @@ def bits(name: str, value: Any) -> int:
     return depth
 
 
+def share(name: str, value: Any) -> float:
+    try:
+        found = number(value) if isinstance(value, str) else value
+    except ValueError:
+        found = math.nan
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found <= 1:
+        raise BadInput(f"{name}={value!r}: give a share above 0 and at most 1.")
+    return float(found)
+
+
 def one_of(*choices: str) -> Rule:
     listed = " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
 
@@ -103,3 +113,13 @@ def targets(name: str, value: Any) -> str:
         f"{name}={value!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id "
         "and target."
     )
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """``"i/n"`` -> (i, n) with 0 <= i < n."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if match is None or not int(match[1]) < int(match[2]):
+        raise BadInput(f"shard {text!r}: write i/n with i from 0 to n - 1, for example 0/4 to 3/4.")
+    return int(match[1]), int(match[2])

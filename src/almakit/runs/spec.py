@@ -98,6 +98,16 @@ class RunSpec:
         "image whose distance fell by less"
         " than 1 % over the last quarter of them is done",
     )
+    eot: int | None = _knob(
+        rules.optional(rules.whole(1)),
+        None,
+        "for random models: gradients are means over this many passes, each counted, and fresh passes vote on what is "
+        "found",
+    )
+    votes: int = _knob(rules.whole(1), 100, "with eot: how many fresh passes vote on each image")
+    vote_share: float = _knob(
+        rules.share, 0.5, "with eot: the share of those passes in which the goal must be reached to count"
+    )
     dtype: str = _knob(
         rules.one_of(*DTYPES),
         "float32",
@@ -229,6 +239,9 @@ class RunSpec:
         for name in ("layout", "accelerate", "goal", "surrogate"):
             if values[name] in plain.get(name, (None,)):
                 del values[name]
+        if self.eot is None:
+            for name in ("eot", "votes", "vote_share"):
+                del values[name]
         return {"format": FORMAT, **values}
 
     @property
@@ -282,13 +295,3 @@ def toml_value(value: object) -> str:
         )
     # JSON strings are TOML basic strings, except that TOML wants DEL escaped too.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def parse_shard(text: str | None) -> tuple[int, int] | None:
-    """``"i/n"`` -> (i, n) with 0 <= i < n."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-    if match is None or not int(match[1]) < int(match[2]):
-        raise BadInput(f"shard {text!r}: write i/n with i from 0 to n - 1, for example 0/4 to 3/4.")
-    return int(match[1]), int(match[2])

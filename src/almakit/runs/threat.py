@@ -20,6 +20,7 @@ class Threat:
     seed: int = 0
     layout: str = "contiguous"
     accelerate: str = "none"
+    votes: str = ""  # of a random model: over how many passes, and how fresh ones decide
     surrogate: str | None = None  # the model that gradients came from
 
 
@@ -34,7 +35,8 @@ def threat_of(spec: RunSpec) -> Threat:
     goal = spec.targets or ""
     if spec.goal is not None:
         goal = f"[{spec.goal}]{goal}"
-    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate, spec.surrogate)
+    votes = "" if spec.eot is None else f"eot {spec.eot}, {spec.vote_share:.0%} of {spec.votes} fresh passes"
+    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate, votes, spec.surrogate)
 
 
 def named(text: str, spec: RunSpec) -> str:
@@ -68,8 +70,10 @@ def sentence(threat: Threat) -> str:
         if threat.budget == AUTO
         else f", at most {threat.budget} passes each way"
     )
-    return f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}" + (
-        ("" if threat.accelerate == "none" else f", {threat.accelerate}")
+    return (
+        f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}"
+        + ("" if threat.accelerate == "none" else f", {threat.accelerate}")
+        + (f", {threat.votes}" if threat.votes else "")
         + ("" if threat.surrogate is None else f", gradients of {threat.surrogate}")
     )
 
@@ -97,6 +101,7 @@ def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
         ("seed", f"seed {threat.seed}"),
         ("layout", threat.layout),
         ("accelerate", threat.accelerate),
+        ("votes", threat.votes or "one pass"),
     ):
         if name in differ or getattr(threat, name) != getattr(USUAL, name):
             parts.append(words if name != "accelerate" or words != "none" else "not accelerated")

@@ -29,7 +29,7 @@ def transfer_run(run: RunFolder, subject: Subject, goal: Goal | None = None) -> 
     known = {(part.target, part.weights_sha256): part for part in transfers.read(run.folder)}
     part = known.get((subject.name, subject.weights_sha256), Transfer(subject.name, subject.weights_sha256))
     with borrowed(subject.model):
-        asked = replace(subject, maps=run.segmentation)
+        asked = replace(subject, maps=run.segmentation).with_features(run.features)
         for info in run.attacks:
             seen = part.seen.setdefault(info.text, {})
             found = [

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..distances import get
 from ..errors import AlmakitError
-from .model import Subject
+from .model import TINY, Subject, votes
 from .store.records import MEASURED, Tally, Top, wrong_pixels
 
 TOP = 5
@@ -31,6 +31,7 @@ class Judgement:
     measured_8bit: float | None
     pixels: Tally | None = None  # segmentation: how its labelled pixels are classified,
     classes: Tensor | None = None  # and the class of every pixel (H, W)
+    vote: float | None = None  # random model: the share of fresh passes in which it reaches the goal
 
 
 Measure = Callable[[Tensor, Tensor], Tensor]
@@ -79,42 +80,74 @@ def judge(
     """
     if not len(stored):
         return []
-    rounded = to_8_bits(stored)
-    logits, maps = subject.answers(torch.cat([stored, rounded]), other_batch_size(batch))
-    counted = None if maps is None else tallies(maps, torch.cat([torch.as_tensor(labels)] * 2), logits.shape[1])
-    predicted, leading = predictions(logits), top_classes(logits[: len(stored)])
+    # Values with units of their own are no image files.
+    rounded = to_8_bits(stored) if subject.features is None else stored
+    said = _asked(subject, x, torch.cat([stored, rounded]), labels, targets, batch, share, goal)
+    predicted, leading = predictions(said.logits), top_classes(said.logits[: len(stored)])
     if measure is not None:
         # Distances with a network of their own belong on the model's device.
         own, device = measure, subject.device
         measure = lambda a, b: own(a.to(device), b.to(device))  # noqa: E731
     exact, coarse = _distances(x, stored, distance, measure), _distances(x, rounded, distance, measure, only=distance)
-    met = None if goal is None else _met(goal, subject.answers(x, other_batch_size(batch))[0], logits, labels, targets)
-    judgements = []
-    for row in range(len(stored)):
-        wanted = int(labels[row]) if targets is None and counted is None else 0 if targets is None else targets[row]
-        now, then = predicted[row], predicted[len(stored) + row]
-        reached = [
-            met[place]
-            if met is not None
-            else _reached(found, wanted, targets is not None)
-            if counted is None
-            else found >= 0 and wrong_pixels(counted[place]) >= share
-            for place, found in ((row, now), (len(stored) + row, then))
-        ]
-        judgements.append(
-            Judgement(
-                now,
-                leading[row],
-                reached[0],
-                exact[distance][row],
-                {name: exact[name][row] for name in MEASURED},
-                reached[1],
-                coarse[distance][row],
-                None if counted is None else counted[row],
-                None if maps is None else maps[row],
-            )
+    kept = [True] * len(x) if subject.features is None else subject.features.kept(stored.numpy(), x.numpy()).tolist()
+    return [
+        Judgement(
+            predicted[row],
+            leading[row],
+            said.reached[row] and kept[row],
+            exact[distance][row],
+            {name: exact[name][row] for name in MEASURED},
+            said.reached[len(stored) + row] and kept[row],
+            coarse[distance][row],
+            None if said.counted is None else said.counted[row],
+            None if said.maps is None else said.maps[row],
+            None if said.vote is None else said.vote[row],
         )
-    return judgements
+        for row in range(len(stored))
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Said:
+    """What the model says of images: logits (R, K), whether each reaches the goal, and what else there is to say."""
+
+    logits: Tensor
+    reached: list[bool]
+    maps: Tensor | None = None
+    counted: list[Tally] | None = None
+    vote: list[float] | None = None
+
+
+def _asked(
+    subject: Subject,
+    x: Tensor,
+    points: Tensor,
+    labels: list[int] | Tensor,
+    targets: list[int] | None,
+    batch: int,
+    share: float,
+    goal: Aim | None,
+) -> _Said:
+    """Asks about ``points`` (2 B, ...): those made of the clean ``x`` (B, ...), then their 8-bit versions."""
+    if subject.draws is not None:
+        passes = [subject.passes(point, "verdict") for point in points]
+        vote = _votes(subject, passes, x, labels, targets, goal)
+        shares = torch.stack([votes(each).clamp_min(TINY).log() for each in passes])
+        return _Said(shares, [part >= subject.draws.share for part in vote], vote=vote)
+    logits, maps = subject.answers(points, other_batch_size(batch))
+    if maps is not None:
+        counted = tallies(maps, torch.cat([torch.as_tensor(labels)] * 2), logits.shape[1])
+        found = zip(predictions(logits), counted, strict=True)
+        return _Said(logits, [now >= 0 and wrong_pixels(tally) >= share for now, tally in found], maps, counted)
+    if goal is not None:
+        clean = subject.answers(x, other_batch_size(batch))[0]
+        return _Said(logits, _met(goal, clean, logits, labels, targets))
+    wanted = [int(label) for label in labels] if targets is None else targets
+    reached = [
+        _reached(now, goal, targets is not None)
+        for now, goal in zip(predictions(logits), [*wanted, *wanted], strict=True)
+    ]
+    return _Said(logits, reached)
 
 
 def _met(goal: Aim, clean: Tensor, logits: Tensor, labels: list[int] | Tensor, targets: list[int] | None) -> list[bool]:
@@ -125,6 +158,31 @@ def _met(goal: Aim, clean: Tensor, logits: Tensor, labels: list[int] | Tensor, t
     )
     margin = torch.cat([bound.margin(torch.nan_to_num(part)) for part in logits.split(len(clean))])
     return (torch.isfinite(logits).all(1) & (margin < 0)).tolist()
+
+
+def _votes(
+    subject: Subject,
+    passes: list[Tensor],
+    x: Tensor,
+    labels: list[int] | Tensor,
+    targets: list[int] | None,
+    goal: Aim | None,
+) -> list[float]:
+    """In which share of the ``passes`` (M, K) of each stored image, and of each 8-bit version after them, the goal is
+    reached."""
+    found = []
+    for place, logits in enumerate(passes):
+        row, finite, many = place % len(x), torch.isfinite(logits).all(1), len(logits)
+        if goal is None:
+            wanted = int(labels[row]) if targets is None else targets[row]
+            hit = (logits.argmax(1) == wanted) == (targets is not None)
+        else:
+            aimed = None if targets is None else torch.full((many,), targets[row])
+            bound = goal.for_labels(torch.full((many,), int(labels[row])), aimed)
+            clean = subject.passes(x[row], "clean").mean(0).expand(many, -1)
+            hit = bound.fit(clean, torch.arange(many)).margin(torch.nan_to_num(logits)) < 0
+        found.append(float((finite & hit).double().mean()))
+    return found
 
 
 def predictions(logits: Tensor) -> list[int]:

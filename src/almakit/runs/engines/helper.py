@@ -108,7 +108,7 @@ def _opened(job: Job, threads: int) -> Job:
             f"{job.spec.model} changed while the run was going on; bring back what it was, or choose another folder "
             "(--out)."
         )
-    return replace(job, subject=subject, attacks=build_all(job.spec.attacks))
+    return replace(job, subject=subject.with_features(then.features), attacks=build_all(job.spec.attacks))
 
 
 def _portable(error: Exception) -> Exception:

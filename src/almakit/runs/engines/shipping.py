@@ -138,7 +138,7 @@ def _placed(cargo: _Cargo) -> Subject:
                 f"{cargo.uri} is not the same model on the node {_node()} as where the run was started; bring the "
                 "same file there."
             )
-        return here
+        return here.with_features(then.features)
     device = torch.device(then.device.type, 0) if then.device.type == "cuda" else then.device
     model = then.model.to(device) if isinstance(then.model, nn.Module) else then.model
     return replace(then, model=model, steady=steady(model, device), device=device)

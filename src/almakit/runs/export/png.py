@@ -24,6 +24,8 @@ def export_png(run: RunFolder, folder: Path, attack: str | None = None) -> tuple
         from PIL import Image
     except ImportError as error:
         raise Unavailable("writing PNG files needs Pillow: pip install 'almakit[vision]'.") from error
+    if run.features is not None and (len(run.features.lo.shape) != 3 or run.features.lo.shape[0] not in (1, 3)):
+        raise BadInput("this run's data are no images, so there are no PNG files; export it with --as csv.")
     chosen = [info for info in run.attacks if attack is None or info.text == attack]
     if not chosen:
         raise BadInput(f"this run has no attack {attack!r}; it has {', '.join(info.text for info in run.attacks)}.")

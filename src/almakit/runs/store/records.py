@@ -131,6 +131,14 @@ class Record:
     surrogate_forwards: Annotated[
         int | None, Stored("passes of the surrogate, whose are all backwards then; NULL: no surrogate", later=True)
     ] = None
+    vote: Annotated[
+        float | None,
+        Stored(
+            "verdict, random model: share of fresh passes in which the stored image reaches the goal; NULL: one pass "
+            "decides",
+            later=True,
+        ),
+    ] = None
     # Of its chunk, and stored there.
     file: str | None = None  # the file of adversarial images, relative to the run folder
     seconds: float = 0.0  # wall time of the chunk divided by the images in it

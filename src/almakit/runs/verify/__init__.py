@@ -101,7 +101,8 @@ def verify_run(run: RunFolder, subject: Subject, batch_size: int | None = None, 
     ``goal`` is the run's, where it has one of its own.
     """
     size, aim = batch_size or int(run.spec.batch_size), None if goal is None else goals.get(goal)
-    subject = replace(subject, maps=run.segmentation)
+    held = all(finding["name"] != "randomness-elsewhere" for finding in run.findings)
+    subject = replace(subject, maps=run.segmentation, held=held).with_features(run.features)
     with borrowed(subject.model), understood(run.folder):
         folder = Differences()
         clean = _verify_clean(run, subject, size, folder)

@@ -66,6 +66,9 @@ def of_record(
     ):
         if stored != now:
             found.note(name, where, "fooled" if stored else "not fooled", "fooled" if now else "not fooled")
+    votes = (record.vote, verdict.vote)
+    if (None in votes and votes != (None, None)) or abs((votes[0] or 0.0) - (votes[1] or 0.0)) > near:
+        found.note("the share of the votes", where, record.vote, verdict.vote)
     for name, number, again, limit in _measurements(record, info, verdict, measurable):
         if apart(number, again, limit):
             found.note(name, where, number, again)

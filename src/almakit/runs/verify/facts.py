@@ -50,6 +50,11 @@ def of_plan(found: Differences, record: Record, run: RunFolder, image: ImageInfo
         goal = image.label if record.target is None else record.target
         if not 0 <= goal < classes:
             return
+        if spec.eot is not None:
+            reached = float(clean[goal]) if record.target is not None else 1 - float(clean[goal])
+            if reached > spec.vote_share + near:
+                found.note("the status", where, record.status, ALREADY_WRONG)
+            return
         others = float(clean.clone().index_fill_(0, clean.new_tensor([goal]).long(), -1.0).max())
         lead = float(clean[goal]) - others if record.target is not None else others - float(clean[goal])
         if lead > near:
