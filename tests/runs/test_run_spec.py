@@ -76,13 +76,17 @@ def test_every_setting_that_decides_numbers_changes_the_hash():
         "accelerate": "compile",
         "epsilon": ("l2=0.5",),
         "goal": "pixels(share=0.9)",
+        "eot": 3,
+        "votes": 7,
+        "vote_share": 0.9,
     }
     for field in fields(RunSpec):
+        before = replace(SPEC, eot=2) if field.name in ("votes", "vote_share") else SPEC  # of random models alone
         if field.name in ("mean", "std"):
             changed = replace(SPEC, mean=(0.5,), std=(0.5,))
         else:
-            changed = replace(SPEC, **{field.name: other[field.name]})
-        assert (changed.sha256 != SPEC.sha256) == field.metadata["relevant"], field.name
+            changed = replace(before, **{field.name: other[field.name]})
+        assert (changed.sha256 != before.sha256) == field.metadata["relevant"], field.name
 
 
 def test_the_hash_does_not_depend_on_which_gpu():
