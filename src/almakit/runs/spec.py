@@ -90,8 +90,7 @@ class RunSpec:
         rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")),
         None,
         "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an "
-        "image whose distance fell by less"
-        " than 1 % over the last quarter of them is done",
+        "image whose distance fell by less than 1 % over the last quarter of them is done",
     )
     eot: int | None = _knob(
         rules.optional(rules.whole(1)),
