@@ -3,7 +3,7 @@ networks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ Array = NDArray[np.float64]
 MARKS = (10, 30, 100, 300, 1000)
 OURS = ("alma", "soft-walk")
 SPECIALISED = ("ead", "fab", "fab-t", "fmn", "cw", "ddn", "apgd-t-dlr+search", "lpa+search", "perc-al")
+FEW = 20
 GRID = tuple(float(value) for value in np.geomspace(10, 10_000, 31))
 
 
@@ -47,7 +48,6 @@ class Curve:
     distance: str
     attack: str
     networks: dict[str, list[Course]] = field(default_factory=dict)
-    everywhere: bool = True  # whether it was run on all networks of the distance
 
     def best(self, network: str, axis: str, budget: float) -> tuple[Array, Array]:
         """Images and qualities of the run that is best for this budget: whoever has it may choose his number of
@@ -55,35 +55,35 @@ class Curve:
         runs = [(run.images, run.at(axis, budget)) for run in self.networks[network]]
         return max(runs, key=lambda pair: float(pair[1].mean()))
 
-    def reaches(self, axis: str, budget: float) -> bool:
-        """Whether there is a run that goes on for at least two thirds of the budget on every network, so that the
-        figure is not that of a smaller one."""
-        return self.everywhere and all(
-            any((r.forwards[-1] if axis == "queries" else r.forwards[-1] * r.cost) >= 0.66 * budget for r in runs)
-            for runs in self.networks.values()
-        )
+    def lasts(self, network: str, axis: str, budget: float) -> bool:
+        """Whether a run on the network goes on for at least two thirds of the budget, so that the figure is not that of
+        a smaller one; its seconds must be known where these are asked for."""
+        runs = self.networks.get(network, [])
+        if axis == "queries":
+            return any(run.forwards[-1] >= 0.66 * budget for run in runs)
+        return all(run.cost > 0 for run in runs) and any(run.forwards[-1] * run.cost >= 0.66 * budget for run in runs)
 
     def points(self) -> list[tuple[float, float, float]]:
         """(seconds, quality, standard error) for the figure."""
         ends = [max(run.forwards[-1] * run.cost for run in runs) for runs in self.networks.values()]
-        found = [(at, *pooled(self, "seconds", at)) for at in GRID if ends and at <= 1.05 * max(ends)]
+        if not ends or np.isnan(ends).any():
+            return []
+        found = [(at, *pooled(self, "seconds", at, list(self.networks))) for at in GRID if at <= 1.05 * max(ends)]
         return [point for point in found if point[1] > 0]
 
 
 def curves(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Curve]]:
     """By distance: a curve for each attack, ours last."""
-    timed = [cell for cell in cells.values() if "seconds" in cell]
     found: dict[str, list[Curve]] = {}
-    for distance in dict.fromkeys(cell["distance"] for cell in timed):
-        mine = [cell for cell in timed if cell["distance"] == distance]
+    for distance in dict.fromkeys(cell["distance"] for cell in cells.values()):
+        mine = [cell for cell in cells.values() if cell["distance"] == distance]
         nearest = _nearest(mine)
-        networks = dict.fromkeys(cell["network"] for cell in mine)
+        common = {network: _common(mine, network) for network in dict.fromkeys(cell["network"] for cell in mine)}
         made: dict[str, Curve] = {}
         for cell in mine:
             curve = made.setdefault(cell["attack"], Curve(distance, cell["attack"]))
-            curve.networks.setdefault(cell["network"], []).append(_course(cell, nearest[cell["network"]]))
-        for curve in made.values():
-            curve.everywhere = set(curve.networks) == set(networks)
+            network = cell["network"]
+            curve.networks.setdefault(network, []).append(_course(cell, nearest[network], common[network]))
         order = [*SPECIALISED, *OURS]
         found[distance] = sorted(
             (curve for curve in made.values() if curve.attack in order), key=lambda curve: order.index(curve.attack)
@@ -103,34 +103,45 @@ def _nearest(cells: list[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
     return found
 
 
-def _course(cell: Mapping[str, Any], nearest: Mapping[int, float]) -> Course:
+def _common(cells: list[Mapping[str, Any]], network: str) -> set[int]:
+    """The images of a network that all its runs of ``FEW`` images or more have, so that nobody is compared with himself
+    alone."""
+    sets = [set(cell["images"]) for cell in cells if cell["network"] == network]
+    large = [images for images in sets if len(images) >= FEW] or sets
+    return set.intersection(*large)
+
+
+def _course(cell: Mapping[str, Any], nearest: Mapping[int, float], common: set[int]) -> Course:
     last = cell["forwards"][-1]
     kept = [place for place, mark in enumerate(MARKS) if mark < 0.99 * last]
     distances = np.array(
-        [[row[place] if row[place] is not None else np.inf for place in (*kept, -1)] for row in cell["distances"]]
+        [
+            [row[place] if row[place] is not None else np.inf for place in (*kept, -1)]
+            for image, row in zip(cell["images"], cell["distances"], strict=True)
+            if image in common
+        ]
     )
-    best = np.array([nearest.get(image, np.inf) for image in cell["images"]])
+    images = [image for image in cell["images"] if image in common]
+    best = np.array([nearest.get(image, np.inf) for image in images])
     with np.errstate(invalid="ignore"):
         quality = np.where(np.isfinite(distances), best[:, None] / np.maximum(distances, 1e-300), 0.0)
     forwards = np.array([cell["forwards"][place] for place in kept] + [last])
-    query, bare = cell["seconds"]
-    return Course(forwards, query / bare, np.array(cell["images"]), np.minimum(quality, 1.0).T)
+    query, bare = cell.get("seconds", (np.nan, 1.0))  # not measured yet: it has no place among seconds
+    return Course(forwards, query / bare, np.array(images), np.minimum(quality, 1.0).T)
 
 
-def pooled(curve: Curve, axis: str, budget: float) -> tuple[float, float]:
+def pooled(curve: Curve, axis: str, budget: float, networks: Sequence[str]) -> tuple[float, float]:
     """Mean quality over networks, each counting the same, and its standard error over images."""
-    parts = [curve.best(network, axis, budget)[1] for network in curve.networks]
-    return _mean(parts)
+    return _mean([curve.best(network, axis, budget)[1] for network in networks])
 
 
-def difference(own: Curve, other: Curve, axis: str, budget: float) -> tuple[float, float]:
-    """Mean of own quality minus the other's on the images and networks both have, and its standard error."""
+def difference(own: Curve, other: Curve, axis: str, budget: float, networks: Sequence[str]) -> tuple[float, float]:
+    """Mean of own quality minus the other's on the images both have, and its standard error."""
     parts = []
-    for network in own.networks:
-        if network in other.networks:
-            mine = dict(zip(*own.best(network, axis, budget), strict=True))
-            theirs = dict(zip(*other.best(network, axis, budget), strict=True))
-            parts.append(np.array([mine[image] - theirs[image] for image in mine if image in theirs]))
+    for network in networks:
+        mine = dict(zip(*own.best(network, axis, budget), strict=True))
+        theirs = dict(zip(*other.best(network, axis, budget), strict=True))
+        parts.append(np.array([mine[image] - theirs[image] for image in mine if image in theirs]))
     return _mean(parts)
 
 

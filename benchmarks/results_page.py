@@ -47,7 +47,7 @@ REMARKS = {
     "sphere too and has 100 % and 1.72."
 }
 OLD = {"alma-plus": "soft-walk"}
-"""Lines of version 0.1's default attack, kept until its successor has been run on the same cell."""
+"""Lines of version 0.1's default attack, kept until its successor has been run on as many images of the cell."""
 PARTS = ((0, 1000), (0, 5000), (5000, 10_000), (0, 10_000))
 """Images of the whole test set whose medians are compared."""
 
@@ -66,7 +66,8 @@ def keep(run: Path) -> Path:
         key = (entry.label, *place_of(entry))
         if entry.complete and (key not in found or entry.images >= found[key].images):
             found[key] = entry
-    found = {key: entry for key, entry in found.items() if (*key[:2], OLD.get(key[2]), key[3]) not in found}
+    after = {(*key[:2], old, key[3]): found[key].images for key in found for old in OLD if key[2] == OLD[old]}
+    found = {key: entry for key, entry in found.items() if after.get(key, 0) < entry.images}
     order = [place_of(cell) for cell in choose(entries[0].dataset)]
     keep_parts(run, list(found.values()))
     place.write_text(

@@ -19,6 +19,6 @@ def wrong(images: torch.Tensor) -> torch.Tensor:
 
 
 print(f"clean images: {float(wrong(x).mean()):.1%} of the pixels wrong")
-result = almakit.attack(model, x, maps, goal=almakit.goals.pixels(share=0.5), attack="alma-prox", share=0.5, steps=60)
+result = almakit.attack(model, x, maps, goal=almakit.goals.pixels(share=0.5), distance="linf", steps=60)
 print(f"half of the pixels wrong: {result.success_rate:.0%} of the images, median linf {result.median:.4f}")
 print("share of wrong pixels, image by image:", [f"{share:.0%}" for share in wrong(result.adversarials).tolist()])

@@ -78,8 +78,7 @@ def wrong_setting(owner: str, word: str, known: Iterable[str]) -> BadInput:
     if word in _RADIUS and "epsilon" not in words and "eps" not in words and "epsilons" not in words:
         return BadInput(
             f"{owner} has no setting {word!r}: it looks for the smallest change, and robust accuracy at any radius is "
-            "read off the result, "
-            "result.robust_accuracy(8/255). Attacks at a fixed radius are pgd and apgd."
+            "read off the result, result.robust_accuracy(8/255). Attacks at a fixed radius are pgd and apgd."
         )
     hint = meant(word, words)
     listed = "" if hint.startswith(("known", "there")) else f" Its settings are {', '.join(words)}."

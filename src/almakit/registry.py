@@ -145,8 +145,7 @@ def get(kind: str, name: str | float) -> Any:
             whose = point.dist.name if point.dist else point.value
             raise Unavailable(
                 f"the {SINGULAR[kind]} {name!r} comes from the package {whose}, which cannot be loaded "
-                f"({type(error).__name__}: {error}); "
-                "update or uninstall that package."
+                f"({type(error).__name__}: {error}); update or uninstall that package."
             ) from error
     raise UnknownName(
         f"there is no {SINGULAR[kind]} called {name!r}; {meant(name, names(kind), ALIASES.get(kind, ()))}"

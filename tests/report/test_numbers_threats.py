@@ -13,7 +13,7 @@ from runs.small_runs import small_run
 
 from almakit.report import blocks, figures, formats, html, payload, subjects, write
 from almakit.runs.spec import RunSpec
-from almakit.runs.threat import Threat, appended, named, sentence, threat_of
+from almakit.runs.threat import Threat, appended, goal_name, named, resisted, sentence, threat_of
 
 DDN = {"attacks": ["ddn(steps=30)"]}
 
@@ -118,6 +118,8 @@ def test_item_1_figures_call_it_targets_not_reached(folders):
         Panel(), subject, ("l2", "random"), labels, [label.method for label in labels.values()], {}, True, True
     )
     assert said == ["targets not reached (%)\nrandom"]
+    assert resisted(goal_name("")) == resisted(goal_name("[untargeted]")) == "robust accuracy"
+    assert resisted(goal_name("[pixels(share=0.99)]")) == resisted(goal_name("[top-k(k=5)]all")) == "goal not reached"
     assert 'data-group="l2/random"' in html.render([subject])
 
 

@@ -115,6 +115,15 @@ def test_a_users_file_travels_and_the_command_line_knows_the_engine(arena, tmp_p
 
 
 @pytest.mark.slow  # needs the cluster
+def test_label_maps_travel_with_their_images(arena, tmp_path):
+    flags = ["run", "--model", "scenes/unet-small", "--data", "scenes", "--limit", "5", "--batch-size", "2", "--quiet"]
+    flags += ["--goal", "pixels(share=0.5)", "--attack", "ddn(steps=8)"]
+    assert main([*flags, "--out", str(tmp_path / "ray"), "--engine", "ray", "--address", "auto"]) in (0, 4)
+    assert main([*flags, "--out", str(tmp_path / "local")]) in (0, 4)
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+@pytest.mark.slow  # needs the cluster
 def test_what_cannot_travel_is_a_sentence(arena, tmp_path):
     import threading
 

@@ -26,6 +26,20 @@ from almakit.runs.engines.workers import Workers
 from almakit.runs.plan import Job, Task
 from almakit.runs.progress import Silent
 
+MAPS = """
+import torch
+
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Conv2d(3, 4, 1)
+
+def data():
+    x = (torch.rand(20, 3, 4, 4, generator=torch.Generator().manual_seed(1)) * 255).round() / 255
+    with torch.no_grad():
+        maps = model()(x).argmax(1)
+    maps[:, 0] = 255
+    return x, maps
+"""
 ATTACK = """
 import os
 from pathlib import Path
@@ -106,6 +120,16 @@ def test_two_processes_store_what_one_stores(files: Path, side_by_side: list[Any
     assert 0 < len(side_by_side) < 20, "one of the two did everything"
     side_by_side.clear()
     assert shared == contents(run(files, "one", workers=1))
+
+
+def test_label_maps_travel_with_their_images(files: Path, side_by_side: list[Any]) -> None:
+    (files / "small.py").write_text(MAPS)
+    settings: dict[str, Any] = {"goal": "pixels(share=0.9)", "preflight": False}
+    shared = run(files, "two", ["ddn(steps=5)"], workers=2, **settings)
+    assert 0 < len(side_by_side) < 10, "one of the two did everything"
+    side_by_side.clear()
+    assert contents(shared) == contents(run(files, "one", ["ddn(steps=5)"], workers=1, **settings))
+    assert all(record.pixels is not None for record in shared.records)
 
 
 def test_a_worker_that_dies_is_replaced_and_its_chunk_tried_again(files: Path, side_by_side: list[Any]) -> None:

@@ -203,8 +203,8 @@ ACTS = {"control": control, "model": model, "weights": weights, "npz": npz, "arc
 def main() -> None:
     import torch
 
+    from almakit.core.model import out_of_memory
     from almakit.errors import AlmakitError
-    from almakit.runs.tuning import is_out_of_memory
 
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))  # a file that asks for all memory is told no
@@ -227,7 +227,7 @@ def main() -> None:
         except AlmakitError as error:
             outcome, said = "sentence" if len(str(error)) > 20 else "silence", str(error)
         except Exception as error:
-            outcome, said = "sentence" if is_out_of_memory(error) else "crash", f"{type(error).__name__}: {error}"
+            outcome, said = "sentence" if out_of_memory(error) else "crash", f"{type(error).__name__}: {error}"
         watch.armed = False
         for left in os.listdir(scratch):
             if left.startswith("own-"):

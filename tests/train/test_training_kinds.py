@@ -177,7 +177,7 @@ def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.Capt
         ([], "name a network to train"),
         (["mnist/none"], "no architecture called 'mnist/none'"),
         (["mnist/smallcnn-tiny", "--option", "radius"], "write NAME=NUMBER"),
-        (["mnist/smallcnn-tiny", "--option", "radius=1"], "has no option 'radius'; it has none"),
+        (["mnist/smallcnn-tiny", "--option", "radius=1"], "has no option 'radius'; its options are balance"),
         (["mnist/smallcnn-tiny", "--kind", "pgd", "--option", "none=1"], "its options are radius, steps, warm_up"),
         (["mnist/smallcnn-tiny", "--epochs", "0"], "epochs=0: give a whole number from 1 on"),
         (["mnist/smallcnn-ddn"], "there is no recipe for mnist/smallcnn-ddn"),

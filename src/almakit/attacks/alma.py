@@ -67,9 +67,8 @@ class ALMA(Attack):
             raise BadInput(f"mu={self.mu} and rho={self.rho}: multiplier and penalty weight must start above 0.")
         if not (self.gamma >= 1 and 0 < self.final_step <= 1 and self.check_steps >= 1):
             raise BadInput(
-                f"gamma={self.gamma}, final_step={self.final_step}, check_steps={self.check_steps}: gamma must be 1 "
-                "or more, "
-                "final_step in (0, 1] and check_steps a whole number from 1."
+                f"gamma={self.gamma}, final_step={self.final_step}, check_steps={self.check_steps}: gamma must be 1 or "
+                "more, final_step in (0, 1] and check_steps a whole number from 1."
             )
 
     @property

@@ -71,8 +71,7 @@ class ALMAProx(Attack):
         ):
             raise BadInput(
                 f"rate={self.rate} must be positive, growth={self.growth} at least 1, final_rate={self.final_rate} in "
-                "(0, 1], "
-                f"alpha={self.alpha} in [0, 1), gamma={self.gamma} above 1."
+                f"(0, 1], alpha={self.alpha} in [0, 1), gamma={self.gamma} above 1."
             )
         if not (self.mu > 0 and self.rho > 0 and self.improvement > 0 and self.check_steps >= 1):
             raise BadInput(

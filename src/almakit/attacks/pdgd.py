@@ -70,8 +70,7 @@ class PrimalDual(Attack):
         if not (0 < self.final_rate <= 1 and self.dual_rate > 0 and 0 <= self.smoothing < 1):
             raise BadInput(
                 f"final_rate={self.final_rate}, dual_rate={self.dual_rate}, smoothing={self.smoothing}: final_rate "
-                "must be in (0, 1], "
-                "dual_rate positive and smoothing in [0, 1)."
+                "must be in (0, 1], dual_rate positive and smoothing in [0, 1)."
             )
         if self.ratio is not None and not 1e-6 <= self.ratio <= 1e6:
             raise BadInput(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Exhausted, Problem
-from ..core.model import seeded
+from ..core.model import out_of_memory, seeded
 from ..core.steps import per_image
 from ..distances.base import DistanceLike
 from ..errors import AlmakitError, BadInput, Unavailable
@@ -219,7 +219,7 @@ class Foreign(Attack):
             if gate.failure is None:
                 raise
         except Exception as error:
-            if gate.failure is None and _out_of_memory(error):
+            if gate.failure is None and out_of_memory(error):
                 raise
             if gate.failure is None and isinstance(error, ModuleNotFoundError):
                 raise Unavailable(
@@ -228,8 +228,7 @@ class Foreign(Attack):
             if gate.failure is None:
                 raise BadInput(
                     f"{self.name} failed with {type(error).__name__}: {error}. The error comes from "
-                    f"{self.library or 'the function'}; "
-                    "its settings or the kind of images may not suit it."
+                    f"{self.library or 'the function'}; its settings or the kind of images may not suit it."
                 ) from error
         if gate.failure is not None and not isinstance(gate.failure, Exhausted):
             raise gate.failure
@@ -263,13 +262,6 @@ class Foreign(Attack):
 def _own_randomness(problem: Problem, rows: Tensor) -> AbstractContextManager[None]:
     """Seeds a library that draws from the global generators, from the problem's seed and images."""
     return seeded(int(problem.random.take(rows[:1]).generators[0].initial_seed() % 2**32), problem.x.device)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    words = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
-    )
 
 
 def _same(one: object, other: object) -> bool:

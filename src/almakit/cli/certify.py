@@ -69,8 +69,7 @@ def main(args: argparse.Namespace) -> int:
     if not args.model and is_user_file(spec.model):
         raise Usage(
             f"the run's model is Python code ({spec.model}), and certify runs no code because a folder names it; if "
-            "you know that file, name it "
-            f"yourself: --model {spec.model}"
+            f"you know that file, name it yourself: --model {spec.model}"
         )
     opened = model.open_model(args.model or spec.model, spec)
     if opened.weights_sha256 != run.meta.get("weights_sha256"):

@@ -65,9 +65,8 @@ def _run(args: argparse.Namespace) -> int:
     spec = replace(run.spec, device=args.device, trust=args.trust)
     if not args.model and is_user_file(spec.model):
         raise Usage(
-            f"the run's model is Python code ({spec.model}), and verify runs no code because a folder names it; if "
-            "you know that file, name it "
-            f"yourself: --model {spec.model}"
+            f"the run's model is Python code ({spec.model}), and verify runs no code because a folder names it; if you "
+            f"know that file, name it yourself: --model {spec.model}"
         )
     goal = args.goal or (None if run.segmentation else spec.goal)
     if goal and not args.goal and ":" in goal:

@@ -84,6 +84,5 @@ class StandardEvaluation(Result):
     def __repr__(self) -> str:
         return (
             f"StandardEvaluation({self.version}, {self.norm}, {len(self)} images: clean accuracy "
-            f"{self.clean_accuracy:.2%}, "
-            f"success {self.success_rate:.2%}, median distance {self.median:.4g})"
+            f"{self.clean_accuracy:.2%}, success {self.success_rate:.2%}, median distance {self.median:.4g})"
         )

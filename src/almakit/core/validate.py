@@ -24,8 +24,7 @@ def images(x: object, box: Box) -> tuple[Tensor, Box]:
         except (TypeError, ValueError, RuntimeError):
             raise BadInput(
                 f"images must be a tensor or an array of shape (batch, ...), not a {type(x).__name__}; loaders, data "
-                "sets and image files are for "
-                "almakit.attack(model, data) and almakit.evaluate."
+                "sets and image files are for almakit.attack(model, data) and almakit.evaluate."
             ) from None
     if not x.is_floating_point():
         raise BadInput(

@@ -233,9 +233,8 @@ def in_unit_range(name: str, images: Tensor) -> Tensor:
     low, high = float(images.min()), float(images.max())
     if not (low >= 0 and high <= 1):
         raise BadInput(
-            f"the images of {name} range from {low:.4g} to {high:.4g}; they must lie in [0, 1]: divide by 255, or "
-            "undo a normalisation "
-            "(almakit's models normalise inside)."
+            f"the images of {name} range from {low:.4g} to {high:.4g}; they must lie in [0, 1]: divide by 255, or undo "
+            "a normalisation (almakit's models normalise inside)."
         )
     return images
 

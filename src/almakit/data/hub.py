@@ -98,9 +98,8 @@ def _obtain(collection: Collection, file: File, progress: Progress | None, tried
     listed = "".join(f"\n  - {line}" for line in tried)
     raise Unavailable(
         f"{file.name} could not be found. Tried in turn:{listed}\nPut the file into a folder named in the environment "
-        "variable "
-        f"ALMAKIT_DATA (as {file.name}), or run `almakit fetch {collection.name}` where one of these sources can be "
-        "reached."
+        f"variable ALMAKIT_DATA (as {file.name}), or run `almakit fetch {collection.name}` where one of these sources "
+        "can be reached."
     )
 
 

@@ -30,8 +30,7 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     if split == "train" and place.is_dir() and place.name != "train":
         raise Unavailable(
             f"{place} has no folder train, so ImageNet's training images are not at hand: give the folder that has "
-            "one, imagenet:<folder>, or the "
-            "list of your own training images, imagenet:<file.csv>."
+            "one, imagenet:<folder>, or the list of your own training images, imagenet:<file.csv>."
         )
     table = table_in(place)
     name = f"imagenet:{path}" if path else "imagenet"

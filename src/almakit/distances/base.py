@@ -93,14 +93,12 @@ class _FunctionBound(Bound):
             shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise BadInput(
                 f"the distance {self.distance.label!r} returned {shape} for a batch of {len(y)}; it must return one "
-                "number per image, "
-                "a tensor of shape (B,): sum or average over all dimensions but the first."
+                "number per image, a tensor of shape (B,): sum or average over all dimensions but the first."
             )
         if y.requires_grad and not value.requires_grad:
             raise BadInput(
                 f"the distance {self.distance.label!r} carries no gradient: leave out torch.no_grad(), detach() and "
-                "conversions to numpy inside it, or "
-                "measure with it afterwards."
+                "conversions to numpy inside it, or measure with it afterwards."
             )
         return value.to(y.dtype)
 

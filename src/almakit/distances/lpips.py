@@ -236,8 +236,7 @@ class LPIPS(Distance):
         if min(x.shape[2:]) < SMALLEST:
             raise BadInput(
                 f"{self.name} sends images through AlexNet, which needs at least {SMALLEST} x {SMALLEST} pixels, and "
-                "these are "
-                f"{x.shape[2]} x {x.shape[3]}: enlarge them, or choose another distance, such as ssim."
+                f"these are {x.shape[2]} x {x.shape[3]}: enlarge them, or choose another distance, such as ssim."
             )
 
     def bind(self, x: Tensor) -> Bound:

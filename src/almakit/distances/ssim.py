@@ -122,8 +122,7 @@ class SSIM(Distance):
         if min(x.shape[2:]) < WINDOW:
             raise BadInput(
                 f"{self.name} looks through a window of {WINDOW} x {WINDOW} pixels, and these images are {x.shape[2]} "
-                f"x {x.shape[3]}: "
-                "enlarge them, or choose another distance, such as l2."
+                f"x {x.shape[3]}: enlarge them, or choose another distance, such as l2."
             )
 
     def bind(self, x: Tensor) -> Bound:

@@ -85,8 +85,7 @@ def _findings(goal: Goal, outputs: Tensor, leaf: Tensor, decision: Decision | No
                 "per image",
                 (
                     f"the margin of image {row} is {float(seen[row]):.4g} in its batch and {float(alone[0]):.4g} "
-                    "alone; use nothing of the other images, and "
-                    "give what belongs to an image as labels."
+                    "alone; use nothing of the other images, and give what belongs to an image as labels."
                 ),
             )
             break

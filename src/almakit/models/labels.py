@@ -30,8 +30,7 @@ def name_findings(names: Sequence[str], classes: int) -> list[Said]:
             (
                 "class-count",
                 "refuse",
-                f"The data have {len(names)} classes ({_few(names)}) and the model "
-                f"{classes}: counted in alphabetical "
+                f"The data have {len(names)} classes ({_few(names)}) and the model {classes}: counted in alphabetical "
                 "order, the data's classes need not have the model's numbers.",
             )
         )
@@ -54,9 +53,8 @@ def name_findings(names: Sequence[str], classes: int) -> list[Said]:
             (
                 "class-order",
                 "refuse",
-                f"The class {name!r} has the label {number}, its place in alphabetical "
-                f"order, and its name says {own}"
-                f" ({len(wrong)} of {len(names)} classes disagree).",
+                f"The class {name!r} has the label {number}, its place in alphabetical order, and its name says {own} "
+                f"({len(wrong)} of {len(names)} classes disagree).",
             )
         )
     return found
@@ -73,9 +71,8 @@ def prediction_findings(logits: Tensor, labels: Tensor, names: Sequence[str] | N
             (
                 "shuffled-labels",
                 "warn",
-                "The model is as good as guessing, yet sure of itself (a probability of "
-                f"{sure:.2f} on average): "
-                "the labels seem to belong to other images or other classes.",
+                f"The model is as good as guessing, yet sure of itself (a probability of {sure:.2f} on average): the "
+                "labels seem to belong to other images or other classes.",
             )
         ]
     moved = []

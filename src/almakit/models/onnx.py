@@ -120,8 +120,7 @@ def onnx_network(path: Path) -> OnnxNetwork:
     if foreign:
         raise BadModel(
             f"{path} uses {', '.join(foreign)}, which almakit cannot run in torch; export the model again as plain "
-            "layers, or give it as "
-            "file.py:function or .pt2."
+            "layers, or give it as file.py:function or .pt2."
         )
     try:
         return OnnxNetwork(model.graph, opset, path.parent)

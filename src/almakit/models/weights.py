@@ -45,8 +45,7 @@ def read(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
             raise BadModel(f"{path} cannot be read as a torch checkpoint ({error}).") from error
         raise BadModel(
             f"{path} holds more than tensors, and unpickling it would run code of its author; convert it to "
-            "safetensors, or, if you trust "
-            "that author, say so with trust=True (--trust)."
+            "safetensors, or, if you trust that author, say so with trust=True (--trust)."
         ) from error
     except BadModel:
         raise
@@ -110,9 +109,8 @@ def no_unpickling(trust: bool) -> Iterator[None]:
         yield
     except pickle.UnpicklingError as error:
         raise BadModel(
-            "the weights hold more than tensors, and unpickling them would run code of their author; if you trust "
-            "that author, say so with "
-            "trust=True (--trust)."
+            "the weights hold more than tensors, and unpickling them would run code of their author; if you trust that "
+            "author, say so with trust=True (--trust)."
         ) from error
     finally:
         if not trust:

@@ -17,10 +17,8 @@ def remarks(dataset: str, sentences: Sequence[str]) -> str:
     return "\n".join(
         [
             "Success and median are over all images: already wrong counts 0, nothing found infinite; – is a median "
-            "that is not defined, because fewer "
-            "than half of the images were fooled. Forwards and backwards are per attacked image. Ratio is our median "
-            "over the paper's, which is of "
-            f"{SAMPLES[dataset]} images.",
+            "that is not defined, because fewer than half of the images were fooled. Forwards and backwards are per "
+            f"attacked image. Ratio is our median over the paper's, which is of {SAMPLES[dataset]} images.",
             *(f"- {sentence}" for sentence in sentences),
         ]
     )

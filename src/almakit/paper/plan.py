@@ -126,8 +126,7 @@ def _too_few_chunks(tasks: list[Task], shards: int) -> list[str]:
     images = min(task.spec.limit or 0 for task in small)
     return [
         f"{len(small)} of {len(tasks)} cells have fewer chunks than there are shards, so some shards have nothing to "
-        "do in them: give all shards the "
-        f"same smaller --batch-size, {max(1, images // shards)} for example."
+        f"do in them: give all shards the same smaller --batch-size, {max(1, images // shards)} for example."
     ]
 
 

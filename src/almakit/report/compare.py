@@ -82,8 +82,7 @@ def _same_targets(matched: Sequence[tuple[Column, Column]], shared: Sequence[tup
             if i in before.rows and j in after.rows and before.rows[i].target != after.rows[j].target:
                 raise BadInput(
                     f"the runs aim at different classes (image {name}: {before.rows[i].target} and "
-                    f"{after.rows[j].target}); "
-                    "to compare them all the same, give --across goals."
+                    f"{after.rows[j].target}); to compare them all the same, give --across goals."
                 )
 
 
@@ -106,8 +105,7 @@ def _match(
             raise BadInput(f"{left} and {right} minimise different distances; choose attacks of the same distance.")
         if here[left].reach != there[right].reach:
             raise BadInput(
-                f"{left} and {right} do not look equally far: one works at a fixed radius that is not the "
-                "other's; "
+                f"{left} and {right} do not look equally far: one works at a fixed radius that is not the other's; "
                 "choose two that look for the smallest change, or two of the same radius."
             )
     return [(here[left], there[right]) for left, right in wanted]

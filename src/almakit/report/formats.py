@@ -44,8 +44,7 @@ ROBUST_CSV = ("epsilon_{}", "robust_accuracy_{}", "robust_accuracy_{}_low", "rob
 
 CERTIFIED_NOTE = (
     "Certified: the median radius, over the images the attack had to work on, within which the model provably keeps "
-    "its class; gap: the share of the "
-    "found distance above it, in the median; not certified: less than a tenth of it."
+    "its class; gap: the share of the found distance above it, in the median; not certified: less than a tenth of it."
 )
 
 

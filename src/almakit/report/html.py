@@ -78,7 +78,8 @@ def render(
             curve_groups=data["groups"],
             radii=most_radii(tables),
             standing=_standing(subjects),
-            classes=[(subject.name, mine) for subject, mine in zip(subjects, portraits(subjects), strict=True)],
+            pixels=_pixels(subjects),
+            classes=[(subject.name, mine) for subject, mine in zip(subjects, portraits(subjects), strict=True) if mine],
             many_targets=any(column.many_targets for subject in subjects for column in subject.columns),
             fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
             traces=bool(data["traces"]),
@@ -119,6 +120,15 @@ def _standing(subjects: Sequence[Subject]) -> dict[str, Any]:
         )
     names = [f"{group_name(group, long=False)} ≤ {radius(epsilon, group[0])}" for group, epsilon in heads]
     return {"columns": names, "rows": rows}
+
+
+def _pixels(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
+    """Of segmentation models: how the labelled pixels are classified, clean and in what each attack left."""
+    rows = []
+    for summary in (summary for subject in subjects for summary in subject.summaries if "pixels" in summary):
+        rows.append({"name": f"{summary['run']['model']}, clean", **summary["pixels"]})
+        rows += [{"name": part["name"], **part["pixels"]} for part in summary["attacks"]]
+    return rows
 
 
 def _subject(subject: Subject, tables: Sequence[Block]) -> dict[str, Any]:

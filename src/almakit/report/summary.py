@@ -24,8 +24,7 @@ FORMAT = 2
 """Of summary.json: 2 has labels, goals, radii and the worst case, and an attack's fixed epsilon."""
 NULL_MEANS = (
     "a distance of null is infinite (nothing found for enough images), except where epsilon is a number: an attack at "
-    "that fixed radius has no "
-    "distances, only robust accuracy there; any other null is not defined for this run"
+    "that fixed radius has no distances, only robust accuracy there; any other null is not defined for this run"
 )
 
 

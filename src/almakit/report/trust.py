@@ -136,9 +136,8 @@ def _finished(subject: Subject) -> Check:
     return Check(
         WARN,
         "Unfinished",
-        f"This run is not finished: {there} of {there + missing} results are there ({100 * share:.0f} %). "
-        "Everything below covers what is there, and attacks may cover different images; "
-        "the same almakit run command goes on.",
+        f"This run is not finished: {there} of {there + missing} results are there ({100 * share:.0f} %). Everything "
+        "below covers what is there, and attacks may cover different images; the same almakit run command goes on.",
     )
 
 

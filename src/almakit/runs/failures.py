@@ -49,8 +49,7 @@ def understood(what: Path) -> Iterator[None]:
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise Corrupt(
             f"{what} holds something that almakit did not write ({type(error).__name__}: {error}); restore it from a "
-            "copy, or move it away to begin "
-            "this run's records anew (the images' files beside it are not touched)."
+            "copy, or move it away to begin this run's records anew (the images' files beside it are not touched)."
         ) from error
 
 
@@ -100,7 +99,6 @@ def _database_sentence(database: Path, message: str) -> str:
     if "malformed" in lowered or "not a database" in lowered:
         return (
             f"{database} is damaged ({message}); restore it from a copy, or move it away to begin this run's records "
-            "anew "
-            "(the images' files beside it are not touched)."
+            "anew (the images' files beside it are not touched)."
         )
     return f"the database {database} reports: {message}. {_SAFE}"

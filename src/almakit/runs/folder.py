@@ -150,11 +150,7 @@ class RunFolder:
     @cached_property
     def features(self) -> Features | None:
         """What the values of an input are, where the data are no images."""
-        found = self.meta.get("features")
-        try:
-            return None if found is None else Features.from_json(str(found))
-        except BadInput as error:
-            raise Corrupt(f"{self.folder}: {error} Do not use this folder.") from error
+        return None if (found := self.meta.get("features")) is None else Features.from_json(str(found))
 
     @cached_property
     def sha256(self) -> str:
@@ -272,7 +268,7 @@ class RunFolder:
         chunks = {image: self.image[image].chunk for image in images}
         loaded = {chunk: self._tensors(ChunkKey(CLEAN, -1, chunk)).get(what) for chunk in set(chunks.values())}
         rank = None if what == "truths" else 3
-        return np.stack([_row(self.folder, loaded[chunks[i]], i - first[chunks[i]], rank) for i in images])
+        return np.stack([files.row_of(self.folder, loaded[chunks[i]], i - first[chunks[i]], rank) for i in images])
 
     def adversarial_maps(self, records: Sequence[Record]) -> Array:
         """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
@@ -285,7 +281,7 @@ class RunFolder:
             [
                 self.maps([record.image], "predictions")[0]
                 if record.slot is None
-                else _row(self.folder, loaded[str(record.file)], record.slot)
+                else files.row_of(self.folder, loaded[str(record.file)], record.slot)
                 for record in records
             ]
         )
@@ -302,13 +298,3 @@ class RunFolder:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"
-
-
-def _row(folder: Path, maps: Array | None, place: int, rank: int | None = 3) -> Array:
-    if maps is None or maps.ndim not in (rank or maps.ndim,) or not (maps.ndim and 0 <= place < len(maps)):
-        raise Corrupt(
-            f"{folder} lacks a map of an image's pixels, or labels, that its database counts; resume the run with the "
-            "same command."
-        )
-    row: Array = maps[place]
-    return row

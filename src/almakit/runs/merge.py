@@ -230,8 +230,7 @@ def _copy(
             where = ", ".join(f"{key} {value}" for key, value in zip(keys, own, strict=True))
             raise SpecChanged(
                 f"{shard.path} and {store.path} disagree about the row {where} of {table}; they were not made by the "
-                "same run "
-                "on the same kind of machine. Keep one of them."
+                "same run on the same kind of machine. Keep one of them."
             )
 
 

@@ -133,8 +133,7 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
             where = _first_change(store, job) if key == "data_sha256" else ""
             raise SpecChanged(
                 f"{what}{where} have changed since this run began ({key} was {then}, is {now}). Bring the old file "
-                "back, "
-                "or choose another folder (--out) for a new run."
+                "back, or choose another folder (--out) for a new run."
             )
     for attack, then_info, now_info in zip(job.attacks, store.attacks(), job.infos, strict=True):
         for name in sorted({*then_info.settings, *now_info.settings}):
@@ -142,10 +141,9 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
             if found is not None and (name in then_info.settings or not _at_default(attack, name)):
                 setting, was, now_value = found
                 raise SpecChanged(
-                    f"the attack {now_info.text} now runs with {setting}={now_value} and ran with {setting}={was} "
-                    "when this run began "
-                    f"(another version of almakit?). Write {setting.split('.')[-1]}={was} into the attack of a new "
-                    "run, or choose another folder (--out)."
+                    f"the attack {now_info.text} now runs with {setting}={now_value} and ran with {setting}={was} when "
+                    f"this run began (another version of almakit?). Write {setting.split('.')[-1]}={was} into the "
+                    "attack of a new run, or choose another folder (--out)."
                 )
 
 
@@ -239,11 +237,10 @@ def same_answers(job: Job, progress: Progress, todo: Sequence[ChunkKey]) -> None
     if differing:
         first, now = sample[differing[0]], _says(logits[differing[0]])
         raise SpecChanged(
-            f"the model {job.spec.model} answers otherwise than when this run began: {len(differing)} of "
-            f"{len(sample)} stored images that were asked about "
-            f"again differ, image {first.id} for one (then class {first.top[0][0]} with {first.top[0][1]:.4f}, now "
-            f"{now}). Bring the old model back (its code, "
-            "what its functions and attributes refer to, its settings), or choose another folder (--out) for a new run."
+            f"the model {job.spec.model} answers otherwise than when this run began: {len(differing)} of {len(sample)} "
+            f"stored images that were asked about again differ, image {first.id} for one (then class {first.top[0][0]} "
+            f"with {first.top[0][1]:.4f}, now {now}). Bring the old model back (its code, what its functions and "
+            "attributes refer to, its settings), or choose another folder (--out) for a new run."
         )
 
 

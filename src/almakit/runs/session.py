@@ -130,8 +130,7 @@ class Session:
         if given_up and not done.intersection(mine) and not nodes.total():
             raise NothingWorks(
                 f"{title}: none of the first {len(given_up)} chunks could be computed, the last because: "
-                f"{given_up[-1].reason} "
-                "Mend that; the same command tries again."
+                f"{given_up[-1].reason} Mend that; the same command tries again."
             )
 
     def _give_up(self, failure: FailureRow, title: str) -> None:
@@ -139,8 +138,7 @@ class Session:
         rows = self.job.positions(failure.key.chunk)
         self.show.note(
             f"{title}: chunk {failure.key.chunk} (images {rows[0]} to {rows[-1]}) is given up after {failure.tries} "
-            f"tries: {failure.reason} "
-            "The run goes on without it; the same command tries it again."
+            f"tries: {failure.reason} The run goes on without it; the same command tries it again."
         )
         with self.stop.shielded():
             self.store.give_up(failure, self.number)

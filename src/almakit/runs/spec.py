@@ -95,14 +95,12 @@ class RunSpec:
         rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")),
         None,
         "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an "
-        "image whose distance fell by less"
-        " than 1 % over the last quarter of them is done",
+        "image whose distance fell by less than 1 % over the last quarter of them is done",
     )
     eot: int | None = _knob(
         rules.optional(rules.whole(1)),
         None,
-        "for random models: gradients are means over this many passes, each counted, and fresh passes vote on what is "
-        "found",
+        "for random models: gradients are means over this many passes, all counted; fresh passes vote on each find",
     )
     votes: int = _knob(rules.whole(1), 100, "with eot: how many fresh passes vote on each image")
     vote_share: float = _knob(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Box, Result
-from ..core.model import CONTIGUOUS, borrowed, faster_layout, pass_seconds
+from ..core.model import CONTIGUOUS, borrowed, faster_layout, out_of_memory, pass_seconds
 from ..data.dataset import Chunk
 from ..errors import BadModel
 from .checks import looked_at
@@ -65,22 +65,13 @@ def usual_batch_size(device: str, pixels: int, images: int) -> int:
 # Batch sizes.
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a GPU or on the CPU."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and any(
-        word in str(error) for word in ("out of memory", "can't allocate memory", "not enough memory")
-    )
-
-
 def within_memory(work: Callable[[int], T], size: int) -> tuple[T, int]:
     """``work(size)``, with the size halved as often as memory runs out; also the size that did it."""
     while True:
         try:
             return work(size), size
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
+            if not out_of_memory(error):
                 raise
             if size == 1:
                 raise BadModel(
@@ -128,7 +119,7 @@ def _attempt(subject: Subject, x: Tensor, size: int) -> float | None:
     try:
         return _best_seconds(subject, subject.place(x[torch.arange(size) % len(x)]))
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        if not out_of_memory(error):
             raise
         return None
 

@@ -160,8 +160,7 @@ class Goal:
         ):
             raise BadModel(
                 f"the goal needs a floating-point tensor with a row for each of the {images} images, and the model "
-                f"returned {described(outputs)}; "
-                "give goal(output=...) the key or the place of the right part."
+                f"returned {described(outputs)}; give goal(output=...) the key or the place of the right part."
             )
         return outputs if outputs.ndim > 1 else outputs.unsqueeze(1)
 

@@ -95,9 +95,8 @@ def first_margin(goal: Goal, outputs: Tensor, finite: Tensor, rows: Tensor, chec
     if check and bool(finite[0]) and not torch.allclose(alone, margin[:1], rtol=1e-3, atol=1e-6):
         raise BadInput(
             f"the goal's margin of image {int(rows[0])} is {float(margin[0]):.4g} in its batch and "
-            f"{float(alone[0]):.4g} alone: it must not depend on the "
-            "other images. What belongs to an image is given as labels, for the function sees some of the images at a "
-            "time."
+            f"{float(alone[0]):.4g} alone: it must not depend on the other images. What belongs to an image is given "
+            "as labels, for the function sees some of the images at a time."
         )
     return margin
 

@@ -2,7 +2,7 @@
 through."""
 
 from .backward import Pass, in_calls
-from .borrowing import Function, Model, borrowed, predict
+from .borrowing import Function, Model, borrowed, out_of_memory, predict
 from .draws import Draws, seeded
 from .filling import ACCELERATIONS, LEAST, NONE, FixedBatch, Graphed, accelerated, check_acceleration, filled, steady
 from .layout import AUTO, CHANNELS_LAST, CONTIGUOUS, LAYOUTS, check_layout, faster_layout, laid_out, pass_seconds
@@ -38,6 +38,7 @@ __all__ = [
     "in_calls",
     "laid_out",
     "logits_of",
+    "out_of_memory",
     "pass_seconds",
     "picked",
     "precision_and_device",

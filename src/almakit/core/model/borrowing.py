@@ -54,3 +54,12 @@ class Function(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.function(x)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(
+        word in str(error) for word in ("out of memory", "can't allocate memory", "not enough memory")
+    )

@@ -216,7 +216,6 @@ def check_deterministic(oracle: Oracle, x: Tensor, clean: Tensor) -> None:
     allowed = {torch.bfloat16: 0.1, torch.float16: 0.05}.get(oracle.precision, 1e-3)
     if bool(torch.isfinite(before).all()) and not bool(((again - before).abs() <= allowed * scale).all()):
         raise BadModel(
-            "the model is not deterministic: the same image got different logits twice (random layers, or a "
-            "dependence on the rest of the "
-            "batch). Fix its randomness, or pass check=False if you know what the numbers will mean."
+            "the model is not deterministic: the same image got different logits twice (random layers, or a dependence "
+            "on the rest of the batch). Fix its randomness, or pass check=False if you know what the numbers will mean."
         )

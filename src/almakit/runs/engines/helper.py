@@ -27,8 +27,7 @@ from ..job import Outcome, compute
 from ..model import open_model
 from ..plan import Job, Task
 from ..store import CLEAN, ChunkKey
-from ..store.files import Array
-from .shipping import bare, holding, images_of, left_behind
+from .shipping import Images, bare, holding, images_of, left_behind
 
 if TYPE_CHECKING:
     from .workers import Stage, Workers
@@ -44,7 +43,7 @@ class Order:
     job: Job | None = None
     threads: int = 1
     task: Task | None = None
-    images: Array | None = None
+    images: Images | None = None
 
 
 def run_of(job: Job, threads: int) -> Order:
@@ -108,7 +107,8 @@ def _opened(job: Job, threads: int) -> Job:
             f"{job.spec.model} changed while the run was going on; bring back what it was, or choose another folder "
             "(--out)."
         )
-    return replace(job, subject=subject.with_features(then.features), attacks=build_all(job.spec.attacks))
+    subject = replace(subject.with_features(then.features), maps=then.maps)
+    return replace(job, subject=subject, attacks=build_all(job.spec.attacks))
 
 
 def _portable(error: Exception) -> Exception:

@@ -11,7 +11,7 @@ import socket
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -72,8 +72,7 @@ def packed(job: Job) -> bytes:
             if job.spec.model.startswith("python:"):
                 raise BadModel(
                     f"the model or the attack cannot be sent to other processes ({type(error).__name__}: "
-                    f"{str(error)[:200]}); give the model by "
-                    "name or as file.py:function, or use the local engine."
+                    f"{str(error)[:200]}); give the model by name or as file.py:function, or use the local engine."
                 ) from error
             return bytes(
                 cloudpickle.dumps(
@@ -87,13 +86,19 @@ def packed(job: Job) -> bytes:
 
 
 def bare(job: Job) -> Job:
-    """The job without its images."""
-    return replace(job, dataset=replace(job.dataset, read=left_behind))
+    """The job without its images and their label maps."""
+    maps = None if job.dataset.maps is None else left_behind
+    return replace(job, dataset=replace(job.dataset, read=left_behind, maps=maps))
 
 
-def images_of(job: Job, chunk: int) -> Array:
-    """A chunk's images (B, ...) as they travel: bytes where they lie on the 8-bit grid."""
-    return pack(job.read(chunk).x.numpy())
+Images = tuple[Array, Array | None]
+"""A chunk's images (B, ...), bytes where they lie on the 8-bit grid, and its label maps (B, H, W), if it has any, as
+they travel."""
+
+
+def images_of(job: Job, chunk: int) -> Images:
+    found = job.read(chunk)
+    return pack(found.x.numpy()), None if found.maps is None else found.maps.numpy()
 
 
 _unpacked: dict[str, Job] = {}
@@ -101,9 +106,8 @@ _unpacked: dict[str, Job] = {}
 chunk."""
 
 
-def work(token: str, cargo: Array, task: Task, images: Array) -> Outcome | Trouble:
-    """Does a piece of work on a worker: ``cargo`` are the bytes of ``packed``, ``images`` (B, ...) those of the
-    chunk."""
+def work(token: str, cargo: Array, task: Task, images: Images) -> Outcome | Trouble:
+    """Does a piece of work on a worker: ``cargo`` are the bytes of ``packed``, ``images`` those of the chunk."""
     node = _node()
     try:
         return replace(compute(holding(_job(token, cargo), task, images), task), node=node)
@@ -138,21 +142,22 @@ def _placed(cargo: _Cargo) -> Subject:
                 f"{cargo.uri} is not the same model on the node {_node()} as where the run was started; bring the "
                 "same file there."
             )
-        return here.with_features(then.features)
+        return replace(here.with_features(then.features), maps=then.maps)
     device = torch.device(then.device.type, 0) if then.device.type == "cuda" else then.device
     model = then.model.to(device) if isinstance(then.model, nn.Module) else then.model
     return replace(then, model=model, steady=steady(model, device), device=device)
 
 
-def holding(job: Job, task: Task, images: Array) -> Job:
-    """The job with the ``images`` (B, ...) of this task, as they travelled, in hand and no others."""
-    found, first = unpack(images), job.positions(task.key.chunk)[0]
-    tensor = torch.from_numpy(found if found.flags.writeable else found.copy())
+def holding(job: Job, task: Task, images: Images) -> Job:
+    """The job with the ``images`` of this task, as they travelled, in hand and no others."""
+    first = job.positions(task.key.chunk)[0]
 
-    def read(wanted: Sequence[int]) -> Tensor:
-        return tensor[[index - first for index in wanted]]
+    def reader(found: Array) -> Callable[[Sequence[int]], Tensor]:
+        tensor = torch.from_numpy(found if found.flags.writeable else found.copy())
+        return lambda wanted: tensor[[index - first for index in wanted]]
 
-    return replace(job, dataset=replace(job.dataset, read=read))
+    read, maps = reader(unpack(images[0])), None if images[1] is None else reader(images[1])
+    return replace(job, dataset=replace(job.dataset, read=read, maps=maps))
 
 
 def left_behind(*_: Any) -> Any:

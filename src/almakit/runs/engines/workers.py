@@ -202,8 +202,6 @@ def _alone(job: Job) -> str:
         return f"its model is on {job.subject.device}"
     if not job.subject.by_name:
         return "its model was given in Python; worker processes load theirs by name or from a file"
-    if job.dataset.maps is not None:
-        return "its images have label maps, which are not sent to other processes"
     try:
         same = build_all(job.spec.attacks) == job.attacks
     except Exception:  # its text names a function or a class that only this process has

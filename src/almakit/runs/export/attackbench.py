@@ -20,10 +20,8 @@ NORMS = ("l0", "l1", "l2", "linf")
 """AttackBench's threat models."""
 OPTIMALITY = (
     "almakit's optimality takes the area under the step curve exactly; AttackBench's analysis takes it by the "
-    "trapezoid rule, which favours attacks "
-    "that find many images at the same distance (1.005 where the exact figure is 0.836, for one APGD row). The two "
-    "are different figures: "
-    "do not set one against the other."
+    "trapezoid rule, which favours attacks that find many images at the same distance (1.005 where the exact figure is "
+    "0.836, for one APGD row). The two are different figures: do not set one against the other."
 )
 
 

@@ -112,8 +112,7 @@ def check(
                 continue
             raise Contradiction(
                 f"image {images[record.image].id} is certified within {part.norm} {radius:.6g} ({part.file(folder)}, "
-                f"{part.method}), but {record.file}, "
-                f"row {record.slot}, holds a verified success at {part.norm} {away:.6g}: one of the two is wrong. "
-                f"Check the image with `almakit verify {folder}` and report both; nothing of this run should be "
-                "believed until then."
+                f"{part.method}), but {record.file}, row {record.slot}, holds a verified success at {part.norm} "
+                f"{away:.6g}: one of the two is wrong. Check the image with `almakit verify {folder}` and report both; "
+                "nothing of this run should be believed until then."
             )

@@ -141,8 +141,7 @@ def refuse(database: Path, place: Place) -> Corrupt:
     whose = "the clean images" if attack == -1 else f"attack {attack}"
     return Corrupt(
         f"{database}: the rows of chunk {chunk} of {whose} are not the ones that were written (a failing disk, or "
-        "somebody edited them). "
-        "Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."
+        "somebody edited them). Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."
     )
 
 
