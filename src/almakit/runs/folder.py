@@ -150,11 +150,7 @@ class RunFolder:
     @cached_property
     def features(self) -> Features | None:
         """What the values of an input are, where the data are no images."""
-        found = self.meta.get("features")
-        try:
-            return None if found is None else Features.from_json(str(found))
-        except BadInput as error:
-            raise Corrupt(f"{self.folder}: {error} Do not use this folder.") from error
+        return None if (found := self.meta.get("features")) is None else Features.from_json(str(found))
 
     @cached_property
     def sha256(self) -> str:
@@ -299,8 +295,6 @@ class RunFolder:
 
 def _row(folder: Path, maps: Array | None, place: int) -> Array:
     if maps is None or maps.ndim != 3 or not 0 <= place < len(maps):
-        raise Corrupt(
-            f"{folder} lacks a map of an image's pixels that its database counts; resume the run with the same command."
-        )
+        raise Corrupt(f"{folder} lacks a map of an image's pixels that its database counts; resume the run.")
     row: Array = maps[place]
     return row

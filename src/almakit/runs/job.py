@@ -139,6 +139,7 @@ def _attack(job: Job, task: Task, tell: Tell | None, called_off: Event | None) -
             trace=watch if watch.rows else None,
             layout=CONTIGUOUS if spec.layout in (AUTO, DEFAULT) else spec.layout,
             accelerate=spec.accelerate,
+            surrogate=None if job.surrogate is None else job.surrogate.steady,
             eot=spec.eot,
             votes=spec.votes,
             vote_share=spec.vote_share,
@@ -272,6 +273,8 @@ def _records(found: Attacked, verdicts: dict[int, Judgement], stored: list[int])
     records = []
     for row, info in enumerate(found.task.infos):
         more: dict[str, Any] = {}
+        if result.surrogate_forwards is not None:
+            more["surrogate_forwards"] = int(result.surrogate_forwards[row])
         if course is not None:
             more["course"] = {f"best_{count}": value for count, value in zip(PASSES, course[row], strict=True)}
         if (verdict := verdicts.get(row)) is not None:

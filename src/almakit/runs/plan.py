@@ -39,7 +39,7 @@ LOOKED_AT = 256  # images preflight looks at, fewer of large ones
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """How a specification is carried out, which decides none of its numbers; and what only Python has: the first five
+    """How a specification is carried out, which decides none of its numbers; and what only Python has: the first six
     stand in for what the specification names."""
 
     model: str | Model | None = None
@@ -47,6 +47,7 @@ class Options:
     attacks: Sequence[Attack] | None = None
     targets: Tensor | Sequence[int] | str | None = None
     goal: Goal | None = None
+    surrogate: str | Model | None = None
     add: bool = False  # the attacks are added to those of the run in the folder
     shard: tuple[int, int] | None = None
     preflight: bool = True
@@ -72,6 +73,7 @@ class Job:
     infos: Sequence[AttackInfo]
     goal: Goal | None = None  # another goal than to leave the label or to reach the target
     share: float = 1.0  # of the labelled pixels, that must be wrong; of images with one class all one of them
+    surrogate: Subject | None = None  # the model that gradients come from, where it is another
 
     @property
     def chunk_size(self) -> int:
@@ -148,7 +150,13 @@ def plan(spec: RunSpec, attacks: Sequence[Attack], options: Options) -> Job:
     _check_units(spec, dataset, options)
     hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(attacks)]
-    job = Job(spec, subject, dataset, hashes, chosen, attacks, infos)
+    lender = spec.surrogate if options.surrogate is None else options.surrogate
+    if lender is not None and (options.engine != "local" or isinstance(options.workers, int)):
+        raise BadInput("other processes do not have the surrogate: leave engine and workers out.")
+    surrogate = None
+    if lender is not None:
+        surrogate = open_model(lender, replace(spec, device=str(subject.device))).with_features(dataset.features)
+    job = Job(spec, subject, dataset, hashes, chosen, attacks, infos, surrogate=surrogate)
     return _with_maps(job, options) if dataset.maps is not None else _with_goal(job, options)
 
 
@@ -224,27 +232,41 @@ def at_a_time(sample: Chunk) -> int:
 
 
 def check(job: Job, options: Options) -> list[tuple[str, str, str, str]]:
-    """Preflight's findings, shown; a refusal that is not allowed ends the run before it begins."""
+    """Preflight's findings about the model and its surrogate, shown; a refusal that is not allowed ends the run before
+    it begins."""
     if not options.preflight:
         return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
     sample, allow = looked_at(job.dataset), job.spec.allow
-    report = preflight(
-        job.subject.model,
-        sample.x.to(job.subject.device),
-        sample.truth,
-        allow=allow,
-        batch_size=at_a_time(sample),
-        measure=False,
-        class_names=job.dataset.class_names,
-        alphabetical=job.dataset.alphabetical,
-        eot=job.spec.eot,
-        gradients=any(attack.needs_gradients() for attack in job.attacks),
-    )
-    for finding in report.findings:
-        allowed = " (allowed)" if finding.name in allow else ""
-        options.progress.note(f"{finding.severity}{allowed}: {finding.name}: {finding.sentence} {finding.way_out}")
-    if report.refusals:
-        names = " ".join(f"--allow {finding.name}" for finding in report.refusals)
-        listed = "".join(f"\n  - {finding.name}: {finding.sentence} {finding.way_out}" for finding in report.refusals)
+    needed = any(attack.needs_gradients() for attack in job.attacks)
+    findings: list[tuple[str, str, str, str]] = []
+    refusals: list[str] = []
+    for subject in (job.subject, job.surrogate):
+        if subject is None:
+            continue
+        lends, whose = subject is job.surrogate, "the surrogate: " if subject is job.surrogate else ""
+        report = preflight(
+            subject.model,
+            sample.x.to(subject.device),
+            sample.truth,
+            allow=allow,
+            batch_size=at_a_time(sample),
+            measure=False,
+            class_names=job.dataset.class_names,
+            alphabetical=job.dataset.alphabetical,
+            eot=job.spec.eot,
+            gradients=needed and (lends or job.surrogate is None),
+        )
+        findings += [(f.name, f.severity, f"{whose}{f.sentence}", f.way_out) for f in report.findings]
+        refusals += [f.name for f in report.refusals]
+    for name, severity, sentence, way_out in findings:
+        allowed = " (allowed)" if name in allow else ""
+        options.progress.note(f"{severity}{allowed}: {name}: {sentence} {way_out}")
+    if refusals:
+        names = " ".join(f"--allow {name}" for name in dict.fromkeys(refusals))
+        listed = "".join(
+            f"\n  - {name}: {sentence} {way_out}"
+            for name, severity, sentence, way_out in findings
+            if severity == "refuse" and name not in allow
+        )
         raise Refused(f"preflight refuses this run:{listed}\nTo run it all the same: {names}.")
-    return [(finding.name, finding.severity, finding.sentence, finding.way_out) for finding in report.findings]
+    return findings

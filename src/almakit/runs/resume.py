@@ -87,6 +87,7 @@ def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
         "weights_sha256": subject.weights_sha256,
         "code_sha256": subject.code_sha256,
         "imports_sha256": subject.imports_sha256,
+        "surrogate_sha256": None if job.surrogate is None else job.surrogate.weights_sha256,
         "data_sha256": data_sha256(dataset.ids, job.hashes, dataset.labels.tolist(), job.targets),
         "images": str(len(dataset)),
         "class_names": json.dumps(dataset.class_names) if dataset.class_names else None,
@@ -121,6 +122,7 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
         ("weights_sha256", f"the weights of {spec.model}"),
         ("code_sha256", f"the contents of {spec.model}"),
         ("imports_sha256", f"the files that {spec.model} imports from its folder"),
+        ("surrogate_sha256", f"the weights of the surrogate {spec.surrogate}"),
         ("data_sha256", f"the images, labels or targets of {spec.data}"),
         ("features", f"the features of {spec.data} (names, ranges, steps, which are fixed)"),
     ):

@@ -45,7 +45,7 @@ def execute(spec: RunSpec, out: Path, options: Options) -> Job:
                 show.note("Nothing is left to do: every chunk of this run is stored.")
                 return job
             store.set_findings(check(job, options) if findings is None else findings)
-            workers = None if own_code(job.spec.goal) else options.workers
+            workers = None if own_code(job.spec.goal) or job.surrogate is not None else options.workers
             with borrowed(job.subject.model), opened(options.engine, job, options.address, workers, show) as engine:
                 Session(store, job, progress, out, shard, stop, show, told(engine, options.trackers)).run()
     return job
