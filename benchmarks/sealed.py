@@ -1,11 +1,12 @@
-"""The default attack on networks nobody has tuned anything on: the pool's sealed half, against every other attack at
-the same counted budget.
+"""The default attack on networks nobody has tuned anything on: the pool's fresh ones, or its sealed half, against every
+other attack at the same counted budget.
 
     python benchmarks/sealed.py                                 l1, l2, linf at 40 and 100 queries, l0 at 100; what is
       kept is not run again
     python benchmarks/sealed.py --budgets 1000 --images 8 --attacks soft-walk,fmn,bb
     python benchmarks/sealed.py --peers                         adv-lib's and foolbox's attacks (in an environment that
       has them, see baselines.py)
+    python benchmarks/sealed.py --part sealed                   the half that was run twice
     python benchmarks/sealed.py --table --docs docs/figures/sealed.md
 
 Nothing may be chosen by these figures. The images are the first of the test sets. A budget of N is N forwards and N
@@ -38,8 +39,10 @@ PEERS = {
     "linf": {
         "adv-lib fmn": peers.adv_lib("fmn", norm=math.inf),
         "adv-lib fab": peers.adv_lib("fab", "n_iter", norm=math.inf),
+        "adv-lib pdpgd": peers.adv_lib("pdpgd", "num_steps", norm=math.inf),
         "foolbox fmn": peers.foolbox("LInfFMNAttack"),
         "foolbox deepfool": peers.foolbox("LinfDeepFoolAttack"),
+        "foolbox bb": peers.foolbox_from_others("LinfinityBrendelBethgeAttack"),
     },
 }
 # Attacks at a fixed radius find the smallest one by search: a try that succeeds stops at once, so an eighth of the
@@ -71,7 +74,7 @@ def run(results: common.Results, options: argparse.Namespace) -> None:
             ):
                 if not options.peers and build(name, distance, budget) is None:
                     continue
-                for network in networks.halves()["sealed"]:
+                for network in networks.halves()[options.part]:
                     key = f"{network}|{distance}|{name}|{budget}|{options.images}"
                     if key not in results.cells:
                         results.keep(key, one(network, distance, name, budget, options.images))
@@ -95,44 +98,47 @@ def one(network: str, distance: str, name: str, budget: int, count: int) -> comm
     return common.run_ours(attack, model, x, labels, 64, budget)
 
 
-def logs(results: common.Results, distance: str, attack: str, budget: int) -> dict[str, list[float]]:
+def logs(results: common.Results, part: str, distance: str, attack: str, budget: int) -> dict[str, list[float]]:
     """By network, the logarithms of the other attack's distances over the soft walk's."""
-    pairs = {name: _pair(results, name, distance, attack, budget) for name in networks.halves()["sealed"]}
+    pairs = {name: _pair(results, name, distance, attack, budget) for name in networks.halves()[part]}
     found = {
         name: [math.log(ratio) for ratio in common.paired(*pair)] for name, pair in pairs.items() if pair is not None
     }
     return {name: values for name, values in found.items() if len(values) > 1}
 
 
-def overall(results: common.Results, distance: str, attack: str, budget: int) -> str:
+def overall(results: common.Results, part: str, distance: str, attack: str, budget: int) -> str:
     """The geometric mean over networks."""
-    found = logs(results, distance, attack, budget)
+    found = logs(results, part, distance, attack, budget)
     return f"{math.exp(statistics.fmean(statistics.fmean(values) for values in found.values())):.3f}" if found else "–"
 
 
-def kinds(results: common.Results) -> list[tuple[str, int, str]]:
+def kinds(results: common.Results, part: str) -> list[tuple[str, int, str]]:
     found = {
-        (distance, int(budget), attack) for _, distance, attack, budget, _ in (key.split("|") for key in results.cells)
+        (distance, int(budget), attack)
+        for name, distance, attack, budget, _ in (key.split("|") for key in results.cells)
+        if name in networks.halves()[part]
     }
     return sorted(kind for kind in found if kind[2] != OURS)
 
 
-def means(results: common.Results) -> str:
+def means(results: common.Results, part: str) -> str:
     """Attacks by distances and budgets: the geometric mean over all networks."""
-    columns = sorted({(distance, budget) for distance, budget, _ in kinds(results)})
-    names = sorted({attack for _, _, attack in kinds(results)})
+    columns = sorted({(distance, budget) for distance, budget, _ in kinds(results, part)})
+    names = sorted({attack for _, _, attack in kinds(results, part)})
     head = ["attack ", *[f"{distance}, {budget}" for distance, budget in columns]]
     return common.markdown(
-        head, [[name, *[overall(results, distance, name, budget) for distance, budget in columns]] for name in names]
+        head,
+        [[name, *[overall(results, part, distance, name, budget) for distance, budget in columns]] for name in names],
     )
 
 
-def table(results: common.Results) -> str:
+def table(results: common.Results, part: str) -> str:
     """One row for each distance, budget and other attack: the ratio on each network and how many images each missed
     that the other found."""
-    names, lines = networks.halves()["sealed"], []
-    for distance, budget, attack in kinds(results):
-        cells, missed, ours_missed, found = [], 0, 0, logs(results, distance, attack, budget)
+    names, lines = networks.halves()[part], []
+    for distance, budget, attack in kinds(results, part):
+        cells, missed, ours_missed, found = [], 0, 0, logs(results, part, distance, attack, budget)
         for name in names:
             pair = _pair(results, name, distance, attack, budget)
             for theirs, ours in zip(pair[0]["distances"], pair[1]["distances"], strict=True) if pair else ():
@@ -150,7 +156,7 @@ def table(results: common.Results) -> str:
                 distance,
                 str(budget),
                 attack,
-                f"**{overall(results, distance, attack, budget)}**",
+                f"**{overall(results, part, distance, attack, budget)}**",
                 f"{missed} / {ours_missed}",
                 *cells,
             ]
@@ -177,6 +183,7 @@ def _pair(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", default="fresh", choices=("fresh", "sealed"), help="of the pool")
     parser.add_argument("--distances", default="linf,l2,l1,l0")
     parser.add_argument("--budgets", default="", help="comma-separated numbers; default 40 and 100")
     parser.add_argument(
@@ -194,10 +201,11 @@ def main() -> None:
     results = common.Results(options.out)
     if not options.table:
         run(results, options)
-    print(table(results), means(results), sep="\n\n")
-    if options.docs:
-        common.replace_section(options.docs, "sealed", table(results))
-        common.replace_section(options.docs, "means", means(results))
+    for part in ("fresh", "sealed") if options.docs else (options.part,):
+        print(table(results, part), means(results, part), sep="\n\n")
+        if options.docs:
+            common.replace_section(options.docs, part, table(results, part))
+            common.replace_section(options.docs, f"{part} means", means(results, part))
 
 
 if __name__ == "__main__":

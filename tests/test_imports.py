@@ -270,6 +270,7 @@ LAZY = {
     ("", "open"): (1, TORCH),
     ("certify.graph", "prefix"): (1, "graph and backward know each other"),
     ("cli.certify", "main"): (1, TORCH),
+    ("cli.transfer", "main"): (1, TORCH),
     ("cli.compare", "_canonical"): (1, TORCH),
     ("cli.demo", "main"): (1, TORCH),
     ("cli.doctor", "main"): (2, TORCH),

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .core.result import ImageResult, Result, Status, best_of
     from .distances import check_distance
     from .errors import AlmakitError
-    from .evaluation import evaluate
+    from .evaluation import evaluate, transfer
     from .front import attack, standard_evaluation
     from .goals import check_goal
     from .report.run import Run
@@ -101,6 +101,7 @@ _HOME = {
     "check_goal": "almakit.goals",
     "evaluate": "almakit.evaluation",
     "standard_evaluation": "almakit.front",
+    "transfer": "almakit.evaluation",
 }
 _ROOMS = ("attacks", "certify", "data", "distances", "goals", "models", "trackers")
 
@@ -155,6 +156,7 @@ __all__ = [
     "models",
     "standard_evaluation",
     "trackers",
+    "transfer",
 ]
 
 

@@ -149,8 +149,9 @@ def test_several_walks_find_what_one_does_not_in_any_distance() -> None:
     assert bool((several <= one).all()) and int((several < 0.99 * one).sum()) >= 4
 
 
-def test_a_distance_of_the_users_own_ends_at_the_closed_form_on_a_linear_model() -> None:
-    """A weighted l2 distance: the optimum is known."""
+@pytest.mark.parametrize(("power", "worst"), [(2, 1.001), (1, 1.01)])
+def test_a_distance_of_the_users_own_ends_at_the_closed_form_on_a_linear_model(power: int, worst: float) -> None:
+    """Weighted l2, smooth, and weighted l1, which is not: the optima are known."""
     random = torch.Generator().manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).double()
     with torch.no_grad():
@@ -159,12 +160,13 @@ def test_a_distance_of_the_users_own_ends_at_the_closed_form_on_a_linear_model()
         x = 0.5 + 0.002 * torch.randn(16, 3, 4, 4, generator=random, dtype=torch.float64)
         price = 0.2 + 4 * torch.rand(3, 4, 4, generator=random, dtype=torch.float64)
         logits = model(x)
-        slope = model[1].weight[0] - model[1].weight[1]
-    exact = (logits[:, 0] - logits[:, 1]).abs() / (slope.square() / price.flatten()).sum().sqrt()
-    result = SoftWalk(distance=lambda a, b: ((a - b).square() * price).flatten(1).sum(1).sqrt(), steps=100)(
-        model, x, logits.argmax(1)
-    )
-    assert bool((result.distances >= exact).all()) and bool((result.distances < 1.001 * exact).all())
+        slope, cost = (model[1].weight[0] - model[1].weight[1]).abs(), price.flatten()
+    dual = (slope.square() / cost).sum().sqrt() if power == 2 else (slope / cost).max()
+    exact = (logits[:, 0] - logits[:, 1]).abs() / dual
+    result = SoftWalk(
+        distance=lambda a, b: ((a - b).abs().pow(power) * price).flatten(1).sum(1).pow(1 / power), steps=100
+    )(model, x, logits.argmax(1))
+    assert bool((result.distances >= exact).all()) and bool((result.distances < worst * exact).all())
 
 
 def test_a_long_run_in_a_distance_that_is_no_norm_does_not_overflow() -> None:

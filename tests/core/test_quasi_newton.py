@@ -45,6 +45,21 @@ def test_it_ends_at_the_closed_form_with_few_gradients() -> None:
     assert bool((priced(x, x + delta) < 1.001 * exact).all())
 
 
+def test_kinks_do_not_spoil_it() -> None:
+    """l1 with prices that differ by a factor of more than ten: the optimum spends everything on one value, and the
+    gradients change only where another one crosses zero."""
+    x, level = torch.full((4, 1, 6, 6), 0.5, dtype=torch.float64), torch.full((4,), -0.05, dtype=torch.float64)
+    price = PRICE.pow(0.25)
+
+    def kinked(x: Tensor, y: Tensor) -> Tensor:
+        return ((y - x).abs() * price).flatten(1).sum(1)
+
+    solver = QuasiNewton(resolve(kinked).bind(x), Box(-100, 100), 4, 12, 0.95)
+    exact = level.abs() / (B.abs() / price).flatten(1).amax(1)
+    ratio = kinked(x, x + walked(solver, Box(-100, 100), level, 100)) / exact
+    assert bool((ratio > 0.999).all()) and bool((ratio < 1.05).all()), ratio
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_it_keeps_to_box_and_mask(masked: bool) -> None:
     mask = torch.rand(1, 6, 6, generator=torch.Generator().manual_seed(1)) < 0.7

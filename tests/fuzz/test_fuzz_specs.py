@@ -17,7 +17,8 @@ from almakit.attacks import get, names
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
 from almakit.runs.attacktext import text_of
-from almakit.runs.spec import RunSpec, parse_shard
+from almakit.runs.rules import parse_shard
+from almakit.runs.spec import RunSpec
 
 plain = (
     st.none()

@@ -13,7 +13,8 @@ from almakit.attacks import get, names
 from almakit.attacks.alma import ALMA
 from almakit.errors import BadInput
 from almakit.runs.attacktext import build_all, describe, text_of
-from almakit.runs.spec import AUTO, RunSpec, parse_shard
+from almakit.runs.rules import parse_shard
+from almakit.runs.spec import AUTO, RunSpec
 
 SPEC = RunSpec(
     model="mnist/smallcnn",
@@ -76,17 +77,19 @@ def test_every_setting_that_decides_numbers_changes_the_hash():
         "accelerate": "compile",
         "epsilon": ("l2=0.5",),
         "goal": "pixels(share=0.9)",
-        "eot": 3,
+        "surrogate": "mnist/smallcnn",
+        "eot": 4,
         "votes": 7,
         "vote_share": 0.9,
     }
     for field in fields(RunSpec):
-        before = replace(SPEC, eot=2) if field.name in ("votes", "vote_share") else SPEC  # of random models alone
         if field.name in ("mean", "std"):
             changed = replace(SPEC, mean=(0.5,), std=(0.5,))
         else:
-            changed = replace(before, **{field.name: other[field.name]})
-        assert (changed.sha256 != before.sha256) == field.metadata["relevant"], field.name
+            base = replace(SPEC, eot=3) if field.name in ("eot", "votes", "vote_share") else SPEC
+            changed = replace(base, **{field.name: other[field.name]})
+            assert (changed.sha256 != base.sha256) == field.metadata["relevant"], field.name
+        assert (changed.sha256 != SPEC.sha256) == field.metadata["relevant"], field.name
 
 
 def test_the_hash_does_not_depend_on_which_gpu():

@@ -200,3 +200,10 @@ def test_sounds_and_vectors_from_python(tmp_path: Path) -> None:
     np.savez(tmp_path / "sound.npz", x=sound.numpy(), y=labels.numpy(), lo=-1.0, hi=1.0)
     held = evaluate(Loud(), f"npz:{tmp_path / 'sound.npz'}", "ddn(steps=20)")
     assert [record.distance for record in held.records] == [record.distance for record in run.records]
+
+
+def test_features_that_somebody_altered_end_in_a_sentence(people: tuple[str, str], tmp_path: Path) -> None:
+    run = evaluate(*people, ATTACKS[1:], tmp_path / "run", limit=4, preflight=False)
+    run.meta["features"] = '{"shape": [4], "lo": "low"}'
+    with pytest.raises(BadInput, match="the recorded features cannot be read"):
+        assert run.features

@@ -32,12 +32,13 @@ VERBS = {
     "watch": "serve the report of a run that goes on, to this machine only",
     "verify": "judge a run's stored images, or a folder of images, again",
     "certify": "certify a run's images: radii within which the model provably keeps its class",
+    "transfer": "judge a run's stored images by other models: the transfer matrix",
     "merge": "join the shards of a run",
     "export": "write a run's records as csv or parquet, its images as PNG",
     "reproduce": "run the paper's tables, its numbers beside ours",
     "train": "train a network: regular, adversarial or certified",
     "fetch": "download data sets and weights ahead of time",
-    "ls": "list attacks, distances, models or data",
+    "ls": "list attacks, distances, goals, models or data",
     "completion": "print a script that completes verbs, flags and names in your shell",
 }
 
@@ -155,7 +156,7 @@ def _code(error: AlmakitError) -> int:
 
 
 def _how_to_resume(given: Sequence[str]) -> str:
-    if given[:1] in (["run"], ["demo"], ["reproduce"], ["train"], ["certify"]):
+    if given[:1] in (["run"], ["demo"], ["reproduce"], ["train"], ["certify"], ["transfer"]):
         return "Everything finished is stored; the same command goes on where it stopped."
     return "Nothing was changed."
 

@@ -21,7 +21,8 @@ from ..errors import BadInput
 from ..hints import number
 from ..runs.progress import Silent, for_terminal
 from ..runs.radii import for_distances
-from ..runs.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec, parse_shard
+from ..runs.rules import parse_shard
+from ..runs.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec
 from ..trackers import all_of
 from .certify import HELP as CERTIFY_HELP
 from .certify import METHODS as CERTIFY

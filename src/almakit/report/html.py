@@ -22,6 +22,7 @@ from .classes import portraits
 from .labels import distance_name, radius
 from .payload import USUAL, Limits
 from .subjects import Subject, group_name, groups_of
+from .transfers import matrix
 from .trust import checks, count, facts
 
 SCRIPTS = (
@@ -70,6 +71,7 @@ def render(
             with_paper=any(row.paper for block in tables for row in block.rows),
             with_certified=with_certified(tables),
             brackets=sections(subjects),
+            transfer=matrix([run for subject in subjects for run in subject.runs]),
             features=features.sections(subjects),
             votes=votes.sections(subjects),
             unfinished=not complete,

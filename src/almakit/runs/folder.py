@@ -132,11 +132,7 @@ class RunFolder:
     @cached_property
     def features(self) -> Features | None:
         """What the values of an input are, where the data are no images."""
-        found = self.meta.get("features")
-        try:
-            return None if found is None else Features.from_json(str(found))
-        except BadInput as error:
-            raise Corrupt(f"{self.folder}: {error} Do not use this folder.") from error
+        return None if (found := self.meta.get("features")) is None else Features.from_json(str(found))
 
     @cached_property
     def sha256(self) -> str:
@@ -242,12 +238,19 @@ class RunFolder:
         """Whether every pixel has a class, and not every image."""
         return any(info.pixels is not None for info in self.images)
 
+    @property
+    def aimed(self) -> bool:
+        """Whether the run's goal is on outputs that are no logits of classes; class 1 then says that it is reached."""
+        return self.meta.get("aimed") is not None
+
     def maps(self, images: list[int], what: str = "maps") -> Array:
-        """Of a segmentation the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images."""
+        """Of a segmentation the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images;
+        ``truths`` are labels (B, ...) of another kind."""
         first = {info.chunk: info.index for info in reversed(self.images)}
         chunks = {image: self.image[image].chunk for image in images}
         loaded = {chunk: self._tensors(ChunkKey(CLEAN, -1, chunk)).get(what) for chunk in set(chunks.values())}
-        return np.stack([_row(self.folder, loaded[chunks[image]], image - first[chunks[image]]) for image in images])
+        rank = None if what == "truths" else 3
+        return np.stack([files.row_of(self.folder, loaded[chunks[i]], i - first[chunks[i]], rank) for i in images])
 
     def adversarial_maps(self, records: Sequence[Record]) -> Array:
         """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
@@ -260,7 +263,7 @@ class RunFolder:
             [
                 self.maps([record.image], "predictions")[0]
                 if record.slot is None
-                else _row(self.folder, loaded[str(record.file)], record.slot)
+                else files.row_of(self.folder, loaded[str(record.file)], record.slot)
                 for record in records
             ]
         )
@@ -277,12 +280,3 @@ class RunFolder:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"
-
-
-def _row(folder: Path, maps: Array | None, place: int) -> Array:
-    if maps is None or maps.ndim != 3 or not 0 <= place < len(maps):
-        raise Corrupt(
-            f"{folder} lacks a map of an image's pixels that its database counts; resume the run with the same command."
-        )
-    row: Array = maps[place]
-    return row

@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from .. import goals
 from ..core import Attack, Goal
 from ..core.goals import PixelGoal
-from ..core.model import Model
+from ..core.model import Model, predict
 from ..data.dataset import Chunk, Dataset
 from ..data.given import Data
 from ..errors import BadInput
 from ..models.load import is_foreign
-from ..models.preflight import preflight
 from ..trackers import Track
 from .attacktext import describe
-from .failures import Refused, SpecChanged
+from .failures import SpecChanged
 from .images import given_targets, open_data, rounds, share_of, side_of, without_class
 from .model import Subject, open_model
 from .progress import Silent
@@ -34,12 +34,12 @@ from .units import box_of
 if TYPE_CHECKING:
     from .session import Engine
 
-LOOKED_AT = 256  # images preflight looks at, fewer of large ones
+AIMED = ("goal not reached", "goal reached")
 
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """How a specification is carried out, which decides none of its numbers; and what only Python has: the first five
+    """How a specification is carried out, which decides none of its numbers; and what only Python has: the first six
     stand in for what the specification names."""
 
     model: str | Model | None = None
@@ -47,6 +47,7 @@ class Options:
     attacks: Sequence[Attack] | None = None
     targets: Tensor | Sequence[int] | str | None = None
     goal: Goal | None = None
+    surrogate: str | Model | None = None
     add: bool = False  # the attacks are added to those of the run in the folder
     shard: tuple[int, int] | None = None
     preflight: bool = True
@@ -72,6 +73,7 @@ class Job:
     infos: Sequence[AttackInfo]
     goal: Goal | None = None  # another goal than to leave the label or to reach the target
     share: float = 1.0  # of the labelled pixels, that must be wrong; of images with one class all one of them
+    surrogate: Subject | None = None  # the model that gradients come from, where it is another
 
     @property
     def chunk_size(self) -> int:
@@ -148,7 +150,13 @@ def plan(spec: RunSpec, attacks: Sequence[Attack], options: Options) -> Job:
     _check_units(spec, dataset, options)
     hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(attacks)]
-    job = Job(spec, subject, dataset, hashes, chosen, attacks, infos)
+    lender = spec.surrogate if options.surrogate is None else options.surrogate
+    if lender is not None and (options.engine != "local" or isinstance(options.workers, int)):
+        raise BadInput("other processes do not have the surrogate: leave engine and workers out.")
+    surrogate = None
+    if lender is not None:
+        surrogate = open_model(lender, replace(spec, device=str(subject.device))).with_features(dataset.features)
+    job = Job(spec, subject, dataset, hashes, chosen, attacks, infos, surrogate=surrogate)
     return _with_maps(job, options) if dataset.maps is not None else _with_goal(job, options)
 
 
@@ -174,7 +182,13 @@ def _with_maps(job: Job, options: Options) -> Job:
 
 def _with_goal(job: Job, options: Options) -> Job:
     """The job with its goal, where it is another than to leave the label or to reach the target."""
-    text = job.spec.goal
+    text, labels = job.spec.goal, job.dataset.truths
+    if text is None and labels is not None:
+        raise BadInput(
+            f"the labels of {job.dataset.name} are {str(labels.dtype).removeprefix('torch.')} of shape "
+            f"{tuple(labels.shape)}, no class numbers (N,): give a goal that reads them, such as multilabel or "
+            "regression(by=0.5) (--goal)."
+        )
     if text is None:
         return job
     goal = goals.get(text) if options.goal is None else options.goal
@@ -189,7 +203,37 @@ def _with_goal(job: Job, options: Options) -> Job:
         raise BadInput(
             f"goal={text!r} is code of your own, which other processes do not have: leave engine and workers out."
         )
-    return replace(job, goal=goal)
+    if labels is None and goal.output is None and goal.of_logits and _gives_logits(job):
+        return replace(job, goal=goal)
+    return _aimed(replace(job, goal=goal), options)
+
+
+def _gives_logits(job: Job) -> bool:
+    """Whether the model returns something that may be the logits (B, K) of classes; one that fails is told later."""
+    subject = job.subject
+    try:
+        answer = predict(subject.model, subject.place(job.dataset.chunk([0]).x))
+    except Exception:
+        return True
+    return isinstance(answer, Tensor) and answer.ndim == 2 and answer.shape[1] > 1
+
+
+def _aimed(job: Job, options: Options) -> Job:
+    """The job with a goal on outputs that are no logits of classes: two classes say whether it is reached."""
+    spec, dataset = job.spec, job.dataset
+    elsewhere = options.engine != "local" or isinstance(options.workers, int)
+    if spec.targets is not None or spec.eot is not None or elsewhere:
+        raise BadInput(
+            f"the goal {spec.goal} is about outputs that are no logits of classes: leave out targets, eot, engine and "
+            "workers."
+        )
+    truths = dataset.labels.clone() if dataset.truths is None else dataset.truths
+    kept = replace(
+        dataset, truths=truths, labels=torch.zeros_like(dataset.labels), class_names=AIMED, alphabetical=False
+    )
+    hashes = [sha256 for chunk in kept.chunks(64) for sha256 in chunk.sha256]
+    surrogate = None if job.surrogate is None else replace(job.surrogate, aim=job.goal)
+    return replace(job, dataset=kept, hashes=hashes, subject=replace(job.subject, aim=job.goal), surrogate=surrogate)
 
 
 def own_code(goal: str | None) -> bool:
@@ -210,41 +254,3 @@ def introduction(job: Job, options: Options) -> list[str]:
         side and f"Photos are cut to {side} x {side}, the size the model was made for.",
     ]
     return [sentence for sentence in sentences if sentence]
-
-
-def looked_at(dataset: Dataset, most: int = LOOKED_AT) -> Chunk:
-    """The first images, as many as a glance can take: 256 digits, 66 photos."""
-    pixels = dataset.chunk([0]).x[0].numel()
-    return dataset.chunk(range(min(most, max(16, 10_000_000 // pixels), len(dataset))))
-
-
-def at_a_time(sample: Chunk) -> int:
-    """How many of the images may go through an unknown model with gradients before anything is known of its memory."""
-    return max(1, min(64, 2_400_000 // sample.x[0].numel()))
-
-
-def check(job: Job, options: Options) -> list[tuple[str, str, str, str]]:
-    """Preflight's findings, shown; a refusal that is not allowed ends the run before it begins."""
-    if not options.preflight:
-        return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
-    sample, allow = looked_at(job.dataset), job.spec.allow
-    report = preflight(
-        job.subject.model,
-        sample.x.to(job.subject.device),
-        sample.truth,
-        allow=allow,
-        batch_size=at_a_time(sample),
-        measure=False,
-        class_names=job.dataset.class_names,
-        alphabetical=job.dataset.alphabetical,
-        eot=job.spec.eot,
-        gradients=any(attack.needs_gradients() for attack in job.attacks),
-    )
-    for finding in report.findings:
-        allowed = " (allowed)" if finding.name in allow else ""
-        options.progress.note(f"{finding.severity}{allowed}: {finding.name}: {finding.sentence} {finding.way_out}")
-    if report.refusals:
-        names = " ".join(f"--allow {finding.name}" for finding in report.refusals)
-        listed = "".join(f"\n  - {finding.name}: {finding.sentence} {finding.way_out}" for finding in report.refusals)
-        raise Refused(f"preflight refuses this run:{listed}\nTo run it all the same: {names}.")
-    return [(finding.name, finding.severity, finding.sentence, finding.way_out) for finding in report.findings]

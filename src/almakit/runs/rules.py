@@ -113,3 +113,13 @@ def targets(name: str, value: Any) -> str:
         f"{name}={value!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id "
         "and target."
     )
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """``"i/n"`` -> (i, n) with 0 <= i < n."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if match is None or not int(match[1]) < int(match[2]):
+        raise BadInput(f"shard {text!r}: write i/n with i from 0 to n - 1, for example 0/4 to 3/4.")
+    return int(match[1]), int(match[2])

@@ -46,6 +46,11 @@ class RunSpec:
         "the model: a zoo name, file.py:function, a .pt2 or .onnx file, torchvision:..., timm:..., hf:..., "
         "robustbench:...",
     )
+    surrogate: str | None = _knob(
+        rules.optional(rules.text),
+        None,
+        "take gradients from this model, while outputs and verdict stay those of --model (transfer, BPDA)",
+    )
     data: str = _knob(
         rules.text,
         "",
@@ -95,8 +100,7 @@ class RunSpec:
     eot: int | None = _knob(
         rules.optional(rules.whole(1)),
         None,
-        "for random models: gradients are means over this many passes, each counted, and fresh passes vote on what is "
-        "found",
+        "for random models: gradients are means over this many passes, all counted; fresh passes vote on each find",
     )
     votes: int = _knob(rules.whole(1), 100, "with eot: how many fresh passes vote on each image")
     vote_share: float = _knob(
@@ -229,8 +233,9 @@ class RunSpec:
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
         # Settings that came later and change nothing as they are leave the hash of older runs alone.
-        for name, plain in (("layout", (AUTO, DEFAULT, "contiguous")), ("accelerate", ("none",)), ("goal", (None,))):
-            if values[name] in plain:
+        plain = {"layout": (AUTO, DEFAULT, "contiguous"), "accelerate": ("none",)}
+        for name in ("layout", "accelerate", "goal", "surrogate"):
+            if values[name] in plain.get(name, (None,)):
                 del values[name]
         if self.eot is None:
             for name in ("eot", "votes", "vote_share"):
@@ -285,13 +290,3 @@ def toml_value(value: object) -> str:
         )
     # JSON strings are TOML basic strings, except that TOML wants DEL escaped too.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def parse_shard(text: str | None) -> tuple[int, int] | None:
-    """``"i/n"`` -> (i, n) with 0 <= i < n."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-    if match is None or not int(match[1]) < int(match[2]):
-        raise BadInput(f"shard {text!r}: write i/n with i from 0 to n - 1, for example 0/4 to 3/4.")
-    return int(match[1]), int(match[2])

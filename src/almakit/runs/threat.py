@@ -21,6 +21,7 @@ class Threat:
     layout: str = "contiguous"
     accelerate: str = "none"
     votes: str = ""  # of a random model: over how many passes, and how fresh ones decide
+    surrogate: str | None = None  # the model that gradients came from
 
 
 USUAL = Threat()
@@ -35,7 +36,7 @@ def threat_of(spec: RunSpec) -> Threat:
     if spec.goal is not None:
         goal = f"[{spec.goal}]{goal}"
     votes = "" if spec.eot is None else f"eot {spec.eot}, {spec.vote_share:.0%} of {spec.votes} fresh passes"
-    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate, votes)
+    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate, votes, spec.surrogate)
 
 
 def named(text: str, spec: RunSpec) -> str:
@@ -73,6 +74,7 @@ def sentence(threat: Threat) -> str:
         f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}"
         + ("" if threat.accelerate == "none" else f", {threat.accelerate}")
         + (f", {threat.votes}" if threat.votes else "")
+        + ("" if threat.surrogate is None else f", gradients of {threat.surrogate}")
     )
 
 
@@ -92,6 +94,8 @@ def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
         parts.append(f"{threat.bits}-bit")
     if threat.budget is not None:
         parts.append(f"budget {threat.budget}")
+    if threat.surrogate is not None:
+        parts.append(f"gradients of {threat.surrogate}")
     for name, words in (
         ("dtype", threat.dtype),
         ("seed", f"seed {threat.seed}"),

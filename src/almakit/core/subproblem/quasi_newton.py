@@ -27,8 +27,10 @@ class QuasiNewton:
     """``gradients`` of the distance ``bound`` to the clean images (B, ...) in each step; the last ``memory`` of them
     say how D is curved.
 
-    The first guess of the inverse Hessian is diagonal, one over the root of the mean square slope, whose average
-    forgets at the rate ``smoothing``.
+    The first guess of the inverse Hessian is diagonal: how far a value is from the clean one over how steep D is there,
+    roots of mean squares that forget at the rate ``smoothing``. In a weighted l2 distance that is the inverse Hessian;
+    at a kink as l1's, where gradients of nearby points say nothing about curvature, it is the weight of iteratively
+    reweighted least squares (Daubechies et al., CPAM 2010), under which small values stay small.
     """
 
     def __init__(self, bound: Bound, box: Box, gradients: int, memory: int, smoothing: float):
@@ -42,7 +44,12 @@ class QuasiNewton:
         )
         self.pairs: list[tuple[Tensor, Tensor, Tensor]] = []
         self.last: tuple[Tensor, Tensor] | None = None
-        self.square, self.scale = torch.zeros_like(bound.x), bound.x.new_ones(len(bound.x))
+        self.pace = bound.x.new_ones(len(bound.x))
+        self.steep, self.far, self.scale = (
+            torch.zeros_like(bound.x),
+            torch.zeros_like(bound.x),
+            bound.x.new_ones(len(bound.x)),
+        )
 
     def step(
         self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None
@@ -54,10 +61,21 @@ class QuasiNewton:
         need = torch.maximum(c, -radius * _root(_dot(b, b)))
         level, moved = _dot(b, delta) + need, delta
         down = torch.zeros_like(b)
+        value = least = torch.full_like(c, float("inf"))
+        lowest = moved, down
         for number in range(self.gradients):
-            slope = self.bound.value_and_grad(self.x + moved)[1] if number or slope is None else slope
+            if number or slope is None:
+                value, slope = self.bound.value_and_grad(self.x + moved)
             slope = self.box.free(torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0))
             guess = self._learn(moved, slope, fresh if number == 0 else torch.zeros_like(fresh))
+            if number > 1:
+                # A step that raised D was too long, as they are across kinks: back, and shorter ones from now on.
+                raised = ~(value <= least)
+                self.pace = torch.where(raised, self.pace / 2, (1.4 * self.pace).clamp_max(1))
+                value, back = torch.where(raised, least, value), per_image(raised, b)
+                moved, slope = torch.where(back, lowest[0], moved), torch.where(back, lowest[1], slope)
+            if number:
+                least, lowest = value, (moved, slope)
             if number == 0:
                 home, down = self._precondition(torch.stack([slope, b], 1), guess).unbind(1)
                 steep = _dot(b, down).clamp_min(TINY)
@@ -70,7 +88,7 @@ class QuasiNewton:
             # Along the boundary only, and no further than the radius; what the box takes away is made up for along
             # ``down``.
             home = home - per_image(_dot(b, home) / steep, b) * down
-            shorter = (radius / _root(_dot(home, home))).clamp_max(1)
+            shorter = self.pace * (radius / _root(_dot(home, home))).clamp_max(1)
             moved = self._onto(
                 moved - per_image(shorter, b) * home, b, down, level, NEWTON * (1 + (number == self.gradients - 1))
             )
@@ -81,11 +99,12 @@ class QuasiNewton:
         inverse Hessian."""
         old = per_image(fresh, slope)
         self.pairs = [(s, y, torch.where(fresh, 0.0, inverse)) for s, y, inverse in self.pairs]
-        self.square = torch.where(
-            old, slope.square(), self.smoothing * self.square + (1 - self.smoothing) * slope.square()
+        self.pace = torch.where(fresh, 1.0, self.pace)
+        self.steep, self.far = (
+            torch.where(old, new.square(), self.smoothing * mean + (1 - self.smoothing) * new.square())
+            for mean, new in ((self.steep, slope), (self.far, moved))
         )
-        root = self.square.sqrt()
-        guess = 1 / (root + 1e-3 * per_image(root.flatten(1).mean(1).clamp_min(TINY), slope))
+        guess = _at_least(0.1, self.far.sqrt()) / _at_least(1e-3, self.steep.sqrt())
         if self.last is not None:
             s, y = moved - self.last[0], slope - self.last[1]
             along = _dot(s, y)
@@ -128,6 +147,11 @@ class QuasiNewton:
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     """(B,) inner products of images (B, ...)."""
     return (a * b).flatten(1).sum(1)
+
+
+def _at_least(share: float, sizes: Tensor) -> Tensor:
+    """The ``sizes`` (B, ...), each plus a ``share`` of the image's mean."""
+    return sizes + share * per_image(sizes.flatten(1).mean(1).clamp_min(TINY), sizes)
 
 
 def _root(square: Tensor) -> Tensor:

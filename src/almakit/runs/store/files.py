@@ -143,6 +143,14 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def row_of(folder: Path, maps: Array | None, place: int, rank: int | None = 3) -> Array:
+    """One of the maps, or labels, that lie beside the images of a chunk."""
+    if maps is None or maps.ndim not in (rank or maps.ndim,) or not (maps.ndim and 0 <= place < len(maps)):
+        raise Corrupt(f"{folder} lacks a map, or labels, of an image that its database counts; resume the run.")
+    row: Array = maps[place]
+    return row
+
+
 # What lies where, relative to the run folder.
 
 

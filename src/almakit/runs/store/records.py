@@ -128,6 +128,9 @@ class Record:
         default_factory=_not_kept
     )
     pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image", later=True)] = None
+    surrogate_forwards: Annotated[
+        int | None, Stored("passes of the surrogate, whose are all backwards then; NULL: no surrogate", later=True)
+    ] = None
     vote: Annotated[
         float | None,
         Stored(
