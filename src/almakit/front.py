@@ -25,9 +25,9 @@ from .errors import BadInput
 from .hints import SYNONYMS, wrong_setting
 from .models.load import opened
 from .runs.attacktext import text_of
-from .runs.model import watched
 from .runs.progress import Silent, forwards_per_image, shown
 from .runs.units import box_of, in_units
+from .runs.watching import watched
 
 CALL = tuple(
     name

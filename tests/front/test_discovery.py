@@ -61,19 +61,21 @@ def test_names_as_people_write_them_and_wrong_ones(capsys: pytest.CaptureFixture
     )
     for command, sentence in (
         (("attacks", "dnd"), "mean ddn"),
+        (("goals", "top-l"), "mean top-k"),
         (("models", "mnist/smalcnn"), "mean mnist/smallcnn"),
         (("data", "mnits"), "mean mnist"),
     ):
         assert main(["ls", *command]) == 2 and sentence in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("what", ["attacks", "distances", "models", "data"])
+@pytest.mark.parametrize("what", ["attacks", "distances", "goals", "models", "data"])
 def test_tables_fit_a_hundred_columns(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "ls", what)
     assert max(map(len, text.splitlines())) <= 100
     known = {
         "attacks": registry.names("attacks"),
         "distances": registry.names("distances"),
+        "goals": registry.names("goals"),
         "models": almakit.models.names(),
         "data": almakit.data.names(),
     }

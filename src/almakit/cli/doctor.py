@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
             raise Usage(f"give --{name}.")
 
     from ..models.preflight import preflight
-    from ..runs import attacktext, images, model, plan
+    from ..runs import attacktext, checks, images, model
 
     try:
         attacks = attacktext.build_all(spec.attacks)
@@ -37,8 +37,8 @@ def main(args: argparse.Namespace) -> int:
     side = images.side_of(opened.model, spec.data)
     dataset = images.open_data(spec.data, spec, side).numbered_as(getattr(opened.model, "class_names", None))
     opened = opened.with_features(dataset.features)
-    sample = plan.looked_at(dataset, SEEN)
-    size = spec.batch_size if isinstance(spec.batch_size, int) else plan.at_a_time(sample)
+    sample = checks.looked_at(dataset, SEEN)
+    size = spec.batch_size if isinstance(spec.batch_size, int) else checks.at_a_time(sample)
     report = preflight(
         opened.model,
         sample.x.to(opened.device),

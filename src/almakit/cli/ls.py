@@ -1,4 +1,4 @@
-"""Lists what there is to choose from: attacks, distances, models or data; with a name, all about that one.
+"""Lists what there is to choose from: attacks, distances, goals, models or data; with a name, all about that one.
 
 almakit ls attacks
 almakit ls attacks ddn
@@ -30,13 +30,13 @@ WIDTH = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("attacks", "distances", "models", "data"), help="what to list")
+    parser.add_argument("what", choices=("attacks", "distances", "goals", "models", "data"), help="what to list")
     parser.add_argument("name", nargs="?", help="all about this one")
 
 
 def main(args: argparse.Namespace) -> int:
-    whole = {"attacks": _attacks, "distances": _distances, "models": _models, "data": _data}
-    one = {"attacks": _attack, "distances": _distance, "models": _model, "data": _one_data}
+    whole = {"attacks": _attacks, "distances": _distances, "goals": _goals, "models": _models, "data": _data}
+    one = {"attacks": _attack, "distances": _distance, "goals": _goal, "models": _model, "data": _one_data}
     print(whole[args.what]() if args.name is None else one[args.what](args.name))
     return DONE
 
@@ -143,6 +143,25 @@ def _distance(text: str) -> str:
     story = "\n\n".join(_wrapped(part) for part in (inspect.getdoc(kind) or "").split("\n\n"))
     facts = [f"{key}: {value}" for key, value in zip(DISTANCE_HEADER[1:], _distance_row(name)[1:], strict=True)]
     return "\n".join([f"{name}: {story}", "", *facts])
+
+
+def _goals() -> str:
+    rows = [(name, registry.get("goals", name).about, _settings(name)) for name in registry.names("goals")]
+    table = fitted_table(("goal", "reached when", "settings"), rows, range(3), WIDTH)
+    return f"{table}\n\n{_wrapped('other forms: file.py:function, which returns a goal or a function of the outputs')}"
+
+
+def _settings(name: str) -> str:
+    """What a goal can be told, but for the labels and targets of a call."""
+    given = fields(registry.get("goals", name))
+    return ", ".join(f.name for f in given if f.name not in ("labels", "targets", "reference", "confidence"))
+
+
+def _goal(text: str) -> str:
+    name = registry.canonical("goals", text)
+    kind = registry.get("goals", name)
+    story = "\n\n".join(_wrapped(part) for part in (inspect.getdoc(kind) or "").split("\n\n"))
+    return "\n".join([f"{name}: {kind.about}", "", story, "", _wrapped(f"settings: {_settings(name)}")])
 
 
 def _models() -> str:

@@ -38,7 +38,7 @@ VERBS = {
     "reproduce": "run the paper's tables, its numbers beside ours",
     "train": "train a network: regular, adversarial or certified",
     "fetch": "download data sets and weights ahead of time",
-    "ls": "list attacks, distances, models or data",
+    "ls": "list attacks, distances, goals, models or data",
     "completion": "print a script that completes verbs, flags and names in your shell",
 }
 

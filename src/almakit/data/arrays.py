@@ -37,7 +37,8 @@ def from_arrays(
     size: int | None = None,
 ) -> Dataset:
     """A data set of images uint8 or float in [0, 1], shaped (N, H, W), (N, C, H, W) or (N, H, W, C), and integer labels
-    (N,) or label maps (N, H, W); vectors (N, n) and videos (N, ...) of rank 5 and more are left in their shape."""
+    (N,), label maps (N, H, W) or labels (N, ...) of another kind;
+    vectors (N, n) and videos (N, ...) of rank 5 and more are left in their shape."""
     stored = _tensor(name, "images", images)
     if stored.ndim == 2 or stored.ndim > 4:
         stored = stored / 255 if stored.dtype == torch.uint8 else in_unit_range(name, stored)
@@ -47,7 +48,9 @@ def from_arrays(
         stored = in_unit_range(name, stored)
     given = _tensor(name, "labels", labels)
     maps = from_maps(name, len(stored), given, (stored.shape[2], stored.shape[3]), size) if given.ndim == 3 else None
-    wanted = integers(name, "labels", labels) if maps is None else torch.zeros(len(stored), dtype=torch.int64)
+    wanted, truths = torch.zeros(len(stored), dtype=torch.int64), None
+    if maps is None:
+        wanted, truths = classes_or_truths(name, labels)
     if len(wanted) != len(stored):
         raise BadInput(f"{name} has {len(stored)} images and {len(wanted)} labels; each image needs one label.")
 
@@ -67,19 +70,21 @@ def from_arrays(
         aims,
         class_names,
         maps=maps,
+        truths=truths,
     )
 
 
 def from_values(
     name: str, values: Any, labels: Any, features: Features, *, targets: Any = None, ids: Sequence[str] | None = None
 ) -> Dataset:
-    """A data set of values (N, ...) in the units of their features, whatever their rank, and integer labels (N,)."""
+    """A data set of values (N, ...) in the units of their features, whatever their rank, and integer labels (N,), or
+    labels (N, ...) of another kind."""
     own = _tensor(name, "values", values)
     if own.ndim < 2 or not len(own) or own.is_complex():
         raise BadInput(f"the values of {name} have shape {tuple(own.shape)}; they must be (N, ...), N at least 1.")
     if not bool(torch.isfinite(own).all()):
         raise BadInput(f"the values of {name} are not all finite; remove or repair those rows.")
-    wanted = integers(name, "labels", labels)
+    wanted, truths = classes_or_truths(name, labels)
     if len(wanted) != len(own):
         raise BadInput(f"{name} has {len(own)} rows and {len(wanted)} labels; each row needs one label.")
     x = torch.from_numpy(features.scaled(own.detach().cpu().numpy()))
@@ -90,6 +95,7 @@ def from_values(
         lambda indices: x[torch.as_tensor(list(indices), dtype=torch.long)],
         None if targets is None else integers(name, "targets", targets),
         features=features,
+        truths=truths,
     )
 
 
@@ -231,6 +237,16 @@ def in_unit_range(name: str, images: Tensor) -> Tensor:
             "a normalisation (almakit's models normalise inside)."
         )
     return images
+
+
+def classes_or_truths(name: str, labels: Any) -> tuple[Tensor, Tensor | None]:
+    """Labels that are class numbers (N,), or zeros (N,) and the labels (N, ...) as they are, for a goal to read."""
+    given = _tensor(name, "labels", labels)
+    if given.ndim == 1 and not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool):
+        return integers(name, "labels", given), None
+    if not given.ndim or given.is_complex() or not bool(torch.isfinite(given).all()):
+        raise BadInput(f"the labels of {name} have shape {tuple(given.shape)}; each image needs finite ones.")
+    return torch.zeros(len(given), dtype=torch.int64), given.detach().cpu().clone()
 
 
 def integers(name: str, what: str, values: Any) -> Tensor:

@@ -18,14 +18,16 @@ IGNORED = 255
 """The class of pixels in a label map that count for nothing."""
 
 
-def image_sha256(image: Tensor, classes: Tensor | None = None) -> str:
+def image_sha256(image: Tensor, classes: Tensor | None = None, truth: Tensor | None = None) -> str:
     """The sha256 of an image's values as float32 in memory order (C, H, W), little-endian: what was attacked, however
     it was stored.
 
-    Where its pixels have ``classes`` (H, W), these follow as int32.
+    Where its pixels have ``classes`` (H, W), these follow as int32; a ``truth`` (...) of another kind as float64.
     """
     values = image.detach().to(device="cpu", dtype=torch.float32).contiguous()
     content = values.numpy().astype("<f4", copy=False).tobytes()
+    if truth is not None:
+        content += truth.detach().cpu().double().contiguous().numpy().astype("<f8", copy=False).tobytes()
     return hashlib.sha256(
         content if classes is None else content + classes.cpu().contiguous().numpy().astype("<i4").tobytes()
     ).hexdigest()
@@ -48,7 +50,8 @@ class Chunk:
     """Some samples together: ``x`` float32 (B, C, H, W), or (B, ...) of other data, in [0, 1], ``labels`` int64 (B,),
     ``targets`` int64 (B,) or None.
 
-    ``maps`` int64 (B, H, W): the class of every pixel, where the data set has them; the labels then say nothing.
+    ``maps`` int64 (B, H, W): the class of every pixel, where the data set has them, and ``truths`` (B, ...): labels
+    that are no class numbers; the labels then say nothing.
     """
 
     ids: tuple[str, ...]
@@ -57,11 +60,13 @@ class Chunk:
     sha256: tuple[str, ...]
     targets: Tensor | None = None
     maps: Tensor | None = None
+    truths: Tensor | None = None
 
     @property
     def truth(self) -> Tensor:
-        """What a model should answer: the maps (B, H, W) where there are any, else the labels (B,)."""
-        return self.labels if self.maps is None else self.maps
+        """What a model should answer: the maps (B, H, W) or truths (B, ...) where there are any, else the labels
+        (B,)."""
+        return next(part for part in (self.maps, self.truths, self.labels) if part is not None)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,7 +80,8 @@ class Dataset:
     Other data than images have ``features``, which say what their values (B, ...) are in units of their own.
 
     For segmentation ``maps(indices)`` returns the class of every pixel, int64 (B, H, W), 255 where a pixel counts for
-    nothing; ``labels`` are then all 0.
+    nothing; ``labels`` are then all 0. So they are where ``truths`` (N, ...) are labels of another kind: several for an
+    image, numbers, whatever a goal can read.
     """
 
     name: str
@@ -89,6 +95,7 @@ class Dataset:
     )
     maps: Callable[[Sequence[int]], Tensor] | None = None
     features: Features | None = None
+    truths: Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.labels) or (self.targets is not None and len(self.targets) != len(self.ids)):
@@ -132,8 +139,13 @@ class Dataset:
                 f"the label maps of {self.name} have shape {tuple(maps.shape)}, its images {tuple(x.shape)}; each "
                 "image needs a class per pixel."
             )
-        hashes = (image_sha256(image, None if maps is None else maps[row]) for row, image in enumerate(x))
-        return Chunk(tuple(self.ids[index] for index in chosen), x, self.labels[rows], tuple(hashes), targets, maps)
+        truths = None if self.truths is None else self.truths[rows]
+        hashes = (
+            image_sha256(image, None if maps is None else maps[row], None if truths is None else truths[row])
+            for row, image in enumerate(x)
+        )
+        ids = tuple(self.ids[index] for index in chosen)
+        return Chunk(ids, x, self.labels[rows], tuple(hashes), targets, maps, truths)
 
     def _fits(self, x: Tensor) -> bool:
         return x.ndim == 4 if self.features is None else tuple(x.shape[1:]) == self.features.lo.shape
@@ -148,7 +160,8 @@ class Dataset:
     def tensors(self) -> tuple[Tensor, Tensor]:
         """All images float32 (N, C, H, W) in [0, 1] and their labels int64 (N,), or label maps (N, H, W)."""
         everything = range(len(self))
-        return self.read(everything), self.labels.clone() if self.maps is None else self.maps(everything)
+        labels = self.labels if self.truths is None else self.truths
+        return self.read(everything), labels.clone() if self.maps is None else self.maps(everything)
 
     def numbered_as(self, known: Sequence[str] | None) -> Dataset:
         """Where labels are places in alphabetical order: those of the classes of the same names in ``known``, if it has
@@ -175,6 +188,7 @@ class Dataset:
             labels=self.labels[rows],
             targets=None if self.targets is None else self.targets[rows],
             read=lambda wanted: outer([chosen[index] for index in wanted]),
+            truths=None if self.truths is None else self.truths[rows],
             maps=None if classes is None else lambda wanted: classes([chosen[index] for index in wanted]),
         )
 

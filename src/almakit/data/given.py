@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data import Dataset as TorchDataset
 
 from ..errors import BadInput
-from .arrays import channels_first, from_arrays, from_values, in_unit_range, integers
+from .arrays import channels_first, classes_or_truths, from_arrays, from_values, in_unit_range, integers
 from .dataset import Dataset
 from .features import Features
 from .folder import from_files, from_table
@@ -194,7 +194,10 @@ def _indexed(name: str, data: Any, last: int | None, size: int | None) -> Datase
             return torch.stack([map_of(_parts(name, data[int(index)])[1], size) for index in indices])
 
         return Dataset(name, ids, torch.zeros(count, dtype=torch.int64), read, maps=maps)
-    return Dataset(name, ids, integers(name, "labels", [int(first), *map(int, labels)]), read, None, _class_names(data))
+    listed = np.array([np.asarray(each) for each in (first, *labels)])
+    whole = listed.ndim == 1 and bool((listed == np.floor(listed)).all())
+    wanted, truths = classes_or_truths(name, listed.astype(np.int64) if whole else listed)
+    return Dataset(name, ids, wanted, read, None, _class_names(data), truths=truths)
 
 
 def _labels(name: str, data: Any, count: int) -> Iterator[Any]:

@@ -27,6 +27,7 @@ class Embedding(Goal):
     """
 
     title = "embedding"
+    of_logits = False
     about = (
         "the similarity to a reference falls below, or to a target rises above a number; or another prompt is nearest"
     )

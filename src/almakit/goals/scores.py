@@ -31,6 +31,7 @@ class Multilabel(Goal):
     """
 
     title = "multilabel"
+    of_logits = False
     about = "labels of many dropped or added, any or all of them"
 
     present: Tensor | None = field(default=None, kw_only=True)
@@ -157,6 +158,7 @@ class Regression(Goal):
     """
 
     title = "regression"
+    of_logits = False
     about = "a number is off by more than so much"
 
     truth: Tensor | None = field(default=None, kw_only=True)
@@ -206,6 +208,7 @@ class Detection(Goal):
     s_n - below < 0."""
 
     title = "detection"
+    of_logits = False
     about = "all scores of a class, over the boxes of a detector, fall below a number"
 
     below: float = field(default=0.5, kw_only=True, metadata=SHARED)

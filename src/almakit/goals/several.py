@@ -37,6 +37,10 @@ class Several(Goal):
         return any(part.needs_labels for part in self.goals)
 
     @property
+    def of_logits(self) -> bool:  # type: ignore[override]
+        return all(part.of_logits for part in self.goals)
+
+    @property
     def finite(self) -> bool:  # type: ignore[override]
         return all(part.finite for part in self.goals)
 

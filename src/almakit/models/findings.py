@@ -10,6 +10,7 @@ from ..errors import BadModel
 Severity = Literal["refuse", "warn", "note"]
 
 WAYS_OUT: dict[str, str] = {
+    "bad-goal": "Mend the goal: almakit.check_goal(goal, model, x, labels) tries it, docs/goals.md says what it needs.",
     "bad-output": "Return floating logits of shape (batch, classes), with two classes or more; for data with label "
     "maps (batch, classes, height, width), which ?output=fit behind the model's name brings to the maps' size.",
     "batch-dependent": "Take batch statistics out of the model: every image must be judged by itself.",

@@ -14,9 +14,9 @@ from ..data import load as load_data
 from ..errors import Unavailable
 from ..models import load
 from ..models.preflight import preflight
+from ..runs.checks import at_a_time, looked_at
 from ..runs.engines.workers import SMALL
 from ..runs.folder import SUMMARY
-from ..runs.plan import at_a_time, looked_at
 from .plan import Plan, Task
 
 PASSES, IMAGES = 400, 32

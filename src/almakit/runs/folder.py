@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tempfile
 from collections.abc import Sequence
 from functools import cached_property
@@ -25,23 +24,6 @@ if TYPE_CHECKING:
     from ..core import Result
 
 SPEC, SUMMARY = "run.toml", "summary.json"
-
-
-def original_file(chunk: int) -> str:
-    """Where a chunk's clean images lie, relative to the run folder."""
-    return f"originals/{chunk:05d}.safetensors"
-
-
-def attack_folder(info: AttackInfo) -> str:
-    """The name of a folder for an attack's images: its number and a slug, whatever its text holds."""
-    slug = re.sub(r"[^a-z0-9]+", "-", f"{info.text.partition('(')[0]}-{info.distance}".lower()).strip("-")
-    return f"{info.index:02d}-{slug[:80]}"
-
-
-def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
-    """Where the adversarial images of an attack on a chunk lie, relative to the run folder."""
-    turn = f"-{key.round:03d}" if key.round else ""
-    return f"adversarials/{attack_folder(info)}/{key.chunk:05d}{turn}.safetensors"
 
 
 def spec_of(folder: Path, store: Store) -> RunSpec:
@@ -218,8 +200,8 @@ class RunFolder:
         for i in wanted:
             if i - first[places[i]] >= len(loaded[places[i]]):
                 raise Corrupt(
-                    f"{self.folder / original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} is "
-                    "not among them."
+                    f"{self.folder / files.original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} "
+                    "is not among them."
                 )
         return np.stack([files.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
 
@@ -256,12 +238,19 @@ class RunFolder:
         """Whether every pixel has a class, and not every image."""
         return any(info.pixels is not None for info in self.images)
 
+    @property
+    def aimed(self) -> bool:
+        """Whether the run's goal is on outputs that are no logits of classes; class 1 then says that it is reached."""
+        return self.meta.get("aimed") is not None
+
     def maps(self, images: list[int], what: str = "maps") -> Array:
-        """Of a segmentation the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images."""
+        """Of a segmentation the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images;
+        ``truths`` are labels (B, ...) of another kind."""
         first = {info.chunk: info.index for info in reversed(self.images)}
         chunks = {image: self.image[image].chunk for image in images}
         loaded = {chunk: self._tensors(ChunkKey(CLEAN, -1, chunk)).get(what) for chunk in set(chunks.values())}
-        return np.stack([_row(self.folder, loaded[chunks[image]], image - first[chunks[image]]) for image in images])
+        rank = None if what == "truths" else 3
+        return np.stack([files.row_of(self.folder, loaded[chunks[i]], i - first[chunks[i]], rank) for i in images])
 
     def adversarial_maps(self, records: Sequence[Record]) -> Array:
         """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
@@ -274,7 +263,7 @@ class RunFolder:
             [
                 self.maps([record.image], "predictions")[0]
                 if record.slot is None
-                else _row(self.folder, loaded[str(record.file)], record.slot)
+                else files.row_of(self.folder, loaded[str(record.file)], record.slot)
                 for record in records
             ]
         )
@@ -291,10 +280,3 @@ class RunFolder:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"
-
-
-def _row(folder: Path, maps: Array | None, place: int) -> Array:
-    if maps is None or maps.ndim != 3 or not 0 <= place < len(maps):
-        raise Corrupt(f"{folder} lacks a map of an image's pixels that its database counts; resume the run.")
-    row: Array = maps[place]
-    return row

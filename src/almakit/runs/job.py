@@ -20,7 +20,7 @@ from ..core.model import CONTIGUOUS, LEAST, Model
 from ..core.problem import expected_forwards
 from ..errors import BadInput, BadModel
 from .images import round_target, rule_target
-from .model import stop_when, to_device, to_host, watched
+from .model import to_device, to_host
 from .plan import Job, Task
 from .progress import forwards_per_image
 from .spec import AUTO, DEFAULT
@@ -30,6 +30,7 @@ from .store.records import PASSES, STATUSES, ImageInfo, Record, Tally, Trace
 from .tuning import within_memory
 from .units import box_of
 from .verdict import Judgement, judge, predictions, tallies, top_classes
+from .watching import stop_when, watched
 
 TOLERANCE = 0.01
 """With ``budget`` auto: an image that came nearer by less than this share in the last quarter of what its attack plans
@@ -61,7 +62,7 @@ class Attacked:
 
     task: Task
     x: Tensor
-    truth: list[int] | Tensor  # labels, or label maps (B, H, W)
+    truth: list[int] | Tensor  # labels, or label maps (B, H, W), or truths (B, ...)
     targets: list[int] | None
     result: Result
     points: Tensor
@@ -95,12 +96,16 @@ def start(job: Job, task: Task, tell: Tell | None = None, called_off: Event | No
 def _clean(job: Job, task: Task) -> Outcome:
     began = time.perf_counter()
     chunk, spec = job.read(task.key.chunk), job.spec
-    (logits, maps), size = within_memory(lambda size: job.subject.answers(chunk.x, size), min(task.batch, len(chunk)))
+    (logits, maps), size = within_memory(
+        lambda size: job.subject.answers(chunk.x, size, chunk.truths), min(task.batch, len(chunk))
+    )
     counted: Sequence[Tally | None] = [None] * len(chunk)
     beside = {}
     if maps is not None and chunk.maps is not None:
         counted = tallies(maps, chunk.maps, logits.shape[1])
         beside = {"maps": _stored_maps(chunk.maps), "predictions": _stored_maps(maps)}
+    if chunk.truths is not None:
+        beside["truths"] = chunk.truths.numpy()
     infos, labels = [], chunk.labels.tolist()
     for row, (prediction, top) in enumerate(zip(predictions(logits), top_classes(logits), strict=True)):
         position = task.key.chunk * job.chunk_size + row
@@ -118,8 +123,7 @@ def _attack(job: Job, task: Task, tell: Tell | None, called_off: Event | None) -
     began = time.perf_counter()
     chunk, attack = job.read(task.key.chunk), job.attacks[task.key.attack]
     x, subject, spec = chunk.x.to(job.subject.working), job.subject, job.spec
-    truth = chunk.labels if chunk.maps is None else chunk.maps
-    targets = _targets(job, task)
+    truth, targets = chunk.truth, _targets(job, task)
 
     def attempt(size: int) -> tuple[Result, _Watch]:
         watch = _Watch(_traced(job, task, targets))
@@ -148,7 +152,7 @@ def _attack(job: Job, task: Task, tell: Tell | None, called_off: Event | None) -
 
     (result, watch), size = within_memory(attempt, min(task.batch, len(chunk)))
     points = to_host(result.adversarials.detach())
-    known = chunk.labels.tolist() if chunk.maps is None else chunk.maps
+    known = chunk.labels.tolist() if truth is chunk.labels else truth
     return Attacked(task, x, known, targets, result, points, watch, size, began)
 
 

@@ -7,15 +7,13 @@ import copy
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..core.goals import Goal
 from ..core.model import Draws, Model, logits_of, precision_and_device, steady
 from ..data.features import Features
 from ..data.own_imports import imports_sha256
@@ -23,7 +21,6 @@ from ..errors import BadInput, BadModel, Unavailable
 from ..models import load as load_model
 from ..models.classifier import state_sha256
 from .attacktext import fingerprint
-from .failures import CalledOff
 from .spec import AUTO, RunSpec
 from .units import in_units
 
@@ -52,11 +49,31 @@ class Subject:
     features: Features | None = None  # of the data, where they have units of their own: what the model sees
     draws: Draws | None = None  # of a random model: how often it is asked,
     held: bool = True  # and whether seeds hold its random numbers
+    aim: Goal | None = None  # a goal on outputs that are no logits of classes: all there is to say is whether it is met
 
-    def logits(self, x: Tensor, size: int) -> Tensor:
+    def logits(self, x: Tensor, size: int, truth: Tensor | None = None) -> Tensor:
         """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision; of a
-        segmentation the logarithms of the shares of the pixels that the classes get."""
-        return self.answers(x, size)[0]
+        segmentation the logarithms of the shares of the pixels that the classes get; with an ``aim`` the two of
+        ``met``."""
+        return self.answers(x, size, truth)[0]
+
+    @torch.no_grad()
+    def outputs(self, x: Tensor, size: int) -> Tensor:
+        """What the ``aim`` reads (B, ...) of the model's answers to ``x`` (B, ...), float64 on the CPU."""
+        assert self.aim is not None
+        parts = [(part, self.model(self.place(part).clone())) for part in x.split(size)]
+        return torch.cat([self.aim.read(answer, len(part)).cpu().double() for part, answer in parts])
+
+    def met(self, outputs: Tensor, clean: Tensor, truth: Tensor | None) -> Tensor:
+        """(B, 2) margin and minus margin of ``outputs`` (B, ...), for the goal fitted to the ``clean`` ones (B, ...)
+        and their ``truth`` (B, ...): class 0 says that it is not reached, class 1 that it is; NaN where outputs are not
+        finite."""
+        assert self.aim is not None
+        self.classes[:] = [2]
+        bound = self.aim.for_labels(truth, None).fit(torch.nan_to_num(clean), torch.arange(len(clean)))
+        margin = bound.margin(torch.nan_to_num(outputs))
+        finite = torch.isfinite(outputs).flatten(1).all(1) & torch.isfinite(clean).flatten(1).all(1)
+        return torch.where(finite.unsqueeze(1), torch.stack([margin, -margin], 1).double(), math.nan)
 
     def with_features(self, features: Features | None) -> Subject:
         """Itself for data whose values are scaled to [0, 1]: the model still sees their own units."""
@@ -74,9 +91,12 @@ class Subject:
             return torch.cat([self._asked(image.expand(count, *image.shape)).cpu().double() for count in counts])
 
     @torch.no_grad()
-    def answers(self, x: Tensor, size: int) -> tuple[Tensor, Tensor | None]:
+    def answers(self, x: Tensor, size: int, truth: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """``logits`` (B, K), and the class of each pixel (B, H, W) where the model returns logits (B, K, H, W): -1 all
         over an image with one not finite; of a random model the logarithms of the classes' shares of the votes."""
+        if self.aim is not None:
+            outputs = self.outputs(x, size)
+            return self.met(outputs, outputs, truth), None
         if self.draws is not None:
             return torch.stack([votes(self.passes(image, "clean")).clamp_min(TINY).log() for image in x]), None
         rows, maps = [], []
@@ -235,39 +255,6 @@ def weights_sha256(model: Model) -> str | None:
         return state_sha256(model.state_dict())
     mark = fingerprint(model)
     return f"code:{mark}" if "#" in mark else None
-
-
-# As attacks call it.
-
-
-def stop_when(called_off: Event) -> Callable[[int], None]:
-    """For ``watched``: raises ``CalledOff`` once the event is set, the way to end an attack in another thread."""
-
-    def look(_: int) -> None:
-        if called_off.is_set():
-            raise CalledOff("the work was called off")
-
-    return look
-
-
-def watched(model: Model, *looks: Callable[[int], None]) -> Model:
-    """The model, with every ``look`` told the number of images before each of its passes; a module stays a module."""
-    return _Watched(model, looks) if isinstance(model, nn.Module) else lambda x: _answer(model, looks, x)
-
-
-def _answer(model: Model, looks: Iterable[Callable[[int], None]], x: Tensor) -> Any:
-    for look in looks:
-        look(len(x))
-    return model(x)
-
-
-class _Watched(nn.Module):
-    def __init__(self, inner: nn.Module, looks: tuple[Callable[[int], None], ...]):
-        super().__init__()
-        self.inner, self.looks, self.training = inner, looks, inner.training
-
-    def forward(self, x: Tensor) -> Any:
-        return _answer(self.inner, self.looks, x)
 
 
 # To the device and back: with CUDA through pinned memory, so that a copy need not wait for what the device is doing

@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from .. import goals
 from ..core import Attack, Goal
 from ..core.goals import PixelGoal
-from ..core.model import Model
+from ..core.model import Model, predict
 from ..data.dataset import Chunk, Dataset
 from ..data.given import Data
 from ..errors import BadInput
 from ..models.load import is_foreign
-from ..models.preflight import preflight
 from ..trackers import Track
 from .attacktext import describe
-from .failures import Refused, SpecChanged
+from .failures import SpecChanged
 from .images import given_targets, open_data, rounds, share_of, side_of, without_class
 from .model import Subject, open_model
 from .progress import Silent
@@ -34,7 +34,7 @@ from .units import box_of
 if TYPE_CHECKING:
     from .session import Engine
 
-LOOKED_AT = 256  # images preflight looks at, fewer of large ones
+AIMED = ("goal not reached", "goal reached")
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,13 @@ def _with_maps(job: Job, options: Options) -> Job:
 
 def _with_goal(job: Job, options: Options) -> Job:
     """The job with its goal, where it is another than to leave the label or to reach the target."""
-    text = job.spec.goal
+    text, labels = job.spec.goal, job.dataset.truths
+    if text is None and labels is not None:
+        raise BadInput(
+            f"the labels of {job.dataset.name} are {str(labels.dtype).removeprefix('torch.')} of shape "
+            f"{tuple(labels.shape)}, no class numbers (N,): give a goal that reads them, such as multilabel or "
+            "regression(by=0.5) (--goal)."
+        )
     if text is None:
         return job
     goal = goals.get(text) if options.goal is None else options.goal
@@ -197,7 +203,37 @@ def _with_goal(job: Job, options: Options) -> Job:
         raise BadInput(
             f"goal={text!r} is code of your own, which other processes do not have: leave engine and workers out."
         )
-    return replace(job, goal=goal)
+    if labels is None and goal.output is None and goal.of_logits and _gives_logits(job):
+        return replace(job, goal=goal)
+    return _aimed(replace(job, goal=goal), options)
+
+
+def _gives_logits(job: Job) -> bool:
+    """Whether the model returns something that may be the logits (B, K) of classes; one that fails is told later."""
+    subject = job.subject
+    try:
+        answer = predict(subject.model, subject.place(job.dataset.chunk([0]).x))
+    except Exception:
+        return True
+    return isinstance(answer, Tensor) and answer.ndim == 2 and answer.shape[1] > 1
+
+
+def _aimed(job: Job, options: Options) -> Job:
+    """The job with a goal on outputs that are no logits of classes: two classes say whether it is reached."""
+    spec, dataset = job.spec, job.dataset
+    elsewhere = options.engine != "local" or isinstance(options.workers, int)
+    if spec.targets is not None or spec.eot is not None or elsewhere:
+        raise BadInput(
+            f"the goal {spec.goal} is about outputs that are no logits of classes: leave out targets, eot, engine and "
+            "workers."
+        )
+    truths = dataset.labels.clone() if dataset.truths is None else dataset.truths
+    kept = replace(
+        dataset, truths=truths, labels=torch.zeros_like(dataset.labels), class_names=AIMED, alphabetical=False
+    )
+    hashes = [sha256 for chunk in kept.chunks(64) for sha256 in chunk.sha256]
+    surrogate = None if job.surrogate is None else replace(job.surrogate, aim=job.goal)
+    return replace(job, dataset=kept, hashes=hashes, subject=replace(job.subject, aim=job.goal), surrogate=surrogate)
 
 
 def own_code(goal: str | None) -> bool:
@@ -218,55 +254,3 @@ def introduction(job: Job, options: Options) -> list[str]:
         side and f"Photos are cut to {side} x {side}, the size the model was made for.",
     ]
     return [sentence for sentence in sentences if sentence]
-
-
-def looked_at(dataset: Dataset, most: int = LOOKED_AT) -> Chunk:
-    """The first images, as many as a glance can take: 256 digits, 66 photos."""
-    pixels = dataset.chunk([0]).x[0].numel()
-    return dataset.chunk(range(min(most, max(16, 10_000_000 // pixels), len(dataset))))
-
-
-def at_a_time(sample: Chunk) -> int:
-    """How many of the images may go through an unknown model with gradients before anything is known of its memory."""
-    return max(1, min(64, 2_400_000 // sample.x[0].numel()))
-
-
-def check(job: Job, options: Options) -> list[tuple[str, str, str, str]]:
-    """Preflight's findings about the model and its surrogate, shown; a refusal that is not allowed ends the run before
-    it begins."""
-    if not options.preflight:
-        return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
-    sample, allow = looked_at(job.dataset), job.spec.allow
-    needed = any(attack.needs_gradients() for attack in job.attacks)
-    findings: list[tuple[str, str, str, str]] = []
-    refusals: list[str] = []
-    for subject in (job.subject, job.surrogate):
-        if subject is None:
-            continue
-        lends, whose = subject is job.surrogate, "the surrogate: " if subject is job.surrogate else ""
-        report = preflight(
-            subject.model,
-            sample.x.to(subject.device),
-            sample.truth,
-            allow=allow,
-            batch_size=at_a_time(sample),
-            measure=False,
-            class_names=job.dataset.class_names,
-            alphabetical=job.dataset.alphabetical,
-            eot=job.spec.eot,
-            gradients=needed and (lends or job.surrogate is None),
-        )
-        findings += [(f.name, f.severity, f"{whose}{f.sentence}", f.way_out) for f in report.findings]
-        refusals += [f.name for f in report.refusals]
-    for name, severity, sentence, way_out in findings:
-        allowed = " (allowed)" if name in allow else ""
-        options.progress.note(f"{severity}{allowed}: {name}: {sentence} {way_out}")
-    if refusals:
-        names = " ".join(f"--allow {name}" for name in dict.fromkeys(refusals))
-        listed = "".join(
-            f"\n  - {name}: {sentence} {way_out}"
-            for name, severity, sentence, way_out in findings
-            if severity == "refuse" and name not in allow
-        )
-        raise Refused(f"preflight refuses this run:{listed}\nTo run it all the same: {names}.")
-    return findings

@@ -90,6 +90,7 @@ def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
         "surrogate_sha256": None if job.surrogate is None else job.surrogate.weights_sha256,
         "data_sha256": data_sha256(dataset.ids, job.hashes, dataset.labels.tolist(), job.targets),
         "images": str(len(dataset)),
+        "aimed": None if subject.aim is None else "1",
         "class_names": json.dumps(dataset.class_names) if dataset.class_names else None,
         "features": dataset.features.to_json() if dataset.features is not None else None,
         "shard": f"{shard[0]}/{shard[1]}" if shard else None,
@@ -223,13 +224,14 @@ def same_answers(job: Job, progress: Progress, todo: Sequence[ChunkKey]) -> None
     if not sample:
         return
     subject, size = job.subject, min(progress.batch, SAMPLE)
-    x = job.dataset.chunk([info.index for info in sample]).x
+    chunk = job.dataset.chunk([info.index for info in sample])
+    x, truths = chunk.x, chunk.truths
     with borrowed(subject.model):
-        logits = subject.logits(x, size)
+        logits = subject.logits(x, size, truths)
         apart = [_apart(info, row) for info, row in zip(sample, logits, strict=True)]
         if max(apart) <= subject.near:
             return
-        other = torch.softmax(subject.logits(x, size // 2 + 1), 1) - torch.softmax(logits, 1)
+        other = torch.softmax(subject.logits(x, size // 2 + 1, truths), 1) - torch.softmax(logits, 1)
     near = max(subject.near, 4 * float(torch.nan_to_num(other, nan=0.0).abs().max()))
     differing = [place for place, value in enumerate(apart) if value > near]
     if differing:

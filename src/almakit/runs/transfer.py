@@ -30,6 +30,8 @@ def transfer_run(run: RunFolder, subject: Subject, goal: Goal | None = None) -> 
     part = known.get((subject.name, subject.weights_sha256), Transfer(subject.name, subject.weights_sha256))
     with borrowed(subject.model):
         asked = replace(subject, maps=run.segmentation).with_features(run.features)
+        if run.aimed:
+            asked, goal = replace(asked, aim=goal), None
         for info in run.attacks:
             seen = part.seen.setdefault(info.text, {})
             found = [
@@ -57,8 +59,9 @@ def _answers(
     x = torch.from_numpy(np.array(run.originals(places))).to(subject.working)
     stored = torch.from_numpy(np.array(run.adversarials(list(records)))).to(x.dtype)
     labels: list[int] | Tensor = [run.image[place].label for place in places]
-    if run.segmentation:
-        labels = torch.from_numpy(run.maps(places).astype(np.int64))
+    if run.segmentation or run.aimed:
+        labels = torch.from_numpy(np.array(run.maps(places, "truths" if run.aimed else "maps")))
+        labels = labels.long() if run.segmentation else labels
     targets = [int(record.target or 0) for record in records] if info.targeted else None
     share = share_of(run.spec.goal) if run.segmentation else 1.0
     clean, found = (

@@ -17,9 +17,10 @@ from ..core import Attack, Box, Result
 from ..core.model import CONTIGUOUS, borrowed, faster_layout, out_of_memory, pass_seconds
 from ..data.dataset import Chunk
 from ..errors import BadModel
+from .checks import looked_at
 from .environment import physical_memory
 from .model import Subject, autocast_of
-from .plan import Job, looked_at
+from .plan import Job
 from .progress import Silent
 from .spec import AUTO, DEFAULT
 

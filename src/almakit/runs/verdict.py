@@ -134,6 +134,11 @@ def _asked(
         vote = _votes(subject, passes, x, labels, targets, goal)
         shares = torch.stack([votes(each).clamp_min(TINY).log() for each in passes])
         return _Said(shares, [part >= subject.draws.share for part in vote], vote=vote)
+    if subject.aim is not None:
+        size, truth = other_batch_size(batch), torch.as_tensor(labels)
+        clean = subject.outputs(x, size)
+        both = torch.cat([subject.met(subject.outputs(part, size), clean, truth) for part in points.split(len(x))])
+        return _Said(both, [now == 1 for now in predictions(both)])
     logits, maps = subject.answers(points, other_batch_size(batch))
     if maps is not None:
         counted = tallies(maps, torch.cat([torch.as_tensor(labels)] * 2), logits.shape[1])

@@ -47,6 +47,7 @@ class Goal:
     title: ClassVar[str] = ""
     about: ClassVar[str] = ""
     needs_labels: ClassVar[bool] = False
+    of_logits: ClassVar[bool] = True  # whether outputs (B, K) may be logits of classes, which tables then speak of
     by_class: ClassVar[bool] = False  # whether it is about which logit of (B, K) is the largest
     finite: ClassVar[bool] = True  # whether finite outputs always have a finite margin
 

@@ -103,6 +103,8 @@ def verify_run(run: RunFolder, subject: Subject, batch_size: int | None = None, 
     size, aim = batch_size or int(run.spec.batch_size), None if goal is None else goals.get(goal)
     held = all(finding["name"] != "randomness-elsewhere" for finding in run.findings)
     subject = replace(subject, maps=run.segmentation, held=held).with_features(run.features)
+    if run.aimed:
+        subject, aim = replace(subject, aim=aim), None
     with borrowed(subject.model), understood(run.folder):
         folder = Differences()
         clean = _verify_clean(run, subject, size, folder)
@@ -116,7 +118,7 @@ def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Difference
     for begin in range(0, len(run.images), 256):
         part = run.images[begin : begin + 256]
         images, truth = _originals(run, [info.index for info in part])
-        logits, maps = subject.answers(images, size + 2)
+        logits, maps = subject.answers(images, size + 2, truth if run.aimed else None)
         counted = [None] * len(part) if maps is None or truth is None else tallies(maps, truth, logits.shape[1])
         for info, row, prediction, top, tally in zip(
             part, logits, predictions(logits), top_classes(logits), counted, strict=True
@@ -169,16 +171,18 @@ def _verify_attack(
 
 
 def _originals(run: RunFolder, indices: list[int]) -> tuple[Tensor, Tensor | None]:
-    """The clean images (B, ...), and of a segmentation their label maps (B, H, W), which must have their recorded
-    hashes."""
+    """The clean images (B, ...), and of a segmentation their label maps (B, H, W), or their labels (B, ...) of another
+    kind, which must have their recorded hashes."""
     images = torch.from_numpy(np.array(run.originals(indices)))
     maps = torch.from_numpy(run.maps(indices).astype(np.int64)) if run.segmentation else None
+    truths = torch.from_numpy(np.array(run.maps(indices, "truths"))) if run.aimed else None
     for row, (index, image) in enumerate(zip(indices, images, strict=True)):
-        if image_sha256(image, None if maps is None else maps[row]) != run.image[index].sha256:
+        seen = image_sha256(image, None if maps is None else maps[row], None if truths is None else truths[row])
+        if seen != run.image[index].sha256:
             raise AlmakitError(
                 f"the stored original of image {run.image[index].id} is not the image that was attacked."
             )
-    return images, maps
+    return images, truths if maps is None else maps
 
 
 def _measure(info: AttackInfo) -> Measure | None:
