@@ -33,7 +33,7 @@ ALONE = [
     Row(name, distance, text.format(distance=distance))
     for name, text, distances in (
         ("alma", "alma(distance={distance}, steps=100)", ("l1", "l2", "linf")),
-        ("alma-plus", "alma-plus(distance={distance}, steps=100)", ("l1", "l2", "linf")),
+        ("soft-walk", "soft-walk(distance={distance}, steps=100)", ("l1", "l2", "linf")),
         ("alm", "alm(distance={distance}, outer=10, inner=100)", ("linf",)),
         ("cw", "cw(distance={distance}, steps=100)", ("l1",)),
     )

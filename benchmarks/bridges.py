@@ -60,9 +60,9 @@ OURS = (
     "ead(steps=100, searches=3)",
     "pdpgd(distance=l1, steps=100)",
     "deepfool(steps=50)",
-    "alma-plus(distance=l2, steps=100)",
-    "alma-plus(distance=l1, steps=100)",
-    "alma-plus(distance=linf, steps=100)",
+    "soft-walk(distance=l2, steps=100)",
+    "soft-walk(distance=l1, steps=100)",
+    "soft-walk(distance=linf, steps=100)",
 )
 LIBRARIES = ("foolbox", "torchattacks", "adv-lib", "adversarial-robustness-toolbox", "pyautoattack")
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from almakit.runs.folder import SPEC, adversarial_file, original_file
+from almakit.runs.folder import SPEC
 from almakit.runs.spec import RunSpec
 from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name, files
+from almakit.runs.store.files import adversarial_file, original_file
 from almakit.runs.store.records import ALREADY_WRONG, FAILED, SUCCESS, AttackInfo, ImageInfo, Record, Trace
 
 ENVIRONMENT = {

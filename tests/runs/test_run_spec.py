@@ -86,6 +86,7 @@ def test_every_setting_that_decides_numbers_changes_the_hash():
         if field.name in ("mean", "std"):
             changed = replace(SPEC, mean=(0.5,), std=(0.5,))
         else:
+            # Votes are of random models alone.
             base = replace(SPEC, eot=3) if field.name in ("eot", "votes", "vote_share") else SPEC
             changed = replace(base, **{field.name: other[field.name]})
             assert (changed.sha256 != base.sha256) == field.metadata["relevant"], field.name

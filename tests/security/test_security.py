@@ -159,11 +159,8 @@ def test_no_shell_no_eval_no_unpickling_in_the_source():
     """Calls that would hand text to an interpreter; each exception is named with its reason."""
     allowed = {
         ("runs/engines/shipping.py", "pickle.loads"),  # what our own driver packed, inside the user's own cluster
-        (
-            "runs/engines/workers.py",
-            "pickle.load",
-        ),  # the answers of processes that this one started, through a pipe of its own
-        ("runs/engines/helper.py", "pickle.load"),  # the orders of the process that started this one, likewise
+        # The answers of processes that this one started, and the orders of the one that started it, through pipes.
+        ("runs/engines/helper.py", "pickle.load"),
         (
             "runs/engines/helper.py",
             "pickle.loads",

@@ -11,7 +11,7 @@ import argparse
 from importlib import import_module
 
 from .. import registry
-from ..errors import Unavailable
+from ..optional import optional
 from .main import DONE, VERBS
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
@@ -22,11 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    try:
-        import shtab
-    except ImportError as error:
-        raise Unavailable("completion needs shtab: pip install 'almakit[cli]'.") from error
-
+    shtab = optional("shtab", "completion needs shtab: pip install 'almakit[cli]'.")
     print(shtab.complete(whole_parser(shtab.FILE), args.shell))
     return DONE
 

@@ -19,7 +19,7 @@ import torch
 
 from .. import evaluation
 from ..errors import AlmakitError
-from ..runs.engines.helper import TRIES, serve, started
+from ..runs.engines.helper import TRIES, asked, ended, serve, started
 from ..runs.plan import Options
 from ..runs.progress import Silent
 from ..runs.session import Stop
@@ -106,33 +106,13 @@ class Crew:
                 if process is None:
                     process = started(START)
                     self._processes.append(process)
-                self._found.put((place, _answer(process, self._orders[place])))
+                self._found.put((place, asked(process, self._orders[place])))
             except (OSError, EOFError, pickle.UnpicklingError):
-                ended, process = _gone(process), None
+                how, process = ended(process) if process else "it could not be started", None
                 self._deaths[place] += 1
                 if self._deaths[place] < TRIES:
                     self._waiting.appendleft(place)
                 else:
-                    self._found.put((place, Lost(f"its worker process ended under it {TRIES} times ({ended}).")))
-        _gone(process)
-
-
-def _answer(process: subprocess.Popen[bytes], order: Order) -> list[str] | Exception:
-    assert process.stdin is not None and process.stdout is not None
-    pickle.dump(order, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
-    process.stdin.flush()
-    found: list[str] | Exception = pickle.load(process.stdout)
-    return found
-
-
-def _gone(process: subprocess.Popen[bytes] | None) -> str:
-    """Ends a process, if there is one, and says how it ended."""
-    if process is None:
-        return "it could not be started"
-    process.kill()
-    code = process.wait()
-    for pipe in (process.stdin, process.stdout):
-        with suppress(OSError):
-            if pipe is not None:
-                pipe.close()
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+                    self._found.put((place, Lost(f"its worker process ended under it {TRIES} times ({how}).")))
+        if process is not None:
+            ended(process, 0.0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Unavailable
+from ..optional import optional
 from ..runs.store.files import write_bytes
 from ..runs.threat import goal_name, resisted
 from . import palette, pictures
@@ -49,10 +49,7 @@ GALLERY_ROWS, GALLERY_ATTACKS = 8, 4
 
 def plotting() -> Any:
     """matplotlib's pyplot, drawing into files only."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise Unavailable("figures need matplotlib; install it with `pip install 'almakit[report]'`.") from error
+    matplotlib = optional("matplotlib", "figures need matplotlib; install it with `pip install 'almakit[report]'`.")
     if "matplotlib.pyplot" not in sys.modules:  # a notebook keeps the backend it has
         matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot

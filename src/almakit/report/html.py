@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ..errors import Unavailable
+from ..optional import optional
 from ..runs.failures import writable
 from ..version import VERSION
 from . import features, palette, payload, votes
@@ -184,14 +184,11 @@ def frame(scripts: tuple[str, ...], talk: str = "") -> dict[str, Any]:
 @cache
 def template(name: str) -> Any:
     """A page's template."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise Unavailable("a report needs Jinja2; install it with `pip install 'almakit[report]'`.") from error
-    environment = Environment(
-        loader=PackageLoader("almakit.report"),
+    jinja2 = optional("jinja2", "a report needs Jinja2; install it with `pip install 'almakit[report]'`.")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("almakit.report"),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )

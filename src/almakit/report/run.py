@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..errors import Unavailable
+from ..optional import optional
 from ..runs.export.table import flat_rows
 from ..runs.failures import writable
 from ..runs.folder import SUMMARY, RunFolder
@@ -49,10 +49,7 @@ class Run(RunFolder):
     def to_pandas(self) -> Any:
         """A pandas frame with one row per attack, image and target; ``verified`` is the distance that counts, infinite
         where nothing was found."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise Unavailable("to_pandas needs pandas: pip install pandas.") from error
+        pandas = optional("pandas", "to_pandas needs pandas: pip install pandas.")
         rows = [
             row | {"distance": record.distance, "verified": record.verified}
             for row, record in zip(flat_rows(self), self.records, strict=True)

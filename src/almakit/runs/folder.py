@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tempfile
 from collections.abc import Sequence
 from functools import cached_property
@@ -25,23 +24,6 @@ if TYPE_CHECKING:
     from ..core import Result
 
 SPEC, SUMMARY = "run.toml", "summary.json"
-
-
-def original_file(chunk: int) -> str:
-    """Where a chunk's clean images lie, relative to the run folder."""
-    return f"originals/{chunk:05d}.safetensors"
-
-
-def attack_folder(info: AttackInfo) -> str:
-    """The name of a folder for an attack's images: its number and a slug, whatever its text holds."""
-    slug = re.sub(r"[^a-z0-9]+", "-", f"{info.text.partition('(')[0]}-{info.distance}".lower()).strip("-")
-    return f"{info.index:02d}-{slug[:80]}"
-
-
-def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
-    """Where the adversarial images of an attack on a chunk lie, relative to the run folder."""
-    turn = f"-{key.round:03d}" if key.round else ""
-    return f"adversarials/{attack_folder(info)}/{key.chunk:05d}{turn}.safetensors"
 
 
 def spec_of(folder: Path, store: Store) -> RunSpec:
@@ -218,8 +200,8 @@ class RunFolder:
         for i in wanted:
             if i - first[places[i]] >= len(loaded[places[i]]):
                 raise Corrupt(
-                    f"{self.folder / original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} is "
-                    "not among them."
+                    f"{self.folder / files.original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} "
+                    "is not among them."
                 )
         return np.stack([files.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from ..errors import BadInput, BadModel
 from ..trackers import Track
-from . import folder
 from .environment import changed, environment
 from .failures import Interrupted, NothingWorks
 from .images import rounds
@@ -163,9 +162,9 @@ class Session:
         file = sha256 = None
         if outcome.stored is not None:
             file = (
-                folder.original_file(key.chunk)
+                files.original_file(key.chunk)
                 if key.kind == CLEAN
-                else folder.adversarial_file(self.job.infos[key.attack], key)
+                else files.adversarial_file(self.job.infos[key.attack], key)
             )
             sha256 = files.write(self.out / file, {"images": files.pack(outcome.stored), **outcome.beside})
         progress.known.update({info.index: info for info in outcome.infos})

@@ -272,11 +272,8 @@ class RunSpec:
     def folder_name(self) -> str:
         """Where a run goes when nobody says where: the same settings give the same folder."""
         undecided = replace(self, batch_size=AUTO, device=AUTO, layout=AUTO)
-        slug = re.sub(
-            r"[^A-Za-z0-9]+",
-            "-",
-            f"{Path(self.model.partition(':')[0]).stem if '.py:' in self.model else self.model}-{self.data}",
-        ).strip("-")
+        model = Path(self.model.partition(":")[0]).stem if ".py:" in self.model else self.model
+        slug = re.sub(r"[^A-Za-z0-9]+", "-", f"{model}-{self.data}").strip("-")
         return f"{slug[:60]}-{undecided.sha256[:8]}"
 
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
@@ -174,7 +174,7 @@ class Helper:
             stage.done(key, error)
             return
         try:
-            found = self._answer(order)
+            found = asked(self.process, order)
             if isinstance(found, Outcome):
                 stage.progress.learn(found.batch, found.images)
             stage.done(key, found)
@@ -195,7 +195,7 @@ class Helper:
                     if self.over:  # perhaps too late to be ended with the others
                         self._stop()
                         return False
-                found = self._answer(run_of(job, self.engine.threads))
+                found = asked(self.process, run_of(job, self.engine.threads))
             except (
                 OSError,
                 EOFError,
@@ -221,25 +221,10 @@ class Helper:
         )
         return False
 
-    def _answer(self, order: Order) -> Any:
-        assert self.process is not None and self.process.stdin is not None and self.process.stdout is not None
-        pickle.dump(order, self.process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
-        self.process.stdin.flush()
-        return pickle.load(self.process.stdout)
-
     def _stop(self) -> str:
         """Ends the process, if there is one, and says how it ended."""
         process, self.process, self.open = self.process, None, None
-        if process is None:
-            return "it is gone"
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(1.0)
-        code = process.poll()
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            _close(pipe)
-        return "it was ended" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+        return "it is gone" if process is None else ended(process)
 
 
 def started(command: str = START) -> subprocess.Popen[bytes]:
@@ -259,7 +244,23 @@ def started(command: str = START) -> subprocess.Popen[bytes]:
     )
 
 
-def _close(pipe: IO[bytes] | None) -> None:
-    with suppress(OSError):
-        if pipe is not None:
-            pipe.close()
+def asked(process: subprocess.Popen[bytes] | None, order: object) -> Any:
+    """A process's answer to an order."""
+    assert process is not None and process.stdin is not None and process.stdout is not None
+    pickle.dump(order, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+    process.stdin.flush()
+    return pickle.load(process.stdout)
+
+
+def ended(process: subprocess.Popen[bytes], patience: float = 1.0) -> str:
+    """Ends a process that may be ending by itself, and says how it ended."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+    code = process.poll()
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):
+            if pipe is not None:
+                pipe.close()
+    return "it was ended" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"

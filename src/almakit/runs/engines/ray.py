@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from ...errors import BadInput, Unavailable
+from ...optional import optional
 from ..failures import SpecChanged
 from ..job import Outcome
 from ..plan import Job, Progress
@@ -120,12 +121,7 @@ class RayEngine:
         os.environ.setdefault(
             "RAY_agent_register_timeout_ms", "120000"
         )  # a busy machine needs longer than Ray's 15 s to start a node
-        try:
-            import ray
-        except ImportError as error:
-            raise Unavailable(
-                "the ray engine needs Ray: pip install 'almakit[ray]', or leave out --engine ray."
-            ) from error
+        ray = optional("ray", "the ray engine needs Ray: pip install 'almakit[ray]', or leave out --engine ray.")
         if not ray.is_initialized():
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
             if self.address == "local":

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BadInput, Unavailable
+from ...errors import BadInput
+from ...optional import optional
 from ..failures import explained
-from ..folder import RunFolder, attack_folder
-from ..store.files import inside
+from ..folder import RunFolder
+from ..store.files import attack_folder, inside
 from .table import write_csv
 
 
@@ -20,10 +21,7 @@ def export_png(run: RunFolder, folder: Path, attack: str | None = None) -> tuple
     The folder gets one sub-folder per attack and an ``images.csv`` with file, label, target and what was measured, so
     that it is itself data: ``folder:<folder>``.
     """
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise Unavailable("writing PNG files needs Pillow: pip install 'almakit[vision]'.") from error
+    pillow = optional("PIL.Image", "writing PNG files needs Pillow: pip install 'almakit[vision]'.")
     if run.features is not None and (len(run.features.lo.shape) != 3 or run.features.lo.shape[0] not in (1, 3)):
         raise BadInput("this run's data are no images, so there are no PNG files; export it with --as csv.")
     chosen = [info for info in run.attacks if attack is None or info.text == attack]
@@ -43,7 +41,7 @@ def export_png(run: RunFolder, folder: Path, attack: str | None = None) -> tuple
             ):
                 target = "" if record.target is None else f"-to-{record.target:d}"
                 file = f"{attack_folder(info)}/{record.image:06d}{target}.png"
-                _write_png(Image, inside(folder, file), image)
+                _write_png(pillow, inside(folder, file), image)
                 row: dict[str, Any] = {"file": file, "label": run.image[record.image].label}
                 row |= {} if record.target is None else {"target": record.target}
                 listed.append(

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import BadInput, Unavailable
+from ...errors import BadInput
+from ...optional import optional
 from ..folder import RunFolder
 from ..store import fields
 from ..store.fields import finite
@@ -139,11 +140,8 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def export_parquet(run: RunFolder, path: Path) -> int:
     """Writes the records as parquet and returns how many."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise Unavailable("parquet needs pyarrow: pip install 'almakit[export]', or use --format csv.") from error
+    missing = "parquet needs pyarrow: pip install 'almakit[export]', or use --format csv."
+    pyarrow, parquet = optional("pyarrow", missing), optional("pyarrow.parquet", missing)
     rows = _some(run)
     kinds = {INTEGER: pyarrow.int64(), NUMBER: pyarrow.float64(), TRUTH: pyarrow.bool_(), TEXT: pyarrow.string()}
     schema = pyarrow.schema([(column.name, kinds[column.kind]) for column in columns()])

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ..failures import Corrupt, explained
+from .records import AttackInfo
+
+if TYPE_CHECKING:
+    from .database import ChunkKey
 
 Array = NDArray[np.generic]
 
@@ -143,3 +149,23 @@ def row_of(folder: Path, maps: Array | None, place: int, rank: int | None = 3) -
         raise Corrupt(f"{folder} lacks a map, or labels, of an image that its database counts; resume the run.")
     row: Array = maps[place]
     return row
+
+
+# What lies where, relative to the run folder.
+
+
+def original_file(chunk: int) -> str:
+    """Where a chunk's clean images lie."""
+    return f"originals/{chunk:05d}.safetensors"
+
+
+def attack_folder(info: AttackInfo) -> str:
+    """The name of a folder for an attack's images: its number and a slug, whatever its text holds."""
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{info.text.partition('(')[0]}-{info.distance}".lower()).strip("-")
+    return f"{info.index:02d}-{slug[:80]}"
+
+
+def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
+    """Where the adversarial images of an attack on a chunk lie."""
+    turn = f"-{key.round:03d}" if key.round else ""
+    return f"adversarials/{attack_folder(info)}/{key.chunk:05d}{turn}.safetensors"
