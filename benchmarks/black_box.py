@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import time
 from pathlib import Path
 
@@ -63,9 +64,19 @@ def table(cells: dict[str, common.Cell]) -> str:
                 float(values.quantile(0.5, interpolation="lower")),
                 sum(cells[text]["forwards"]) / len(values),
             )
-            shown = "-" if "eps" in text else f"{middle:.4g}"
+            shown = "-" if re.search(r"\b(eps|epsilon)=", text) else f"{middle:.4g}"
             lines.append(f"| `{text}` | {share:.0f} | {shown} | {mean:.0f} |")
     return "\n".join(lines)
+
+
+def paired(cells: dict[str, common.Cell], ours: str, theirs: str) -> str:
+    """The geometric mean of the images' ratios and its standard error."""
+    pairs = zip(cells[ours]["distances"], cells[theirs]["distances"], strict=True)
+    logs = torch.tensor([math.log(one / other) for one, other in pairs if one and other], dtype=torch.float64)
+    ratio = math.exp(float(logs.mean()))
+    return (
+        f"{ours} over {theirs}: {ratio:.2f} +- {ratio * float(logs.std()) / len(logs) ** 0.5:.2f} ({len(logs)} images)"
+    )
 
 
 if __name__ == "__main__":
@@ -75,3 +86,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     measure(kept)
     print(table(kept.cells))
+    for mine, theirs in (0, 1), (0, 2), (3, 4):
+        print(paired(kept.cells, ATTACKS[mine], ATTACKS[theirs]))
