@@ -26,6 +26,7 @@ SECTIONS: dict[str, list[str]] = {
         "segmentation.md",
         "tables.md",
         "random.md",
+        "black-boxes.md",
         "add-distance.md",
         "add-attack.md",
         "add-model.md",

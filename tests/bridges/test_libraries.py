@@ -264,6 +264,13 @@ def test_attacks_by_forwards_alone_run_on_models_without_gradients(text: str) ->
         assert bool((model(result.adversarials[result.success]).argmax(1) != labels[result.success]).all())
 
 
+@pytest.mark.parametrize("budget", [20, 60, 150])
+def test_an_attack_that_breaks_past_its_budget_has_ended(budget: int) -> None:
+    model, x, labels = small(3)
+    result = get("foolbox:HopSkipJumpAttack(steps=8)")(model, x, labels, budget=budget)
+    assert int(result.forwards.max()) <= budget and bool(result.success.any())
+
+
 def test_their_attacks_with_gradients_name_ours_without() -> None:
     model, x, labels = small(3)
     for text in ("foolbox:DDNAttack(steps=5)", "autoattack:apgd-ce(norm=Linf, eps=0.2)"):

@@ -107,6 +107,8 @@ def test_soft_walk_is_at_the_exact_optimum(aim: Aim) -> None:
         "superdeepfool(steps=60)",
         "cw(steps=200, searches=5, rate=0.05, weight=0.1)",
         "search(attack=pgd(distance=l2, steps=20, loss=margin), halvings=6)",
+        "search(attack=square(distance=l2, steps=30), halvings=6)",
+        "hopskipjump(steps=150)",
     ],
 )
 def test_attacks_that_need_a_margin_alone_serve_every_goal(aim: Aim, attack: str) -> None:
@@ -116,12 +118,14 @@ def test_attacks_that_need_a_margin_alone_serve_every_goal(aim: Aim, attack: str
     # FAB goes back and forth between the boundaries of a goal that asks for several things at once, and may find
     # nothing.
     lost = attack.startswith("fab") and aim.name in ("detection", "pixels")
+    # Among random images, all that decisions alone can begin with, few reach it.
+    lost |= attack.startswith("hopskipjump") and aim.name == "detection"
     assert lost or int(result.success.sum()) >= len(X) // 2, result.reasons
     assert bool(aim.reached(outputs_of(aim, result.adversarials))[found].all())
 
 
 @each_aim
-@pytest.mark.parametrize("attack", ["soft-walk(steps=40)", "alma(steps=20)", "fmn(steps=20)"])
+@pytest.mark.parametrize("attack", ["soft-walk(steps=40)", "alma(steps=20)", "fmn(steps=20)", "hopskipjump(steps=60)"])
 def test_laws_2_and_3(aim: Aim, attack: str) -> None:
     counted = Counted(aim.model)
     whole = attacked(aim, attack)
@@ -243,7 +247,7 @@ def test_attacks_that_need_classes_say_so_and_name_others() -> None:
             match=r"serves the goals untargeted and targeted; for threshold take .*soft-walk.*ddn.*or loss=margin",
         ):
             attacked(aim, text)
-    assert {"soft-walk", "alma", "ddn", "fmn", "fab", "deepfool", "cw", "bb"} <= set(
+    assert {"soft-walk", "alma", "ddn", "fmn", "fab", "deepfool", "cw", "bb", "square", "hopskipjump"} <= set(
         serving_any_goal()
     ) and "perc-al" not in serving_any_goal()
     assert attacked(aim, "apgd(distance=l2, epsilon=1.5, loss=margin)").success_rate == 1

@@ -225,7 +225,7 @@ class Foreign(Attack):
                 raise Unavailable(
                     f"{self.name} needs {error.name}, which is not installed: pip install {error.name}."
                 ) from error
-            if gate.failure is None:
+            if gate.failure is None and not gate.refused:  # some break on answers past the budget: that is their end
                 raise BadInput(
                     f"{self.name} failed with {type(error).__name__}: {error}. The error comes from "
                     f"{self.library or 'the function'}; its settings or the kind of images may not suit it."

@@ -82,6 +82,7 @@ class Gate(nn.Module):
         if query.sent is not None:
             sent = torch.zeros(len(inputs), dtype=torch.bool, device=logits.device).index_fill(0, query.sent, True)
             logits = torch.where(sent.unsqueeze(1), logits, self._refusal(images))
+            self.refused += len(inputs) - len(query.sent)
         self.last = query.point if owners is None else self.last.index_copy(0, owners, query.point)
         if in_order:
             problem.record(self.asked, distance=query.distance, margin=query.margin, success=query.success)
