@@ -28,7 +28,7 @@ from common import Results, markdown
 from almakit import Run
 from almakit.errors import AlmakitError
 from almakit.paper import layout, typeset
-from almakit.paper.entries import Entry, described, from_json, to_json
+from almakit.paper.entries import Entry, described, folder_sha256, from_json, to_json
 from almakit.paper.grid import DATASETS, Cell, choose, networks
 from almakit.report.formats import figure
 
@@ -142,9 +142,9 @@ def check(run: Path, share: float = 0.1, seed: int = 0) -> tuple[int, list[str]]
     chosen = random.Random(seed).sample(here, max(1, round(share * len(here))))
     faults = [fault for entry in chosen for fault in results_check.faults(entry, run / entry.folder)]
     faults += [
-        f"{run / entry.folder} has other records or files than the kept line was made from."
+        f"{run / entry.folder} has other files than the kept line was made from."
         for entry in chosen
-        if entry.folder_sha256 not in (None, Run(run / entry.folder).sha256)
+        if entry.folder_sha256 not in (None, folder_sha256(Run(run / entry.folder)))
     ]
     return len(chosen), faults
 

@@ -114,7 +114,7 @@ def test_runs_are_kept_replaced_and_checked(writer: ModuleType, tmp_path: Path) 
         place.write_text(to_json([replace(entries[0], **wrong)], rest["machine"], rest["skipped"]))
         (sentence,) = writer.check(tmp_path / "run")[1]
         assert f"gives {next(iter(wrong))} " in sentence
-    for wrong, sentence in (({"low": 0.1}, "gives an interval"), ({"folder_sha256": "0"}, "other records or files")):
+    for wrong, sentence in (({"low": 0.1}, "gives an interval"), ({"folder_sha256": "0"}, "other files")):
         place.write_text(to_json([replace(entries[0], **wrong)], rest["machine"], rest["skipped"]))
         assert sentence in writer.check(tmp_path / "run")[1][0]
     found, (sentence,) = writer.check(tmp_path)

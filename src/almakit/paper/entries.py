@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -48,7 +49,7 @@ class Entry:
     data_sha256: str
     folder: str
     machine: str | None = None  # who measured it, with which almakit; None in files that name one machine for all
-    folder_sha256: str | None = None  # ``Run.sha256``: which folder it was
+    folder_sha256: str | None = None  # see below; None in older files
 
     @property
     def cell(self) -> Cell:
@@ -90,8 +91,16 @@ def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
         str(facts["data_sha256"]),
         folder,
         described(summary["environment"]),
-        run.sha256,
+        folder_sha256(run),
     )
+
+
+def folder_sha256(run: Run) -> str:
+    """Which folder it was: a hash of its specification, weights, data and all its stored files. Unlike ``Run.sha256``
+    it does not change when a later almakit knows more columns."""
+    facts = [run.meta.get(name) for name in ("spec_sha256", "weights_sha256", "data_sha256")]
+    rows = [(row.key.kind, row.key.attack, row.key.chunk, row.key.round, row.sha256) for row in run.chunks]
+    return hashlib.sha256(json.dumps([facts, rows]).encode()).hexdigest()
 
 
 def described(environment: dict[str, Any] | None) -> str | None:
