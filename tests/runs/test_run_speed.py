@@ -20,8 +20,9 @@ from almakit.errors import BadInput
 from almakit.runs import tuning
 from almakit.runs.engines.local import ahead
 from almakit.runs.failures import CalledOff
-from almakit.runs.model import stop_when, to_device, to_host, watched
+from almakit.runs.model import to_device, to_host
 from almakit.runs.spec import RunSpec
+from almakit.runs.watching import stop_when, watched
 
 
 class Convolution(nn.Module):
