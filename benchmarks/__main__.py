@@ -188,6 +188,13 @@ BENCHMARKS: dict[str, dict[str, Part]] = {
             "claim.json",
             "results.md",
         ),
+        "deviations": Part(
+            "paper.deviations",
+            "the authors' library on the images where ours is off the paper by more than 3 %",
+            "20 min",
+            "deviations.json",
+            "results.md",
+        ),
         "pictures": Part("paper.pictures", "the pictures of README and docs", "20 min", page="pictures"),
     },
 }

@@ -96,11 +96,11 @@ def main() -> None:
         for moment in moments:
             before = chunks(hunted)
             process = start(hunted, args.images, args.batch_size, args.workers)
-            if len(before) >= moment:
-                time.sleep(chance.uniform(0, 0.3 * whole))
-            while process.poll() is None and len(chunks(hunted)) < moment:
+            patience = time.monotonic() + (chance.uniform(0, 0.3 * whole) if len(before) >= moment else 10 * whole)
+            goal = moment if len(before) < moment else int(0.95 * total)
+            while process.poll() is None and len(chunks(hunted)) < goal and time.monotonic() < patience:
                 time.sleep(0.005)
-            time.sleep(chance.uniform(0, 0.1))
+            time.sleep(chance.uniform(0, 0.1 if goal == moment else 0.0))
             seen = chunks(hunted)
             process.send_signal(signal.SIGKILL)
             said = process.communicate()[1]

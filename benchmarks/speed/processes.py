@@ -1,6 +1,6 @@
 """The measurements of ``speed.py`` that need processes of their own: peak memory, and the time that imports take.
 
-python benchmarks/speed/processes.py KIND ARGUMENTS...      prints one JSON object; ``speed.py`` calls it so
+``python -m benchmarks.speed.processes KIND ARGUMENTS...`` prints one JSON object; ``child`` calls it so.
 """
 
 from __future__ import annotations
