@@ -1,20 +1,20 @@
 """What each piece of the soft walk is worth: the attack with one setting changed, against the whole, on the networks
 and images for choosing.
 
-    python -m benchmarks walk ablation   every row in l1, l2 and linf at 100 queries on the
-      pool's choosing half; 32 images each
-    python -m benchmarks walk ablation --rows "one walk,no momentum" --distances l2 --networks mnist-pgd --images 8
-    python -m benchmarks walk ablation --networks cifar10/cnn-a-adv --distances lpips,ssim,ciede2000
+    python -m benchmarks walk ablation      every row in l1, l2, linf and SSIM at 30, 100 and 300 queries, twelve digits
+      on each of four networks of the pool's choosing half; 15 to 20 minutes of one processor
+    python -m benchmarks walk ablation --rows "the whole,no momentum" --distances l2 --networks cifar10-pgd --out a.json
     python -m benchmarks walk ablation --table --docs docs/figures/ablation.md
 
-A figure is the geometric mean over networks of the paired ratio to the whole attack, with its standard error: above 1,
-the piece is worth having. Nothing here is reported on: the images are MNIST's test images from 9000 and CIFAR-10's from
-2000 on, the networks are not the sealed ones.
+A figure is the geometric mean over all images of the paired ratio to the whole attack, with its standard error: above
+1, the piece is worth having. Nothing here is reported on: the images are MNIST's test images from 9000 and CIFAR-10's
+from 2000 on, the networks are not the sealed ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import statistics
 from collections.abc import Iterator
@@ -28,44 +28,102 @@ from torch import Tensor, nn
 from almakit import data, models
 from almakit.attacks import soft_walk
 from almakit.attacks.soft_walk import SETTINGS, SoftWalk
+from almakit.core import Box
+from almakit.core.steps import per_image
+from almakit.core.subproblem import QuasiNewton
+from almakit.distances.base import Bound
 from benchmarks import RESULTS, common
 from benchmarks.pool import networks
+
+
+class AsIfItFell(Bound):
+    """A distance that no step seems to raise."""
+
+    def __init__(self, inner: Bound):
+        super().__init__(inner.distance, inner.x)
+        self.inner = inner
+
+    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = self.inner.value_and_grad(y)
+        return torch.zeros_like(value), slope
+
+
+class NotBack(QuasiNewton):
+    """No step is taken back."""
+
+    def __init__(self, bound: Bound, box: Box, gradients: int, memory: int, smoothing: float):
+        super().__init__(bound, box, gradients, memory, smoothing)
+        self.bound = AsIfItFell(bound)
+
+
+class WithoutClean(QuasiNewton):
+    """The clean image is not among the pairs."""
+
+    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor) -> Tensor:
+        guess = super()._learn(moved, slope, fresh)
+        self.whole = moved, slope, torch.zeros_like(self.whole[2])
+        return guess
+
+
+class Even(QuasiNewton):
+    """The first guess is the same for all values of an image."""
+
+    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor) -> Tensor:
+        guess = super()._learn(moved, slope, fresh)
+        return per_image(guess.flatten(1).mean(1), guess).expand_as(guess)
+
+
+class SlopesAlone(QuasiNewton):
+    """The first guess is by slopes: how far values have moved is left out."""
+
+    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor) -> Tensor:
+        super()._learn(moved, slope, fresh)
+        far, steep = self.far.sqrt().flatten(1).mean(1), self.steep.sqrt()
+        return per_image(self.scale * far, steep) / (steep + 1e-3 * per_image(steep.flatten(1).mean(1), steep) + 1e-30)
+
 
 WHOLE = "the whole"
 ROWS = {
     WHOLE: SETTINGS,
-    "one walk of all queries": replace(SETTINGS, queries=(100, 100)),
+    "walks twice as long": replace(SETTINGS, queries=(100, 200)),
     "walks half as long": replace(SETTINGS, queries=(25, 50)),
     "hard margin": replace(SETTINGS, warm=(1e-3, 1e-3), cold=1e-3),
     "warm to the end": replace(SETTINGS, cold=0.2),
-    "the other warmth": replace(SETTINGS, warm=(0.2, 0.6)),
     "no momentum": replace(SETTINGS, momentum=0.0),
-    "strides of equal length": replace(SETTINGS, growth=1.0),
-    "half as many strides": replace(SETTINGS, strides=7),
-    "no bisections": replace(SETTINGS, bisections=0),
     "half the radius": replace(SETTINGS, radius=SETTINGS.radius / 2),
     "radius kept": replace(SETTINGS, halvings=0.0),
     "no overshoot": replace(SETTINGS, overshoot=1.0),
+}
+IN_NORMS = {
+    "strides of equal length": replace(SETTINGS, growth=1.0),
+    "half as many strides": replace(SETTINGS, strides=7),
+    "no bisections": replace(SETTINGS, bisections=0),
     "one rival": replace(SETTINGS, rivals=1),
+}
+ELSEWHERE = {
     "half the gradients": replace(SETTINGS, gradients=200),
-    "unlimited memory": replace(SETTINGS, memory=10**6),
     "memory of four": replace(SETTINGS, memory=4),
     "no smoothing": replace(SETTINGS, smoothing=0.0),
+    "clean image not in memory": WithoutClean,
+    "steps not taken back": NotBack,
+    "first guess by slopes alone": SlopesAlone,
+    "first guess even": Even,
 }
-# Rows that change nothing in norms, and those that change nothing in other distances within one walk from inside.
-OTHERS = ("half the gradients", "unlimited memory", "memory of four", "no smoothing")
-NORMS = ("one rival", "strides of equal length", "half as many strides", "no bisections")
+ALL: dict[str, soft_walk.Settings | type[QuasiNewton]] = {**ROWS, **IN_NORMS, **ELSEWHERE}
 FIRST = {"mnist": 9000, "cifar10": 2000}
 
 
 @contextmanager
-def settings(changed: soft_walk.Settings) -> Iterator[None]:
-    """The attack with other settings inside."""
-    soft_walk.SETTINGS = changed
+def changed(what: soft_walk.Settings | type[QuasiNewton]) -> Iterator[None]:
+    """The attack with other settings, or another solver, inside."""
+    if isinstance(what, soft_walk.Settings):
+        soft_walk.SETTINGS = what
+    else:
+        soft_walk.QuasiNewton = what
     try:
         yield
     finally:
-        soft_walk.SETTINGS = SETTINGS
+        soft_walk.SETTINGS, soft_walk.QuasiNewton = SETTINGS, QuasiNewton
 
 
 def subject(name: str, count: int) -> tuple[nn.Module, Tensor, Tensor]:
@@ -78,50 +136,52 @@ def subject(name: str, count: int) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 def run(results: common.Results, options: argparse.Namespace) -> None:
-    for name in options.networks.split(",") if options.networks else networks.halves()["choosing"]:
+    names, distances = options.networks.split(","), options.distances.split(",")
+    for steps, name in itertools.product(map(int, options.steps.split(",")), names):
         model, x, labels = subject(name, options.images)
-        for distance in options.distances.split(","):
-            for row in options.rows.split(",") if options.rows else ROWS:
-                key = f"{name}|{distance}|{row}|{options.steps}|{options.images}"
-                if key in results.cells or row in (OTHERS if distance in ("l0", "l1", "l2", "linf") else NORMS):
+        for distance in distances:
+            mine = {**ROWS, **(IN_NORMS if distance in ("l0", "l1", "l2", "linf") else ELSEWHERE)}
+            for row in options.rows.split(",") if options.rows else mine:
+                key = f"{name}|{distance}|{row}|{steps}|{options.images}"
+                if key in results.cells or row not in mine:
                     continue
-                with settings(ROWS[row]):
-                    attack = SoftWalk(distance=distance, steps=options.steps)
-                    results.keep(key, common.run_ours(attack, model, x, labels, 64, options.steps))
+                with changed(mine[row]):
+                    attack = SoftWalk(distance=distance, steps=steps)
+                    results.keep(key, common.run_ours(attack, model, x, labels, 64, steps))
                 print(key, results.cells[key]["median"], flush=True)
 
 
 def table(results: common.Results) -> str:
-    """Rows by distances: the geometric mean over networks of the ratio to the whole."""
-    distances = sorted({key.split("|")[1] for key in results.cells})
+    """Rows by distances and queries: the geometric mean over images of the ratio to the whole."""
+    columns = sorted({(key.split("|")[1], int(key.split("|")[3])) for key in results.cells})
     lines = []
-    for row in ROWS:
+    for row in ALL:
         cells = [row]
-        for distance in distances:
+        for column in columns:
             logs = []
             for key, cell in results.cells.items():
-                name, of, which, steps, count = key.split("|")
-                whole = results.cells.get(f"{name}|{of}|{WHOLE}|{steps}|{count}")
-                if of == distance and which == row and whole is not None:
+                name, distance, which, steps, count = key.split("|")
+                whole = results.cells.get(f"{name}|{distance}|{WHOLE}|{steps}|{count}")
+                if (distance, int(steps)) == column and which == row and whole is not None:
                     logs += [math.log(ratio) for ratio in common.paired(cell, whole)]
             mean = math.exp(statistics.fmean(logs)) if logs else math.nan
             error = mean * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
             cells.append(f"{mean:.3f} ± {error:.3f}" if logs else "–")
         lines.append(cells)
-    return common.markdown(["changed ", *distances], lines)
+    return common.markdown(["changed ", *(f"{distance}, {steps}" for distance, steps in columns)], lines[1:])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="", help=f"comma-separated, of: {', '.join(ROWS)}")
-    parser.add_argument("--distances", default="l1,l2,linf")
+    parser.add_argument("--rows", default="", help=f"comma-separated, of: {', '.join(ALL)}")
+    parser.add_argument("--distances", default="l1,l2,linf,ssim")
     parser.add_argument(
         "--networks",
-        default="",
-        help="comma-separated names of the pool's choosing half or of the zoo; default: that half",
+        default="mnist-mlp,mnist-pgd,mnist-trades-deep,mnist-kwta",
+        help="comma-separated names of the pool's choosing half or of the zoo",
     )
-    parser.add_argument("--images", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--images", type=int, default=12)
+    parser.add_argument("--steps", default="100,30,300", help="comma-separated numbers of queries")
     parser.add_argument("--out", type=Path, default=RESULTS / "ablation.json")
     parser.add_argument("--table", action="store_true", help="print what is kept and run nothing")
     parser.add_argument("--docs", type=Path, help="with --table: also write it into this page")

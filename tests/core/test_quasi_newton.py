@@ -60,6 +60,18 @@ def test_kinks_do_not_spoil_it() -> None:
     assert bool((ratio > 0.999).all()) and bool((ratio < 1.05).all()), ratio
 
 
+def test_neither_the_way_home_nor_the_way_to_the_boundary_is_longer_than_the_radius() -> None:
+    """Values that cost little would be changed by far more than the radius, were the metric's way to the boundary taken
+    whole."""
+    x, radius = torch.full((4, 1, 6, 6), 0.5, dtype=torch.float64), torch.full((4,), 0.1, dtype=torch.float64)
+    delta, far = -0.01 * B / PRICE, torch.full((4,), -1e3, dtype=torch.float64)
+    step = QuasiNewton(bound(x), Box(-100, 100), 1, 8, 0.95).step(
+        delta, B, far, radius, torch.ones(4, dtype=torch.bool)
+    )
+    assert bool((step.flatten(1).norm(dim=1) <= 2 * radius * (1 + 1e-9)).all())
+    assert bool(((B * step).flatten(1).sum(1) < 0).all())
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_it_keeps_to_box_and_mask(masked: bool) -> None:
     mask = torch.rand(1, 6, 6, generator=torch.Generator().manual_seed(1)) < 0.7

@@ -62,9 +62,7 @@ class QuasiNewton:
         linearised goal; images marked in ``fresh`` (B,) begin a walk, of which nothing is remembered. ``slope`` (B,
         ...) is D's gradient there, if it is at hand."""
         b = self.box.free(b)
-        need = torch.maximum(c, -radius * _root(_dot(b, b)))
-        level, moved = _dot(b, delta) + need, delta
-        down = torch.zeros_like(b)
+        level, moved, down = c, delta, torch.zeros_like(b)
         value = least = torch.full_like(c, float("inf"))
         lowest = moved, down
         for number in range(self.gradients):
@@ -83,6 +81,8 @@ class QuasiNewton:
             if number == 0:
                 home, down = self._precondition(torch.stack([slope, b], 1), guess).unbind(1)
                 steep = _dot(b, down).clamp_min(TINY)
+                # Towards the boundary, too, no further than the radius.
+                level = _dot(b, delta) + torch.maximum(c, -radius * steep / _root(_dot(down, down)))
             else:
                 # What the boundary takes up of the slope, by the metric of the first step, is taken out before: b need
                 # not be preconditioned again.
