@@ -27,7 +27,7 @@ Walk = Generator[Tensor, Answer, None]
 ROWS, PACK = 128, 32
 # Fewer random directions than this estimate nothing.
 FEWEST = 8
-# Sides of the blocks of one colour in the random images of the start, in turn.
+# Sides of the blocks of one colour in the random images of the start, in turn; last the image as one block.
 BLOCKS = (1, 2, 4, 8)
 
 
@@ -42,8 +42,8 @@ class HopSkipJump(Attack):
     attack*, IEEE S&P 2020, Algorithms 1 and 2. A budget of ``steps`` queries for each image; the last iteration gets
     the directions that are left.
 
-    It starts at what the problem knows already, else at up to ``start_tries`` random images: noise, then black and
-    white, in blocks of 1, 2, 4 and 8 values. On a grid of levels delta is at least one of them. Unlike the original:
+    It starts at what the problem knows already, else at up to ``start_tries`` random images: noise in blocks of 1, 2, 4
+    and 8 values and flat images, once between the ends of the box and then at its ends alone. On a grid of levels delta is at least one of them. Unlike the original:
     delta is sqrt(d) times larger, where float32 and a hard decision still tell two points apart, and log2(d) bisections
     are enough for it; fewer directions at first; each image is in an iteration of its own, so that no model call waits
     for another image; successes among the directions count.
@@ -182,12 +182,16 @@ class _Image:
         return (yield candidates)
 
     def noise(self, attempt: int) -> Tensor:
-        """(...) a random image in the box: the first kind of noise, then the next."""
-        block, binary = BLOCKS[attempt % len(BLOCKS)], attempt // len(BLOCKS) % 2
-        coarse = [-(-side // block) if axis >= self.x.ndim - 2 else side for axis, side in enumerate(self.x.shape)]
+        """(...) a random image in the box: the first kind of noise, then the next. Values that are no picture (...) of
+        rank 3 have no blocks."""
+        sides = self.x.shape[1:] if self.x.ndim == 3 else ()
+        blocks = [block for block in BLOCKS if block == 1 or 2 * block <= max(sides, default=0)] + [max(self.x.shape)]
+        block, later = blocks[attempt % len(blocks)], attempt >= len(blocks)
+        axes = range(1, 3) if sides else range(self.x.ndim) if block > 1 else ()
+        coarse = [-(-side // block) if axis in axes else side for axis, side in enumerate(self.x.shape)]
         values = torch.rand(coarse, generator=self.generator, dtype=self.x.dtype)
-        values = values.round() if binary else values
-        for axis in range(max(0, self.x.ndim - 2), self.x.ndim):
+        values = values.round() if later else values
+        for axis in axes:
             values = values.repeat_interleave(block, axis).narrow(axis, 0, self.x.shape[axis])
         return self.box.lo + self.box.sides * values.to(self.x.device)
 
