@@ -43,10 +43,10 @@ class HopSkipJump(Attack):
     the directions that are left.
 
     It starts at what the problem knows already, else at up to ``start_tries`` random images: noise in blocks of 1, 2, 4
-    and 8 values and flat images, once between the ends of the box and then at its ends alone. On a grid of levels delta is at least one of them. Unlike the original:
-    delta is sqrt(d) times larger, where float32 and a hard decision still tell two points apart, and log2(d) bisections
-    are enough for it; fewer directions at first; each image is in an iteration of its own, so that no model call waits
-    for another image; successes among the directions count.
+    and 8 values and flat images, once between the ends of the box and then at its ends alone. On a grid of levels delta
+    is at least one of them. Unlike the original: delta is sqrt(d) times larger, where float32 and a hard decision still
+    tell two points apart, and log2(d) bisections are enough for it; fewer directions at first; each image is in an
+    iteration of its own, so that no model call waits for another image; successes among the directions count.
     """
 
     title = "HopSkipJump"
