@@ -58,7 +58,7 @@ class HopSkipJump(Attack):
     distance: DistanceLike = "l2"
     steps: int = 2000
     evaluations: int = 30
-    start_tries: int = 50
+    start_tries: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,16 +182,16 @@ class _Image:
         return (yield candidates)
 
     def noise(self, attempt: int) -> Tensor:
-        """(...) a random image in the box: the first kind of noise, then the next. Values that are no picture (...) of
-        rank 3 have no blocks."""
-        sides = self.x.shape[1:] if self.x.ndim == 3 else ()
-        blocks = [block for block in BLOCKS if block == 1 or 2 * block <= max(sides, default=0)] + [max(self.x.shape)]
-        block, later = blocks[attempt % len(blocks)], attempt >= len(blocks)
-        axes = range(1, 3) if sides else range(self.x.ndim) if block > 1 else ()
-        coarse = [-(-side // block) if axis in axes else side for axis, side in enumerate(self.x.shape)]
+        """(...) a random image in the box: one of each kind of noise, then the box's ends alone, in those blocks that
+        fit in twice and as a flat image."""
+        picture, longest = self.x.ndim > 2, max(self.x.shape[-2:], default=1)
+        fitting = [block for block in BLOCKS if block == 1 or (picture and 2 * block <= longest)] + [longest]
+        later = attempt - len(BLOCKS)
+        block = BLOCKS[attempt] if later < 0 else fitting[later % len(fitting)]
+        coarse = [-(-side // block) if axis >= self.x.ndim - 2 else side for axis, side in enumerate(self.x.shape)]
         values = torch.rand(coarse, generator=self.generator, dtype=self.x.dtype)
-        values = values.round() if later else values
-        for axis in axes:
+        values = values if later < 0 else values.round()
+        for axis in range(max(0, self.x.ndim - 2), self.x.ndim):
             values = values.repeat_interleave(block, axis).narrow(axis, 0, self.x.shape[axis])
         return self.box.lo + self.box.sides * values.to(self.x.device)
 
