@@ -108,7 +108,7 @@ def test_targets_and_texts() -> None:
 
 def test_refusals() -> None:
     for settings, words in [
-        ({"searches": 0}, "at least one search"),
+        ({"searches": 0}, "searches=0: it must be at least 1"),
         ({"rate": 0.0}, "must be positive"),
         ({"steps": 0}, "at least 1"),
     ]:

@@ -1,4 +1,4 @@
-"""More budget is never worse on average: 20, 80 and 200 steps of every registered minimal attack."""
+"""More budget is never worse on average: 20, 100 and 300 steps of every registered minimal attack."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_more_budget_is_not_worse_on_average(name: str, distance: str, targeted:
     x, labels = load("mnist-demo", limit=32).tensors()
     kind = registry.get("attacks", name)
     fields, found = kind.__dataclass_fields__, []
-    for budget in (20, 80, 200):
+    for budget in (20, 100, 300):
         settings = {"distance": distance} if "distance" in fields else {}
         rounds = fields["searches"].default if "searches" in fields else 1
         settings |= {"steps": max(1, budget // rounds)} if "steps" in fields else {}
