@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import peers
 import torch
 from torch import Tensor, nn
 
 from almakit import attacks, distances
 from almakit.core import Attack, Status
+from benchmarks import peers
 
 Cell = dict[str, Any]
 

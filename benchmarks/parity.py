@@ -1,11 +1,11 @@
 """Our ALMA beside the authors' library (adv-lib 0.2.8) and their paper: the same networks, the same images, in one run.
 
-    python benchmarks/parity.py --quick                      every pair once, with 20 images and 50 steps; nothing kept
+    python -m benchmarks parity --quick   every pair once, with 20 images and 50 steps; nothing kept
       unless --out is given
-    python benchmarks/parity.py                              what is missing in benchmarks/results/parity.json (about
+    python -m benchmarks parity   what is missing in benchmarks/results/parity.json (about
       1.5 hours of one core)
-    python benchmarks/parity.py --cells mnist-100,lpips      only cells whose name contains one of these words
-    python benchmarks/parity.py --table                      the kept results as markdown; with --docs
+    python -m benchmarks parity --cells mnist-100,lpips   only cells whose name contains one of these words
+    python -m benchmarks parity --table   the kept results as markdown; with --docs
       docs/figures/parity.md also into that page
 
 Cells are ``group|network|distance|first step|steps|images``; each is kept as soon as it is done. A cell is held when
@@ -35,14 +35,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import common
-import peers
 import torch
 from torch import nn
 
 from almakit import data, models
+from benchmarks import RESULTS, common, peers
 
-HERE = Path(__file__).resolve().parent
 MNIST = ("mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades")
 CIFAR = ("cifar10/resnet20", "cifar10/resnet4b-adv")
 WITHIN = 0.02
@@ -333,7 +331,7 @@ def main() -> None:
     )
     cases = [case for case in cases if not words or any(word in case.key for word in words)]
     with tempfile.TemporaryDirectory() as scratch:
-        kept = Path(scratch) / "quick.json" if chosen.quick else HERE / "results" / "parity.json"
+        kept = Path(scratch) / "quick.json" if chosen.quick else RESULTS / "parity.json"
         results = common.Results(chosen.out or kept)
         for case in [] if chosen.table else cases:
             run(case, results, chosen.only_ours)
@@ -342,7 +340,3 @@ def main() -> None:
     print(text)
     if chosen.docs:
         common.replace_section(chosen.docs, "parity", text)
-
-
-if __name__ == "__main__":
-    main()

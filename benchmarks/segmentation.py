@@ -1,7 +1,7 @@
 """Smallest changes that make 99 % of the pixels wrong: our attacks and adv-lib's on the segmentation network inside the
 package.
 
-``python benchmarks/segmentation.py`` attacks the first 64 test scenes, eight at a time, and keeps the distances in
+``python -m benchmarks segmentation`` attacks the first 64 test scenes, eight at a time, and keeps the distances in
 ``--out`` after every eight; a second call goes on, ``--table`` prints what there is. adv-lib 0.2.8 must be importable
 for its rows (its own environment: ``PYTHONPATH=<site-packages>``). Nothing was tuned on these scenes: the walk's
 settings for pixels were chosen on the test scenes from 900 on.
@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peers import library
 from torch import Tensor
 
 import almakit
 from almakit.data.dataset import IGNORED
+from benchmarks import RESULTS
+from benchmarks.peers import library
 
 SHARE, CHUNK = 0.99, 8
 NORMS = {"linf": float("inf"), "l2": 2.0}
@@ -132,7 +133,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--only", nargs="*", help="names as in the table with their distance, such as 'linf fmn'")
     parser.add_argument("--table", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "segmentation.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "segmentation.json")
     given = parser.parse_args()
     model = almakit.models.load("scenes/unet-small")
     key = f"{given.steps} steps, weights {model.weights_sha256}"
@@ -156,7 +157,3 @@ def main() -> None:
             given.out.write_text(json.dumps(kept, indent=1) + "\n")
         print(table({name: row}), flush=True)
     print(table(found))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@ attack knows anything about.
 
 Masked networks share the shipped ``mnist/smallcnn-tiny``'s architecture: logits a hundred times larger, so that losses
 on probabilities saturate; activations rounded to eight levels with straight-through gradients; only the largest tenth
-of each layer's activations kept (k-WTA), trained so by ``python benchmarks/subjects.py`` (a few minutes); and the
+of each layer's activations kept (k-WTA), trained so by ``python -m benchmarks quality kwta`` (a few minutes); and the
 interval-trained one of the zoo.
 """
 
@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from almakit import data, models
+from benchmarks import RESULTS
 
-KWTA = Path(__file__).resolve().parent / "results" / "mnist-kwta.safetensors"
+KWTA = RESULTS / "mnist-kwta.safetensors"
 ZOO = (
     "mnist/smallcnn",
     "mnist/smallcnn-ddn",
@@ -108,7 +108,7 @@ def network(name: str) -> nn.Module:
         found.load_state_dict(load_file(KWTA))
         return found
     if name in PHOTOS:
-        import photos
+        from benchmarks.quality import photos
 
         return photos.model()
     return models.load(name)
@@ -166,40 +166,3 @@ UNKNOWN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def distance(name: str) -> Any:
     """A registered name as it is, or the function of an unknown one."""
     return UNKNOWN.get(name, name)
-
-
-def train_kwta(epochs: int = 3) -> None:
-    """Trains the k-WTA network and keeps it beside the results."""
-    from safetensors.torch import save_file
-
-    torch.manual_seed(0)
-    net = with_activation(models.load("mnist/smallcnn-tiny"), Winners)
-    for layer in net.modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            layer.reset_parameters()
-    net.requires_grad_(True)
-    x, labels = data.load("mnist", split="train").tensors()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
-    steps = epochs * (len(x) // 128)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
-    for epoch in range(epochs):
-        order = torch.randperm(len(x))
-        for rows in order[: len(x) // 128 * 128].split(128):
-            loss = nn.functional.cross_entropy(net(x[rows]), labels[rows])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-        print(f"epoch {epoch + 1}: loss {float(loss):.4f}", flush=True)
-    net.eval()
-    tests, answers = data.load("mnist").tensors()
-    with torch.no_grad():
-        right = sum(
-            int((net(a).argmax(1) == b).sum()) for a, b in zip(tests.split(500), answers.split(500), strict=True)
-        )
-    print(f"{right} of {len(tests)} test images right")
-    save_file({name: value.contiguous() for name, value in net.state_dict().items()}, KWTA)
-
-
-if __name__ == "__main__":
-    train_kwta()

@@ -1,10 +1,10 @@
 """Small networks nobody has tuned an attack on (recipes.py): some for choosing the default attack, others sealed until
 it is reported.
 
-    python benchmarks/pool/networks.py ls                      every network, its half, kind, size and accuracy
-    python benchmarks/pool/networks.py train mnist-mlp         trains it again (one thread, minutes); goes on where it
+    python -m benchmarks walk pool ls   every network, its half, kind, size and accuracy
+    python -m benchmarks walk pool train mnist-mlp   trains it again (one thread, minutes); goes on where it
       was stopped
-    python benchmarks/pool/networks.py train choosing fresh    every network of these parts whose weights are not there
+    python -m benchmarks walk pool train choosing fresh   every network of these parts whose weights are not there
 
 ``load(name)`` is the model, images in [0, 1] to logits. A sealed network needs ``sealed=True``, so that nobody looks by
 accident: nothing may be chosen by its figures. Training and its PGD check see training images only. The first sixteen
@@ -17,7 +17,6 @@ import argparse
 import hashlib
 import json
 import random
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
@@ -28,9 +27,6 @@ import torch
 from torch import Tensor, nn
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE))  # also when this file is part of a package or loaded by its path
-
-from recipes import FIRST, FRESH, SHAPES
 
 from almakit import data, train
 from almakit.errors import BadInput, BadModel
@@ -38,6 +34,7 @@ from almakit.models.classifier import Classifier, state_sha256
 from almakit.models.weights import fit, read
 from almakit.models.zoo import Entry, build
 from almakit.train.loop import settled
+from benchmarks.pool.recipes import FIRST, FRESH, SHAPES
 
 HALVES = ("choosing", "sealed", "fresh")
 POOL = FIRST | FRESH
@@ -175,7 +172,3 @@ def main() -> None:
             parser.error(f"there is no network {word!r} in the pool; known: {', '.join((*HALVES, *POOL))}.")
         for name in sorted(halves()[word], key=list(POOL).index) if word in HALVES else [word]:
             make(name)
-
-
-if __name__ == "__main__":
-    main()

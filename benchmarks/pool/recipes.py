@@ -5,22 +5,17 @@ A recipe may only change together with its weights, and none of the fresh ones a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # the other benchmarks, also when loaded by its path
-
-from architectures import mixer, residual
-from subjects import Quantised, Winners
-
 from almakit import train
 from almakit.models.zoo import Entry, build, small
+from benchmarks.pool.architectures import mixer, residual
+from benchmarks.subjects import Quantised, Winners
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 NORMALISATION = {"cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))}

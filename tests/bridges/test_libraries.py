@@ -1,5 +1,5 @@
 """foolbox and AutoAttack in our engine, and ours in foolbox and in the call of adv-lib; the other libraries are in
-benchmarks/bridges.py."""
+benchmarks/libraries/bridges.py."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ def loaded(code: str) -> set[str]:
 
 
 def test_importing_is_light_and_silent() -> None:
-    """Counted, not timed: torch loads some 1100 modules. benchmarks/speed.py has the processor time (row imports)."""
+    """Counted, not timed: torch loads some 1100 modules. Its time is the row imports of benchmarks/speed."""
     light, helped = (
         loaded("import almakit; almakit.open; dir(almakit)"),
         loaded("from almakit.cli.main import main; main(['--help'])"),

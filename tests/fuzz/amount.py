@@ -34,6 +34,6 @@ def outcome(what: str, kind: str) -> None:
 
 @atexit.register
 def _write() -> None:
-    """For benchmarks/fuzz.py, which names a file."""
+    """For benchmarks/faults/fuzz.py, which names a file."""
     if os.environ.get("ALMAKIT_FUZZ_COUNTS") and COUNTS:
         Path(os.environ["ALMAKIT_FUZZ_COUNTS"]).write_text(json.dumps(COUNTS))

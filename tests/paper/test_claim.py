@@ -1,13 +1,11 @@
-"""The numbers of benchmarks/claim.py against answers worked out by hand."""
+"""The numbers of benchmarks/paper/claim.py against answers worked out by hand."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.paper.claim_numbers import curves, difference, pooled
 
 
 def cell(attack: str, distances: list[list[float | None]], network: str = "a", cost: float = 1.0) -> dict[str, object]:
@@ -22,10 +20,7 @@ def cell(attack: str, distances: list[list[float | None]], network: str = "a", c
     }
 
 
-def test_quality_is_the_nearest_over_the_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from claim_numbers import curves, difference, pooled
-
+def test_quality_is_the_nearest_over_the_found() -> None:
     found = curves(
         {
             "1": cell("alma", [[None, 4.0, 2.0], [8.0, 4.0, 4.0]]),
@@ -53,10 +48,7 @@ def test_quality_is_the_nearest_over_the_found(monkeypatch: pytest.MonkeyPatch) 
     assert alone.lasts("a", "queries", 100) and not alone.lasts("a", "seconds", 100) and alone.points() == []
 
 
-def test_images_that_only_one_attack_had_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from claim_numbers import curves
-
+def test_images_that_only_one_attack_had_are_left_out() -> None:
     many, fewer = [[1.0, 1.0, 1.0]] * 60, [[2.0, 2.0, 2.0]] * 25
     ddn, alma = curves({"1": cell("alma", many), "2": cell("ddn", fewer), "3": cell("cw", fewer[:3])})["l2"][1:]
     assert len(alma.best("a", "queries", 100)[0]) == len(ddn.best("a", "queries", 100)[0]) == 25

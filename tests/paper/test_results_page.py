@@ -3,7 +3,6 @@ kept files give."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,29 +13,25 @@ from paper.test_layout import ALL, BASE, FMN
 
 from almakit.cli.main import main
 from almakit.paper.entries import from_json, to_json
+from benchmarks import RESULTS
+from benchmarks.paper import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    spec = importlib.util.spec_from_file_location("results_page", ROOT / "benchmarks" / "results_page.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.KEPT, module.PAGE = tmp_path / "kept", tmp_path / "results.md"  # type: ignore[attr-defined]
-    module.KEPT.mkdir()
-    return module
+    (tmp_path / "kept").mkdir()
+    monkeypatch.setattr(tables, "KEPT", tmp_path / "kept")
+    return tables
 
 
-def test_the_page_in_the_docs_is_what_the_kept_runs_give(writer: ModuleType) -> None:
-    writer.KEPT = ROOT / "benchmarks" / "results"
-    kept = list(writer.KEPT.glob("reproduce-*.json"))
+def test_the_page_in_the_docs_is_what_the_kept_runs_give() -> None:
+    kept = list(RESULTS.glob("reproduce-*.json"))
     page = ROOT / "docs" / "figures" / "results.md"
     assert bool(kept) == page.is_file()
     if kept:
-        assert page.read_text(encoding="utf-8") == writer.page()
+        assert page.read_text(encoding="utf-8") == tables.page()
 
 
 def test_the_claim_in_the_docs_is_what_the_kept_runs_give(writer: ModuleType) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from runs.small_runs import ATTACKS, small_run
@@ -14,16 +13,7 @@ from almakit import Run
 from almakit.report.board_page import write_board
 from almakit.report.write import write_report
 from almakit.runs.export.table import export_csv
-
-
-@pytest.fixture(scope="module")
-def recompute():
-    """The modules of benchmarks/recompute.py."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")
-        import recompute
-
-        yield recompute
+from benchmarks.recompute import numbers as recompute
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +32,7 @@ def report(tmp_path_factory):
     return root / "report", [run.folder for run in runs]
 
 
-def differences(recompute, place, folders):
+def differences(place, folders):
     check = recompute.Check()
     recompute.check_report(check, place, [recompute.read(folder) for folder in folders])
     recompute.check_board(check, place / "site", {folder.name: recompute.read(folder) for folder in folders})
@@ -62,11 +52,11 @@ def differences(recompute, place, folders):
     return check.differences
 
 
-def test_every_number_is_what_the_records_say(recompute, report):
-    assert differences(recompute, *report) == []
+def test_every_number_is_what_the_records_say(report):
+    assert differences(*report) == []
 
 
-def test_a_wrong_number_is_noticed(recompute, report):
+def test_a_wrong_number_is_noticed(report):
     place, folders = report
     kept = {
         name: (place / name).read_text()
@@ -75,7 +65,7 @@ def test_a_wrong_number_is_noticed(recompute, report):
     summary = json.loads(kept["summary.json"])
     summary["worst_case"][0]["robust_accuracy"][0]["value"] += 0.025
     (place / "summary.json").write_text(json.dumps(summary))
-    assert differences(recompute, place, folders)
+    assert differences(place, folders)
     (place / "summary.json").write_text(kept["summary.json"])
     rate = str(summary["runs"][0]["attacks"][0]["median_all"]["value"])
     for name in ("tables.csv", "index.html", "site/board.json"):
@@ -83,9 +73,9 @@ def test_a_wrong_number_is_noticed(recompute, report):
         (place / name).write_text(
             kept[name].replace(rate, rate[:4] + "5" + rate[5:] if rate[4] != "5" else rate[:4] + "6" + rate[5:])
         )
-        assert differences(recompute, place, folders), name
+        assert differences(place, folders), name
         (place / name).write_text(kept[name])
     shown = re.search(r'<td data-v="([^"]+)">', kept["site/index.html"])[1]
     for old, new in ((f'<td data-v="{shown}">', '<td data-v="0.987">'), ('"curve":"', '"curve":"AAAAAAAAAAAAAAAA')):
         (place / "site/index.html").write_text(kept["site/index.html"].replace(old, new, 1))
-        assert differences(recompute, place, folders), old
+        assert differences(place, folders), old

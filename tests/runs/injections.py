@@ -1,5 +1,5 @@
 """Faults thrown at real runs: each returns what became of the run. Used by a quick test and, in their hundreds, by
-benchmarks/faults.py.
+benchmarks/faults/injected.py.
 
 Runs are real processes that carry out `almakit run`, forked from a server that has torch in memory already, so that one
 takes a second. After each fault four things are asked: is every number that a reader now finds one of the undisturbed

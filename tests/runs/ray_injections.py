@@ -1,5 +1,5 @@
 """Faults thrown at runs on a Ray cluster of this machine: workers killed, nodes killed, nodes that join; used by a test
-and by benchmarks/faults.py."""
+and by benchmarks/faults/injected.py."""
 
 from __future__ import annotations
 

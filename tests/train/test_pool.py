@@ -3,13 +3,10 @@ not open by accident."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -20,24 +17,13 @@ from almakit.errors import BadInput, BadModel
 from almakit.models.classifier import state_sha256
 from almakit.models.zoo import Entry, build, small
 from almakit.train.loop import settled
+from benchmarks.pool import networks as pool
 
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "pool" / "networks.py"
-
-
-def _pool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pool_networks", FILE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-pool = _pool()
+HERE = pool.HERE
 
 
 def test_the_halves_are_those_that_were_drawn() -> None:
-    halves, recorded = pool.halves(), json.loads((FILE.parent / "split.json").read_text())
+    halves, recorded = pool.halves(), json.loads((HERE / "split.json").read_text())
     assert {half: halves[half] for half in ("choosing", "sealed")} == pool.draw() and recorded["seed"] == pool.seed()
     assert sorted(halves["choosing"] + halves["sealed"]) == sorted(pool.FIRST)
     assert halves["fresh"] == sorted(pool.FRESH) and pool.POOL == pool.FIRST | pool.FRESH
@@ -64,11 +50,11 @@ def test_every_network_is_the_one_its_recipe_made(name: str) -> None:
 
 
 def test_the_readme_has_the_table_of_the_logs() -> None:
-    assert "\n".join(pool.rows()) in (FILE.parent / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(pool.rows()) in (HERE / "README.md").read_text(encoding="utf-8")
 
 
 def test_all_weights_together_stay_small() -> None:
-    assert sum(file.stat().st_size for file in (FILE.parent / "weights").iterdir()) <= 10e6
+    assert sum(file.stat().st_size for file in (HERE / "weights").iterdir()) <= 10e6
 
 
 def test_a_sealed_network_opens_only_when_asked_to() -> None:
@@ -82,7 +68,7 @@ def test_a_sealed_network_opens_only_when_asked_to() -> None:
 def test_altered_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors.torch import load_file, save_file
 
-    shutil.copytree(FILE.parent, tmp_path / "pool", ignore=shutil.ignore_patterns("__pycache__", ".cache"))
+    shutil.copytree(HERE, tmp_path / "pool", ignore=shutil.ignore_patterns("__pycache__", ".cache"))
     monkeypatch.setattr(pool, "HERE", tmp_path / "pool")
     name = pool.halves()["choosing"][-1]
     weights = tmp_path / "pool" / "weights" / f"{name}.safetensors"

@@ -1,0 +1,129 @@
+"""Lines of the paper's MNIST tables that ours differ from by more than 3 %: the authors' library on the same images.
+
+    python -m benchmarks paper deviations   every line, with an interpreter that has adv-lib; 20 minutes
+    python -m benchmarks paper deviations --table   the table alone, from what is stored
+
+Where the two libraries agree on the same images, the difference from the paper is one of images or of the version that
+the paper ran. Results: results/deviations.json; the table goes to docs/results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from almakit import data, models
+from benchmarks import DOCS, RESULTS, peers
+from benchmarks.common import Results, markdown, replace_section, run_ours, run_peer
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the paper: our attack with its settings, the authors' in one or more forms, on the first images."""
+
+    network: str
+    distance: str
+    attack: str
+    ours: str
+    theirs: dict[str, peers.Peer]
+    images: int
+    steps: int = 100
+
+    @property
+    def key(self) -> str:
+        return f"{self.network}|{self.distance}|{self.attack}"
+
+
+def in_double(peer: peers.Peer) -> peers.Peer:
+    """The same in float64, where the softmax of a confident network does not round to one."""
+
+    def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
+        return peer(copy.deepcopy(model).double(), x.double(), labels, steps).float()
+
+    return run
+
+
+DDN = peers.adv_lib("ddn", levels=256)
+APGD_T = peers.adv_lib(
+    "auto_pgd.minimal_apgd", "n_iter", norm=2.0, max_eps=5.0, binary_search_steps=13, targeted_version=True
+)
+LINES = (
+    Line(
+        "mnist/smallcnn",
+        "l2",
+        "DDN 100",
+        "ddn(steps=100, adaptive=false, levels=256)",
+        {"adv-lib": DDN, "adv-lib in float64": in_double(DDN)},
+        500,
+    ),
+    Line(
+        "mnist/smallcnn",
+        "l2",
+        "FMN 100",
+        "fmn(distance=l2, steps=100, adaptive=false, overshoot=0.0)",
+        {"adv-lib": peers.adv_lib("fmn", norm=2)},
+        500,
+    ),
+    Line(
+        "mnist/smallcnn-trades",
+        "l1",
+        "FMN 100",
+        "fmn(distance=l1, steps=100, adaptive=false, overshoot=0.0)",
+        {"adv-lib": peers.adv_lib("fmn", norm=1)},
+        500,
+    ),
+    Line(
+        "mnist/smallcnn-trades",
+        "l1",
+        "FAB 100",
+        "fab(distance=l1, steps=100, search=0)",
+        {"adv-lib": peers.adv_lib("fab", "n_iter", norm=1)},
+        200,
+    ),
+    Line(
+        "mnist/smallcnn-trades",
+        "l2",
+        "APGD-T + search",
+        "search(attack=apgd(distance=l2, steps=100, loss=targeted-dlr), largest=5.0, halvings=13)",
+        {"adv-lib": APGD_T},
+        32,
+    ),
+)
+
+
+def measure(line: Line, results: Results) -> None:
+    model = models.load(line.network)
+    x, labels = data.load("mnist", limit=line.images).tensors()
+    if f"{line.key}|ours" not in results.cells:
+        results.keep(f"{line.key}|ours", run_ours(line.ours, model, x, labels, batch=100))
+    for name, peer in line.theirs.items():
+        if f"{line.key}|{name}" not in results.cells:
+            cell = run_peer(peer, model, x, labels, line.steps, line.distance, batch=100)
+            results.keep(f"{line.key}|{name}", cell)
+
+
+def table(results: Results) -> str:
+    rows = []
+    for line in LINES:
+        for name in ("ours", *line.theirs):
+            if cell := results.cells.get(f"{line.key}|{name}"):
+                rows.append([line.network, line.distance, line.attack, name, len(cell["distances"])])
+                rows[-1] += [f"{cell['asr']:.1f}", "–" if cell["median"] is None else f"{cell['median']:.4g}"]
+    head = ["network ", "distance ", "attack ", "whose ", "images", "success %", "median"]
+    return markdown(head, [[str(value) for value in row] for row in rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", action="store_true", help="write the table from what is stored")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    results = Results(RESULTS / "deviations.json")
+    for line in () if args.table else LINES:
+        measure(line, results)
+    print(table(results))
+    replace_section(DOCS / "results.md", "deviations", table(results))

@@ -1,0 +1,221 @@
+"""Whole commands on the whole machine: `almakit run` with one and two processes against adv-lib's call on the same
+images.
+
+    python -m benchmarks speed machine   1000 MNIST images, 100 iterations of ALMA in l2 on the paper's
+      network, `almakit reproduce mnist --limit 20 --budget small`, and a run of two processes killed twenty times;
+      needs both cores free
+    python -m benchmarks speed machine --images 64 --only run   smaller, to see that it works
+    python -m benchmarks speed machine --peer-python PYTHON   the interpreter that has adv-lib
+
+Wall and processor seconds of whole commands (adv-lib: of the call alone, without imports), the largest resident memory
+over all their processes. Results: results/machine.json; the table also goes to docs/scale.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import DOCS, RESULTS, surroundings
+from benchmarks.common import Results, markdown, replace_section
+
+MODEL, STEPS, FIRST = "mnist/smallcnn", 100, 1.0
+PEER, PEER_ALONE = "adv-lib, one call, all cores", "adv-lib, one call, one thread"
+REPRODUCE, KILLS = "almakit reproduce mnist --limit 20 --budget small", "20 kills of a run of two processes"
+COMMANDS = {
+    "almakit run --workers 1": ["--workers", "1"],
+    "almakit run --workers 1 --no-malloc-tuning": ["--workers", "1", "--no-malloc-tuning"],
+    "almakit run --workers 2": ["--workers", "2"],
+    "almakit run": [],
+    "almakit run --layout channels_last": ["--layout", "channels_last"],
+}
+
+
+def peer(images: int, threads: int) -> None:
+    """adv-lib's call, in a process of its own; prints what it took."""
+    import torch
+
+    from almakit import data, models
+    from benchmarks import peers
+
+    torch.set_num_threads(threads)
+    model = models.load(MODEL)
+    x, labels = data.load("mnist", limit=images).tensors()
+    call = peers.adv_lib("alma", steps_as="num_steps", distance="l2", init_lr_distance=FIRST, α=0.5)
+    began, spent = time.perf_counter(), time.process_time()
+    call(model, x, labels, STEPS)
+    print(
+        json.dumps(
+            {"wall": time.perf_counter() - began, "processor": time.process_time() - spent, "megabytes": memory()}
+        )
+    )
+
+
+def memory() -> int:
+    """The largest resident size of this process, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def measured(name: str, images: int, python: str) -> dict[str, Any]:
+    # Each process decides itself how many threads it takes.
+    environment = {key: value for key, value in surroundings().items() if key != "OMP_NUM_THREADS"}
+    if name in (PEER, PEER_ALONE):
+        threads = 1 if name == PEER_ALONE else len(os.sched_getaffinity(0))
+        flags = ["--peer", str(threads), "--images", str(images)]
+        done = subprocess.run(
+            [python, "-m", "benchmarks", "speed", "machine", *flags],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        cell: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    else:
+        with tempfile.TemporaryDirectory() as place:
+            flags = ["--model", MODEL, "--data", "mnist", "--limit", str(images), "--quiet", "--out", f"{place}/run"]
+            flags += ["--attack", f"alma(distance=l2, steps={STEPS + 1})"]
+            cell = watched(["run", *flags, *COMMANDS[name]], environment)
+    return rounded(cell)
+
+
+def rounded(cell: dict[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 2) for key, value in cell.items()} | {"load": round(os.getloadavg()[0], 1)}
+
+
+def watched(arguments: list[str], environment: dict[str, str], said: Path | None = None) -> dict[str, Any]:
+    """What an `almakit` command took; its standard error goes to the file ``said``."""
+    before, began, most = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), 0
+    with open(said or os.devnull, "w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "almakit", *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=errors
+        )
+        while process.poll() is None:
+            most = max(most, _together(process.pid))
+            time.sleep(0.05)
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert process.returncode in (0, 4), process.returncode
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"wall": wall, "processor": spent, "megabytes": most}
+
+
+def reproduced() -> dict[str, Any]:
+    """A first look at the paper's tables, and what was said before it began."""
+    environment = {key: value for key, value in surroundings().items() if key != "OMP_NUM_THREADS"}
+    with tempfile.TemporaryDirectory() as place:
+        said = Path(place) / "said"
+        flags = ["reproduce", "mnist", "--limit", "20", "--budget", "small", "--out", f"{place}/out"]
+        cell = watched(flags, environment, said)
+        minutes, seconds = re.findall(r"about (\d+):(\d\d) for what is left", said.read_text())[0]
+    return rounded({**cell, "estimate": 60 * int(minutes) + int(seconds)})
+
+
+def killed() -> dict[str, Any]:
+    """`faults kills` with two processes: what it counted."""
+    with tempfile.TemporaryDirectory() as place:
+        flags = ["--workers", "2", "--out", f"{place}/kills.json"]
+        command = [sys.executable, "-m", "benchmarks", "faults", "kills", *flags]
+        subprocess.run(command, env=surroundings(), check=True, stdout=subprocess.DEVNULL)
+        found: dict[str, Any] = json.loads(Path(f"{place}/kills.json").read_text())
+    return {name: found[name] for name in ("kills", "lost", "numbers_identical", "files_identical")}
+
+
+def _together(process: int) -> int:
+    """The resident memory of a process and its children, in MB."""
+    total = 0
+    for number in [process, *_children(process)]:
+        try:
+            total += int(Path(f"/proc/{number}/statm").read_text().split()[1]) * resource.getpagesize()
+        except (OSError, IndexError):
+            continue
+    return total // 2**20
+
+
+def _children(process: int) -> list[int]:
+    try:
+        return [
+            int(child)
+            for thread in Path(f"/proc/{process}/task").iterdir()
+            for child in (thread / "children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+def table(results: Results) -> str:
+    rows = []
+    timed = [key for key, cell in results.cells.items() if "wall" in cell and "estimate" not in cell]
+    for key in sorted(timed, key=lambda key: results.cells[key]["wall"]):
+        images, name = key.split("|")
+        cell = results.cells[key]
+        others = [results.cells.get(f"{images}|{other}") for other in (PEER, PEER_ALONE)]
+        rows.append(
+            [
+                f"`{name}`" if name in COMMANDS else name,
+                images,
+                f"{int(images) / cell['wall']:.1f}",
+                f"{cell['wall']:.1f}",
+                *("" if other is None else f"{cell['wall'] / other['wall']:.2f}" for other in others),
+                f"{cell['processor']:.1f}",
+                str(cell["megabytes"]),
+                str(cell["load"]),
+            ]
+        )
+    head = ["command ", "images", "images/s", "wall s", "of adv-lib's, all cores", "of adv-lib's, one thread"]
+    return markdown([*head, "processor s", "MB", "load"], rows) + "".join(f"\n\n{text}" for text in sentences(results))
+
+
+def sentences(results: Results) -> list[str]:
+    found = []
+    for images in sorted({int(key.split("|")[0]) for key in results.cells if "|" in key}):
+        one, two = (results.cells.get(f"{images}|almakit run --workers {count}") for count in (1, 2))
+        if one and two:
+            found.append(f"{images} images: two workers are {one['wall'] / two['wall']:.2f} times as fast as one.")
+    if cell := results.cells.get(REPRODUCE):
+        found.append(
+            f"`{REPRODUCE}`: {cell['wall']:.0f} s ({cell['estimate']} s were said before it began), "
+            f"{cell['megabytes']} MB, load {cell['load']}."
+        )
+    if cell := results.cells.get(KILLS):
+        same = "identical" if cell["numbers_identical"] and cell["files_identical"] else "**not** identical"
+        found.append(f"{KILLS}: {cell['lost']} of its finished chunks lost; numbers and files {same}.")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument("--again", action="store_true", help="measure anew what is in the results")
+    parser.add_argument("--only", choices=("run", "reproduce", "kills"), help="one of the three parts")
+    parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has adv-lib")
+    parser.add_argument("--peer", type=int, metavar="THREADS", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.peer:
+        peer(args.images, args.peer)
+        return
+    results = Results(RESULTS / "machine.json")
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        f"{args.images}|{name}": partial(measured, name, args.images, args.peer_python)
+        for name in (PEER, PEER_ALONE, *COMMANDS)
+        if args.only in (None, "run")
+    }
+    parts |= {REPRODUCE: reproduced} if args.only in (None, "reproduce") else {}
+    parts |= {KILLS: killed} if args.only in (None, "kills") else {}
+    for key, measure in parts.items():
+        if args.again or key not in results.cells:
+            try:
+                results.keep(key, measure())
+            except subprocess.CalledProcessError as error:
+                print(f"{key}: {error.stderr.splitlines()[-1] if error.stderr else error}")
+    print(table(results))
+    replace_section(DOCS / "scale.md", "machine", table(results))

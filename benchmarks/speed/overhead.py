@@ -1,0 +1,107 @@
+"""What the engine costs on top of the bare attack: chunks read and hashed, preflight, verdict, files, database,
+summary.
+
+    python -m benchmarks speed overhead   1000 MNIST images, 100 steps, the paper's SmallCNN
+    python -m benchmarks speed overhead --images 200 --steps 50
+
+Before the engine does a chunk, the bare attack is timed on the same chunk, so both meet the same load; everything else
+that ``evaluate`` does is the engine's. Both wall time and processor time are given: on a machine that does other things
+the second is the one to trust. Held: overhead below 5 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+
+from almakit import data, evaluate, models
+from almakit.attacks import get
+from almakit.runs.job import Outcome, compute
+from almakit.runs.plan import Job, Progress
+from almakit.runs.store import ATTACK, ChunkKey
+
+HELD = 0.05
+
+
+class Clock:
+    """Wall and processor seconds since a moment."""
+
+    def __init__(self) -> None:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        return time.perf_counter() - self.wall, time.process_time() - self.cpu
+
+
+def measure(model_name: str, images: int, steps: int, batch: int) -> dict[str, float]:
+    """Seconds of the bare attack and of the engine, and their ratio minus one."""
+    model, dataset, attack = (
+        models.load(model_name),
+        data.load("mnist", limit=images),
+        get(f"alma(distance=l2, steps={steps})"),
+    )
+    bare = [0.0, 0.0]
+
+    def bare_first(job: Job, progress: Progress, keys: Iterable[ChunkKey]) -> Iterator[Outcome]:
+        for key in keys:
+            if key.kind == ATTACK:
+                chunk = dataset.chunk(job.positions(key.chunk))
+                clock = Clock()
+                attack(model, chunk.x, chunk.labels, batch_size=len(chunk), check=False)
+                bare[:] = [so_far + more for so_far, more in zip(bare, clock.read(), strict=True)]
+            yield compute(job, progress.task(job, key))
+
+    with tempfile.TemporaryDirectory() as folder:
+        clock = Clock()
+        run = evaluate(model, dataset, attack, Path(folder), batch_size=batch, engine=bare_first)
+        wall, cpu = clock.read()
+        assert len(run.records) == images
+    engine = (wall - bare[0], cpu - bare[1])
+    return {
+        "bare_wall": bare[0],
+        "engine_wall": engine[0],
+        "overhead_wall": engine[0] / bare[0] - 1,
+        "bare_cpu": bare[1],
+        "engine_cpu": engine[1],
+        "overhead_cpu": engine[1] / bare[1] - 1,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="mnist/smallcnn")
+    parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="also write the figures as JSON")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    found = measure(args.model, args.images, args.steps, args.batch_size)
+    print(
+        f"{args.model}, {args.images} images x {args.steps} steps in chunks of {args.batch_size}, {args.threads} "
+        "thread(s)"
+    )
+    print(f"{'':16}{'bare attack':>14}{'engine':>14}{'overhead':>12}")
+    for kind, title in (("wall", "wall time"), ("cpu", "processor time")):
+        print(
+            f"{title:16}{found[f'bare_{kind}']:>12.1f} s{found[f'engine_{kind}']:>12.1f} "
+            f"s{100 * found[f'overhead_{kind}']:>10.2f} %"
+        )
+    print(f"held (below {100 * HELD:g} % of processor time): {'yes' if found['overhead_cpu'] < HELD else 'NO'}")
+    if args.out:
+        facts = {
+            "model": args.model,
+            "images": args.images,
+            "steps": args.steps,
+            "batch_size": args.batch_size,
+            "threads": args.threads,
+        }
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(facts | found, indent=1) + "\n")
