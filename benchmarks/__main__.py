@@ -136,7 +136,8 @@ def run(part: Part, module: ModuleType, args: argparse.Namespace) -> int:
     except AlmakitError as error:
         print(error, file=sys.stderr)
         return 1
-    print("\n\n".join(found.values()))
+    if found:
+        print("\n\n".join(found.values()))
     for name, text in found.items() if found and part.page and args.docs else ():
         common.replace_section(DOCS / part.page, name, text)
     return code
