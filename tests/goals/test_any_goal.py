@@ -118,8 +118,6 @@ def test_attacks_that_need_a_margin_alone_serve_every_goal(aim: Aim, attack: str
     # FAB goes back and forth between the boundaries of a goal that asks for several things at once, and may find
     # nothing.
     lost = attack.startswith("fab") and aim.name in ("detection", "pixels")
-    # Among random images, all that decisions alone can begin with, few reach it.
-    lost |= attack.startswith("hopskipjump") and aim.name == "detection"
     assert lost or int(result.success.sum()) >= len(X) // 2, result.reasons
     assert bool(aim.reached(outputs_of(aim, result.adversarials))[found].all())
 

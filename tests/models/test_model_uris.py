@@ -50,8 +50,9 @@ def test_a_users_function(tmp_path: Path) -> None:
 
 def test_outputs_that_are_not_logits_are_a_sentence() -> None:
     two = Classifier(lambda x: (x, x), name="two")  # type: ignore[arg-type,return-value]
-    with pytest.raises(BadModel, match="tuple with 2 tensors"):
-        two(X)
+    assert len(two(X)) == 2  # for a goal to pick from
+    with pytest.raises(BadModel, match="a list without tensors"):
+        Classifier(lambda x: [], name="none")(X)  # type: ignore[arg-type,return-value]
     with pytest.raises(BadModel, match="must be positive"):
         Classifier(nn.Flatten(), name="zero", std=(0.0,))
     with pytest.raises(BadModel, match="one finite number per channel"):
