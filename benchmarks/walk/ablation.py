@@ -5,7 +5,7 @@ and images for choosing.
       pool's choosing half; 32 images each
     python -m benchmarks walk ablation --rows "one walk,no momentum" --distances l2 --networks mnist-pgd --images 8
     python -m benchmarks walk ablation --networks cifar10/cnn-a-adv --distances lpips,ssim,ciede2000
-    python -m benchmarks walk ablation --table --docs docs/figures/ablation.md
+    python -m benchmarks walk ablation --table --docs
 
 A figure is the geometric mean over networks of the paired ratio to the whole attack, with its standard error: above 1,
 the piece is worth having. Nothing here is reported on: the images are MNIST's test images from 9000 and CIFAR-10's from
@@ -15,20 +15,16 @@ the piece is worth having. Nothing here is reported on: the images are MNIST's t
 from __future__ import annotations
 
 import argparse
-import math
-import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from almakit import data, models
 from almakit.attacks import soft_walk
 from almakit.attacks.soft_walk import SETTINGS, SoftWalk
-from benchmarks import RESULTS, common
+from benchmarks import common
 from benchmarks.pool import networks
 
 WHOLE = "the whole"
@@ -77,60 +73,41 @@ def subject(name: str, count: int) -> tuple[nn.Module, Tensor, Tensor]:
     return models.load(name), x[first:], labels[first:]
 
 
-def run(results: common.Results, options: argparse.Namespace) -> None:
-    for name in options.networks.split(",") if options.networks else networks.halves()["choosing"]:
-        model, x, labels = subject(name, options.images)
-        for distance in options.distances.split(","):
-            for row in options.rows.split(",") if options.rows else ROWS:
-                key = f"{name}|{distance}|{row}|{options.steps}|{options.images}"
+def measure(results: common.Results, args: argparse.Namespace) -> None:
+    for name in args.networks.split(",") if args.networks else networks.halves()["choosing"]:
+        model, x, labels = subject(name, args.images)
+        for distance in args.distances.split(","):
+            for row in args.rows.split(",") if args.rows else ROWS:
+                key = f"{name}|{distance}|{row}|{args.steps}|{args.images}"
                 if key in results.cells or row in (OTHERS if distance in ("l0", "l1", "l2", "linf") else NORMS):
                     continue
                 with settings(ROWS[row]):
-                    attack = SoftWalk(distance=distance, steps=options.steps)
-                    results.keep(key, common.run_ours(attack, model, x, labels, 64, options.steps))
+                    attack = SoftWalk(distance=distance, steps=args.steps)
+                    results.keep(key, common.run_ours(attack, model, x, labels, 64, args.steps))
                 print(key, results.cells[key]["median"], flush=True)
 
 
-def table(results: common.Results) -> str:
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
     """Rows by distances: the geometric mean over networks of the ratio to the whole."""
     distances = sorted({key.split("|")[1] for key in results.cells})
     lines = []
     for row in ROWS:
         cells = [row]
         for distance in distances:
-            logs = []
+            ratios = []
             for key, cell in results.cells.items():
                 name, of, which, steps, count = key.split("|")
                 whole = results.cells.get(f"{name}|{of}|{WHOLE}|{steps}|{count}")
                 if of == distance and which == row and whole is not None:
-                    logs += [math.log(ratio) for ratio in common.paired(cell, whole)]
-            mean = math.exp(statistics.fmean(logs)) if logs else math.nan
-            error = mean * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
-            cells.append(f"{mean:.3f} ± {error:.3f}" if logs else "–")
+                    ratios += common.paired(cell, whole)
+            cells.append("{:.3f} ± {:.3f}".format(*common.mean_and_error(ratios)) if ratios else "–")
         lines.append(cells)
-    return common.markdown(["changed ", *distances], lines)
+    return {"ablation": common.markdown(["changed ", *distances], lines)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", default="", help=f"comma-separated, of: {', '.join(ROWS)}")
     parser.add_argument("--distances", default="l1,l2,linf")
-    parser.add_argument(
-        "--networks",
-        default="",
-        help="comma-separated names of the pool's choosing half or of the zoo; default: that half",
-    )
+    parser.add_argument("--networks", default="", help="of the pool's choosing half or of the zoo; default: that half")
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=RESULTS / "ablation.json")
-    parser.add_argument("--table", action="store_true", help="print what is kept and run nothing")
-    parser.add_argument("--docs", type=Path, help="with --table: also write it into this page")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    results = common.Results(options.out)
-    if not options.table:
-        run(results, options)
-    text = table(results)
-    print(text)
-    if options.docs:
-        common.replace_section(options.docs, "ablation", text)

@@ -23,8 +23,8 @@ def test_hostile_run_folders_execute_nothing_and_write_nothing_outside(tmp_path)
         "mnist-demo",
         ["alma(distance=l2, steps=8)", "alma(distance=l1, steps=8)"],
         good,
-        limit=12,
-        batch_size=6,
+        limit=4,
+        batch_size=2,
         device="cpu",
     )
     made = {

@@ -16,7 +16,6 @@ from ..core.attack import DistanceLike
 from ..core.domain import Box
 from ..core.steps import unit
 from ..core.subproblem.projections import clip
-from ..errors import BadInput
 
 Answer = tuple[Tensor, Tensor]
 """(n,) which of the candidates reach the goal, and (n, ...) what became of them in the domain."""
@@ -54,18 +53,12 @@ class HopSkipJump(Attack):
     cost = "at most steps forwards, no backwards"
     paper = "Chen et al., S&P 2020"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 25_000, "evaluations": 100}}
+    ranges = {f"[{FEWEST}, inf)": "evaluations", "[1, inf)": "start_tries"}
 
     distance: DistanceLike = "l2"
     steps: int = 2000
     evaluations: int = 30
     start_tries: int = 100
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.evaluations < FEWEST or self.start_tries < 1:
-            raise BadInput(
-                f"evaluations={self.evaluations} must be at least {FEWEST}, start_tries={self.start_tries} at least 1."
-            )
 
     def needs_gradients(self) -> bool:
         return False

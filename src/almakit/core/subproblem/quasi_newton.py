@@ -25,12 +25,15 @@ NEWTON = 3
 
 class QuasiNewton:
     """``gradients`` of the distance ``bound`` to the clean images (B, ...) in each step; the last ``memory`` of them
-    say how D is curved.
+    say how D is curved, and so does the clean image, where D has no slope: the inverse Hessian takes the slope here to
+    the way from there. Across kinks, too, that one pair holds.
 
     The first guess of the inverse Hessian is diagonal: how far a value is from the clean one over how steep D is there,
     roots of mean squares that forget at the rate ``smoothing``. In a weighted l2 distance that is the inverse Hessian;
     at a kink as l1's, where gradients of nearby points say nothing about curvature, it is the weight of iteratively
-    reweighted least squares (Daubechies et al., CPAM 2010), under which small values stay small.
+    reweighted least squares (Daubechies et al., CPAM 2010), under which small values stay small. Where D ties values
+    together, how far a single one is says little, and slopes then point away from home as often as towards it: the
+    mean distance takes the place of its own by that share.
     """
 
     def __init__(self, bound: Bound, box: Box, gradients: int, memory: int, smoothing: float):
@@ -44,6 +47,7 @@ class QuasiNewton:
         )
         self.pairs: list[tuple[Tensor, Tensor, Tensor]] = []
         self.last: tuple[Tensor, Tensor] | None = None
+        self.whole = torch.zeros_like(bound.x), torch.zeros_like(bound.x), bound.x.new_zeros(len(bound.x))
         self.pace = bound.x.new_ones(len(bound.x))
         self.steep, self.far, self.scale = (
             torch.zeros_like(bound.x),
@@ -104,7 +108,10 @@ class QuasiNewton:
             torch.where(old, new.square(), self.smoothing * mean + (1 - self.smoothing) * new.square())
             for mean, new in ((self.steep, slope), (self.far, moved))
         )
-        guess = _at_least(0.1, self.far.sqrt()) / _at_least(1e-3, self.steep.sqrt())
+        pull, far, steep = (moved * slope).flatten(1), self.far.sqrt(), self.steep.sqrt()
+        towards = pull.sum(1)
+        apart = per_image((towards / pull.abs().sum(1).clamp_min(TINY)).clamp_min(0), slope)
+        guess = (apart * far + (1.1 - apart) * _mean(far)) / (steep + 1e-3 * _mean(steep))
         if self.last is not None:
             s, y = moved - self.last[0], slope - self.last[1]
             along = _dot(s, y)
@@ -114,6 +121,7 @@ class QuasiNewton:
                 kept, along / _dot(y * y, guess).clamp_min(TINY), torch.where(fresh, 1.0, self.scale)
             )
         self.last = moved, slope
+        self.whole = moved, slope, torch.where(towards > 0, 1 / towards.clamp_min(TINY), 0.0)
         return guess * per_image(self.scale, slope)
 
     def _precondition(self, vectors: Tensor, guess: Tensor) -> Tensor:
@@ -122,7 +130,7 @@ class QuasiNewton:
         q, parts = vectors.flatten(2), []
         flat = [
             (s.flatten(1).unsqueeze(1), y.flatten(1).unsqueeze(1), inverse.view(-1, 1, 1))
-            for s, y, inverse in self.pairs
+            for s, y, inverse in (self.whole, *self.pairs)
         ]
         for s, y, inverse in reversed(flat):
             parts.append((q * s).sum(2, keepdim=True) * inverse)
@@ -149,9 +157,9 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).flatten(1).sum(1)
 
 
-def _at_least(share: float, sizes: Tensor) -> Tensor:
-    """The ``sizes`` (B, ...), each plus a ``share`` of the image's mean."""
-    return sizes + share * per_image(sizes.flatten(1).mean(1).clamp_min(TINY), sizes)
+def _mean(sizes: Tensor) -> Tensor:
+    """The mean of each image's ``sizes`` (B, ...), to be multiplied by them."""
+    return per_image(sizes.flatten(1).mean(1).clamp_min(TINY), sizes)
 
 
 def _root(square: Tensor) -> Tensor:
