@@ -116,6 +116,7 @@ def test_refused_before_the_model_is_called(case: str) -> None:
         ),
         ({"mask": X[0].numpy() > 0.5}, "the mask must be a boolean tensor, not a ndarray"),
         ({"mask": X}, r"the mask must be boolean .* use mask.bool\(\)"),
+        ({"lo": torch.zeros(3), "hi": torch.ones(5)}, "which do not go together"),
         ({"lo": torch.ones(1, 4, 4), "hi": torch.zeros(4)}, "the box needs lo <= hi for every value"),
         ({"lo": torch.tensor([0.0, float("nan")])}, "the box's lo holds values that are not finite"),
         ({"hi": torch.tensor([True, False])}, "the box's hi is a finite number for all values, or a tensor"),
