@@ -207,7 +207,7 @@ class Calls(nn.Module):
 
 @pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
 @pytest.mark.parametrize(
-    ("name", "images", "steps"), [("mnist/smallcnn-tiny", 64, 100), ("mnist/smallcnn-tiny-ibp", 16, 60)]
+    ("name", "images", "steps"), [("mnist/smallcnn-tiny", 16, 100), ("mnist/smallcnn-tiny-ibp", 16, 60)]
 )
 def test_a_batch_takes_as_many_model_calls_as_an_image_has_queries(
     distance: str, name: str, images: int, steps: int
