@@ -77,13 +77,9 @@ def test_soft_margins_tend_to_margins_and_rivals_imply_the_goal(aim: Aim) -> Non
     )
 
 
-# Where several boundaries meet at the optimum, and the goal does not know how many, the walk takes longer to settle.
-LONG = {"detection"}
-
-
 @each_aim
 def test_soft_walk_is_at_the_exact_optimum(aim: Aim) -> None:
-    result = attacked(aim, f"soft-walk(steps={1000 if aim.name in LONG else 200})")
+    result = attacked(aim, "soft-walk(steps=200)")
     best = torch.tensor([optimum(aim, row) for row in range(len(X))], dtype=X.dtype)
     assert bool(torch.isfinite(best).all()), "each image can reach its goal"
     best[result.status == Status.ALREADY_WRONG] = 0

@@ -218,6 +218,17 @@ def test_labels_of_another_kind_need_a_goal(place: Path, capsys: pytest.CaptureF
             almakit.evaluate(MODEL, (X, TAGS), ATTACKS[0], goal=goals.multilabel(output="tags"), **settings)
 
 
+def test_the_doctor_looks_at_goals_and_maps(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--model", f"{place / 'tags.py'}:build", "--data", f"npz:{place / 'tags.npz'}"]
+    assert main(["doctor", *flags, "--goal", "multilabel"]) == DONE
+    said = capsys.readouterr().out
+    assert "goal multilabel" in said and "of 10 clean images" in said and "accuracy" not in said
+    assert main(["doctor", *flags]) == ERROR and "give a goal that reads them" in capsys.readouterr().err
+    assert main(["doctor", "--model", "scenes/unet-small", "--data", "scenes", "--limit", "10"]) == DONE
+    said = capsys.readouterr().out
+    assert "13 classes" in said and "clean accuracy over pixels on 10 images: 9" in said
+
+
 def test_an_altered_label_is_noticed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(command(place, "tags.py", "tags.npz", "multilabel"))
     assert np.array_equal(almakit.open(place / "out").maps([0, 1], "truths"), TAGS[:2].numpy())

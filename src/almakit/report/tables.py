@@ -91,6 +91,10 @@ def run_table(summary: dict[str, Any]) -> str:
         "s/image",
     )
     rows = [_row(part, rounded) for part in summary["attacks"]]
+    if any("surrogate_forwards" in part for part in summary["attacks"]):
+        header = (*header, "surrogate's")
+        lent = [part.get("surrogate_forwards", {}).get("mean") for part in summary["attacks"]]
+        rows = [(*row, number(mean, "-")) for row, mean in zip(rows, lent, strict=True)]
     if any("certified" in part for part in summary["attacks"]):
         header = (*header, "certified ≥", "gap")
         rows = [(*row, *words(part.get("certified"))) for row, part in zip(rows, summary["attacks"], strict=True)]
@@ -169,6 +173,8 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         ("" if "features" in summary else "8-bit: after rounding to 8 bits. ")
         + f"optimal: against the best distance known for each of the {noun} in this run.",
     ]
+    if any("surrogate_forwards" in part for part in summary["attacks"]):
+        lines.append("surrogate's: forwards of the surrogate, whose are all backwards.")
     if any("certified" in part for part in summary["attacks"]):
         lines.append(
             "certified: the median radius, over the images the attack had to work on, within which the model "
