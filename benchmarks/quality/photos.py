@@ -59,6 +59,7 @@ def main(args: argparse.Namespace) -> int:
     from almakit.cli.main import main as almakit
     from benchmarks.subjects import photos
 
+    model()  # what it needs and is missing is said before a run begins
     with tempfile.TemporaryDirectory() as place:
         out, itself = args.out or Path(place) / "run", f"{Path(__file__).resolve()}:model"
         flags = ["--model", itself, "--data", photos(), "--size", "224", "--limit", str(args.images)]

@@ -200,23 +200,6 @@ def control(path: str) -> object:
     return exec("1 + 1")
 
 
-def read_networks_once() -> None:
-    """`certify` has torch.export read a network's layers, the longest of all that is done to a folder: a network that
-    was read before, the same to the bit, is not read again."""
-    import torch
-
-    export, known = torch.export.export, {}
-
-    def once(module: Any, example: tuple[Any, ...], **options: Any) -> Any:
-        bits = tuple(value.numpy().tobytes() for value in module.state_dict().values())
-        key = (repr(module), example[0].shape, example[0].dtype, bits)
-        if key not in known:
-            known[key] = export(module, example, **options)
-        return known[key]
-
-    torch.export.export = once
-
-
 ACTS = {"control": control, "model": model, "weights": weights, "npz": npz, "archive": archive, "reader": reader}
 
 
@@ -229,7 +212,6 @@ def main() -> None:
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))  # a file that asks for all memory is told no
     given = json.loads(Path(sys.argv[1]).read_text())
-    read_networks_once()
     for act, good in given["warm"]:  # what is imported lazily is imported now
         with contextlib.suppress(AlmakitError):
             ACTS[act](good)
