@@ -10,6 +10,8 @@ import os
 import random
 import statistics
 import time
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +23,28 @@ from almakit.core import Attack, Status
 from benchmarks import peers
 
 Cell = dict[str, Any]
+WHOLE_PAGE = ""
 
 
 class Results:
     """Cells by key in a JSON file, written after each one, so that a run that was stopped goes on where it was."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, must_exist: bool = False):
+        if must_exist and not path.is_file():
+            raise SystemExit(f"{path} is not there: measure it first, or name another file with --out.")
         self.path = path
-        self.cells: dict[str, Cell] = json.loads(path.read_text()) if path.exists() else {}
+        self.cells: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
 
-    def keep(self, key: str, cell: Cell) -> None:
-        """Adds a cell and writes the file; other runs may write to it at the same time, so theirs are read again
+    def keep(self, key: str, cell: Any) -> None:
+        """Adds a cell and writes the file."""
+        self.update({key: cell})
+
+    def update(self, cells: dict[str, Any]) -> None:
+        """Adds cells and writes the file; other runs may write to it at the same time, so theirs are read again
         first."""
         if self.path.exists():
             self.cells = {**self.cells, **json.loads(self.path.read_text())}
-        self.cells[key] = cell
+        self.cells.update(cells)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_suffix(f".{os.getpid()}.part")
         lines = [f"{json.dumps(name)}: {json.dumps(self.cells[name])}" for name in sorted(self.cells)]
@@ -77,6 +86,7 @@ def run_peer(
     """
     with torch.no_grad():
         todo = (torch.cat([model(part).argmax(1) for part in x.split(batch)]) == labels).nonzero().flatten()
+    torch.manual_seed(0)
     counting = peers.Counting(model).eval()
     started = time.perf_counter()
     found = torch.cat([peer(counting, x[rows], labels[rows], steps).detach() for rows in todo.split(batch)])
@@ -113,6 +123,16 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def median(distances: list[float | None]) -> float:
+    """Of all images: None, nothing found, counts as infinite."""
+    return statistics.median(math.inf if value is None else value for value in distances)
+
+
+def figure(value: float | None) -> str:
+    """A median as tables show it."""
+    return "∞" if value is None else f"{value:.4g}" if value >= 1e-3 else f"{value:.3e}"
+
+
 def paired(ours: Cell, theirs: Cell) -> list[float]:
     """Our distance over theirs for each image that both attacked with success, in rising order."""
     pairs = zip(ours["distances"], theirs["distances"], strict=True)
@@ -127,6 +147,12 @@ def first_images(one: Cell, other: Cell) -> tuple[Cell, Cell]:
 
 def geometric_mean(ratios: list[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def mean_and_error(ratios: list[float]) -> tuple[float, float]:
+    """The geometric mean and its standard error, which is no number for one ratio alone."""
+    logs, mean = [math.log(ratio) for ratio in ratios], geometric_mean(ratios)
+    return mean, mean * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
 
 
 def medians_ratio_interval(ours: Cell, theirs: Cell, draws: int = 2000) -> tuple[float, float]:
@@ -146,18 +172,16 @@ def medians_ratio_interval(ours: Cell, theirs: Cell, draws: int = 2000) -> tuple
     return ratios[round(0.05 * (len(ratios) - 1))], ratios[round(0.95 * (len(ratios) - 1))]
 
 
-def published(path: Path | None = None) -> dict[tuple[str, ...], float]:
-    """The paper's medians by (data set, model, distance, attack, budget), from its tables beside the data folder; empty
-    if not at hand."""
-    path = path or Path(os.environ.get("ALMAKIT_DATA", ".")).parent / "paper" / "tables.csv"
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        return {
-            (row["dataset"], row["model"], row["distance"], row["attack"], row["budget"]): float(row["median_distance"])
-            for row in csv.DictReader(file)
-            if row["median_distance"]
-        }
+@cache
+def _paper() -> list[dict[str, str]]:
+    with (files("almakit.paper") / "tables.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def published(dataset: str, model: str, distance: str, attack: str, budget: str) -> dict[str, str]:
+    """The paper's line, empty where it has none."""
+    wanted = {"dataset": dataset, "model": model, "distance": distance, "attack": attack, "budget": budget}
+    return next((line for line in _paper() if wanted.items() <= line.items()), {})
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
@@ -167,7 +191,11 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 
 def replace_section(path: Path, name: str, text: str) -> None:
-    """Puts ``text`` between the markers ``<!-- name: begin -->`` and ``<!-- name: end -->`` of a page."""
+    """Puts ``text`` between the markers ``<!-- name: begin -->`` and ``<!-- name: end -->`` of a page, or makes it the
+    whole page."""
+    if name == WHOLE_PAGE:
+        path.write_text(text, encoding="utf-8")
+        return
     page = path.read_text()
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     if begin not in page or end not in page:

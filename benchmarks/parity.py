@@ -1,12 +1,9 @@
 """Our ALMA beside the authors' library (adv-lib 0.2.8) and their paper: the same networks, the same images, in one run.
 
-    python -m benchmarks parity --quick   every pair once, with 20 images and 50 steps; nothing kept
-      unless --out is given
-    python -m benchmarks parity   what is missing in benchmarks/results/parity.json (about
-      1.5 hours of one core)
+    python -m benchmarks parity --quick   every pair once, with 20 images and 50 steps; into --out FILE
+    python -m benchmarks parity   what is missing in benchmarks/results/parity.json (about 1.5 hours of one core)
     python -m benchmarks parity --cells mnist-100,lpips   only cells whose name contains one of these words
-    python -m benchmarks parity --table   the kept results as markdown; with --docs
-      docs/figures/parity.md also into that page
+    python -m benchmarks parity --table   the kept results as markdown; with --docs also into its page
 
 Cells are ``group|network|distance|first step|steps|images``; each is kept as soon as it is done. A cell is held when
 all images succeed and our median is within 2 % of adv-lib's (group mnist-100: of the figures measured with adv-lib on
@@ -28,11 +25,8 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -168,14 +162,13 @@ def run(case: Case, results: common.Results, only_ours: bool) -> None:
         )
     peer = case.adv_lib
     if peer is not None and not only_ours and f"{case.key}|adv-lib" not in results.cells:
-        torch.manual_seed(0)
         results.keep(
             f"{case.key}|adv-lib",
             common.run_peer(peer, _network(case.network, case.layout), x, labels, case.steps, case.distance, batch),
         )
 
 
-def line(case: Case, results: common.Results, paper: dict[tuple[str, ...], float]) -> list[str] | None:
+def line(case: Case, results: common.Results) -> list[str] | None:
     """A case as a row of the table; None where it has not been run."""
     ours, theirs = results.cells.get(f"{case.key}|ours"), results.cells.get(f"{case.key}|adv-lib")
     if ours is None:
@@ -187,12 +180,12 @@ def line(case: Case, results: common.Results, paper: dict[tuple[str, ...], float
         case.first_step,
         str(case.images),
         successes,
-        _value(ours["median"]),
+        common.figure(ours["median"]),
     ]
     if theirs:
         low, high = common.medians_ratio_interval(ours, theirs)
         ratios = common.paired(ours, theirs)
-        row += [_value(theirs["median"]), f"{_ratio(ours, theirs['median']):.3f} ({low:.2f}–{high:.2f})"]
+        row += [common.figure(theirs["median"]), f"{_ratio(ours, theirs['median']):.3f} ({low:.2f}–{high:.2f})"]
         row.append(f"{statistics.median(ratios):.3f}, {common.geometric_mean(ratios):.3f}")
     else:
         row += ["–"] * 3
@@ -200,8 +193,10 @@ def line(case: Case, results: common.Results, paper: dict[tuple[str, ...], float
     if case.group == "mnist-100":
         row.append(f"{before:.4g} ({_ratio(ours, before):.3f})" if before else "–")
     if case.network in MNIST:
-        published = paper.get((*case.network.split("/"), case.distance, "alma", str(case.steps)))
-        row.append(f"{published:g}" if published else "–")
+        median = common.published(*case.network.split("/"), case.distance, "alma", str(case.steps)).get(
+            "median_distance"
+        )
+        row.append(f"{float(median):g}" if median else "–")
     reference = before or (theirs["median"] if theirs else None)
     row.append(_verdict(ours, reference))
     return row
@@ -218,24 +213,19 @@ def _ratio(ours: common.Cell, median: float | None) -> float:
     return ours["median"] / median if ours["median"] and median else math.nan
 
 
-def _value(median: float | None) -> str:
-    return "∞" if median is None else f"{median:.4g}" if median >= 1e-3 else f"{median:.3e}"
-
-
-def tables(cases: Iterable[Case], results: common.Results) -> str:
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
     """All groups as markdown."""
-    paper, parts = common.published(), []
+    parts, cases = [], chosen(args)
     titles = {
         "mnist-100": "MNIST, 100 steps",
         "mnist-1000": "MNIST, 1000 steps",
         "cifar-100": "CIFAR-10, 100 steps",
         "cifar-1000": "CIFAR-10, 1000 steps",
     }
-    cases = list(cases)
     for group, title in titles.items():
         members = [case for case in cases if case.group == group and case.layout == "contiguous_format"]
-        chosen = [(case, row) for case in members if (row := line(case, results, paper)) is not None]
-        if not chosen:
+        shown = [(case, row) for case in members if (row := line(case, results)) is not None]
+        if not shown:
             continue
         head = [
             "network ",
@@ -249,12 +239,12 @@ def tables(cases: Iterable[Case], results: common.Results) -> str:
             "paired: median, mean",
         ]
         head += ["adv-lib before (ratio)"] if group == "mnist-100" else []
-        head += ["paper"] if chosen[0][0].network in MNIST else []
+        head += ["paper"] if shown[0][0].network in MNIST else []
         head += ["within 2 % "]
         parts.append(
             "### "
-            f"{title}\n\n{common.markdown(head, [row for _, row in chosen])}\n\n"
-            f"{_passes([case for case, _ in chosen], results)}"
+            f"{title}\n\n{common.markdown(head, [row for _, row in shown])}\n\n"
+            f"{_passes([case for case, _ in shown], results)}"
         )
     rows = [
         row for case in cases if case.layout != "contiguous_format" and (row := _rounding(case, results)) is not None
@@ -274,7 +264,7 @@ def tables(cases: Iterable[Case], results: common.Results) -> str:
         parts.append(
             f"### The same attack through the same network in another memory layout\n\n{common.markdown(head, rows)}"
         )
-    return "\n\n".join(parts)
+    return {"parity": "\n\n".join(parts)}
 
 
 def _rounding(case: Case, results: common.Results) -> list[str] | None:
@@ -286,7 +276,7 @@ def _rounding(case: Case, results: common.Results) -> list[str] | None:
         return None
     row = [case.network.split("/")[1], case.distance, str(case.steps), str(case.images)]
     for first, second in (names[:2], names[2:]):
-        medians = f"{_value(cells[first]['median'])}, {_value(cells[second]['median'])}"
+        medians = f"{common.figure(cells[first]['median'])}, {common.figure(cells[second]['median'])}"
         ratio, paired = _ratio(cells[second], cells[first]["median"]), common.paired(cells[second], cells[first])
         row += [f"{medians} ({ratio:.3f})", f"{common.geometric_mean(paired):.3f}"]
     return [*row, f"{_ratio(cells[names[1]], cells[names[3]]['median']):.3f}"]
@@ -303,40 +293,25 @@ def _passes(cases: list[Case], results: common.Results) -> str:
     return " ".join(said)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="20 images and 50 steps")
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--cells", default="", help="words, comma-separated: only cells whose name contains one of them"
+        "--quick", action="store_true", help="20 images and 50 steps, into another file than the kept one"
     )
+    parser.add_argument("--cells", default="", help="words, comma-separated: cells whose name contains one of them")
     parser.add_argument("--only-ours", action="store_true", help="leave adv-lib out")
-    parser.add_argument(
-        "--out", type=Path, default=None, help="where results are kept; benchmarks/results/parity.json when left out"
-    )
-    parser.add_argument("--table", action="store_true", help="print the kept results and run nothing")
-    parser.add_argument(
-        "--docs", type=Path, default=None, help="a page whose section between the parity markers gets the tables"
-    )
-    chosen = parser.parse_args()
-    torch.set_num_threads(1)
-    words = [word for word in chosen.cells.split(",") if word]
-    cases = (
-        [
-            replace(case, steps=50, images=20)
-            for case in _cases()
-            if case.steps == 100 and case.layout == "contiguous_format"
-        ]
-        if chosen.quick
-        else _cases()
-    )
-    cases = [case for case in cases if not words or any(word in case.key for word in words)]
-    with tempfile.TemporaryDirectory() as scratch:
-        kept = Path(scratch) / "quick.json" if chosen.quick else RESULTS / "parity.json"
-        results = common.Results(chosen.out or kept)
-        for case in [] if chosen.table else cases:
-            run(case, results, chosen.only_ours)
-            print(case.key, *(line(case, results, common.published()) or [])[4:], sep=" | ", flush=True)
-        text = tables(cases, results)
-    print(text)
-    if chosen.docs:
-        common.replace_section(chosen.docs, "parity", text)
+
+
+def chosen(args: argparse.Namespace) -> list[Case]:
+    cases, words = _cases(), [word for word in args.cells.split(",") if word]
+    if args.quick:
+        plain = [case for case in cases if case.steps == 100 and case.layout == "contiguous_format"]
+        cases = [replace(case, steps=50, images=20) for case in plain]
+    return [case for case in cases if not words or any(word in case.key for word in words)]
+
+
+def measure(results: common.Results, args: argparse.Namespace) -> None:
+    if args.quick and results.path == RESULTS / "parity.json":
+        raise SystemExit("--quick is not for the kept results: name another file with --out.")
+    for case in chosen(args):
+        run(case, results, args.only_ours)
+        print(case.key, *(line(case, results) or [])[4:], sep=" | ", flush=True)

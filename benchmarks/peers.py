@@ -44,7 +44,16 @@ class Counting(nn.Module):
 def library(name: str) -> Any:
     """A peer's module by name, after filling in what it imports but never calls here."""
     _stand_ins()
-    return import_module(name)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"{error.name} is not installed for {sys.executable}; other libraries' pins do not go with ours, so make "
+            "them an environment of their own: python3.11 -m venv bench && echo 'setuptools<81' > constraint.txt && "
+            "PIP_CONSTRAINT=constraint.txt bench/bin/pip install torch torchvision safetensors numba scipy six "
+            "cloudpickle adv-lib==0.2.8 foolbox==3.3.4 pyautoattack==0.2.0 adversarial-robustness-toolbox==1.20.1 && "
+            "bench/bin/pip install --no-deps torchattacks==3.5.1"
+        ) from error
 
 
 @cache

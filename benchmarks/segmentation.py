@@ -10,11 +10,10 @@ settings for pixels were chosen on the test scenes from 900 on.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,10 +21,10 @@ from torch import Tensor
 
 import almakit
 from almakit.data.dataset import IGNORED
-from benchmarks import RESULTS
+from benchmarks.common import Results
 from benchmarks.peers import library
 
-SHARE, CHUNK = 0.99, 8
+MODEL, SHARE, CHUNK = "scenes/unet-small", 0.99, 8
 NORMS = {"linf": float("inf"), "l2": 2.0}
 EPSILON = "4/255"
 OURS = {
@@ -127,33 +126,51 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--only", nargs="*", help="names as in the table with their distance, such as 'linf fmn'")
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--out", type=Path, default=RESULTS / "segmentation.json")
-    given = parser.parse_args()
-    model = almakit.models.load("scenes/unet-small")
-    key = f"{given.steps} steps, weights {model.weights_sha256}"
-    kept = json.loads(given.out.read_text()) if given.out.is_file() else {}
-    found = kept.setdefault(key, {})
-    runs: dict[str, tuple[float, Callable[[], Run]]] = {}
+
+
+def runs(steps: int) -> dict[str, tuple[float, Callable[[], Run]]]:
+    """By name: the norm, and what makes the attack."""
+    found: dict[str, tuple[float, Callable[[], Run]]] = {}
     for distance, norm in NORMS.items():
         for name, text in OURS[distance].items():
-            runs[f"{distance} {name}"] = norm, lambda text=text: ours(text.format(steps=given.steps))  # type: ignore[misc]
+            found[f"{distance} {name}"] = norm, partial(ours, text.format(steps=steps))
         for name, more in ADV_LIB[distance].items():
-            runs[f"{distance} adv-lib {name}"] = norm, lambda name=name, more=more: adv_lib(name, given.steps, more)  # type: ignore[misc]
-    for name in () if given.table else given.only or runs:
-        norm, made = runs[name]
-        row = found.setdefault(name, {"distances": [], "seconds": 0.0})
-        while (first := len(row["distances"])) < given.images:
-            x, maps = almakit.data.load("scenes", offset=first, limit=min(CHUNK, given.images - first)).tensors()
+            found[f"{distance} adv-lib {name}"] = norm, partial(adv_lib, name, steps, more)
+    return found
+
+
+def key(steps: int) -> str:
+    return f"{steps} steps, weights {almakit.models.load(MODEL).weights_sha256}"
+
+
+def measure(results: Results, args: argparse.Namespace) -> None:
+    model, made = almakit.models.load(MODEL), runs(args.steps)
+    for name in args.only or made:
+        if name not in made:
+            raise SystemExit(f"there is no row {name!r}; the rows are {', '.join(made)}.")
+        norm, make = made[name]
+        row = results.cells.setdefault(key(args.steps), {}).setdefault(name, {"distances": [], "seconds": 0.0})
+        while (first := len(row["distances"])) < args.images:
+            x, maps = almakit.data.load("scenes", offset=first, limit=min(CHUNK, args.images - first)).tensors()
             began = time.process_time()
-            points = made()(model, x, maps)
+            points = make()(model, x, maps)
             row["seconds"] += time.process_time() - began
             row["distances"] += judged(model, x, maps, points, norm)
-            given.out.write_text(json.dumps(kept, indent=1) + "\n")
+            keep(results, key(args.steps), name, row)
         print(table({name: row}), flush=True)
-    print(table(found))
+
+
+def keep(results: Results, steps: str, name: str, row: dict[str, Any]) -> None:
+    """Another process may have kept other rows meanwhile."""
+    now = Results(results.path).cells.get(steps, {})
+    results.keep(steps, {**results.cells.get(steps, {}), **now, name: row})
+
+
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
+    if key(args.steps) not in results.cells:
+        raise SystemExit(f"{results.path} has nothing of {key(args.steps)}.")
+    return {"segmentation": table(results.cells[key(args.steps)])}

@@ -104,14 +104,24 @@ def network(name: str) -> nn.Module:
     if name == "masked/kwta":
         from safetensors.torch import load_file
 
+        if not KWTA.is_file():
+            raise SystemExit(f"{KWTA} is not there: python -m benchmarks quality kwta trains it.")
         found = with_activation(models.load("mnist/smallcnn-tiny"), Winners).eval()
         found.load_state_dict(load_file(KWTA))
         return found
     if name in PHOTOS:
-        from benchmarks.quality import photos
+        from benchmarks.quality.photos import model
 
-        return photos.model()
+        return model()
     return models.load(name)
+
+
+def photos() -> str:
+    """The folder of photos as data."""
+    for folder in data.hub.folders():
+        if (folder / "imagenet").is_dir():
+            return f"folder:{folder / 'imagenet'}"
+    raise SystemExit("There are no photos: put a folder imagenet/ with images.csv into a folder of ALMAKIT_DATA.")
 
 
 @cache
@@ -119,8 +129,7 @@ def images(name: str, count: int) -> tuple[Tensor, Tensor]:
     """The first ``count`` images of the subject's data set, and their labels."""
     kind = name.split("/")[0]
     if kind == "photos":
-        folder = next(folder / "imagenet" for folder in data.hub.folders() if (folder / "imagenet").is_dir())
-        return data.load(f"folder:{folder}", size=224, limit=count).tensors()
+        return data.load(photos(), size=224, limit=count).tensors()
     return data.load("mnist" if kind == "masked" else kind, limit=count).tensors()
 
 

@@ -1,23 +1,22 @@
 """The attacks on linear models with the box, where the smallest perturbation is known: our ratios to it beside those of
 other libraries.
 
-Run by ``baselines.py --linear``. The models and optima are those of ``tests/closed_form/linear.py``; the attacks that
+The models and optima are those of ``tests/closed_form/linear.py``; the attacks that
 no other library has are measured alone. ``tests/closed_form/ratios.py`` holds each attack's ratios, here on other
 images and with the budgets of the comparison.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-import statistics
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from benchmarks import common
+from benchmarks.baselines.networks import attempt, chosen
 from benchmarks.baselines.rows import NORMS, ROWS, Row
 
 # (seed, shape): eight images each, five classes, so that every library's losses are defined; image-shaped for those
@@ -80,7 +79,6 @@ def run(row: Row, who: str) -> common.Cell:
         if who == "ours":
             cell = common.run_ours(row.ours, model, x, labels, BATCH)
         else:
-            torch.manual_seed(0)
             cell = common.run_peer(row.peers[who], model, x, labels, row.steps, row.distance, BATCH)
         exact = optimum(seed, shape, NORMS[row.distance])
         ratios += [
@@ -108,15 +106,12 @@ def shown(cell: common.Cell | None) -> str:
         return cell["error"]
     failed = sum(ratio is None for ratio in cell["ratios"])
     reached = max((ratio for ratio in cell["ratios"] if ratio is not None), default=math.inf)
-    middle = "∞" if median(cell) == math.inf else f"{median(cell):.4f}"
+    median = common.median(cell["ratios"])
+    middle = "∞" if median == math.inf else f"{median:.4f}"
     return (
         f"{middle}, {reached:.3f}{f', {failed} failed' if failed else ''} ({cell['forwards']:.0f} / "
         f"{cell['backwards']:.0f})"
     )
-
-
-def median(cell: common.Cell) -> float:
-    return statistics.median(math.inf if ratio is None else ratio for ratio in cell["ratios"])
 
 
 def worst(cell: common.Cell) -> float:
@@ -129,54 +124,42 @@ def verdict(ours: common.Cell, peers: list[common.Cell]) -> str:
     if not peers:
         return "no peer"
     judged = []
-    for name, measure in (("median", median), ("worst", worst)):
+    for name, measure in (("median", lambda cell: common.median(cell["ratios"])), ("worst", worst)):
         mine, best = measure(ours), min(map(measure, peers))
         judged.append(f"{name} held" if mine <= EQUAL * best else f"{name} **worse** ({mine:.4f}, {best:.4f})")
     return ", ".join(judged)
 
 
-def main(results: common.Results, wanted: set[str], table_only: bool, again: bool, docs: Path | None) -> None:
-    """Runs what is missing of the attacks ``wanted`` (none: all), prints the table and writes it into the page
-    ``docs``."""
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--attacks", default="", help="attack or attack/distance, comma-separated; all when left out")
+    parser.add_argument("--again", action="store_true", help="run our cells again even where they are kept")
+
+
+def keys(row: Row) -> dict[str, str]:
+    """Who is run for a row, with the key of the cell."""
+    peers = {who: f"linear|{row.key}|{who}|{row.steps} steps" for who in row.peers}
+    return {"ours": f"linear|{row.key}|ours|{row.ours}", **peers}
+
+
+def measure(results: common.Results, args: argparse.Namespace) -> None:
+    for row in chosen(rows(), args.attacks):
+        for who, key in keys(row).items():
+            if key not in results.cells or (args.again and who == "ours"):
+                results.keep(key, attempt(lambda: run(row, who), who == "ours"))  # noqa: B023
+                print(key, shown(results.cells[key]), f"{results.cells[key].get('seconds', 0):.0f} s", flush=True)
+
+
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
     lines = []
-    for row in [row for row in rows() if not wanted or row.attack in wanted or row.key in wanted]:
-        keys = {
-            "ours": f"linear|{row.key}|ours|{row.ours}",
-            **{who: f"linear|{row.key}|{who}|{row.steps} steps" for who in row.peers},
-        }
-        for who, key in keys.items():
-            if table_only or (key in results.cells and not (again and who == "ours")):
-                continue
-            try:
-                cell = run(row, who)
-            except Exception as error:  # a peer that stops is part of the comparison
-                if who == "ours":
-                    raise
-                cell = {"error": f"stops: {type(error).__name__}"}
-            results.keep(key, cell)
-            print(key, shown(cell), f"{cell.get('seconds', 0):.0f} s", flush=True)
-        cells = {who: results.cells.get(key) for who, key in keys.items()}
+    for row in chosen(rows(), args.attacks):
+        cells = {who: results.cells.get(key) for who, key in keys(row).items()}
         ours = cells.pop("ours")
         if ours is None:
             continue
         judged = verdict(ours, [cell for cell in cells.values() if cell is not None and "ratios" in cell])
-        if None in cells.values():
-            judged = (
-                f"{judged.replace('no peer', 'not judged')}; not yet run: "
-                f"{', '.join(who for who, cell in cells.items() if cell is None)}"
-            )
-        lines.append(
-            [
-                row.attack,
-                row.distance,
-                shown(ours),
-                "; ".join(f"{who}: {shown(cell)}" for who, cell in cells.items()) or "–",
-                judged,
-            ]
-        )
-    text = common.markdown(
-        ["attack ", "distance ", "ours: median, worst (passes)", "peers ", "against the best peer "], lines
-    )
-    print(text)
-    if docs:
-        common.replace_section(docs, "linear", text)
+        if missing := [who for who, cell in cells.items() if cell is None]:
+            judged = f"{judged.replace('no peer', 'not judged')}; not yet run: {', '.join(missing)}"
+        others = "; ".join(f"{who}: {shown(cell)}" for who, cell in cells.items()) or "–"
+        lines.append([row.attack, row.distance, shown(ours), others, judged])
+    head = ["attack ", "distance ", "ours: median, worst (passes)", "peers ", "against the best peer "]
+    return {"linear": common.markdown(head, lines)}

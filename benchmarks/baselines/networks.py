@@ -8,16 +8,14 @@ images, one run.
       kept
     python -m benchmarks baselines --from runs/reproduce-mnist   our cells out of a reproduction's run
       folders where it has them (stored.py)
-    python -m benchmarks baselines --linear   ratios to the exact optimum of linear
-      models, ours and the peers'
-    python -m benchmarks baselines --table --docs docs/figures/parity.md   the kept results, both tables,
-      into that page; nothing is run
+    python -m benchmarks baselines --table --docs   the kept results into docs/figures/parity.md; nothing is run
+    python -m benchmarks baselines linear   ratios to the exact optimum of linear models, ours and the peers'
 
 For each network, attack and distance: success rate, median distance, forwards and backwards per attacked image of our
 default, of variants of it, of the peers, and of the paper (10 000 images there). A row is held when our default's
 success rate is at most half a point below the best peer's and its median at most 2 % above the best peer's, on the
 images both had. Cells are kept one by one, from cheap to expensive; what is kept is not run again. The rows are in
-``baseline_rows.py``.
+``rows.py``.
 
 The peers need an environment of their own, with ``src`` on PYTHONPATH and ALMAKIT_DATA set as for the tests:
 
@@ -26,24 +24,22 @@ The peers need an environment of their own, with ``src`` on PYTHONPATH and ALMAK
     foolbox==3.3.4 torchattacks==3.5.1
 
 (adv-lib runs only with a setuptools that still has pkg_resources. torchvision may lack its compiled operators beside a
-CPU torch: they are declared, never called. ``--linear`` also needs scipy.)
+CPU torch: they are declared, never called. ``linear`` also needs scipy.)
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
-import statistics
+from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from almakit import data, models
-from benchmarks import RESULTS, common
+from benchmarks import common
 from benchmarks.baselines.rows import ROWS, Row
 from benchmarks.baselines.stored import Stored
 
@@ -78,7 +74,6 @@ def run(row: Row, network: str, who: str) -> common.Cell:
     model, batch = _network(row.data, network), BATCH[row.data]
     if who not in row.peers:
         return common.run_ours({"ours": row.ours, **row.also}[who], model, x, labels, batch)
-    torch.manual_seed(0)
     distance, within = row.distance.split(" ")[0], math.inf if row.epsilon is None else row.epsilon
     return common.run_peer(row.peers[who], model, x, labels, row.steps, distance, batch, within)
 
@@ -91,30 +86,13 @@ def out_of(stored: Stored, row: Row, network: str, who: str) -> common.Cell | No
     )
 
 
-@cache
-def _paper_lines() -> list[dict[str, str]]:
-    with (files("almakit.paper") / "tables.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def published(row: Row, network: str) -> str:
     """The paper's line for a row, where it has one."""
-    if row.paper is None:
+    line = common.published(row.data, network, row.distance, *row.paper) if row.paper else {}
+    if not line:
         return "–"
-    wanted = {
-        "dataset": row.data,
-        "model": network,
-        "distance": row.distance,
-        "attack": row.paper[0],
-        "budget": row.paper[1],
-    }
-    for line in _paper_lines():
-        if wanted.items() <= line.items():
-            return (
-                f"{float(line['asr_percent']):.4g} / {float(line['median_distance']):.4g} ({line['forwards']} / "
-                f"{line['backwards']})"
-            )
-    return "–"
+    found = f"{float(line['asr_percent']):.4g} / {float(line['median_distance']):.4g}"
+    return f"{found} ({line['forwards']} / {line['backwards']})"
 
 
 def shown(cell: common.Cell | None, row: Row, who: str) -> str:
@@ -123,13 +101,9 @@ def shown(cell: common.Cell | None, row: Row, who: str) -> str:
         return "–"
     if "error" in cell:
         return cell["error"]
-    median = "" if row.epsilon is not None else f" / {_value(cell['median'])}"
+    median = "" if row.epsilon is not None else f" / {common.figure(cell['median'])}"
     images = f", {row.count(who)} images" if row.count(who) != row.images else ""
     return f"{cell['asr']:.4g}{median} ({cell['forwards']:.0f} / {cell['backwards']:.0f}{images})"
-
-
-def _value(median: float | None) -> str:
-    return "∞" if median is None else f"{median:.4g}" if median >= 1e-3 else f"{median:.3e}"
 
 
 def verdict(row: Row, cells: dict[str, common.Cell]) -> str:
@@ -138,11 +112,10 @@ def verdict(row: Row, cells: dict[str, common.Cell]) -> str:
     for who in row.peers:
         theirs = cells.get(who, {}).get("distances")
         if theirs:
-            count = min(len(ours), len(theirs))
-            points.append(_rate(ours[:count]) - _rate(theirs[:count]))
-            ratios.append(
-                _median(ours[:count]) / _median(theirs[:count]) if _median(theirs[:count]) < math.inf else 0.0
-            )
+            mine, theirs = (found[: min(len(ours), len(theirs))] for found in (ours, theirs))
+            points.append(_rate(mine) - _rate(theirs))
+            best = common.median(theirs)
+            ratios.append(common.median(mine) / best if best < math.inf else 0.0)
     if not points:
         return "no peer"
     held = min(points) >= -RATE_WITHIN and (row.epsilon is not None or max(ratios) <= MEDIAN_WITHIN)
@@ -152,10 +125,6 @@ def verdict(row: Row, cells: dict[str, common.Cell]) -> str:
 
 def _rate(distances: list[float | None]) -> float:
     return 100 * sum(value is not None for value in distances) / len(distances)
-
-
-def _median(distances: list[float | None]) -> float:
-    return statistics.median(math.inf if value is None else value for value in distances)
 
 
 def table(rows: list[Row], networks: set[str], results: common.Results) -> str:
@@ -196,78 +165,56 @@ def table(rows: list[Row], networks: set[str], results: common.Results) -> str:
     return common.markdown(head, lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def chosen(rows: list[Row], words: str) -> list[Row]:
+    """The rows of the attacks that are named, all where none is; a word that is no row ends with a sentence."""
+    wanted = {word for word in words.split(",") if word}
+    if unknown := wanted - {name for row in rows for name in (row.attack, row.key)}:
+        known = ", ".join(row.key for row in rows)
+        raise SystemExit(f"there is no row {', '.join(sorted(unknown))}; the rows are {known}.")
+    return [row for row in rows if not wanted or row.attack in wanted or row.key in wanted]
+
+
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--networks", default="", help="networks, comma-separated; all when left out")
     parser.add_argument("--attacks", default="", help="attack or attack/distance, comma-separated; all when left out")
-    parser.add_argument(
-        "--who", choices=("ours", "peers", "all"), default="all", help="run no peer, or nothing but peers"
-    )
+    parser.add_argument("--who", choices=("ours", "peers", "all"), default="all", help="no peer, or nothing but peers")
     parser.add_argument("--again", action="store_true", help="run our cells again even where they are kept")
-    parser.add_argument("--most", type=int, default=None, help="leave out cells that cost more passes than this")
-    parser.add_argument(
-        "--from",
-        dest="stored",
-        type=Path,
-        metavar="RUN",
-        help="take our cells out of RUN, a folder of almakit reproduce; nothing is run but a check",
-    )
-    parser.add_argument("--linear", action="store_true", help="linear models with a known optimum instead of networks")
-    parser.add_argument("--table", action="store_true", help="print the kept results and run nothing")
-    parser.add_argument(
-        "--docs", type=Path, default=None, help="a page whose section between the baselines markers gets the tables"
-    )
-    parser.add_argument("--out", type=Path, default=RESULTS / "baselines.json", help="where results are kept")
-    chosen = parser.parse_args()
-    if chosen.stored and (chosen.linear or chosen.table or chosen.who == "peers"):
-        parser.error("--from takes our cells on networks: leave out --linear, --table and --who peers.")
-    torch.set_num_threads(1)
-    results = common.Results(chosen.out)
-    wanted, networks = ({word for word in words.split(",") if word} for words in (chosen.attacks, chosen.networks))
-    known = ROWS
-    if chosen.linear or chosen.docs:
-        from benchmarks.baselines import linear as baselines_linear
+    parser.add_argument("--most", type=int, default=math.inf, help="leave out cells that cost more passes than this")
+    about = "take our cells out of RUN, a folder of almakit reproduce; nothing is run but a check"
+    parser.add_argument("--from", dest="stored", type=Path, metavar="RUN", help=about)
 
-        known = baselines_linear.rows() if chosen.linear else ROWS
-    unknown = wanted - {name for row in known for name in (row.attack, row.key)}
-    if unknown:
-        parser.error(
-            f"there is no row {', '.join(sorted(unknown))}; the rows are {', '.join(row.key for row in known)}."
-        )
-    if chosen.linear:
-        baselines_linear.main(results, wanted, chosen.table, chosen.again, chosen.docs)
-        return
-    stored = Stored(chosen.stored) if chosen.stored else None
-    rows = [row for row in ROWS if not wanted or row.attack in wanted or row.key in wanted]
+
+def measure(results: common.Results, args: argparse.Namespace) -> None:
+    stored = Stored(args.stored) if args.stored else None
+    networks = {word for word in args.networks.split(",") if word}
     todo = [
         (row.passes * row.count(who), row, network, who, key)
-        for row in rows
+        for row in chosen(ROWS, args.attacks)
         for network in row.networks
         if not networks or network in networks
         for who, key in cells_of(row, network).items()
+        if args.who == "all" or (who in row.peers) == (args.who == "peers")
     ]
-    for cost, row, network, who, key in [] if chosen.table else sorted(todo, key=lambda job: job[0]):
+    for cost, row, network, who, key in sorted(todo, key=lambda job: job[0]):
         ours = who not in row.peers
-        skip = (
-            (chosen.who == "ours" and not ours)
-            or (chosen.who == "peers" and ours)
-            or (chosen.most is not None and cost > chosen.most)
-        )
-        if skip or (key in results.cells and not (chosen.again and ours)):
+        if cost > args.most or (key in results.cells and not (args.again and ours)) or (stored and not ours):
             continue
-        try:
-            cell = run(row, network, who) if stored is None else out_of(stored, row, network, who) if ours else None
-        except Exception as error:  # a peer that stops must not stop the others; what it said is part of the comparison
-            if ours:
-                raise
-            cell = {"error": f"stops: {type(error).__name__}"}
-        if cell is None:
-            continue
-        results.keep(key, cell)
-        print(key, shown(cell, row, who), f"{cell.get('seconds', 0):.0f} s", flush=True)
-    text = table(rows, networks, results)
-    print(text)
-    if chosen.docs:
-        common.replace_section(chosen.docs, "baselines", text)
-        if chosen.table and not wanted:
-            baselines_linear.main(results, wanted, True, False, chosen.docs)
+        cell = out_of(stored, row, network, who) if stored else attempt(lambda: run(row, network, who), ours)  # noqa: B023
+        if cell is not None:
+            results.keep(key, cell)
+            print(key, shown(cell, row, who), f"{cell.get('seconds', 0):.0f} s", flush=True)
+
+
+def attempt(measured: Callable[[], common.Cell], ours: bool) -> common.Cell:
+    """A cell; a peer that stops must not stop the others, and what it said is part of the comparison."""
+    try:
+        return measured()
+    except Exception as error:
+        if ours:
+            raise
+        return {"error": f"stops: {type(error).__name__}"}
+
+
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
+    networks = {word for word in args.networks.split(",") if word}
+    return {"baselines": table(chosen(ROWS, args.attacks), networks, results)}

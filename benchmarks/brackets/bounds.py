@@ -6,8 +6,7 @@
     python -m benchmarks brackets --only attack   the default attack against those distances, measured again
     python -m benchmarks brackets --table   the tables alone, with the totals of law.py
 
-Seconds are CPU seconds of one thread; memory is the largest resident size of a process of its own. Results:
-results/brackets.json; the tables also go to docs/brackets.md.
+Seconds are CPU seconds of one thread; memory is the largest resident size of a process of its own.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ from almakit import attacks, data, models
 from almakit.certify import certified_radius
 from almakit.certify.exact import exact_radius
 from almakit.core import Status
-from benchmarks import DOCS, RESULTS, common
-from benchmarks.brackets import law as brackets_law
+from benchmarks import RESULTS, common
+from benchmarks.brackets import law
 
-KEPT = RESULTS / "brackets.json"
 # network, norm, images, methods
 BOUNDS = (
     ("mnist/smallcnn-tiny-ibp", "linf", 200, ("ibp",)),
@@ -131,7 +129,7 @@ def ratios(results: common.Results, name: str, norm: str, count: int, method: st
     return [radius / distance for radius, distance in zip(radii, found, strict=True) if distance]
 
 
-def tables(results: common.Results) -> str:
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
     rows = []
     for name, norm, count, methods in BOUNDS:
         for method in methods:
@@ -191,22 +189,15 @@ def tables(results: common.Results) -> str:
                     ]
                 )
         text += common.markdown(["attack ", "images", "median % above the truth", "mean %", "largest %"], lines)
-    laws = common.Results(brackets_law.KEPT)
-    if laws.cells:
-        text += f"\n\n{brackets_law.words(laws)}"
-    return text
+    laws = law.sections(common.Results(RESULTS / "brackets_law.json", must_exist=True), args)
+    return {"brackets": "\n\n".join([text, *laws.values()])}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=("bounds", "exact", "attack"))
-    parser.add_argument("--table", action="store_true", help="print what is kept and run nothing")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    results = common.Results(KEPT)
-    parts = {"bounds": bounds, "exact": exact, "attack": attack}
-    for name, part in parts.items():
-        if not options.table and options.only in (name, None):
+
+
+def measure(results: common.Results, args: argparse.Namespace) -> None:
+    for part in (bounds, exact, attack):
+        if args.only in (None, part.__name__):
             part(results)
-    print(tables(results))
-    common.replace_section(DOCS / "brackets.md", "brackets", tables(results))

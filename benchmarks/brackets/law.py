@@ -21,9 +21,8 @@ from almakit.certify import certified_radius
 from almakit.certify.intervals import NORMS
 from almakit.core import Status
 from almakit.errors import AlmakitError
-from benchmarks import RESULTS, common
+from benchmarks import common
 
-KEPT = RESULTS / "brackets_law.json"
 # network: images, and by norm the tightest bound that is affordable for as many
 NETWORKS: dict[str, tuple[int, dict[str, str]]] = {
     "mnist/mlp-2x100": (100, {"linf": "alpha-crown", "l2": "crown", "l1": "crown"}),
@@ -87,7 +86,10 @@ def judged(
     return {"pairs": int(hit.sum()), "below": below}
 
 
-def measure(results: common.Results) -> None:
+def measure(results: common.Results, args: argparse.Namespace) -> int:
+    if args.again:
+        results.cells.clear()
+        results.path.unlink(missing_ok=True)
     for name, (count, methods) in NETWORKS.items():
         model = models.load(name)
         x, labels = data.load(str(model.dataset), limit=count).tensors()
@@ -106,9 +108,10 @@ def measure(results: common.Results) -> None:
             if key not in results.cells:
                 results.keep(key, judged(model, x, labels, radii, text))
                 print(key, results.cells[key], flush=True)
+    return int(any(cell["below"] for key, cell in results.cells.items() if key.startswith("law|")))
 
 
-def words(results: common.Results) -> str:
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
     """The totals in a sentence or two."""
     cells = {key: cell for key, cell in results.cells.items() if key.startswith("law|")}
     ran = {key: cell for key, cell in cells.items() if "refused" not in cell}
@@ -118,7 +121,7 @@ def words(results: common.Results) -> str:
         for network in networks
         if any(cell["pairs"] for key, cell in ran.items() if key.split("|")[1] == network)
     }
-    return (
+    text = (
         f"{len(kinds)} attacks (every one of the registry, in each distance that fits) on {len(networks)} networks: "
         f"{sum(cell['pairs'] for cell in ran.values())} image x attack pairs, each measured in linf, l2 and l1, on "
         f"{len(found)} networks with successes; "
@@ -126,15 +129,8 @@ def words(results: common.Results) -> str:
         "combinations are refused by the "
         "distance or the attack (colour distances on grey images, MS-SSIM on small ones)."
     )
+    return {"law": text}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="measure every cell anew")
-    if parser.parse_args().again:
-        KEPT.unlink(missing_ok=True)
-    torch.set_num_threads(1)
-    results = common.Results(KEPT)
-    measure(results)
-    print(words(results))
-    return int(any(cell["below"] for key, cell in results.cells.items() if key.startswith("law|")))

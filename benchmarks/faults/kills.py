@@ -13,8 +13,6 @@ hit.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import signal
 import sqlite3
@@ -23,6 +21,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from benchmarks import surroundings
+from benchmarks.common import Results
 
 ATTACKS = ("alma(distance=l2, steps=60)", "alma(distance=l1, steps=60)")
 NUMBERS = ("images", "results", "traces", "attacks", "findings")
@@ -42,7 +43,7 @@ def command(out: Path, images: int, batch: int, workers: int) -> list[str]:
 
 
 def start(out: Path, images: int, batch: int, workers: int = 1) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = surroundings() | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         command(out, images, batch, workers),
         env=environment,
@@ -71,15 +72,15 @@ def numbers(out: Path) -> dict[str, list[tuple[object, ...]]]:
         return {table: db.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall() for table in NUMBERS}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--workers", type=int, default=1, help="processes of the run that is killed; the other has one")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="also write the figures as JSON")
-    args = parser.parse_args()
+
+
+def measure(results: Results, args: argparse.Namespace) -> int:
     chance = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as place:
         calm, hunted = Path(place) / "calm", Path(place) / "hunted"
@@ -118,12 +119,6 @@ def main() -> None:
         same = numbers(calm) == numbers(hunted)
         files = chunks(calm) == chunks(hunted)
     print(f"killed {killed} times; finished chunks lost: {lost}; numbers identical: {same}; files identical: {files}")
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(
-            json.dumps(
-                {"kills": killed, "lost": lost, "numbers_identical": same, "files_identical": files, "gains": gains}
-            )
-            + "\n"
-        )
-    sys.exit(0 if same and files and not lost else 1)
+    found = {"kills": killed, "lost": lost, "numbers_identical": same, "files_identical": files, "gains": gains}
+    results.update(found)
+    return 0 if same and files and not lost else 1

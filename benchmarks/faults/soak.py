@@ -2,7 +2,7 @@
 whole?
 
     python -m benchmarks faults soak --minutes 40   as in the table of docs/figures/reliability.md
-    python -m benchmarks faults soak --docs   write the kept figures into docs/figures/reliability.md
+    python -m benchmarks faults soak --table --docs   write the kept figures into docs/figures/reliability.md
 
 One process does run after run: attacks, distances, targets, precisions, batch sizes, resumes, shards, reports and
 verdicts at random, while a second one (a child) does the same. Memory is what the kernel says the process holds; its
@@ -13,22 +13,17 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import multiprocessing
 import os
 import random
 import resource
 import sqlite3
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import DOCS, RESULTS
-
-KEPT = RESULTS / "soak.json"
-PAGE = DOCS / "figures" / "reliability.md"
+from benchmarks.common import Results, markdown
 
 
 def resident() -> int:
@@ -160,11 +155,9 @@ def soak(minutes: float, seed: int, report: Any = None) -> dict[str, Any]:
     return found
 
 
-def table(results: dict[str, Any]) -> str:
-    from benchmarks.common import markdown
-
-    rows = []
-    for name, found in results["processes"].items():
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
+    kept, rows = results.cells, []
+    for name, found in kept["processes"].items():
         rows.append(
             [
                 name,
@@ -178,39 +171,25 @@ def table(results: dict[str, Any]) -> str:
             ]
         )
     head = ["process ", "minutes", "runs", "records", "MB", "MB per hour", "file handles", "databases not clean"]
-    return (
-        f"{markdown(head, rows)}\n\nMeasured {results['date']} with `python -m benchmarks faults soak --minutes "
-        f"{results['asked']:g}`."
-    )
+    how = f"`python -m benchmarks faults soak --minutes {kept['asked']:g}`"
+    return {"soak": f"{markdown(head, rows)}\n\nMeasured {kept['date']} with {how}."}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=40.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--docs",
-        action="store_true",
-        help="write the kept figures into docs/figures/reliability.md and do nothing else",
-    )
-    args = parser.parse_args()
-    if args.docs:
-        from benchmarks.common import replace_section
 
-        replace_section(PAGE, "soak", table(json.loads(KEPT.read_text())))
-        return
+
+def measure(results: Results, args: argparse.Namespace) -> int:
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("spawn").Process(target=soak, args=(args.minutes, args.seed + 1, theirs))
     child.start()
     processes = {"first": soak(args.minutes, args.seed)}
     processes["second"] = ours.recv()
     child.join()
-    results = {"date": time.strftime("%Y-%m-%d"), "asked": args.minutes, "processes": processes}
-    KEPT.parent.mkdir(exist_ok=True)
-    KEPT.write_text(json.dumps(results, indent=1) + "\n")
-    print(table(results))
+    results.update({"date": time.strftime("%Y-%m-%d"), "asked": args.minutes, "processes": processes})
     flat = all(
         abs(found["megabytes_per_hour"]) < 60 and found["handles_end"] <= found["handles_begin"] + 3
         for found in processes.values()
     )
-    sys.exit(0 if flat and not any(found["unclean_databases"] for found in processes.values()) else 1)
+    return 0 if flat and not any(found["unclean_databases"] for found in processes.values()) else 1

@@ -12,12 +12,11 @@ import argparse
 import math
 import re
 import time
-from pathlib import Path
 
 import torch
 
 from almakit import attacks, data, models
-from benchmarks import RESULTS, common
+from benchmarks import common
 
 MODEL, IMAGES, BUDGET = "mnist/smallcnn", 16, 1000
 ATTACKS = (
@@ -35,7 +34,7 @@ ATTACKS = (
 )
 
 
-def measure(results: common.Results) -> None:
+def measure(results: common.Results, args: argparse.Namespace) -> None:
     model = models.load(MODEL)
     x, labels = data.load("mnist", limit=IMAGES).tensors()
     for text in ATTACKS:
@@ -53,37 +52,23 @@ def measure(results: common.Results) -> None:
         print(text, cell["cpu"], flush=True)
 
 
-def table(cells: dict[str, common.Cell]) -> str:
-    lines = ["| attack | found % | median | forwards, mean |", "| :-- | --: | --: | --: |"]
-    for text in ATTACKS:
-        if text in cells:
-            values = torch.tensor([math.inf if value is None else value for value in cells[text]["distances"]])
-            share = 100 * float(torch.isfinite(values).double().mean())
-            middle, mean = (
-                float(values.quantile(0.5, interpolation="lower")),
-                sum(cells[text]["forwards"]) / len(values),
-            )
-            shown = "-" if re.search(r"\b(eps|epsilon)=", text) else f"{middle:.4g}"
-            lines.append(f"| `{text}` | {share:.0f} | {shown} | {mean:.0f} |")
-    return "\n".join(lines)
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
+    rows = []
+    for text, cell in ((text, results.cells[text]) for text in ATTACKS if text in results.cells):
+        values = torch.tensor([math.inf if value is None else value for value in cell["distances"]])
+        median = (
+            "-" if re.search(r"\b(eps|epsilon)=", text) else f"{float(values.quantile(0.5, interpolation='lower')):.4g}"
+        )
+        share = f"{100 * float(torch.isfinite(values).double().mean()):.0f}"
+        rows.append([f"`{text}`", share, median, f"{sum(cell['forwards']) / len(values):.0f}"])
+    lines = [compared(results, ATTACKS[mine], ATTACKS[theirs]) for mine, theirs in ((0, 1), (0, 2), (3, 4))]
+    return {
+        "table": common.markdown(["attack ", "found %", "median", "forwards, mean"], rows),
+        "pairs": "\n".join(lines),
+    }
 
 
-def paired(cells: dict[str, common.Cell], ours: str, theirs: str) -> str:
+def compared(results: common.Results, ours: str, theirs: str) -> str:
     """The geometric mean of the images' ratios and its standard error."""
-    pairs = zip(cells[ours]["distances"], cells[theirs]["distances"], strict=True)
-    logs = torch.tensor([math.log(one / other) for one, other in pairs if one and other], dtype=torch.float64)
-    ratio = math.exp(float(logs.mean()))
-    return (
-        f"{ours} over {theirs}: {ratio:.2f} +- {ratio * float(logs.std()) / len(logs) ** 0.5:.2f} ({len(logs)} images)"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS / "black_box.json")
-    kept = common.Results(parser.parse_args().out)
-    torch.set_num_threads(1)
-    measure(kept)
-    print(table(kept.cells))
-    for mine, theirs in (0, 1), (0, 2), (3, 4):
-        print(paired(kept.cells, ATTACKS[mine], ATTACKS[theirs]))
+    ratios = common.paired(results.cells[ours], results.cells[theirs])
+    return "{} over {}: {:.2f} +- {:.2f} ({} images)".format(ours, theirs, *common.mean_and_error(ratios), len(ratios))

@@ -3,7 +3,7 @@ those libraries.
 
     python -m benchmarks libraries bridges   100 MNIST images, 8 minutes of one core; the table, and the run
       folder runs/bridges
-    python -m benchmarks libraries bridges --docs docs/figures/bridges.md   also writes the table into that page
+    python -m benchmarks libraries bridges --docs   also writes the table into docs/figures/bridges.md
 
 Four things are shown. The table comes from one `almakit run` and its report. The passes an attack is charged are what
 hooks on the model count, and what it finds behind our judge is nowhere worse than what the library returns by itself,
@@ -20,8 +20,8 @@ PYTHONPATH and ALMAKIT_DATA set:
 from __future__ import annotations
 
 import argparse
-import json
-from importlib.metadata import version
+import math
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,34 +64,26 @@ OURS = (
 LIBRARIES = ("foolbox", "torchattacks", "adv-lib", "adversarial-robustness-toolbox", "pyautoattack")
 
 
-def table(folder: Path) -> str:
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
     """The run's summary, distance by distance."""
-    summary = json.loads((folder / "summary.json").read_text())
     head = ["attack ", "distance", "success %", "median", "forwards", "backwards", "survive 8 bits %"]
     rows = []
-    median = {part["attack"]: part["median_all"]["value"] for part in summary["attacks"]}
-    for part in sorted(
-        summary["attacks"],
-        key=lambda part: (part["distance"], median[part["attack"]] is None, median[part["attack"]] or 0),
+    for text, cell in sorted(
+        results.cells.items(), key=lambda pair: (pair[1]["distance"], pair[1]["median"] or math.inf)
     ):
-        middle = median[part["attack"]]
-        rows.append(
-            [
-                f"`{part['attack']}`",
-                part["distance"],
-                f"{100 * part['success_rate']['value']:.0f}",
-                "–" if middle is None else f"{middle:.3f}",
-                f"{part['forwards']['mean']:.0f}",
-                f"{part['backwards']['mean']:.0f}",
-                f"{100 * part['success_rate_8bit']['value']:.0f}",
-            ]
-        )
-    return common.markdown(head, rows)
+        row = [f"`{text}`", cell["distance"], f"{100 * cell['success']:.0f}"]
+        row.append("–" if cell["median"] is None else f"{cell['median']:.3f}")
+        rows.append([*row, *(f"{cell[name]:.0f}" for name in ("forwards", "backwards"))])
+        rows[-1].append(f"{100 * cell['success_8bit']:.0f}")
+    try:
+        versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    except PackageNotFoundError as error:
+        raise SystemExit(f"{error.name} is not installed here, and the table names its version.") from error
+    return {"bridges": f"{common.markdown(head, rows)}\n\nVersions: {versions}."}
 
 
-def kept(folder: Path) -> dict[str, dict[str, object]]:
+def kept(run: Run) -> dict[str, dict[str, object]]:
     """What is kept of the run in results/bridges.json."""
-    summary = json.loads((folder / "summary.json").read_text())
     return {
         part["attack"]: {
             "distance": part["distance"],
@@ -101,7 +93,7 @@ def kept(folder: Path) -> dict[str, dict[str, object]]:
             "forwards": part["forwards"]["mean"],
             "backwards": part["backwards"]["mean"],
         }
-        for part in summary["attacks"]
+        for part in run.summary["attacks"]
     }
 
 
@@ -203,45 +195,25 @@ def harnesses_differ(model: nn.Module, x: Tensor, labels: Tensor) -> list[str]:
     return failed + ([] if bool(wrong.eq(plain.success).all()) else ["foolbox's verdict"])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=Path("runs/bridges"))
-    parser.add_argument("--docs", type=Path, help="a page with the markers of this table")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    peers.library("adv_lib.attacks")
+    parser.add_argument("--run", type=Path, default=Path("runs/bridges"), help="the run folder; default runs/bridges")
+
+
+def measure(results: common.Results, args: argparse.Namespace) -> int:
+    if args.images != 100 and results.path == RESULTS / "bridges.json":
+        raise SystemExit("the kept results are of 100 images: for another number name another file with --out.")
+    for name in ("adv_lib.attacks", "foolbox", "torchattacks", "art", "pyautoattack"):
+        peers.library(name)
+    flags = ["--model", MODEL, "--data", "mnist", "--limit", str(args.images), "--batch-size", str(args.images)]
     every = [part for text in (*FOREIGN, *OURS) for part in ("--attack", text)]
-    code = almakit(
-        [
-            "run",
-            "--model",
-            MODEL,
-            "--data",
-            "mnist",
-            "--limit",
-            str(args.images),
-            "--batch-size",
-            str(args.images),
-            *every,
-            "--out",
-            str(args.out),
-        ]
-    )
-    if code not in (0, 4) or almakit(["report", str(args.out), "--no-figures"]):
+    if almakit(["run", *flags, *every, "--out", str(args.run)]) not in (0, 4):
         return 1
-    unverified = sum(record.claimed and not record.fooled for record in Run(args.out).records)
+    run = Run(args.run)
+    unverified = sum(record.claimed and not record.fooled for record in run.records)
     model, (x, labels) = models.load(MODEL), data.load("mnist", limit=20).tensors()
-    wrong = (
-        counts_differ(model, x, labels)
-        + harnesses_differ(model, x, labels)
-        + ([f"{unverified} claims refuted"] if unverified else [])
-    )
-    text = f"{table(args.out)}\n\nVersions: {', '.join(f'{name} {version(name)}' for name in LIBRARIES)}."
-    print(f"\n{text}\n")
-    if args.images == 100:
-        (RESULTS / "bridges.json").write_text(json.dumps(kept(args.out), indent=1) + "\n")
-    if args.docs:
-        common.replace_section(args.docs, "bridges", text)
+    wrong = counts_differ(model, x, labels) + harnesses_differ(model, x, labels)
+    wrong += [f"{unverified} claims refuted"] if unverified else []
     print("Everything holds." if not wrong else "\n".join(wrong))
+    results.update(kept(run))
     return bool(wrong)

@@ -3,7 +3,7 @@ of its own.
 
     python -m benchmarks libraries six-tasks   runs every snippet, keeps benchmarks/results/six_tasks.json
     python -m benchmarks libraries six-tasks --only foolbox   one library's, the others as they were kept
-    python -m benchmarks libraries six-tasks --docs   writes docs/figures/six-tasks.md from what is kept; nothing is run
+    python -m benchmarks libraries six-tasks --table --docs   writes docs/figures/six-tasks.md from what is kept
 
 The other libraries are installed by hand, in an environment of their own:
 
@@ -17,18 +17,17 @@ too, blank ones do not. What a library has no call for is said in words and not 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from benchmarks import DOCS, RESULTS, surroundings
+from benchmarks import surroundings
+from benchmarks.common import WHOLE_PAGE, Results, markdown
 from benchmarks.libraries.snippets import NOT_OFFERED, PEERS, PRELUDE, SNIPPETS, TASKS
 
-KEPT = RESULTS / "six_tasks.json"
-PAGE = DOCS / "figures" / "six-tasks.md"
 LIBRARIES = {"almakit": "almakit", "foolbox": "foolbox", "AutoAttack": "pyautoattack", "adv-lib": "adv-lib"}
 
 
@@ -50,34 +49,37 @@ def lines(code: str) -> int:
     return sum(bool(line.strip()) for line in code.strip().splitlines())
 
 
-def measure(only: str | None) -> None:
-    found = json.loads(KEPT.read_text()) if KEPT.is_file() else {"versions": {}, "tasks": {}}
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", choices=LIBRARIES, help="one library's snippets alone")
+
+
+def measure(results: Results, args: argparse.Namespace) -> None:
+    versions, tasks = (results.cells.get(name, {}) for name in ("versions", "tasks"))
     for library, distribution in LIBRARIES.items():
-        if only and only != library:
+        if args.only not in (None, library):
             continue
-        found["versions"][library] = version(distribution)
+        versions[library] = version(distribution)
         for task in TASKS:
             if code := SNIPPETS[task].get(library):
                 printed = run(code)
-                found["tasks"].setdefault(task, {})[library] = {"lines": lines(code), "prints": printed}
+                tasks.setdefault(task, {})[library] = {"lines": lines(code), "prints": printed}
                 print(f"{task:20} {library:10} {lines(code):3} lines   {printed.splitlines()[-1][:120]}", flush=True)
-        KEPT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+        results.update({"versions": versions, "tasks": tasks})
 
 
-def page() -> str:
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
     """The table and, below it, every snippet with what it printed."""
-    kept = json.loads(KEPT.read_text())
+    kept = results.cells
+    if missing := [library for library in LIBRARIES if library not in kept["versions"]]:
+        raise SystemExit(f"{results.path} lacks {', '.join(missing)}: measure them without --only.")
+    rows = [[title, *(_cell(kept, task, library) for library in LIBRARIES)] for task, title in TASKS.items()]
     versions = ", ".join(f"{library} {kept['versions'][library]}" for library in LIBRARIES)
     parts = [
         "# Six tasks in four libraries: figures",
-        f"Written by `python -m benchmarks libraries six-tasks --docs` from runs of every snippet ({versions}); what "
-        "is compared, and what is not, is told in [six tasks](../libraries.md). "
-        "Lines of code, imports included; `model`, `x` and `labels` are there.",
-        f"| task | {' | '.join(LIBRARIES)} |\n| :-- |{' --: |' * len(LIBRARIES)}\n"
-        + "\n".join(
-            f"| {title} | " + " | ".join(_cell(kept, task, library) for library in LIBRARIES) + " |"
-            for task, title in TASKS.items()
-        ),
+        "Written by `python -m benchmarks libraries six-tasks --table --docs` from runs of every snippet "
+        f"({versions}); what is compared, and what is not, is told in [six tasks](../libraries.md). Lines of code, "
+        "imports included; `model`, `x` and `labels` are there.",
+        markdown(["task ", *LIBRARIES], rows),
     ]
     for task, title in TASKS.items():
         parts.append(f"## {title[0].upper()}{title[1:]}")
@@ -88,20 +90,8 @@ def page() -> str:
                 )
             else:
                 parts.append(f"**{library}**: {NOT_OFFERED[task, library]}")
-    return "\n\n".join(parts) + "\n"
+    return {WHOLE_PAGE: "\n\n".join(parts) + "\n"}
 
 
-def _cell(kept: dict, task: str, library: str) -> str:
+def _cell(kept: dict[str, Any], task: str, library: str) -> str:
     return str(kept["tasks"][task][library]["lines"]) if SNIPPETS[task].get(library) else "not offered"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=LIBRARIES, help="one library's snippets alone")
-    parser.add_argument("--docs", action="store_true", help="write the page from what is kept")
-    args = parser.parse_args()
-    if not args.docs:
-        measure(args.only)
-    if json.loads(KEPT.read_text())["versions"].keys() >= LIBRARIES.keys():
-        PAGE.write_text(page())
-    return 0

@@ -16,7 +16,7 @@ PEERS = """
 from benchmarks import peers
 try:
     peers.library("adv_lib.attacks")
-except ImportError:
+except SystemExit:
     pass
 """
 PRELUDE = """

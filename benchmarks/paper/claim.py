@@ -29,7 +29,7 @@ from almakit.paper.layout import name_of
 from almakit.report import palette
 from almakit.report.figures import STYLE, mathematical, plotting, save_figure
 from benchmarks import DOCS, RESULTS
-from benchmarks.common import Results, markdown, replace_section
+from benchmarks.common import Results, markdown
 from benchmarks.paper.claim_numbers import GRID, MARKS, OURS, SPECIALISED, Curve, curves, difference, pooled
 
 IMAGES = 100
@@ -74,7 +74,7 @@ def _short(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(f"{value:.5g}")
 
 
-def measure(results: Results) -> None:
+def time_queries(results: Results) -> None:
     """Processor seconds of a query inside each attack, and of a bare pass, on the same images, one thread; networks of
     the same layers share them."""
     torch.set_num_threads(1)
@@ -196,23 +196,21 @@ def stored() -> Results:
     return Results(RESULTS / "claim.json")
 
 
-def write(results: Results) -> str:
-    """The table into docs/results.md, the figure beside the others; returns the table."""
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
+    """The table; the figure is drawn beside the others."""
     found = curves(results.cells)
-    text = table(found)
-    draw(found, DOCS / "figures" / "claim.svg")
-    replace_section(DOCS / "results.md", "claim", text)
-    return text
+    if args.docs:
+        draw(found, DOCS / "figures" / "claim.svg")
+    return {"claim": table(found)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=Path, action="append", default=[], metavar="RUN")
     parser.add_argument("--time", action="store_true", help="measure the seconds of cells that have none yet")
-    args = parser.parse_args()
-    results = stored()
+
+
+def measure(results: Results, args: argparse.Namespace) -> None:
     for run in args.keep:
         keep(run, results)
     if args.time:
-        measure(results)
-    print(write(results))
+        time_queries(results)

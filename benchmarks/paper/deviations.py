@@ -13,12 +13,11 @@ import argparse
 import copy
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from almakit import data, models
-from benchmarks import DOCS, RESULTS, peers
-from benchmarks.common import Results, markdown, replace_section, run_ours, run_peer
+from benchmarks import peers
+from benchmarks.common import Results, markdown, run_ours, run_peer
 
 
 @dataclass(frozen=True)
@@ -95,18 +94,19 @@ LINES = (
 )
 
 
-def measure(line: Line, results: Results) -> None:
-    model = models.load(line.network)
-    x, labels = data.load("mnist", limit=line.images).tensors()
-    if f"{line.key}|ours" not in results.cells:
-        results.keep(f"{line.key}|ours", run_ours(line.ours, model, x, labels, batch=100))
-    for name, peer in line.theirs.items():
-        if f"{line.key}|{name}" not in results.cells:
-            cell = run_peer(peer, model, x, labels, line.steps, line.distance, batch=100)
-            results.keep(f"{line.key}|{name}", cell)
+def measure(results: Results, args: argparse.Namespace) -> None:
+    for line in LINES:
+        model = models.load(line.network)
+        x, labels = data.load("mnist", limit=line.images).tensors()
+        if f"{line.key}|ours" not in results.cells:
+            results.keep(f"{line.key}|ours", run_ours(line.ours, model, x, labels, batch=100))
+        for name, peer in line.theirs.items():
+            if f"{line.key}|{name}" not in results.cells:
+                cell = run_peer(peer, model, x, labels, line.steps, line.distance, batch=100)
+                results.keep(f"{line.key}|{name}", cell)
 
 
-def table(results: Results) -> str:
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
     rows = []
     for line in LINES:
         for name in ("ours", *line.theirs):
@@ -114,16 +114,4 @@ def table(results: Results) -> str:
                 rows.append([line.network, line.distance, line.attack, name, len(cell["distances"])])
                 rows[-1] += [f"{cell['asr']:.1f}", "–" if cell["median"] is None else f"{cell['median']:.4g}"]
     head = ["network ", "distance ", "attack ", "whose ", "images", "success %", "median"]
-    return markdown(head, [[str(value) for value in row] for row in rows])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true", help="write the table from what is stored")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    results = Results(RESULTS / "deviations.json")
-    for line in () if args.table else LINES:
-        measure(line, results)
-    print(table(results))
-    replace_section(DOCS / "results.md", "deviations", table(results))
+    return {"deviations": markdown(head, [[str(value) for value in row] for row in rows])}

@@ -67,11 +67,12 @@ def photograph(page: Any, address: str, out: Path) -> None:
     page.screenshot(path=out / "page-one-image.png")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=Path, required=True, help="where the runs are, or are to be")
     parser.add_argument("--out", type=Path, default=DOCS / "pictures")
-    args = parser.parse_args()
+
+
+def main(args: argparse.Namespace) -> None:
     from playwright.sync_api import sync_playwright
 
     from almakit.report.board_page import write_board

@@ -22,7 +22,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from almakit import Run
-from almakit.errors import AlmakitError
 from almakit.paper import layout, typeset
 from almakit.paper.entries import Entry, described, folder_sha256, from_json, to_json
 from almakit.paper.grid import DATASETS, Cell, choose, networks
@@ -32,7 +31,7 @@ from benchmarks.common import Results, markdown
 from benchmarks.paper import check as results_check
 from benchmarks.paper import claim
 
-KEPT, PAGE = RESULTS, DOCS / "figures" / "results.md"
+KEPT = RESULTS
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet photos"}
 STEMS = tuple(f"reproduce-{dataset}" for dataset in DATASETS)
 TOLERANCE = 0.03
@@ -80,6 +79,15 @@ def keep(run: Path) -> Path:
         )
     )
     return place
+
+
+def kept_file(dataset: str) -> Path | None:
+    """What is kept of a data set; where nothing is, that is said."""
+    place = KEPT / f"reproduce-{dataset}.json"
+    if place.is_file():
+        return place
+    print(f"{place} is not there: the page has no section on {TITLES[dataset]}.", file=sys.stderr)
+    return None
 
 
 def place_of(what: Entry | Cell) -> tuple[str, str, str]:
@@ -212,8 +220,7 @@ def page() -> str:
         "",
     ]
     for dataset in DATASETS:
-        place = KEPT / f"reproduce-{dataset}.json"
-        if not place.is_file():
+        if (place := kept_file(dataset)) is None:
             continue
         entries, rest = from_json(place)
         machines = dict.fromkeys(
@@ -268,28 +275,26 @@ def commands(dataset: str, entries: list[Entry]) -> list[str]:
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=Path, action="append", default=[], metavar="RUN", help="take a reproduction's summary in first"
     )
     parser.add_argument("--check", type=Path, metavar="RUN", help="compare what is kept with the run folders below RUN")
     parser.add_argument("--share", type=float, default=0.1, help="of the cells that are compared (default a tenth)")
     parser.add_argument("--seed", type=int, default=0, help="of their choice")
-    parser.add_argument("--out", type=Path, default=PAGE)
-    args = parser.parse_args()
-    try:
-        for run in args.keep:
-            print(f"kept in {keep(run)}")
-            claim.keep(run, claim.stored())
-        if args.check:
-            found, faults = check(args.check, args.share, args.seed)
-            print("\n".join(faults) or f"What is kept agrees with {found} of its run folders below {args.check}.")
-            return 1 if faults else 0
-        args.out.write_text(page(), encoding="utf-8")
-        claim.write(claim.stored())
-        print(args.out)
-    except AlmakitError as error:
-        print(error, file=sys.stderr)
-        return 1
+    parser.add_argument("--out", type=Path, default=DOCS / "figures" / "results.md", help="the page")
+
+
+def main(args: argparse.Namespace) -> int:
+    for run in args.keep:
+        print(f"kept in {keep(run)}")
+        claim.keep(run, claim.stored())
+    if args.check:
+        found, faults = check(args.check, args.share, args.seed)
+        print("\n".join(faults) or f"What is kept agrees with {found} of its run folders below {args.check}.")
+        return 1 if faults else 0
+    if not any(map(kept_file, DATASETS)):
+        raise SystemExit(f"{KEPT} has no reproduce-*.json: take a reproduction in with --keep RUN.")
+    args.out.write_text(page(), encoding="utf-8")
+    print(args.out)
     return 0

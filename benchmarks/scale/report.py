@@ -9,7 +9,6 @@ are for 10 000 images and 10 attacks: under 20 s, also each section, under 1 GB,
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -17,12 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from report.made_runs import MadeAttack, make_run
 
-from benchmarks import RESULTS
+from benchmarks.common import Results, markdown
 
 METHODS = (("alma", "ALMA", 1.0), ("ddn", "DDN", 1.1), ("fmn", "FMN", 1.15), ("fab", "FAB", 1.3), ("cw", "C&W", 1.05))
 SECONDS, BYTES, PAGE = 20.0, 1e9, 3e6
@@ -59,7 +59,7 @@ def report(run: Path, out: Path, *more: str) -> dict[str, float]:
     }
 
 
-def sections(run: Path) -> dict[str, float]:
+def parts(run: Path) -> dict[str, float]:
     """Processor seconds of each part of a report, one after the other, and of a board of this run."""
     from almakit.report import blocks, board, board_page, classes, figures, formats, payload, subjects, trust, write
 
@@ -85,14 +85,14 @@ def sections(run: Path) -> dict[str, float]:
 
 
 def opened(page: Path) -> dict[str, float] | None:
-    """Seconds until the page is ready in Chromium, and for one move of the epsilon slider; None without a browser."""
+    """Seconds until the page is ready in Chromium, and for one move of the epsilon slider; None, and a sentence,
+    without a browser."""
     chromium = shutil.which("chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
+    if chromium is None or find_spec("playwright") is None:
+        print("There is no Chromium with playwright here: the page was not opened.", file=sys.stderr)
         return None
-    if chromium is None:
-        return None
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox", "--disable-gpu"])
         tab = browser.new_page(viewport={"width": 1400, "height": 900})
@@ -108,51 +108,45 @@ def opened(page: Path) -> dict[str, float] | None:
     return {"ready_seconds": ready, "slider_seconds": moved}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--attacks", type=int, default=10)
-    parser.add_argument("--json", type=Path, default=RESULTS / "report_scale.json", help="where the numbers go")
     parser.add_argument("--run", type=Path, help="keep the made run here and use it again")
-    args = parser.parse_args()
+
+
+def measure(results: Results, args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        run = args.run or Path(scratch) / "run"
+        run, out, bare = args.run or Path(scratch) / "run", Path(scratch) / "report", Path(scratch) / "bare"
         if not (run / "run.toml").is_file():
             make_run(run, args.images, attacks(args.attacks), chunk=256)
-        out = Path(scratch) / "report"
-        found: dict[str, Any] = {
-            "images": args.images,
-            "attacks": args.attacks,
-            "load": os.getloadavg()[0],
-            **report(run, out),
-        }
+        found: dict[str, Any] = {"images": args.images, "attacks": args.attacks, "load": os.getloadavg()[0]}
+        found |= report(run, out)
         found["page_bytes"] = (out / "index.html").stat().st_size
         found["browser"] = opened(out / "index.html")
-        report(run, Path(scratch) / "bare", "--images", "0", "--no-figures")
-        found["sections"] = sections(run)
-        found["page_bytes_without_pictures"] = (Path(scratch) / "bare" / "index.html").stat().st_size
+        report(run, bare, "--images", "0", "--no-figures")
+        found["sections"] = parts(run)
+        found["page_bytes_without_pictures"] = (bare / "index.html").stat().st_size
     found["within_targets"] = {
         "seconds": found["seconds"] < SECONDS,
         "memory": found["peak_bytes"] < BYTES,
         "page": found["page_bytes_without_pictures"] < PAGE,
         "sections": max(found["sections"].values()) < SECONDS,
     }
-    args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(f"{args.images} images x {args.attacks} attacks, load average {found['load']:.1f}")
-    print(
-        f"  report     {found['seconds']:8.1f} s  (target {SECONDS:.0f}; processor time "
-        f"{found['processor_seconds']:.1f} s)"
-    )
-    print(f"  memory     {found['peak_bytes'] / 1e6:8.0f} MB (target {BYTES / 1e6:.0f})")
-    bare = found["page_bytes_without_pictures"]
-    print(
-        f"  page       {found['page_bytes'] / 1e6:8.2f} MB, without pictures {bare / 1e6:.2f} MB (target "
-        f"{PAGE / 1e6:.0f})"
-    )
-    for name, seconds in found["sections"].items():
-        print(f"    {name:26} {seconds:6.2f} s of processor time (target {SECONDS:.0f})")
-    if page := found["browser"]:
-        print(
-            f"  in Chromium: ready in {page['ready_seconds']:.2f} s, a move of the slider "
-            f"{1000 * page['slider_seconds']:.1f} ms"
-        )
+    results.update(found)
+
+
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
+    kept = results.cells
+    rows = [
+        ["report, wall", f"{kept['seconds']:.1f} s", f"{SECONDS:.0f} s"],
+        ["report, processor", f"{kept['processor_seconds']:.1f} s", ""],
+        ["memory", f"{kept['peak_bytes'] / 1e6:.0f} MB", f"{BYTES / 1e6:.0f} MB"],
+        ["page", f"{kept['page_bytes'] / 1e6:.2f} MB", ""],
+        ["page without pictures", f"{kept['page_bytes_without_pictures'] / 1e6:.2f} MB", f"{PAGE / 1e6:.0f} MB"],
+    ]
+    rows += [[name, f"{seconds:.2f} s", f"{SECONDS:.0f} s"] for name, seconds in kept["sections"].items()]
+    if page := kept["browser"]:
+        rows.append(["ready in Chromium", f"{page['ready_seconds']:.2f} s", ""])
+        rows.append(["a move of the slider", f"{1000 * page['slider_seconds']:.1f} ms", ""])
+    title = f"{kept['images']} images x {kept['attacks']} attacks, load average {kept['load']:.1f}"
+    return {"report": f"{title}\n\n{markdown(['measured ', 'figure', 'target'], rows)}"}

@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from benchmarks import RESULTS
 from benchmarks.common import Results
-from benchmarks.speed.rows import RESULTS, ROWS, measured
+from benchmarks.speed.rows import measured, todo
 
 ALLOWED = 1.15
 QUICK = (
@@ -41,27 +42,21 @@ def judge(name: str, committed: float, now: float, allowed: float = ALLOWED) -> 
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default=",".join(QUICK), help="comma-separated names of rows of speed.py")
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", default=",".join(QUICK), help="comma-separated names of rows")
     parser.add_argument("--threads", default="1")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--committed", type=Path, default=RESULTS)
-    parser.add_argument(
-        "--allowed", type=float, default=ALLOWED, help="how many times the committed figure is still fine"
-    )
-    arguments = parser.parse_args()
-    cells, slow = Results(arguments.committed).cells, 0
-    for name in arguments.rows.split(","):
-        if name not in ROWS:
-            parser.error(f"no such row: {name}; speed.py --list names them")
-        for threads in sorted({int(text) for text in arguments.threads.split(",")} & set(ROWS[name].threads)):
-            key = f"{name}/{threads}"
-            if key not in cells:
-                parser.error(f"{arguments.committed} has no {key}; measure it with speed.py first")
-            good, line = judge(
-                key, cells[key]["ratio"], measured(name, threads, arguments.repeats)["ratio"], arguments.allowed
-            )
-            slow += not good
-            print(line, flush=True)
+    parser.add_argument("--committed", type=Path, default=RESULTS / "speed.json")
+    parser.add_argument("--allowed", type=float, default=ALLOWED, help="how many times the committed figure is fine")
+
+
+def main(args: argparse.Namespace) -> int:
+    cells, slow = Results(args.committed, must_exist=True).cells, 0
+    for name, threads in todo(args.rows, args.threads):
+        key = f"{name}/{threads}"
+        if key not in cells:
+            raise SystemExit(f"{args.committed} has no {key}; measure it with python -m benchmarks speed --rows {name}")
+        good, line = judge(key, cells[key]["ratio"], measured(name, threads, args.repeats)["ratio"], args.allowed)
+        slow += not good
+        print(line, flush=True)
     return 1 if slow else 0

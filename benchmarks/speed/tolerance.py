@@ -10,15 +10,12 @@ Results: results/tolerance.json.
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
-
-import torch
 
 from almakit import attacks, data, models
 from almakit.core import Status
 from almakit.runs.job import TOLERANCE
-from benchmarks import DOCS, RESULTS, common
+from benchmarks import common
 
 IMAGES, STEPS = 16, (100, 300)
 NETWORKS = ("mnist/smallcnn-tiny-trades", "mnist/smallcnn-tiny-ibp", "cifar10/cnn-a-adv")
@@ -31,13 +28,13 @@ ATTACKS = (
 )
 
 
-def measure(results: common.Results, only: str) -> None:
+def measure(results: common.Results, args: argparse.Namespace) -> None:
     for name in NETWORKS:
         model = models.load(name)
         x, labels = data.load(str(model.dataset), limit=IMAGES).tensors()
         for text in (f"{attack}, steps={steps})" for attack in ATTACKS for steps in STEPS):
             key = f"{name}|{IMAGES}|{text}"
-            if key in results.cells or (only and not text.startswith(tuple(only.split(",")))):
+            if key in results.cells or (args.attacks and not text.startswith(tuple(args.attacks.split(",")))):
                 continue
             whole, early = (attacks.get(text)(model, x, labels, tolerance=tolerance) for tolerance in (None, TOLERANCE))
             open_rows = whole.status == Status.SUCCESS
@@ -47,13 +44,13 @@ def measure(results: common.Results, only: str) -> None:
             print(key, spent, statistics.fmean(ratios), flush=True)
 
 
-def table(results: common.Results) -> str:
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
     rows = []
     for text in (f"{attack}, steps={steps})" for attack in ATTACKS for steps in STEPS):
         cells = [results.cells[key] for name in NETWORKS if (key := f"{name}|{IMAGES}|{text}") in results.cells]
         if cells:
             ratios = [ratio for cell in cells for ratio in cell["ratios"]]
-            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            mean = common.geometric_mean(ratios)
             rows.append(
                 [
                     f"`{text}`",
@@ -63,16 +60,9 @@ def table(results: common.Results) -> str:
                     f"{max(ratios):.2f}",
                 ]
             )
-    return common.markdown(
-        ["attack ", "images", "forwards, of all", "distance, geometric mean of ratios", "worst image"], rows
-    )
+    head = ["attack ", "images", "forwards, of all", "distance, geometric mean of ratios", "worst image"]
+    return {"tolerance": common.markdown(head, rows)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attacks", default="", metavar="A,B", help="only these, e.g. alma,ddn")
-    torch.set_num_threads(1)
-    results = common.Results(RESULTS / "tolerance.json")
-    measure(results, parser.parse_args().attacks)
-    print(table(results))
-    common.replace_section(DOCS / "engine.md", "tolerance", table(results))

@@ -4,7 +4,7 @@ and images for choosing.
     python -m benchmarks walk ablation      every row in l1, l2, linf and SSIM at 30, 100 and 300 queries, twelve digits
       on each of four networks of the pool's choosing half; 15 to 20 minutes of one processor
     python -m benchmarks walk ablation --rows "the whole,no momentum" --distances l2 --networks cifar10-pgd --out a.json
-    python -m benchmarks walk ablation --table --docs docs/figures/ablation.md
+    python -m benchmarks walk ablation --table --docs
 
 A figure is the geometric mean over all images of the paired ratio to the whole attack, with its standard error: above
 1, the piece is worth having. Nothing here is reported on: the images are MNIST's test images from 9000 and CIFAR-10's
@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
-import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +29,7 @@ from almakit.core import Box
 from almakit.core.steps import per_image
 from almakit.core.subproblem import QuasiNewton
 from almakit.distances.base import Bound
-from benchmarks import RESULTS, common
+from benchmarks import common
 from benchmarks.pool import networks
 
 
@@ -135,14 +132,14 @@ def subject(name: str, count: int) -> tuple[nn.Module, Tensor, Tensor]:
     return models.load(name), x[first:], labels[first:]
 
 
-def run(results: common.Results, options: argparse.Namespace) -> None:
-    names, distances = options.networks.split(","), options.distances.split(",")
-    for steps, name in itertools.product(map(int, options.steps.split(",")), names):
-        model, x, labels = subject(name, options.images)
+def measure(results: common.Results, args: argparse.Namespace) -> None:
+    names, distances = args.networks.split(","), args.distances.split(",")
+    for steps, name in itertools.product(map(int, args.steps.split(",")), names):
+        model, x, labels = subject(name, args.images)
         for distance in distances:
             mine = {**ROWS, **(IN_NORMS if distance in ("l0", "l1", "l2", "linf") else ELSEWHERE)}
-            for row in options.rows.split(",") if options.rows else mine:
-                key = f"{name}|{distance}|{row}|{steps}|{options.images}"
+            for row in args.rows.split(",") if args.rows else mine:
+                key = f"{name}|{distance}|{row}|{steps}|{args.images}"
                 if key in results.cells or row not in mine:
                     continue
                 with changed(mine[row]):
@@ -151,46 +148,32 @@ def run(results: common.Results, options: argparse.Namespace) -> None:
                 print(key, results.cells[key]["median"], flush=True)
 
 
-def table(results: common.Results) -> str:
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
     """Rows by distances and queries: the geometric mean over images of the ratio to the whole."""
     columns = sorted({(key.split("|")[1], int(key.split("|")[3])) for key in results.cells})
     lines = []
     for row in ALL:
         cells = [row]
         for column in columns:
-            logs = []
+            ratios = []
             for key, cell in results.cells.items():
                 name, distance, which, steps, count = key.split("|")
                 whole = results.cells.get(f"{name}|{distance}|{WHOLE}|{steps}|{count}")
                 if (distance, int(steps)) == column and which == row and whole is not None:
-                    logs += [math.log(ratio) for ratio in common.paired(cell, whole)]
-            mean = math.exp(statistics.fmean(logs)) if logs else math.nan
-            error = mean * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
-            cells.append(f"{mean:.3f} ± {error:.3f}" if logs else "–")
+                    ratios += common.paired(cell, whole)
+            cells.append("{:.3f} ± {:.3f}".format(*common.mean_and_error(ratios)) if ratios else "–")
         lines.append(cells)
-    return common.markdown(["changed ", *(f"{distance}, {steps}" for distance, steps in columns)], lines[1:])
+    head = ["changed ", *(f"{distance}, {steps}" for distance, steps in columns)]
+    return {"ablation": common.markdown(head, lines[1:])}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", default="", help=f"comma-separated, of: {', '.join(ALL)}")
     parser.add_argument("--distances", default="l1,l2,linf,ssim")
     parser.add_argument(
         "--networks",
         default="mnist-mlp,mnist-pgd,mnist-trades-deep,mnist-kwta",
-        help="comma-separated names of the pool's choosing half or of the zoo",
+        help="of the pool's choosing half or of the zoo",
     )
     parser.add_argument("--images", type=int, default=12)
     parser.add_argument("--steps", default="100,30,300", help="comma-separated numbers of queries")
-    parser.add_argument("--out", type=Path, default=RESULTS / "ablation.json")
-    parser.add_argument("--table", action="store_true", help="print what is kept and run nothing")
-    parser.add_argument("--docs", type=Path, help="with --table: also write it into this page")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    results = common.Results(options.out)
-    if not options.table:
-        run(results, options)
-    text = table(results)
-    print(text)
-    if options.docs:
-        common.replace_section(options.docs, "ablation", text)

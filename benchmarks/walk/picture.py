@@ -1,7 +1,7 @@
 """The picture of docs/alma-plus.md: both ways of the soft walk to the boundary of a network of two inputs, every query
 a dot.
 
-    python -m benchmarks walk picture docs/pictures/walk.png
+    python -m benchmarks walk picture
 
 The network's margin is flat around the clean point, as certified training makes it. A norm is walked from outside; the
 same distance as a function of the user's is walked from inside.
@@ -9,13 +9,15 @@ same distance as a function of the user's is walked from inside.
 
 from __future__ import annotations
 
-import sys
+import argparse
+from pathlib import Path
 
 import matplotlib
 import torch
 from torch import Tensor, nn
 
 from almakit import SoftWalk
+from benchmarks import DOCS
 
 matplotlib.use("agg")
 from matplotlib import pyplot
@@ -49,7 +51,11 @@ def asked(distance: object, steps: int) -> Tensor:
     return torch.cat([points[:1] for points in model.asked])
 
 
-def main() -> None:
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("picture", nargs="?", type=Path, default=DOCS / "pictures" / "walk.png")
+
+
+def main(args: argparse.Namespace) -> None:
     grid = torch.linspace(0, 1, 240)
     plane = torch.stack(torch.meshgrid(grid, grid, indexing="xy"), -1)
     logits = Toy()(plane.view(-1, 1, 1, 2))
@@ -68,4 +74,4 @@ def main() -> None:
         axis.scatter(*CLEAN, marker="*", s=140, color="tab:red", zorder=4)
         axis.set(title=title, xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[], yticks=[])
     figure.tight_layout()
-    figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "walk.png", dpi=110)
+    figure.savefig(args.picture, dpi=110)

@@ -5,7 +5,7 @@ other attack at the same counted budget.
     python -m benchmarks walk sealed --budgets 1000 --images 8 --attacks soft-walk,fmn,bb
     python -m benchmarks walk sealed --peers   adv-lib's and foolbox's attacks (where they are installed)
     python -m benchmarks walk sealed --part sealed   the half that was run twice
-    python -m benchmarks walk sealed --table --docs docs/figures/sealed.md
+    python -m benchmarks walk sealed --table --docs
 
 Nothing may be chosen by these figures. The images are the first of the test sets. A budget of N is N forwards and N
 backwards for each image, which the problem itself enforces; other libraries' attacks get N steps and take as many
@@ -17,14 +17,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import statistics
-from pathlib import Path
-
-import torch
 
 from almakit import attacks
 from almakit.core import Attack
-from benchmarks import RESULTS, common, peers
+from benchmarks import common, peers
 from benchmarks.pool import networks
 from benchmarks.quality import attacks as quality
 
@@ -60,20 +56,20 @@ def build(name: str, distance: str, budget: int) -> Attack | None:
     return quality.build(name, distance, budget)
 
 
-def run(results: common.Results, options: argparse.Namespace) -> None:
-    wanted = options.attacks.split(",") if options.attacks else []
+def measure(results: common.Results, args: argparse.Namespace) -> None:
+    wanted = args.attacks.split(",") if args.attacks else []
     ours = wanted or [OURS, *[name for name in quality.candidates() if name != OURS], *SEARCHES]
-    for distance in options.distances.split(","):
-        for budget in [int(text) for text in options.budgets.split(",") if text] or BUDGETS[distance]:
+    for distance in args.distances.split(","):
+        for budget in [int(text) for text in args.budgets.split(",") if text] or BUDGETS[distance]:
             for name in (
-                [name for name in PEERS.get(distance, {}) if not wanted or name in wanted] if options.peers else ours
+                [name for name in PEERS.get(distance, {}) if not wanted or name in wanted] if args.peers else ours
             ):
-                if not options.peers and build(name, distance, budget) is None:
+                if not args.peers and build(name, distance, budget) is None:
                     continue
-                for network in networks.halves()[options.part]:
-                    key = f"{network}|{distance}|{name}|{budget}|{options.images}"
+                for network in networks.halves()[args.part]:
+                    key = f"{network}|{distance}|{name}|{budget}|{args.images}"
                     if key not in results.cells:
-                        results.keep(key, one(network, distance, name, budget, options.images))
+                        results.keep(key, one(network, distance, name, budget, args.images))
                         print(
                             key,
                             results.cells[key]["asr"],
@@ -84,29 +80,26 @@ def run(results: common.Results, options: argparse.Namespace) -> None:
 
 
 def one(network: str, distance: str, name: str, budget: int, count: int) -> common.Cell:
-    x, labels = networks.images(network, range(count))
-    model = networks.load(network, sealed=True)
+    model, (x, labels) = networks.load(network, sealed=True), networks.images(network, range(count))
     if name in PEERS.get(distance, {}):
-        torch.manual_seed(0)
         return common.run_peer(PEERS[distance][name], model, x, labels, budget, distance, 64)
     attack = build(name, distance, budget)
     assert attack is not None, f"{name} does not do {distance}"
     return common.run_ours(attack, model, x, labels, 64, budget)
 
 
-def logs(results: common.Results, part: str, distance: str, attack: str, budget: int) -> dict[str, list[float]]:
-    """By network, the logarithms of the other attack's distances over the soft walk's."""
+def ratios(results: common.Results, part: str, distance: str, attack: str, budget: int) -> dict[str, list[float]]:
+    """By network, the other attack's distances over the soft walk's."""
     pairs = {name: _pair(results, name, distance, attack, budget) for name in networks.halves()[part]}
-    found = {
-        name: [math.log(ratio) for ratio in common.paired(*pair)] for name, pair in pairs.items() if pair is not None
-    }
+    found = {name: common.paired(*pair) for name, pair in pairs.items() if pair is not None}
     return {name: values for name, values in found.items() if len(values) > 1}
 
 
 def overall(results: common.Results, part: str, distance: str, attack: str, budget: int) -> str:
     """The geometric mean over networks."""
-    found = logs(results, part, distance, attack, budget)
-    return f"{math.exp(statistics.fmean(statistics.fmean(values) for values in found.values())):.3f}" if found else "–"
+    found = ratios(results, part, distance, attack, budget)
+    means = [common.geometric_mean(values) for values in found.values()]
+    return f"{common.geometric_mean(means):.3f}" if means else "–"
 
 
 def kinds(results: common.Results, part: str) -> list[tuple[str, int, str]]:
@@ -129,34 +122,27 @@ def means(results: common.Results, part: str) -> str:
     )
 
 
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
+    found = {}
+    for part in ("fresh", "sealed") if args.docs else (args.part,):
+        found |= {part: table(results, part), f"{part} means": means(results, part)}
+    return found
+
+
 def table(results: common.Results, part: str) -> str:
     """One row for each distance, budget and other attack: the ratio on each network and how many images each missed
     that the other found."""
     names, lines = networks.halves()[part], []
     for distance, budget, attack in kinds(results, part):
-        cells, missed, ours_missed, found = [], 0, 0, logs(results, part, distance, attack, budget)
+        cells, missed, ours_missed, found = [], 0, 0, ratios(results, part, distance, attack, budget)
         for name in names:
             pair = _pair(results, name, distance, attack, budget)
             for theirs, ours in zip(pair[0]["distances"], pair[1]["distances"], strict=True) if pair else ():
-                missed, ours_missed = (
-                    missed + (theirs is None and ours is not None),
-                    ours_missed + (ours is None and theirs is not None),
-                )
-            if (values := found.get(name)) is None:
-                cells.append("–")
-                continue
-            mean, error = math.exp(statistics.fmean(values)), statistics.stdev(values) / math.sqrt(len(values))
-            cells.append(f"{mean:.2f} ± {mean * error:.2f}")
-        lines.append(
-            [
-                distance,
-                str(budget),
-                attack,
-                f"**{overall(results, part, distance, attack, budget)}**",
-                f"{missed} / {ours_missed}",
-                *cells,
-            ]
-        )
+                missed += theirs is None and ours is not None
+                ours_missed += ours is None and theirs is not None
+            cells.append("{:.2f} ± {:.2f}".format(*common.mean_and_error(found[name])) if name in found else "–")
+        mean = overall(results, part, distance, attack, budget)
+        lines.append([distance, str(budget), attack, f"**{mean}**", f"{missed} / {ours_missed}", *cells])
     return common.markdown(["distance ", "budget", "attack ", "all", "missed alone: it / soft walk", *names], lines)
 
 
@@ -177,28 +163,10 @@ def _pair(
     return common.first_images(*found)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", default="fresh", choices=("fresh", "sealed"), help="of the pool")
     parser.add_argument("--distances", default="linf,l2,l1,l0")
     parser.add_argument("--budgets", default="", help="comma-separated numbers; default 40 and 100")
-    parser.add_argument(
-        "--attacks",
-        default="",
-        help="comma-separated names; default: every registered minimal attack, and APGD with search in linf",
-    )
+    parser.add_argument("--attacks", default="", help="default: all that minimise, and APGD with search in linf")
     parser.add_argument("--images", type=int, default=24)
     parser.add_argument("--peers", action="store_true", help="run other libraries' attacks instead of ours")
-    parser.add_argument("--out", type=Path, default=RESULTS / "sealed.json")
-    parser.add_argument("--table", action="store_true", help="print what is kept and run nothing")
-    parser.add_argument("--docs", type=Path, help="with --table: also write it into this page")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    results = common.Results(options.out)
-    if not options.table:
-        run(results, options)
-    for part in ("fresh", "sealed") if options.docs else (options.part,):
-        print(table(results, part), means(results, part), sep="\n\n")
-        if options.docs:
-            common.replace_section(options.docs, part, table(results, part))
-            common.replace_section(options.docs, f"{part} means", means(results, part))

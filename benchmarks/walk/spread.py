@@ -2,7 +2,7 @@
 sixteen, in float32.
 
     python -m benchmarks walk spread   six networks, l2, 100 queries, 16 images
-    python -m benchmarks walk spread --table --docs docs/figures/spread.md
+    python -m benchmarks walk spread --table --docs
 
 A convolution rounds differently in batches of different size, and a walk amplifies it: both end on the boundary,
 sometimes in other basins. Figures are over images, of
@@ -14,12 +14,9 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from pathlib import Path
-
-import torch
 
 from almakit.attacks.soft_walk import SoftWalk
-from benchmarks import RESULTS, common, subjects
+from benchmarks import common, subjects
 
 NETWORKS = (
     "mnist/smallcnn",
@@ -31,7 +28,7 @@ NETWORKS = (
 )
 
 
-def measure(name: str, distance: str, steps: int, count: int) -> common.Cell:
+def one(name: str, distance: str, steps: int, count: int) -> common.Cell:
     (x, labels), net = subjects.images(name, count), subjects.network(name)
     attack = SoftWalk(distance=distance, steps=steps)
     company, alone = (attack(net, x, labels, batch_size=size, check=False).distances.tolist() for size in (16, 1))
@@ -44,7 +41,16 @@ def measure(name: str, distance: str, steps: int, count: int) -> common.Cell:
     }
 
 
-def table(results: common.Results) -> str:
+def measure(results: common.Results, args: argparse.Namespace) -> None:
+    for name in NETWORKS:
+        for distance in args.distances.split(","):
+            key = f"{name}|{distance}|{args.steps}"
+            if key not in results.cells:
+                results.keep(key, one(name, distance, args.steps, args.images))
+                print(key, results.cells[key], flush=True)
+
+
+def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
     rows = [
         [
             *key.split("|"),
@@ -55,26 +61,11 @@ def table(results: common.Results) -> str:
         ]
         for key, cell in sorted(results.cells.items())
     ]
-    return common.markdown(["network ", "distance ", "budget", "median", "largest", "within 1 %", "images"], rows)
+    head = ["network ", "distance ", "budget", "median", "largest", "within 1 %", "images"]
+    return {"spread": common.markdown(head, rows)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--distances", default="l2")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--images", type=int, default=16)
-    parser.add_argument("--out", type=Path, default=RESULTS / "spread.json")
-    parser.add_argument("--table", action="store_true", help="print what is kept and run nothing")
-    parser.add_argument("--docs", type=Path, help="with --table: also write it into this page")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    results = common.Results(options.out)
-    for name in () if options.table else NETWORKS:
-        for distance in options.distances.split(","):
-            key = f"{name}|{distance}|{options.steps}"
-            if key not in results.cells:
-                results.keep(key, measure(name, distance, options.steps, options.images))
-                print(key, results.cells[key], flush=True)
-    print(table(results))
-    if options.docs:
-        common.replace_section(options.docs, "spread", table(results))

@@ -71,10 +71,10 @@ def test_linear_models_and_targets() -> None:
 
 def test_refusals() -> None:
     for settings, words in [
-        ({"outer": 0}, "at least one iteration"),
-        ({"gamma": 1.0}, "must exceed 1"),
+        ({"outer": 0}, "outer=0: it must be at least 1"),
+        ({"gamma": 1.0}, "must be above 1"),
         ({"penalty": "p9"}, "no penalty called"),
-        ({"epsilon": 0.0}, "positive distance"),
+        ({"epsilon": 0.0}, "must be positive"),
     ]:
         with pytest.raises(AlmakitError, match=words):
             ALM(**settings)  # type: ignore[arg-type]

@@ -125,9 +125,9 @@ def test_targets_presets_and_refusals() -> None:
     assert len(ALMAProx()(pixels, x[:0], labels[:0])) == 0
     for settings, words in [
         ({"share": 0.0}, r"must be in \(0, 1\]"),
-        ({"gamma": 1.0}, "gamma=1.0 above 1"),
-        ({"growth": 0.5}, "growth=0.5 at least 1"),
-        ({"check_steps": 0}, "check_steps=0 at least 1"),
+        ({"gamma": 1.0}, "gamma=1.0: it must be above 1"),
+        ({"growth": 0.5}, "growth=0.5: it must be at least 1"),
+        ({"check_steps": 0}, "check_steps=0: it must be at least 1"),
         ({"mu": -1.0}, "must be positive"),
         ({"distance": "l2"}, "ALMAProx does linf, not l2"),
     ]:

@@ -76,8 +76,8 @@ def test_targets_and_refusals() -> None:
     assert bool(fools(result.adversarials).all())
     for settings, words in [
         ({"radius": 0.0}, "must be positive"),
-        ({"overshoot": 2.5}, "overshoot=2.5 in"),
-        ({"bisections": -1}, "must not be negative"),
+        ({"overshoot": 2.5}, r"overshoot=2.5: it must be in \[1, 2\)"),
+        ({"bisections": -1}, "must be at least 0"),
     ]:
         with pytest.raises(AlmakitError, match=words):
             BB(**settings)  # type: ignore[arg-type]

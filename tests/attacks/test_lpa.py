@@ -95,8 +95,8 @@ def test_targets_presets_and_refusals() -> None:
         LPA()(MODEL, X, LABELS)
     for settings, words in [
         ({"searches": 0}, "at least 1"),
-        ({"weight": 0.0}, "weight=0.0 positive"),
-        ({"confidence_cap": -1.0}, "not negative"),
+        ({"weight": 0.0}, "weight=0.0: it must be positive"),
+        ({"confidence_cap": -1.0}, "at least 0"),
         ({"epsilon": -1.0}, "must be a positive number"),
     ]:
         with pytest.raises(AlmakitError, match=words):

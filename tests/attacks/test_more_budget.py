@@ -31,7 +31,7 @@ CASES = [
 def test_more_budget_is_not_worse_on_average(name: str, distance: str, targeted: bool) -> None:
     """Judged on images that both budgets succeed on: the average over all found rises where harder ones are found too,
     as FMN's does towards targets."""
-    model = models.load("mnist/smallcnn-tiny")
+    model = models.load("mnist/mlp-2x100")
     x, labels = load("mnist-demo", limit=32).tensors()
     kind = registry.get("attacks", name)
     fields, found = kind.__dataclass_fields__, []

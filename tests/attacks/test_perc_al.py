@@ -122,7 +122,7 @@ def test_targets_presets_and_refusals() -> None:
     ) == (1.0, 0.5)
     for settings, words in [
         ({"distance": "l2"}, "PerCAL does ciede2000, ciede2000-paper, not l2"),
-        ({"levels": 1}, "at least 2 levels"),
+        ({"levels": 1}, "levels=1: it must be at least 2"),
         ({"class_rate": 0.0}, "must be positive"),
     ]:
         with pytest.raises(AlmakitError, match=words):

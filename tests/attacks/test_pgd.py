@@ -66,7 +66,7 @@ def test_targets_texts_and_refusals() -> None:
     assert attacks.get("pgd(epsilon=0.3, rate=0.1)") == PGD(epsilon=0.3, rate=0.1)
     with pytest.raises(AlmakitError, match=r"search\(attack=pgd\(...\)\)"):
         PGD()(MODEL, X, LABELS)
-    with pytest.raises(AlmakitError, match="share=0 in"):
+    with pytest.raises(AlmakitError, match=r"share=0: it must be in \(0, 1\]"):
         PGD(share=0)
     with pytest.raises(AlmakitError, match="choose one of ce, dlr, margin"):
         PGD(loss="targeted-dlr")

@@ -57,9 +57,7 @@ class OneByOne(nn.Module):
         return torch.cat([self.network(part) for part in x.split(1)])
 
 
-@pytest.mark.parametrize(
-    ("distance", "steps"), [("l1", 70), ("l2", 70), ("l2", 200), ("l1", 560), ("ssim", 70), ("ssim", 260)]
-)
+@pytest.mark.parametrize(("distance", "steps"), [("l2", 70), ("l2", 200), ("l1", 260), ("ssim", 260)])
 def test_several_walks_keep_the_laws(distance: str, steps: int) -> None:
     """Alone as in company, towards a target, and within a smaller budget than its steps."""
     model = OneByOne(models.load("mnist/smallcnn-tiny-ibp"))
@@ -171,10 +169,10 @@ def test_a_distance_of_the_users_own_ends_at_the_closed_form_on_a_linear_model(p
 
 def test_a_long_run_in_a_distance_that_is_no_norm_does_not_overflow() -> None:
     x = torch.full((1, 1, 2, 2), 0.5)
-    result = SoftWalk(distance=_Cubed(), steps=4200)(
+    result = SoftWalk(distance=_Cubed(), steps=1200)(
         Plateau(), torch.zeros_like(x), torch.zeros(1, dtype=torch.long), check=False
     )
-    assert int(result.forwards.max()) <= 4200
+    assert int(result.forwards.max()) <= 1200
 
 
 def test_few_values_beside_a_corner_where_the_model_breaks() -> None:
@@ -209,7 +207,7 @@ class Calls(nn.Module):
 
 @pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
 @pytest.mark.parametrize(
-    ("name", "images", "steps"), [("mnist/smallcnn-tiny", 64, 100), ("mnist/smallcnn-tiny-ibp", 16, 60)]
+    ("name", "images", "steps"), [("mnist/smallcnn-tiny", 16, 100), ("mnist/smallcnn-tiny-ibp", 16, 60)]
 )
 def test_a_batch_takes_as_many_model_calls_as_an_image_has_queries(
     distance: str, name: str, images: int, steps: int

@@ -91,9 +91,9 @@ def test_targets_presets_and_refusals() -> None:
     assert StrAttack(**StrAttack.presets["paper"]) == attacks.get("strattack(steps=2000, tau=2)")  # type: ignore[arg-type]
     for settings, words in [
         ({"group": 0}, "must be at least 1"),
-        ({"refine": -1}, "not negative"),
+        ({"refine": -1}, "at least 0"),
         ({"rho": 0.0}, "must be positive"),
-        ({"tau": -1.0}, "not negative"),
+        ({"tau": -1.0}, "at least 0"),
         ({"distance": "l1"}, "StrAttack does l2, not l1"),
     ]:
         with pytest.raises(AlmakitError, match=words):

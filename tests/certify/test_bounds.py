@@ -54,15 +54,15 @@ def corner_points(x: Tensor, radius: float, count: int) -> list[Tensor]:
 @pytest.mark.parametrize("name", ["mnist/smallcnn-tiny", *TRAINED])
 def test_no_point_of_the_ball_crosses_a_bound(name: str, radius: float = 0.005) -> None:
     model = models.load(name).double()
-    x = torch.rand(2, *ZOO[name].shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    labels = torch.tensor([3, 9])
+    x = torch.rand(1, *ZOO[name].shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([3])
     adversarial = PGD(distance="linf", epsilon=radius, steps=10)(model, x, labels).adversarials
-    before = torch.full((2, 10), -torch.inf, dtype=torch.float64)
+    before = torch.full((1, 10), -torch.inf, dtype=torch.float64)
     for method in ("ibp", "crown"):
         found = bounded(model, x, labels, radius, method)
         for point in [x, adversarial, *corner_points(x, radius, 6)]:
             assert bool((true_margins(model, point, labels) >= found).all()), "no tolerance: bounds are rounded outward"
-        assert torch.equal(found.gather(1, labels[:, None]), torch.zeros(2, 1, dtype=torch.float64))
+        assert torch.equal(found.gather(1, labels[:, None]), torch.zeros(1, 1, dtype=torch.float64))
         assert bool((found >= before).all())
         before = found
 

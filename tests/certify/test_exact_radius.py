@@ -14,7 +14,7 @@ from almakit.certify.exact import exact_radius
 from almakit.certify.intervals import NORMS
 from almakit.errors import BadInput, BadModel
 
-COUNT = 4
+COUNT = 2
 
 
 @pytest.mark.parametrize("norm", ["linf", "l1"])
@@ -66,14 +66,14 @@ def test_a_convolution_with_a_residual_sum_is_solved_and_never_below_crown() -> 
 
     torch.manual_seed(0)
     model = Small().double().eval()
-    x = torch.rand(3, 1, 4, 4, dtype=torch.float64)
+    x = torch.rand(2, 1, 4, 4, dtype=torch.float64)
     labels = model(x).argmax(1)
-    for bracket, crown in zip(exact_radius(model, x, labels), certified_radius(model, x, labels).tolist(), strict=True):
+    brackets = exact_radius(model, x, labels)
+    for bracket, crown in zip(brackets, certified_radius(model, x, labels).tolist(), strict=True):
         assert bracket.closed and bracket.lower >= crown * (1 - 2e-3)
     far = torch.rand(2000, 1, 4, 4, dtype=torch.float64)
-    (first, *_) = exact_radius(model, x[:1], labels[:1])
-    if math.isfinite(first.lower):
-        near = (x[:1] + (2 * far - 1) * first.lower).clamp(0, 1)
+    if math.isfinite(brackets[0].lower):
+        near = (x[:1] + (2 * far - 1) * brackets[0].lower).clamp(0, 1)
         assert bool((model(near).argmax(1) == labels[0]).all())
 
 

@@ -43,7 +43,7 @@ def test_a_normalised_linear_model_has_the_radius_of_its_folded_weights() -> Non
 @pytest.mark.parametrize("seed", [0, 1])
 def test_never_above_the_optimum_of_a_tiny_network_and_not_far_below(seed: int) -> None:
     model = tiny_network(seed)
-    x, labels = images(seed, 6)
+    x, labels = images(seed, 4)
     truth = [optima(model, image, label) for image, label in zip(x, labels.tolist(), strict=True)]
     for norm, power in NORMS.items():
         exact = torch.tensor([row[power][0] for row in truth], dtype=torch.float64)

@@ -11,7 +11,7 @@ from laws.models import RowWise
 from torch import Tensor, nn
 
 import almakit
-from almakit import ALMA, Box
+from almakit import ALMA, Box, registry
 from almakit.errors import AlmakitError, BadInput, BadModel, UnknownName
 
 X = torch.rand(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -116,6 +116,7 @@ def test_refused_before_the_model_is_called(case: str) -> None:
         ),
         ({"mask": X[0].numpy() > 0.5}, "the mask must be a boolean tensor, not a ndarray"),
         ({"mask": X}, r"the mask must be boolean .* use mask.bool\(\)"),
+        ({"lo": torch.zeros(3), "hi": torch.ones(5)}, "which do not go together"),
         ({"lo": torch.ones(1, 4, 4), "hi": torch.zeros(4)}, "the box needs lo <= hi for every value"),
         ({"lo": torch.tensor([0.0, float("nan")])}, "the box's lo holds values that are not finite"),
         ({"hi": torch.tensor([True, False])}, "the box's hi is a finite number for all values, or a tensor"),
@@ -171,12 +172,12 @@ def test_a_box_of_ones_own_is_named_in_the_sentence() -> None:
         ({"distance": "lpisp"}, UnknownName, "did you mean lpips"),
         ({"penalty": "p9"}, UnknownName, "there is no penalty called 'p9'; did you mean"),
         ({"epsilon": "large"}, BadInput, "give a positive number, 'paper' or 'scripts'"),
-        ({"epsilon": -1.0}, BadInput, "the first step needs a positive distance"),
-        ({"alpha": 1.0}, BadInput, r"the smoothing constant must be in \[0, 1\)"),
-        ({"mu": 0.0}, BadInput, "multiplier and penalty weight must start above 0"),
-        ({"gamma": 0.5}, BadInput, "gamma must be 1 or more"),
-        ({"check_steps": 0}, BadInput, "check_steps a whole number from 1"),
-        ({"final_step": 0.0}, BadInput, r"final_step in \(0, 1\]"),
+        ({"epsilon": -1.0}, BadInput, "epsilon=-1.0: it must be positive"),
+        ({"alpha": 1.0}, BadInput, r"alpha=1.0: it must be in \[0, 1\)"),
+        ({"mu": 0.0}, BadInput, "mu=0.0: it must be positive"),
+        ({"gamma": 0.5}, BadInput, "gamma=0.5: it must be at least 1"),
+        ({"check_steps": 0}, BadInput, "check_steps=0: it must be at least 1"),
+        ({"final_step": 0.0}, BadInput, r"final_step=0.0: it must be in \(0, 1\]"),
         ({"mu": "high"}, BadInput, "ALMA cannot take mu='high'; it must be float"),
         ({"check_steps": 1.5}, BadInput, "ALMA cannot take check_steps=1.5; it must be int"),
         ({"ema": 1}, BadInput, "ALMA cannot take ema=1; it must be bool"),
@@ -289,3 +290,25 @@ def test_no_images_give_an_empty_result() -> None:
     spy = Spy()
     result = almakit.attack(spy, X[:0], LABELS[:0])
     assert len(result) == 0 and result.adversarials.shape == (0, 1, 4, 4) and spy.calls == 0
+
+
+RANGES = [
+    (attack, name, interval)
+    for attack in registry.names("attacks")
+    for interval, names in registry.get("attacks", attack).ranges.items()
+    for name in names.split()
+]
+
+
+@pytest.mark.parametrize(("attack", "name", "interval"), RANGES)
+def test_a_number_outside_the_range_of_a_setting_is_refused(attack: str, name: str, interval: str) -> None:
+    kind = registry.get("attacks", attack)
+    whole = "int" in str(kind.__dataclass_fields__[name].type)
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    outside = [low - 1, *([] if interval[0] == "[" else [low])]
+    outside += [] if high == float("inf") else [high + 1, *([] if interval[-1] == "]" else [high])]
+    for value in outside:
+        with pytest.raises(BadInput, match=f"^{name}=.*: it must be "):
+            kind(**{name: int(value) if whole else value})
+    if interval[0] == "[":
+        kind(**{name: int(low) if whole else low})

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import almakit
 from almakit.data import load, table
 from almakit.data.features import Features
 from almakit.errors import AlmakitError, BadInput, Unavailable
@@ -65,6 +66,18 @@ def test_ranges_come_from_another_table(tmp_path: Path) -> None:
         load(f"table:{written(tmp_path, chr(10).join(['a,y', '11,0']))}?label=y&ranges={train}")
 
 
+def test_broken_numbers_are_labels_for_a_goal_that_reads_them(tmp_path: Path) -> None:
+    place = written(tmp_path, "a,b,y\n1,2,0.5\n3,4,1\n2,3,1.25\n")
+    truths = load(f"table:{place}?label=y").truths
+    assert truths is not None and truths.tolist() == [0.5, 1.0, 1.25]
+    model = torch.nn.Linear(2, 1)
+    run = almakit.evaluate(model, f"table:{place}?label=y", "ddn(steps=20)", goal="regression(by=0.2)", preflight=False)
+    off = (model(torch.tensor([[1.0, 2.0], [3.0, 4.0], [2.0, 3.0]])).flatten() - truths).abs() > 0.2
+    assert [record.status == "already-wrong" for record in run.records] == off.tolist()
+    with pytest.raises(BadInput, match="no class numbers"):
+        almakit.evaluate(model, f"table:{place}?label=y", "ddn(steps=20)")
+
+
 def test_a_constant_column_cannot_move(tmp_path: Path) -> None:
     features = load(f"table:{written(tmp_path, 'a,b,y' + chr(10) + '3,1,0' + chr(10) + '3,2,1')}?label=y").features
     assert features is not None and features.moves.tolist() == [False, True]
@@ -88,7 +101,7 @@ WRONG = [
     ("a,b,y\n1,2,0\n3,red,1\n", "label=y", "b is 'red' in line 3, no number. Categories have no smallest change"),
     ("a,b,y\n1,2.5,0\n3,4,1\n", "label=y&integer=b", "b is 2.5 in line 2, no whole number"),
     ("a,b,y\n1,0,0\n3,999999999,1\n", "label=y&integer=b", "b has more than 131072 steps"),
-    ("a,b,y\n1,2,0.5\n3,4,1\n", "label=y", "numbers that are no classes"),
+    ("a,b,y\n1,2,0.5\n3,4,inf\n", "label=y", "numbers that are not finite"),
     ("a,b,y\n1,2,\n3,4,1\n", "label=y", "the label y has no value in line 2"),
     ("a,a,y\n1,2,0\n", "label=y", "two columns called 'a'"),
     (",a,y\n1,2,0\n", "label=y", "column 1 has no name"),

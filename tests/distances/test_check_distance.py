@@ -53,9 +53,9 @@ def rooted(x: Tensor, y: Tensor) -> Tensor:
 
 
 def roots_of_pixels(x: Tensor, y: Tensor) -> Tensor:
-    """The gradient of a root is infinite at each pixel that did not grow; times zero it is NaN, although the value is
+    """The gradient of a root is infinite at each pixel that did not change; times zero it is NaN, although the value is
     right."""
-    return (y - x).clamp(min=0).sqrt().flatten(1).sum(1) * 0 + good(x, y)
+    return (y - x).abs().sqrt().flatten(1).sum(1) * 0 + good(x, y)
 
 
 def infinite_at_white(x: Tensor, y: Tensor) -> Tensor:

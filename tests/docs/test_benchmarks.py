@@ -3,16 +3,22 @@ exists."""
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
 
 from benchmarks import DOCS, RESULTS, ROOT
-from benchmarks.__main__ import BENCHMARKS
+from benchmarks.__main__ import NAMES, PARTS, Part, parsed
+from benchmarks.common import Results
 
 PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
-PARTS = [part for parts in BENCHMARKS.values() for part in parts.values()]
+KNOWN = {part.name for part in PARTS}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -21,10 +27,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_at_most_twelve_are_listed_with_what_they_measure_and_write() -> None:
     listed = run().stdout
-    assert len(BENCHMARKS) <= 12
-    assert all(name in listed and part.about in listed for name, parts in BENCHMARKS.items() for part in parts.values())
+    assert len(NAMES) <= 12 and all(f"{part.name} " in listed and part.about in listed for part in PARTS)
     for part in PARTS:
-        assert find_spec(f"benchmarks.{part.module}") and (not part.page or (DOCS / part.page).exists()), part
+        assert find_spec(part.module) and (not part.page or (DOCS / part.page).exists()), part
 
 
 def test_every_kept_file_belongs_to_a_benchmark() -> None:
@@ -39,6 +44,29 @@ def test_a_name_leads_to_its_module_and_a_wrong_one_to_a_sentence() -> None:
     assert wrong.returncode == 2 and "did you mean speed" in wrong.stderr
 
 
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_part_tells_its_flags_and_what_it_does(part: Part, capsys: pytest.CaptureFixture[str]) -> None:
+    module = import_module(part.module)
+    assert hasattr(module, "measure") != hasattr(module, "main") and len(module.__doc__ or "") > 40
+    with pytest.raises(SystemExit, match="0"):
+        parsed(part, module, ["--help"])
+    shown = capsys.readouterr().out
+    assert ("--table" in shown) == hasattr(module, "sections") and ("--out" in shown or not part.kept)
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    done = run("walk", "spread", "--table", "--out", str(tmp_path / "none.json"))
+    assert done.returncode == 1 and "none.json is not there: measure it first" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["walk spread", "speed rows", "faults fuzz", "faults injected", "scale engine"])
+def test_a_page_is_what_its_kept_results_give(name: str) -> None:
+    part = next(part for part in PARTS if part.name == name)
+    module = import_module(part.module)
+    found = module.sections(Results(RESULTS / part.kept, must_exist=True), argparse.Namespace())
+    assert found and all(text in (DOCS / part.page).read_text() for text in found.values())
+
+
 def test_pages_name_benchmarks_and_files_that_exist() -> None:
     texts = [page.read_text() for page in PAGES]
     files = {name for text in texts for name in re.findall(r"benchmarks/[\w/]+\.py", text)}
@@ -49,4 +77,4 @@ def test_pages_name_benchmarks_and_files_that_exist() -> None:
     commands -= {("NAME", ""), ("NAME", "PART")}
     assert len(commands) > 10
     for name, part in commands:
-        assert name in BENCHMARKS and (not part or part.startswith("-") or part in BENCHMARKS[name]), (name, part)
+        assert name in NAMES and (not part or part.startswith("-") or f"{name} {part}" in KNOWN), (name, part)

@@ -138,8 +138,15 @@ def optima(model: nn.Sequential, image: Tensor, label: int) -> dict[float, tuple
     """For l1, l2 and linf: the exact smallest distance from ``image`` (8,) to another class inside [0, 1], and a point
     (8,) there.
 
-    The quick ones go first; their points are near in the next norm too and narrow its search.
+    The quick ones go first; their points are near in the next norm too and narrow its search. What was solved once is
+    not solved again: several files ask for the same images.
     """
+    return _solved(model, tuple(image.tolist()), label)
+
+
+@cache
+def _solved(model: nn.Sequential, pixels: tuple[float, ...], label: int) -> dict[float, tuple[float, Tensor]]:
+    image = torch.tensor(pixels, dtype=torch.float64)
     found: dict[float, tuple[float, Tensor]] = {}
     near = some_point(model, image, label, math.inf)
     for norm in (math.inf, 2.0, 1.0):

@@ -19,12 +19,12 @@ def test_hostile_run_folders_execute_nothing_and_write_nothing_outside(tmp_path)
     (victim / "secret").write_bytes(b"secret")
     pack(tmp_path / "evil.pt2", exploits(program(), mark)["a guard"])
     evaluate(
-        "mnist/smallcnn-tiny",
+        "mnist/mlp-2x100",
         "mnist-demo",
         ["alma(distance=l2, steps=8)", "alma(distance=l1, steps=8)"],
         good,
-        limit=12,
-        batch_size=6,
+        limit=4,
+        batch_size=2,
         device="cpu",
     )
     made = {

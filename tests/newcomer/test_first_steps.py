@@ -221,7 +221,7 @@ MISTAKES: list[tuple[str, Callable[[Path], None] | None, list[str], int, str]] =
         None,
         with_("--model", "my_model.py:pair"),
         3,
-        "bad-output: my_model.py:pair returned tuple with 2 tensors",
+        "bad-output: The model returned a tuple of (",
     ),
     ("one logit", None, with_("--model", "my_model.py:one_class_too_few"), 3, "bad-output"),
     ("colour images for a grey model", None, with_("--model", "my_model.py:grey"), 3, "forward-fails"),

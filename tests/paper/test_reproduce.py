@@ -82,7 +82,7 @@ def test_the_same_command_does_nothing_and_another_adds(folder: Path, capsys: py
 
 
 def test_a_network_trained_with_interval_bounds_gets_its_band_and_others_none(tmp_path: Path) -> None:
-    flags = ["reproduce", "mnist", "--limit", "4", "--attacks", "alma", "--budget", "small", "--no-figures", "--quiet"]
+    flags = ["reproduce", "mnist", "--limit", "2", "--attacks", "alma", "--budget", "small", "--no-figures", "--quiet"]
     assert (
         main([*flags, "--model", "mnist/smallcnn-tiny-ibp", "--model", "mnist/smallcnn-tiny", "--out", str(tmp_path)])
         == 0

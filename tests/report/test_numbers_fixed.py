@@ -50,7 +50,7 @@ def test_item_4_the_summary_speaks_of_its_epsilon_alone(run):
 
 def test_item_4_tables_have_no_median_and_nothing_failed(run):
     table = run.table()
-    assert "robust at l2 <= 0.2," in table and "nothing found for" not in table
+    assert "resist at l2 <= 0.2," in table and "nothing found for" not in table
     found = subjects.load([run.folder])
     (block,) = blocks.blocks(found)
     near, _ = block.rows

@@ -13,7 +13,7 @@ from almakit import Run
 from almakit.report.board_page import write_board
 from almakit.report.write import write_report
 from almakit.runs.export.table import export_csv
-from benchmarks.recompute import numbers as recompute
+from benchmarks import recompute
 
 
 @pytest.fixture(scope="module")

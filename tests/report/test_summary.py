@@ -217,6 +217,7 @@ def test_tables_align_and_say_infinity():
     summary = {
         "run": {"model": "m", "data": "d", "threat_model": "untargeted"},
         "images": 2,
+        "clean_name": "clean accuracy",
         "clean_accuracy": {"value": 1.0, "low": 1.0, "high": 1.0},
         "attacks": [part],
         "complete": True,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import almakit
 from almakit.cli.main import DONE, FAILED_IMAGES, REFUSED, USAGE, main
-from almakit.errors import AlmakitError, BadInput
+from almakit.errors import AlmakitError
 from almakit.runs.failures import Refused, SpecChanged
 from almakit.runs.spec import RunSpec
 from almakit.runs.store import transfers
@@ -62,9 +62,10 @@ def test_a_surrogate_lends_its_gradients_and_is_counted(tmp_path: Path) -> None:
         assert record.surrogate_forwards is not None and 1 <= record.surrogate_forwards <= record.forwards
     assert all(record.surrogate_forwards is None for record in plain.records)
     assert "surrogate_forwards" in run.to_pandas().columns
+    mean = sum(record.surrogate_forwards or 0 for record in run.records) / len(run.records)
+    assert run.summary["attacks"][0]["surrogate_forwards"]["mean"] == pytest.approx(mean)
+    assert "surrogate's" in run.table() and "surrogate's" not in plain.table()
     assert "gradients of mnist/smallcnn-tiny" in run.report(figures=False).read_text()
-    with pytest.raises(BadInput, match="leave engine and workers out"):
-        almakit.evaluate(NETWORK, data, "ddn(steps=5)", surrogate=NETWORK, workers=2)
 
 
 def test_the_surrogate_is_part_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

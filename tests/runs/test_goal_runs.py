@@ -89,6 +89,10 @@ def test_any_goal_is_run_judged_and_reported(name: str, tmp_path: Path) -> None:
     assert run.summary["clean_accuracy"]["value"] == pytest.approx(1 - float(already.float().mean()))
     page = run.report(figures=False).read_text()
     assert goals.text_of(goal).partition("(")[0] in page and "goal reached" in page
+    shown = page.partition('id="report-data"')[0].partition("<body>")[2]
+    assert "Goal not reached against all attacks" in shown and "clean accuracy" not in shown.lower()
+    assert "robust accuracy" not in shown.lower() and 'id="classes"' not in shown
+    assert "goal not reached when clean" in run.table() and "accuracy" not in run.table()
     # The same call only asks whether the model is the same; other labels are another run.
     again = almakit.evaluate(model, (X, labels), ATTACKS, goal=goal, out=tmp_path / "a", batch_size=4)
     assert [record.verified for record in again.records] == [record.verified for record in run.records]
@@ -209,13 +213,20 @@ def test_labels_of_another_kind_need_a_goal(place: Path, capsys: pytest.CaptureF
     arguments = [part for part in command(place, "tags.py", "tags.npz", "x") if part not in ("--goal", "x")]
     assert main(arguments) == ERROR
     assert "no class numbers (N,): give a goal that reads them" in capsys.readouterr().err
-    for settings, words in (
-        ({"targets": "next"}, "leave out targets"),
-        ({"workers": 2}, "leave out targets, eot, engine and workers"),
-        ({"certify": "ibp"}, "leave certify out"),
-    ):
+    for settings, words in (({"targets": "next"}, "leave out targets"), ({"certify": "ibp"}, "leave certify out")):
         with pytest.raises(BadInput, match=words):
             almakit.evaluate(MODEL, (X, TAGS), ATTACKS[0], goal=goals.multilabel(output="tags"), **settings)
+
+
+def test_the_doctor_looks_at_goals_and_maps(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--model", f"{place / 'tags.py'}:build", "--data", f"npz:{place / 'tags.npz'}"]
+    assert main(["doctor", *flags, "--goal", "multilabel"]) == DONE
+    said = capsys.readouterr().out
+    assert "goal multilabel" in said and "of 10 clean images" in said and "accuracy" not in said
+    assert main(["doctor", *flags]) == ERROR and "give a goal that reads them" in capsys.readouterr().err
+    assert main(["doctor", "--model", "scenes/unet-small", "--data", "scenes", "--limit", "10"]) == DONE
+    said = capsys.readouterr().out
+    assert "13 classes" in said and "clean accuracy over pixels on 10 images: 9" in said
 
 
 def test_an_altered_label_is_noticed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,33 @@ def test_label_maps_travel_with_their_images(arena, tmp_path):
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
+TABLE = """
+import torch
+
+def build():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+
+def lender():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Softsign(), torch.nn.Linear(8, 2))
+"""
+
+
+@pytest.mark.slow  # needs the cluster
+@pytest.mark.parametrize("more", [[], ["--surrogate", "net.py:lender"], ["--goal", "threshold(above=0.5)"]])
+def test_tables_surrogates_and_goals_travel(arena, tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(TABLE)
+    rows = [f"{place},{place % 3},{10 - place},{place % 2}" for place in range(11)]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,b,c,y", *rows]))
+    flags = ["run", "--model", "net.py:build", "--data", "table:rows.csv?label=y&integer=b", "--quiet", *more]
+    flags += ["--attack", "ddn(steps=8)", "--batch-size", "3", "--no-preflight"]
+    assert main([*flags, "--out", "ray", "--engine", "ray", "--address", "auto"]) in (0, 4)
+    assert main([*flags, "--out", "local"]) in (0, 4)
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
 @pytest.mark.slow  # needs the cluster
 def test_what_cannot_travel_is_a_sentence(arena, tmp_path):
     import threading

@@ -85,6 +85,8 @@ def test_a_table_is_attacked_in_its_units_judged_verified_and_shown(people: tupl
     assert verify_run(run, open_model(model, run.spec)).good
     page = run.report(figures=False).read_text()
     assert "Features" in page and "income" in page and "features change in the mean" in page
+    shown = page.partition('id="report-data"')[0].partition("<body>")[2]
+    assert "8 bits" not in shown and 'id="explore"' not in shown and "8-bit" not in run.table()
     assert json.loads(page.split('id="report-data">')[1].split("</script>")[0])["gallery"] == []
     with pytest.raises(BadInput, match="are no images, so there are no PNG files"):
         export_png(run, tmp_path / "png")
@@ -203,7 +205,7 @@ def test_sounds_and_vectors_from_python(tmp_path: Path) -> None:
 
 
 def test_features_that_somebody_altered_end_in_a_sentence(people: tuple[str, str], tmp_path: Path) -> None:
-    run = evaluate(*people, ATTACKS[1:], tmp_path / "run", limit=4, preflight=False)
+    run = almakit.open(evaluate(*people, ATTACKS[1:], tmp_path / "run", limit=4, preflight=False).folder)
     run.meta["features"] = '{"shape": [4], "lo": "low"}'
     with pytest.raises(BadInput, match="the recorded features cannot be read"):
         assert run.features

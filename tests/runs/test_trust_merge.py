@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,14 @@ from almakit.runs.merge import merge
 
 @pytest.fixture(scope="module")
 def arena(tmp_path_factory):
-    return MergeArena(tmp_path_factory.mktemp("merges"))
+    """In memory where there is such a folder: a kill loses nothing that a disk would have kept, and half of the time is
+    a disk's."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield MergeArena(tmp_path_factory.mktemp("merges"))
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as place:
+        yield MergeArena(Path(place))
 
 
 @pytest.mark.parametrize("way", WAYS)

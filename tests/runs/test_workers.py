@@ -132,6 +132,38 @@ def test_label_maps_travel_with_their_images(files: Path, side_by_side: list[Any
     assert all(record.pixels is not None for record in shared.records)
 
 
+GOALS = """
+import torch
+
+def model():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 2))
+    return lambda x: {"value": net(x), "sure": net(x)[:, 0]}
+
+def other():
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 2))
+    return lambda x: {"value": net(x), "sure": net(x)[:, 0]}
+
+def data():
+    x = torch.rand(20, 3, 2, 2, generator=torch.Generator().manual_seed(1))
+    return x, torch.stack([model()(x)["value"][:, 0], torch.arange(20) / 20], 1).detach()
+"""
+
+
+@pytest.mark.parametrize("surrogate", [None, "other"])
+def test_other_labels_goals_and_surrogates_travel(files: Path, side_by_side: list[Any], surrogate: str | None) -> None:
+    (files / "small.py").write_text(GOALS)
+    settings: dict[str, Any] = {"goal": "regression(by=0.3, output=value)", "preflight": False}
+    if surrogate is not None:
+        settings["surrogate"] = f"{files / 'small.py'}:{surrogate}"
+    shared = run(files, "two", ["ddn(steps=5)"], workers=2, **settings)
+    assert 0 < len(side_by_side) < 10, "one of the two did everything"
+    side_by_side.clear()
+    assert contents(shared) == contents(run(files, "one", ["ddn(steps=5)"], workers=1, **settings))
+    assert (shared.records[0].surrogate_forwards is None) == (surrogate is None)
+
+
 def test_a_worker_that_dies_is_replaced_and_its_chunk_tried_again(files: Path, side_by_side: list[Any]) -> None:
     (files / "once").touch()
     notes = Notes()

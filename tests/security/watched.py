@@ -168,6 +168,9 @@ def reader(path: str) -> object:
         ["export", path, "--format", "png"],
         ["export", path, "--format", "png", "--out", f"{out}/png"],
         ["merge", path, path, "--out", f"{out}/merged"],
+        ["transfer", path, "--model", "mnist/smallcnn-tiny"],
+        ["board", path, "--out", f"{out}/board"],
+        ["export", path, "--as", "attackbench", "--out", f"{out}/bench"],
     ]
     said = []
     for verb in verbs:

@@ -99,11 +99,11 @@ def test_certified_training_certifies() -> None:
         shift=0,
         options={"radius": 0.01, "end": 0.5},
     )
-    certified = train.train(recipe, limit=1000, test_limit=300)
-    ordinary = train.train(replace(recipe, kind="regular", options={}), limit=1000, test_limit=300)
+    certified = train.train(recipe, limit=1000, test_limit=100)
+    ordinary = train.train(replace(recipe, kind="regular", options={}), limit=1000, test_limit=100)
     from almakit.certify import verified
 
-    x, labels = data.load("mnist", limit=300).tensors()
+    x, labels = data.load("mnist", limit=100).tensors()
     share = float(verified(ordinary.model, x, labels, 0.01).double().mean())
     assert certified.log["verified_accuracy"] > 100 * share + 10
     assert certified.log["verified_accuracy"] <= certified.log["pgd_accuracy"] <= certified.log["clean_accuracy"]

@@ -14,7 +14,6 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.penalties import Penalty, Progress
 from ..core.steps import Adam, cosine_decay, first_step, per_image
-from ..errors import BadInput
 
 MU_MIN, MU_MAX, RHO_MAX = 1e-6, 1e12, 1e9
 
@@ -38,6 +37,12 @@ class ALM(Attack):
     title = "ALM"
     cost = "outer x inner forwards and backwards at most"
     paper = "Rony et al., ICCV 2021, Algorithm 1"
+    ranges = {
+        "[1, inf)": "outer inner",
+        "(0, inf)": "epsilon mu rho improvement",
+        "(1, inf)": "gamma",
+        "(0, 1]": "final_step",
+    }
 
     distance: DistanceLike = "l2"
     outer: int = 10
@@ -53,17 +58,6 @@ class ALM(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         registry.get("penalties", self.penalty)
-        if self.outer < 1 or self.inner < 1:
-            raise BadInput(f"outer={self.outer} and inner={self.inner}: at least one iteration of each kind is needed.")
-        if self.epsilon is not None and not self.epsilon > 0:
-            raise BadInput(f"epsilon={self.epsilon}: the first step needs a positive distance.")
-        if not self.gamma > 1:
-            raise BadInput(f"gamma={self.gamma}: rho must grow, gamma must exceed 1.")
-        if not (self.mu > 0 and self.rho > 0 and self.improvement > 0 and 0 < self.final_step <= 1):
-            raise BadInput(
-                f"mu={self.mu}, rho={self.rho} and improvement={self.improvement} must be positive, "
-                f"final_step={self.final_step} in (0, 1]."
-            )
 
     def run(self, problem: Problem) -> None:
         x, goal = problem.x, problem.goal

@@ -40,6 +40,7 @@ class ALMA(Attack):
     title = "ALMA"
     cost = "1 forward, 1 backward per step"
     paper = "Rony et al., ICCV 2021"
+    ranges = {"(0, inf)": "epsilon mu rho", "[0, 1)": "alpha", "[1, inf)": "gamma check_steps", "(0, 1]": "final_step"}
 
     distance: DistanceLike = "l2"
     steps: int = 1000
@@ -59,17 +60,6 @@ class ALMA(Attack):
         registry.get("penalties", self.penalty)
         if isinstance(self.epsilon, str) and self.epsilon not in ("paper", "scripts"):
             raise BadInput(f"epsilon={self.epsilon!r}: give a positive number, 'paper' or 'scripts'.")
-        if not isinstance(self.epsilon, str) and not self.epsilon > 0:
-            raise BadInput(f"epsilon={self.epsilon}: the first step needs a positive distance.")
-        if self.alpha is not None and not 0 <= self.alpha < 1:
-            raise BadInput(f"alpha={self.alpha}: the smoothing constant must be in [0, 1).")
-        if not (self.mu > 0 and self.rho > 0):
-            raise BadInput(f"mu={self.mu} and rho={self.rho}: multiplier and penalty weight must start above 0.")
-        if not (self.gamma >= 1 and 0 < self.final_step <= 1 and self.check_steps >= 1):
-            raise BadInput(
-                f"gamma={self.gamma}, final_step={self.final_step}, check_steps={self.check_steps}: gamma must be 1 or "
-                "more, final_step in (0, 1] and check_steps a whole number from 1."
-            )
 
     @property
     def smoothing(self) -> float:

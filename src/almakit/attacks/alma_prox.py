@@ -15,7 +15,6 @@ from ..core.goals import check_share
 from ..core.penalties import P2
 from ..core.steps import per_image, ranks
 from ..core.subproblem import proximal, room
-from ..errors import BadInput
 
 MU_MIN, MU_MAX, RHO_MAX = 1e-12, 1.0, 1e9
 
@@ -47,6 +46,13 @@ class ALMAProx(Attack):
     cost = "1 forward, 1 backward per step"
     paper = "Rony, Pesquet and Ben Ayed, CVPR 2023"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 500, "growth": 1.0}}
+    ranges = {
+        "(0, inf)": "rate mu rho improvement",
+        "[1, inf)": "growth check_steps",
+        "(0, 1]": "final_rate smallest_scale",
+        "[0, 1)": "alpha scale_rate",
+        "(1, inf)": "gamma",
+    }
 
     distance: DistanceLike = "linf"
     steps: int = 500
@@ -66,22 +72,6 @@ class ALMAProx(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share(self.share)
-        if not (
-            0 < self.final_rate <= 1 and self.rate > 0 and self.growth >= 1 and 0 <= self.alpha < 1 and self.gamma > 1
-        ):
-            raise BadInput(
-                f"rate={self.rate} must be positive, growth={self.growth} at least 1, final_rate={self.final_rate} in "
-                f"(0, 1], alpha={self.alpha} in [0, 1), gamma={self.gamma} above 1."
-            )
-        if not (self.mu > 0 and self.rho > 0 and self.improvement > 0 and self.check_steps >= 1):
-            raise BadInput(
-                f"mu={self.mu}, rho={self.rho} and improvement={self.improvement} must be positive, "
-                f"check_steps={self.check_steps} at least 1."
-            )
-        if not (0 < self.smallest_scale <= 1 and 0 <= self.scale_rate < 1):
-            raise BadInput(
-                f"smallest_scale={self.smallest_scale} must be in (0, 1], scale_rate={self.scale_rate} in [0, 1)."
-            )
 
     @property
     def pixel_share(self) -> float:

@@ -15,7 +15,6 @@ from ..core.attack import DistanceLike
 from ..core.fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, random_start, reached, safe_radius
 from ..core.steps import per_image
 from ..core.subproblem import length, onto_ball, room
-from ..errors import BadInput
 
 MOMENTUM = 0.75
 # l1: how much sparser a step is than the best point so far, the factor and the floor of its step sizes.
@@ -54,6 +53,7 @@ class APGD(FixedEpsilon):
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {"distance": "l2", "steps": 100, "loss": "targeted-dlr", "rivals": 9}
     }
+    ranges = {"[1, inf)": "restarts rivals", "[0, 1]": "rho"}
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -67,10 +67,6 @@ class APGD(FixedEpsilon):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_loss()
-        if self.restarts < 1 or self.rivals < 1:
-            raise BadInput(f"restarts={self.restarts} and rivals={self.rivals}: at least one of each is needed.")
-        if not 0 <= self.rho <= 1:
-            raise BadInput(f"rho={self.rho}: the part of the steps that must increase the loss must be in [0, 1].")
 
     def check_loss(self) -> None:
         check_loss(self.loss)

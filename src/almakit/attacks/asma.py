@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ..core.attack import DistanceLike
 from ..core.pixelwise import Pixels, PixelSteps
-from ..errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -26,16 +25,12 @@ class ASMA(PixelSteps):
     title = "ASMA"
     does = ("l2",)
     paper = "Ozbulak, Van Messem and De Neve, MICCAI 2019"
+    ranges = {"(0, inf)": "tau", "[0, inf)": "beta"}
 
     distance: DistanceLike = "l2"
     steps: int = 1000
     tau: float = 1e-7
     beta: float = 1e-6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.tau > 0 and self.beta >= 0):
-            raise BadInput(f"tau={self.tau} must be positive and beta={self.beta} 0 or more.")
 
     def value(self, pixels: Pixels) -> Tensor:
         return pixels.own if pixels.targeted else -pixels.own

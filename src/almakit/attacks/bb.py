@@ -14,7 +14,6 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import per_image
 from ..core.subproblem import clip, length, subproblem
-from ..errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,12 @@ class BB(Attack):
     )
     paper = "Brendel et al., NeurIPS 2019"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000}}
+    ranges = {
+        "(0, inf)": "radius",
+        "[1, 2)": "overshoot",
+        "[0, 1)": "momentum",
+        "[0, inf)": "halvings start_steps start_tries bisections",
+    }
 
     distance: DistanceLike = "l2"
     steps: int = 1000
@@ -53,16 +58,6 @@ class BB(Attack):
     start_steps: int = 10
     start_tries: int = 50
     bisections: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.radius > 0 and 1 <= self.overshoot < 2 and 0 <= self.momentum < 1):
-            raise BadInput(
-                f"radius={self.radius} must be positive, overshoot={self.overshoot} in [1, 2) and "
-                f"momentum={self.momentum} in [0, 1)."
-            )
-        if min(self.halvings or 0, self.start_steps, self.start_tries, self.bisections) < 0:
-            raise BadInput("halvings, start_steps, start_tries and bisections must not be negative.")
 
     def run(self, problem: Problem) -> None:
         self._find_starts(problem)

@@ -14,7 +14,6 @@ from ..core.attack import DistanceLike
 from ..core.penalties import Progress, WeightSearch, hinge_of
 from ..core.steps import Adam, per_image
 from ..core.subproblem import length
-from ..errors import BadInput
 
 # How far inside (-1, 1) the image's own tanh coordinates stay, so that they are finite.
 INSIDE = 1 - 1e-6
@@ -51,6 +50,7 @@ class CW(Attack):
         "paper": {"steps": 1000, "searches": 9},
         "paper-10000": {"steps": 10000, "searches": 9},
     }
+    ranges = {"[1, inf)": "searches", "(0, inf)": "rate weight"}
 
     distance: DistanceLike = "l2"
     steps: int = 1000
@@ -59,13 +59,6 @@ class CW(Attack):
     weight: float = 1e-3
     abort_early: bool = True
     squared: bool | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.searches < 1:
-            raise BadInput(f"searches={self.searches}: at least one search over the weight is needed.")
-        if not (self.rate > 0 and self.weight > 0):
-            raise BadInput(f"rate={self.rate} and weight={self.weight} must be positive.")
 
     def run(self, problem: Problem) -> None:
         query = problem.start()

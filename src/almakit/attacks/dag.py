@@ -10,7 +10,6 @@ from torch import Tensor
 from ..core.attack import DistanceLike
 from ..core.pixelwise import Pixels, PixelSteps
 from ..core.steps import largest_entry
-from ..errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -27,15 +26,11 @@ class DAG(PixelSteps):
     title = "DAG"
     does = ("linf",)
     paper = "Xie et al., ICCV 2017"
+    ranges = {"(0, inf)": "rate"}
 
     distance: DistanceLike = "linf"
     steps: int = 200
     rate: float = 0.5 / 255
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.rate > 0:
-            raise BadInput(f"rate={self.rate}: the size of a step must be positive.")
 
     def value(self, pixels: Pixels) -> Tensor:
         return pixels.own - pixels.rival if pixels.targeted else pixels.rival - pixels.own

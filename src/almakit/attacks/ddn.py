@@ -12,7 +12,6 @@ from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
 from ..core.steps import TINY, cooled, cosine_decay, linearised_change, per_image
 from ..core.subproblem import clip, length, room
-from ..errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class DDN(Attack):
     cost = "1 forward, 1 backward per step"
     paper = "Rony et al., CVPR 2019"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"adaptive": False, "levels": 256}}
+    ranges = {"(0, 1)": "gamma", "(0, inf)": "initial_norm", "[2, inf)": "levels"}
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -47,22 +47,6 @@ class DDN(Attack):
     gamma: float | None = None
     initial_norm: float | None = None
     levels: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gamma is not None and not 0 < self.gamma < 1:
-            raise BadInput(
-                f"gamma={self.gamma}: the radius changes by a factor 1 -+ gamma, so gamma must be between 0 and 1."
-            )
-        if self.initial_norm is not None and not self.initial_norm > 0:
-            raise BadInput(
-                f"initial_norm={self.initial_norm}: the first radius must be positive, or none for the linearised "
-                "distance."
-            )
-        if self.levels is not None and self.levels < 2:
-            raise BadInput(
-                f"levels={self.levels}: an image needs at least 2 levels (256 for 8 bits), or none for no rounding."
-            )
 
     def run(self, problem: Problem) -> None:
         x = problem.x

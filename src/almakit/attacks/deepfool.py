@@ -11,7 +11,6 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import per_image
 from ..core.subproblem import pull_back, stride, to_nearest_plane
-from ..errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class DeepFool(Attack):
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {"steps": 50, "boxed": False, "damping": 1.0, "pull_back": 0}
     }
+    ranges = {"[2, inf)": "candidates", "[0, inf)": "overshoot pull_back", "(0, 1]": "damping"}
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -47,21 +47,6 @@ class DeepFool(Attack):
     damping: float = 0.5
     boxed: bool = True
     pull_back: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.candidates < 2:
-            raise BadInput(
-                f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more."
-            )
-        if not self.overshoot >= 0:
-            raise BadInput(
-                f"overshoot={self.overshoot}: the share by which a step goes past the boundary must be 0 or more."
-            )
-        if not 0 < self.damping <= 1:
-            raise BadInput(f"damping={self.damping}: the share of a long step that is taken must be in (0, 1].")
-        if self.pull_back < 0:
-            raise BadInput(f"pull_back={self.pull_back}: the number of bisections must be 0 or more.")
 
     def run(self, problem: Problem) -> None:
         x, norm = problem.x, problem.bound.distance.norm

@@ -42,6 +42,7 @@ class EAD(Attack):
     cost = "searches x 2 steps forwards, searches x steps backwards, fewer with early stops"
     paper = "Chen et al., AAAI 2018"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"rule": "en"}}
+    ranges = {"[1, inf)": "searches", "(0, inf)": "rate weight", "[0, inf)": "beta"}
 
     distance: DistanceLike = "l1"
     steps: int = 100
@@ -58,12 +59,6 @@ class EAD(Attack):
         if self.rule not in ("l1", "en"):
             raise BadInput(
                 f"rule={self.rule!r}: choose l1 (the nearest point in l1) or en (the smallest elastic-net value)."
-            )
-        if self.searches < 1:
-            raise BadInput(f"searches={self.searches}: at least one search over the weight is needed.")
-        if not (self.rate > 0 and self.weight > 0 and self.beta >= 0):
-            raise BadInput(
-                f"rate={self.rate} and weight={self.weight} must be positive, beta={self.beta} must not be negative."
             )
 
     def run(self, problem: Problem) -> None:

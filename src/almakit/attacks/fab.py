@@ -13,7 +13,6 @@ from ..core.attack import DistanceLike
 from ..core.problem import Query
 from ..core.steps import per_image
 from ..core.subproblem import dual_length, leading_plane, length, room, to_halfspace
-from ..errors import BadInput
 
 # How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that
 # is less, is used.
@@ -55,6 +54,12 @@ class FAB(Attack):
         "paper": {"search": 0},
         "paper-imagenet": {"search": 0, "targeted_classes": 9},
     }
+    ranges = {
+        "[1, inf)": "restarts eta targeted_classes",
+        "[0, 1]": "alpha_max beta",
+        "[2, inf)": "candidates",
+        "[0, inf)": "search",
+    }
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -65,32 +70,6 @@ class FAB(Attack):
     candidates: int = 10
     targeted_classes: int | None = None
     search: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.restarts < 1:
-            raise BadInput(f"restarts={self.restarts}: the number of runs must be 1 or more.")
-        if not 0 <= self.alpha_max <= 1:
-            raise BadInput(
-                f"alpha_max={self.alpha_max}: the largest weight of the clean image's projection must be in [0, 1]."
-            )
-        if not 1 <= self.eta < float("inf"):
-            raise BadInput(
-                f"eta={self.eta}: the stretch of a step must be 1 or more; 1 stops at the linearised boundary."
-            )
-        if not 0 <= self.beta <= 1:
-            raise BadInput(f"beta={self.beta}: the part of the change kept in a step back must be in [0, 1].")
-        if self.candidates < 2:
-            raise BadInput(
-                f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more."
-            )
-        if self.targeted_classes is not None and self.targeted_classes < 1:
-            raise BadInput(
-                f"targeted_classes={self.targeted_classes}: give the number of classes to run against, at least 1, or "
-                "None."
-            )
-        if self.search < 0:
-            raise BadInput(f"search={self.search}: the number of forwards of the final search must be 0 or more.")
 
     def run(self, problem: Problem) -> None:
         assert problem.clean_logits is not None

@@ -12,7 +12,6 @@ from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
 from ..core.steps import TINY, cooled, cosine_decay, linearised_change, per_image
 from ..core.subproblem import clip, dual_length, fewest, length, onto_ball, room, to_halfspace
-from ..errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class FMN(Attack):
     cost = "1 forward, 1 backward per step"
     paper = "Pintor et al., NeurIPS 2021"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"adaptive": False, "overshoot": 0.0}}
+    ranges = {"[0, inf)": "overshoot", "(0, 1)": "gamma", "(0, inf)": "rate"}
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -43,17 +43,6 @@ class FMN(Attack):
     overshoot: float = 0.02
     rate: float | None = None
     gamma: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.overshoot < 0:
-            raise BadInput(f"overshoot={self.overshoot}: how far beyond the boundary to aim must be 0 or more.")
-        if self.gamma is not None and not 0 < self.gamma < 1:
-            raise BadInput(
-                f"gamma={self.gamma}: the radius changes by a factor 1 -+ gamma, so gamma must be between 0 and 1."
-            )
-        if self.rate is not None and not self.rate > 0:
-            raise BadInput(f"rate={self.rate}: the first step size must be positive.")
 
     def run(self, problem: Problem) -> None:
         x, norm = problem.x, problem.bound.distance.norm
@@ -69,11 +58,7 @@ class FMN(Attack):
                 break
             slope = problem.escape(query.gradient(self._loss(problem, query, step)), ~query.success)
             margin = torch.where(query.valid, query.margin + query.tolerance, torch.zeros_like(query.margin))
-            if self.adaptive:
-                radius = self._measured_radius(problem, query, slope, margin, delta, radius, step, norm)
-            else:
-                radius = self._original_radius(problem, query, slope, margin, delta, radius, step, norm)
-            radius = torch.minimum(radius, largest)
+            radius = torch.minimum(self._radius(problem, query, slope, margin, delta, radius, step, norm), largest)
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)
             moved = self._moved(slope, delta, radius, low, high, problem.box.width, step, norm)
             if query.all_valid:
@@ -87,7 +72,7 @@ class FMN(Attack):
             return problem.goal.margin(query.logits)
         return problem.goal.soft_margin(query.logits, cooled(problem.goal.spread(query.logits), step / self.steps))
 
-    def _original_radius(
+    def _radius(
         self,
         problem: Problem,
         query: Query,
@@ -98,43 +83,27 @@ class FMN(Attack):
         step: int,
         norm: float,
     ) -> Tensor:
-        gamma = cosine_decay(step, self.steps, self.gamma or 0.05, 0.001)
-        if norm == 0:
-            less = torch.minimum(torch.minimum(radius - 1, (radius * (1 - gamma)).floor()), problem.best_distance)
-            return torch.where(
-                query.success, less, torch.maximum(radius + 1, (radius * (1 + gamma)).floor())
-            ).clamp_min(0)
-        reach = (length(delta, norm) + margin.abs() / dual_length(slope, norm).clamp_min(TINY)) * (1 + self.overshoot)
-        grown = torch.where(problem.found, radius * (1 + gamma), reach)
-        return torch.where(query.success, torch.minimum(radius * (1 - gamma), problem.best_distance), grown)
-
-    def _measured_radius(
-        self,
-        problem: Problem,
-        query: Query,
-        slope: Tensor,
-        margin: Tensor,
-        delta: Tensor,
-        radius: Tensor,
-        step: int,
-        norm: float,
-    ) -> Tensor:
-        if step == 0:
+        change: float | Tensor = cosine_decay(step, self.steps, self.gamma or 0.05, 0.001)
+        if self.adaptive and step == 0:
             low, high = room(problem.box, problem.x)
             if norm == 0:
                 return fewest(-slope, margin, low, high).clamp_min(1)
             return length(to_halfspace(-slope, margin, low, high, norm), norm) * (1 + self.overshoot)
-        decay = cosine_decay(step, self.steps, 1.0, 0.1)
-        along = -(slope * delta).flatten(1).sum(1)
-        least, most = min(self.overshoot, self.gamma or 0.2) * decay, (self.gamma or 0.2) * decay
-        change = linearised_change(margin, along, least, most)
+        if self.adaptive:
+            decay = cosine_decay(step, self.steps, 1.0, 0.1)
+            along = -(slope * delta).flatten(1).sum(1)
+            least, most = min(self.overshoot, self.gamma or 0.2) * decay, (self.gamma or 0.2) * decay
+            change = linearised_change(margin, along, least, most)
         if norm == 0:
-            less, more = (
-                torch.minimum(radius - 1, (radius * (1 - change)).floor()),
-                torch.maximum(radius + 1, (radius * (1 + change)).floor()),
-            )
-            return torch.where(query.success, less, more).clamp_min(1)
-        return radius * (1 + torch.where(query.success, -change, change))
+            less = torch.minimum(radius - 1, (radius * (1 - change)).floor())
+            less = less if self.adaptive else torch.minimum(less, problem.best_distance)
+            more = torch.maximum(radius + 1, (radius * (1 + change)).floor())
+            return torch.where(query.success, less, more).clamp_min(int(self.adaptive))
+        if self.adaptive:
+            return radius * (1 + torch.where(query.success, -change, change))
+        reach = (length(delta, norm) + margin.abs() / dual_length(slope, norm).clamp_min(TINY)) * (1 + self.overshoot)
+        grown = torch.where(problem.found, radius * (1 + change), reach)
+        return torch.where(query.success, torch.minimum(radius * (1 - change), problem.best_distance), grown)
 
     def _moved(
         self,

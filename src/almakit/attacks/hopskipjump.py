@@ -16,7 +16,6 @@ from ..core.attack import DistanceLike
 from ..core.domain import Box
 from ..core.steps import unit
 from ..core.subproblem.projections import clip
-from ..errors import BadInput
 
 Answer = tuple[Tensor, Tensor]
 """(n,) which of the candidates reach the goal, and (n, ...) what became of them in the domain."""
@@ -27,7 +26,7 @@ Walk = Generator[Tensor, Answer, None]
 ROWS, PACK = 128, 32
 # Fewer random directions than this estimate nothing.
 FEWEST = 8
-# Sides of the blocks of one colour in the random images of the start, in turn.
+# Sides of the blocks of one colour in the random images of the start, in turn; last the image as one block.
 BLOCKS = (1, 2, 4, 8)
 
 
@@ -42,11 +41,11 @@ class HopSkipJump(Attack):
     attack*, IEEE S&P 2020, Algorithms 1 and 2. A budget of ``steps`` queries for each image; the last iteration gets
     the directions that are left.
 
-    It starts at what the problem knows already, else at up to ``start_tries`` random images: noise, then black and
-    white, in blocks of 1, 2, 4 and 8 values. On a grid of levels delta is at least one of them. Unlike the original:
-    delta is sqrt(d) times larger, where float32 and a hard decision still tell two points apart, and log2(d) bisections
-    are enough for it; fewer directions at first; each image is in an iteration of its own, so that no model call waits
-    for another image; successes among the directions count.
+    It starts at what the problem knows already, else at up to ``start_tries`` random images: noise in blocks of 1, 2, 4
+    and 8 values and flat images, once between the ends of the box and then at its ends alone. On a grid of levels delta
+    is at least one of them. Unlike the original: delta is sqrt(d) times larger, where float32 and a hard decision still
+    tell two points apart, and log2(d) bisections are enough for it; fewer directions at first; each image is in an
+    iteration of its own, so that no model call waits for another image; successes among the directions count.
     """
 
     title = "HopSkipJump"
@@ -54,18 +53,12 @@ class HopSkipJump(Attack):
     cost = "at most steps forwards, no backwards"
     paper = "Chen et al., S&P 2020"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 25_000, "evaluations": 100}}
+    ranges = {f"[{FEWEST}, inf)": "evaluations", "[1, inf)": "start_tries"}
 
     distance: DistanceLike = "l2"
     steps: int = 2000
     evaluations: int = 30
-    start_tries: int = 50
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.evaluations < FEWEST or self.start_tries < 1:
-            raise BadInput(
-                f"evaluations={self.evaluations} must be at least {FEWEST}, start_tries={self.start_tries} at least 1."
-            )
+    start_tries: int = 100
 
     def needs_gradients(self) -> bool:
         return False
@@ -182,11 +175,15 @@ class _Image:
         return (yield candidates)
 
     def noise(self, attempt: int) -> Tensor:
-        """(...) a random image in the box: the first kind of noise, then the next."""
-        block, binary = BLOCKS[attempt % len(BLOCKS)], attempt // len(BLOCKS) % 2
+        """(...) a random image in the box: one of each kind of noise, then the box's ends alone, in those blocks that
+        fit in twice and as a flat image."""
+        picture, longest = self.x.ndim > 2, max(self.x.shape[-2:], default=1)
+        fitting = [block for block in BLOCKS if block == 1 or (picture and 2 * block <= longest)] + [longest]
+        later = attempt - len(BLOCKS)
+        block = BLOCKS[attempt] if later < 0 else fitting[later % len(fitting)]
         coarse = [-(-side // block) if axis >= self.x.ndim - 2 else side for axis, side in enumerate(self.x.shape)]
         values = torch.rand(coarse, generator=self.generator, dtype=self.x.dtype)
-        values = values.round() if binary else values
+        values = values if later < 0 else values.round()
         for axis in range(max(0, self.x.ndim - 2), self.x.ndim):
             values = values.repeat_interleave(block, axis).narrow(axis, 0, self.x.shape[axis])
         return self.box.lo + self.box.sides * values.to(self.x.device)

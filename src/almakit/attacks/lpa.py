@@ -12,7 +12,6 @@ from ..core import Problem
 from ..core.attack import DistanceLike
 from ..core.fixed_epsilon import SLACK, FixedEpsilon, reached
 from ..core.steps import per_image, unit
-from ..errors import BadInput
 
 PROBE = 0.1
 
@@ -36,20 +35,13 @@ class LPA(FixedEpsilon):
     cost = "searches x steps + 2 forwards, searches x steps backwards, fewer with early stops"
     paper = "Laidlaw, Singla and Feizi, ICLR 2021"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 40, "searches": 5}}
+    ranges = {"[1, inf)": "searches", "(0, inf)": "weight", "[0, inf)": "confidence_cap"}
 
     distance: DistanceLike = "lpips"
     steps: int = 40
     searches: int = 5
     weight: float = 0.01
     confidence_cap: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.searches < 1 or not (self.weight > 0 and self.confidence_cap >= 0):
-            raise BadInput(
-                f"searches={self.searches} must be at least 1, weight={self.weight} positive and "
-                f"confidence_cap={self.confidence_cap} not negative."
-            )
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         x, box, goal = problem.x, problem.box, problem.goal

@@ -14,7 +14,6 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import Adam, per_image, powers
 from ..core.subproblem import clip, dual_length, length, proximal, room
-from ..errors import BadInput
 
 SMALLEST = 1e-30
 # The log of the largest ratio of the two multipliers, either way.
@@ -54,6 +53,7 @@ class PrimalDual(Attack):
 
     paper = "Matyasko and Chau, 2021"
     cost = "1 forward, 1 backward per step"
+    ranges = {"(0, inf)": "rate dual_rate", "(0, 1]": "final_rate", "[0, 1)": "smoothing", "[1e-6, 1e6]": "ratio"}
 
     steps: int = 100
     rate: float | None = None
@@ -62,21 +62,6 @@ class PrimalDual(Attack):
     dual_rate: float = 0.1
     smoothing: float = 0.9
     scaled: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rate is not None and not self.rate > 0:
-            raise BadInput(f"rate={self.rate}: the first step must be positive, or none for one that fits the image.")
-        if not (0 < self.final_rate <= 1 and self.dual_rate > 0 and 0 <= self.smoothing < 1):
-            raise BadInput(
-                f"final_rate={self.final_rate}, dual_rate={self.dual_rate}, smoothing={self.smoothing}: final_rate "
-                "must be in (0, 1], dual_rate positive and smoothing in [0, 1)."
-            )
-        if self.ratio is not None and not 1e-6 <= self.ratio <= 1e6:
-            raise BadInput(
-                f"ratio={self.ratio}: the ratio of the multipliers must start between 1e-6 and 1e6, or none for the "
-                "norm's own."
-            )
 
     def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
         """What Adam follows (B, ...); ``push`` (B, ...) is the gradient of the softplus, ``weights`` are lambda_0 and

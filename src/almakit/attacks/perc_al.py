@@ -13,7 +13,6 @@ from ..core.attack import DistanceLike
 from ..core.fixed_epsilon import ascent_loss
 from ..core.steps import cosine_decay, per_image, unit
 from ..core.subproblem import length
-from ..errors import BadInput
 
 # What scaled steps are of the lengths given, in units of the perturbation's own.
 PART = 0.2
@@ -46,6 +45,7 @@ class PerCAL(Attack):
     cost = "steps + 1 forwards, steps backwards; 2 steps forwards with levels"
     paper = "Zhao, Liu and Larson, CVPR 2020"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "ciede2000-paper", "levels": 256}}
+    ranges = {"(0, inf)": "class_rate colour_rate", "[2, inf)": "levels"}
 
     distance: DistanceLike = "ciede2000"
     steps: int = 100
@@ -53,15 +53,6 @@ class PerCAL(Attack):
     colour_rate: float = 0.5
     levels: int | None = None
     scaled: bool | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.class_rate > 0 and self.colour_rate > 0):
-            raise BadInput(f"class_rate={self.class_rate} and colour_rate={self.colour_rate} must be positive.")
-        if self.levels is not None and self.levels < 2:
-            raise BadInput(
-                f"levels={self.levels}: an image needs at least 2 levels; 256 for 8 bits, None for no rounding."
-            )
 
     def needs_classes(self) -> bool:
         return True

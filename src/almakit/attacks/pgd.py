@@ -12,7 +12,6 @@ from ..core.attack import DistanceLike
 from ..core.fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, random_start, reached, safe_radius
 from ..core.steps import per_image, unit
 from ..core.subproblem import onto_ball, room
-from ..errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class PGD(FixedEpsilon):
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "madry-mnist": {"distance": "linf", "epsilon": 0.3, "steps": 40, "rate": 1 / 30}
     }
+    ranges = {"(0, inf)": "rate", "[1, inf)": "restarts", "(0, 1]": "share"}
 
     distance: DistanceLike = "linf"
     steps: int = 40
@@ -48,10 +48,6 @@ class PGD(FixedEpsilon):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_loss(self.loss, ("ce", "dlr", "margin"))
-        if self.rate is not None and not self.rate > 0:
-            raise BadInput(f"rate={self.rate}: the step, as a part of epsilon, must be positive.")
-        if self.restarts < 1 or not 0 < self.share <= 1:
-            raise BadInput(f"restarts={self.restarts} must be at least 1, share={self.share} in (0, 1].")
 
     def needs_classes(self) -> bool:
         return self.loss != "margin"

@@ -11,7 +11,6 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import Adam, cosine_decay, per_image, ranks
 from ..core.subproblem import clip, room
-from ..errors import BadInput
 
 SMALLEST = 1e-12
 
@@ -37,6 +36,7 @@ class SigmaZero(Attack):
     cost = "1 forward, 1 backward per step; then up to trim + 1 forwards, 1 backward"
     paper = "Cina et al., ICLR 2025"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000, "trim": 0}}
+    ranges = {"(0, inf)": "rate sigma", "[0, 1]": "threshold", "[0, inf)": "threshold_rate trim"}
 
     distance: DistanceLike = "l0"
     steps: int = 100
@@ -45,18 +45,6 @@ class SigmaZero(Attack):
     threshold: float = 0.3
     threshold_rate: float = 0.01
     trim: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.rate > 0 and self.sigma > 0):
-            raise BadInput(f"rate={self.rate} and sigma={self.sigma} must be positive.")
-        if not (0 <= self.threshold <= 1 and self.threshold_rate >= 0):
-            raise BadInput(
-                f"threshold={self.threshold} must be in [0, 1] (of the box's width) and "
-                f"threshold_rate={self.threshold_rate} 0 or more."
-            )
-        if self.trim < 0:
-            raise BadInput(f"trim={self.trim}: the number of forwards spent on restoring values must be 0 or more.")
 
     def run(self, problem: Problem) -> None:
         self._descend(problem)

@@ -13,7 +13,6 @@ from ..core import Problem
 from ..core.attack import DistanceLike
 from ..core.fixed_epsilon import FixedEpsilon, reached, safe_radius
 from ..core.steps import per_image, unit
-from ..errors import BadInput
 
 # After these parts of the steps the share of the pixels in a patch is halved.
 HALVED_AT = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
@@ -44,16 +43,12 @@ class Square(FixedEpsilon):
     cost = "steps forwards per restart and the clean pass, no backwards; an image leaves when it is found"
     paper = "Andriushchenko et al., ECCV 2020"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 10_000, "share": 0.05}}
+    ranges = {"[1, inf)": "restarts", "(0, 1]": "share"}
 
     distance: DistanceLike = "linf"
     steps: int = 1000
     share: float = 0.8
     restarts: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.restarts < 1 or not 0 < self.share <= 1:
-            raise BadInput(f"restarts={self.restarts} must be at least 1, share={self.share} in (0, 1].")
 
     def needs_gradients(self) -> bool:
         return False

@@ -14,7 +14,6 @@ from ..core.attack import DistanceLike
 from ..core.penalties import WeightSearch, hinge_of
 from ..core.steps import per_image, unit
 from ..core.subproblem import clip, room
-from ..errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class StrAttack(Attack):
     cost = "searches x 2 steps + refine forwards, searches x steps + refine backwards"
     paper = "Xu et al., ICLR 2019"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 2000, "tau": 2.0}}
+    ranges = {"[1, inf)": "searches group", "[0, inf)": "refine tau gamma", "(0, inf)": "weight rho alpha"}
 
     distance: DistanceLike = "l2"
     steps: int = 200
@@ -52,16 +52,6 @@ class StrAttack(Attack):
     gamma: float = 1.0
     group: int = 2
     refine: int = 100
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.searches < 1 or self.group < 1 or self.refine < 0:
-            raise BadInput(
-                f"searches={self.searches} and group={self.group} must be at least 1, refine={self.refine} not "
-                "negative."
-            )
-        if not (self.weight > 0 and self.rho > 0 and self.alpha > 0 and self.tau >= 0 and self.gamma >= 0):
-            raise BadInput("weight, rho and alpha must be positive, tau and gamma not negative.")
 
     def run(self, problem: Problem) -> None:
         query = problem.start()

@@ -11,7 +11,6 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.steps import per_image
 from ..core.subproblem import leading_plane, pull_back, room, stride, to_halfspace, to_nearest_plane
-from ..errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,13 @@ class SuperDeepFool(Attack):
     )
     paper = "Abroshan et al., ICML 2024"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"gain": None, "damping": 1.0}}
+    ranges = {
+        "[2, inf)": "candidates",
+        "[0, inf)": "overshoot pull_back",
+        "[0, 1)": "gain",
+        "[1, inf)": "patience",
+        "(0, 1]": "damping",
+    }
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -49,26 +55,6 @@ class SuperDeepFool(Attack):
     patience: int = 3
     damping: float = 0.3
     pull_back: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.candidates < 2:
-            raise BadInput(
-                f"candidates={self.candidates}: the label and at least one other class are needed, so 2 or more."
-            )
-        if not self.overshoot >= 0:
-            raise BadInput(
-                f"overshoot={self.overshoot}: the share by which a step goes past the boundary must be 0 or more."
-            )
-        if self.gain is not None and not 0 <= self.gain < 1:
-            raise BadInput(
-                f"gain={self.gain}: the relative gain below which an image stops must be in [0, 1), or none to stop "
-                "as published."
-            )
-        if self.patience < 1 or not 0 < self.damping <= 1:
-            raise BadInput(f"patience={self.patience} must be at least 1, damping={self.damping} in (0, 1].")
-        if self.pull_back < 0:
-            raise BadInput(f"pull_back={self.pull_back}: the number of bisections must be 0 or more.")
 
     def run(self, problem: Problem) -> None:
         x = problem.x

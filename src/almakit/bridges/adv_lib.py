@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .foreign import Foreign, norm_name
 from .gate import Gate
-from .library import distribution, library, unknown
+from .library import distribution, library, named
 
 attacks = library("adv_lib.attacks", "pip install adv-lib")
 
@@ -45,12 +45,7 @@ class AdvLibForeign(Foreign):
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        name = self.name.partition(":")[2]
-        known = {key for key, value in vars(attacks).items() if isinstance(value, types.FunctionType)}
-        if name not in known:
-            raise unknown("adv-lib", name, known)
-        found: Callable[..., Any] = getattr(attacks, name)
-        return found
+        return named("adv-lib", self.name, attacks, lambda value: isinstance(value, types.FunctionType))
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:

@@ -3,7 +3,6 @@ ours as one of them."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from ..errors import BadInput
 from .aims import labels_and_targets
 from .foreign import Foreign, norm_name
 from .gate import Gate
-from .library import distribution, library, unknown
+from .library import attack_class, distribution, library
 
 INSTALL = "pip install adversarial-robustness-toolbox, or pip install 'almakit[bridges]'"
 evasion = library("art.attacks.evasion", INSTALL)
@@ -68,16 +67,7 @@ class ARTForeign(Foreign):
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        name = self.name.partition(":")[2]
-        known = {
-            key
-            for key, value in vars(evasion).items()
-            if inspect.isclass(value) and issubclass(value, base.EvasionAttack)
-        }
-        if name not in known:
-            raise unknown("art", name, known)
-        found: Callable[..., Any] = getattr(evasion, name)
-        return found
+        return attack_class("art", self.name, evasion, base.EvasionAttack)
 
     def hidden(self) -> tuple[str, ...]:
         return ("self", "classifier", "estimator", "targeted", "summary_writer", "tensor_board")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +22,7 @@ from ..errors import BadInput
 from .aims import labels_and_targets
 from .foreign import Foreign, norm_name
 from .gate import Gate
-from .library import distribution, library, unknown
+from .library import attack_class, distribution, library
 
 foolbox = library("foolbox", "pip install foolbox, or pip install 'almakit[bridges]'")
 base = library("foolbox.attacks.base", "pip install foolbox")
@@ -49,16 +48,7 @@ class FoolboxForeign(Foreign):
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        name = self.name.partition(":")[2]
-        known = {
-            key
-            for key, value in vars(foolbox.attacks).items()
-            if inspect.isclass(value) and issubclass(value, base.Attack)
-        }
-        if name not in known:
-            raise unknown("foolbox", name, known)
-        found: Callable[..., Any] = getattr(foolbox.attacks, name)
-        return found
+        return attack_class("foolbox", self.name, foolbox.attacks, base.Attack)
 
     def guess_distance(self) -> str | None:
         if "constraint" in self.parameters:  # HopSkipJump says l1 whatever it minimises

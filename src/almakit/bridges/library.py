@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -27,3 +28,18 @@ def distribution(name: str) -> str:
 def unknown(library_name: str, name: str, known: Iterable[str]) -> UnknownName:
     """The error for a name a library does not have, with the nearest ones it has."""
     return UnknownName(f"{library_name} has no attack {name!r}; {meant(name, sorted(known))}")
+
+
+def named(library_name: str, full: str, place: Any, kind: Callable[[Any], bool]) -> Callable[..., Any]:
+    """The attack ``full``, such as ``foolbox:PGD``, among what the module ``place`` has of its ``kind``."""
+    name = full.partition(":")[2]
+    known = {key for key, value in vars(place).items() if kind(value)}
+    if name not in known:
+        raise unknown(library_name, name, known)
+    found: Callable[..., Any] = getattr(place, name)
+    return found
+
+
+def attack_class(library_name: str, full: str, place: Any, base: type) -> Callable[..., Any]:
+    """Likewise, among its classes below ``base``."""
+    return named(library_name, full, place, lambda value: inspect.isclass(value) and issubclass(value, base))

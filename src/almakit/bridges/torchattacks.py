@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ from ..errors import BadInput
 from .aims import labels_and_targets
 from .foreign import Foreign, norm_name
 from .gate import Gate
-from .library import distribution, library, unknown
+from .library import attack_class, distribution, library
 
 torchattacks = library("torchattacks", "pip install torchattacks, or pip install 'almakit[bridges]'")
 base = library("torchattacks.attack", "pip install torchattacks")
@@ -46,16 +45,7 @@ class TorchattacksForeign(Foreign):
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        name = self.name.partition(":")[2]
-        known = {
-            key
-            for key, value in vars(torchattacks).items()
-            if inspect.isclass(value) and issubclass(value, base.Attack)
-        }
-        if name not in known:
-            raise unknown("torchattacks", name, known)
-        found: Callable[..., Any] = getattr(torchattacks, name)
-        return found
+        return attack_class("torchattacks", self.name, torchattacks, base.Attack)
 
     def guess_distance(self) -> str | None:
         name = self.name.partition(":")[2]

@@ -7,11 +7,18 @@ almakit doctor --model mnist/smallcnn --data mnist --attack "alma(distance=l2, s
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput
 from ..runs.progress import duration
 from .main import DONE, REFUSED, Usage
 from .run import add_spec_arguments, spec_of
+
+if TYPE_CHECKING:
+    from ..models.findings import Finding
+    from ..runs.spec import RunSpec
 
 SEEN = 512
 
@@ -27,38 +34,39 @@ def main(args: argparse.Namespace) -> int:
             raise Usage(f"give --{name}.")
 
     from ..models.preflight import preflight
-    from ..runs import attacktext, checks, images, model
+    from ..runs import attacktext, checks, images, plan
 
     try:
         attacks = attacktext.build_all(spec.attacks)
     except BadInput as error:
         raise Usage(str(error)) from error
-    opened = model.open_model(spec.model, spec)
-    side = images.side_of(opened.model, spec.data)
-    dataset = images.open_data(spec.data, spec, side).numbered_as(getattr(opened.model, "class_names", None))
-    opened = opened.with_features(dataset.features)
-    sample = checks.looked_at(dataset, SEEN)
+    seen = min(spec.limit or SEEN, SEEN)
+    job = plan.plan(replace(spec, limit=seen), attacks, plan.Options())
+    subject, sample = job.subject, checks.looked_at(job.dataset, SEEN)
+    dataset = images.open_data(spec.data, spec, images.side_of(subject.model, spec.data))
+    what = f"{spec.model} on {spec.data}: {len(dataset)} images of shape {tuple(sample.x.shape[1:])}"
+    if subject.aim is not None:
+        x, needed = subject.place(sample.x), not attacks or any(attack.needs_gradients() for attack in attacks)
+        findings = checks.goal_findings(subject.aim, subject.model, x, sample.truth, needed and job.surrogate is None)
+        print(f"{what}, goal {spec.goal}, device {subject.device}")
+        if not any(finding.name in ("bad-output", "forward-fails") for finding in findings):
+            reached = subject.logits(sample.x, checks.at_a_time(sample), sample.truth).argmax(1) == 1
+            print(f"goal reached on {int(reached.sum())} of {len(sample)} clean images")
+        return _told(findings, spec)
     size = spec.batch_size if isinstance(spec.batch_size, int) else checks.at_a_time(sample)
     report = preflight(
-        opened.model,
-        sample.x.to(opened.device),
-        sample.labels,
+        subject.model,
+        sample.x.to(subject.device),
+        sample.truth,
         allow=spec.allow,
         batch_size=size,
-        class_names=dataset.class_names,
-        alphabetical=dataset.alphabetical,
+        class_names=job.dataset.class_names,
+        alphabetical=job.dataset.alphabetical,
         eot=spec.eot,
     )
     accuracy = "unknown" if report.clean_accuracy is None else f"{100 * report.clean_accuracy:.1f} %"
-    print(
-        f"{spec.model} on {spec.data}: {len(dataset)} images of shape {tuple(sample.x.shape[1:])}, {report.classes} "
-        f"classes, device {opened.device}"
-    )
-    print(f"clean accuracy on {report.images} images: {accuracy}")
-    for finding in report.findings:
-        print(f"{finding.severity}: {finding.name}: {finding.sentence} {finding.way_out}")
-    if not report.findings:
-        print("nothing to object to.")
+    print(f"{what}, {report.classes} classes, device {subject.device}")
+    print(f"clean accuracy{' over pixels' if subject.maps else ''} on {report.images} images: {accuracy}")
     if report.seconds is not None:
         print(
             f"one forward and backward pass: {1000 * report.seconds:.3g} ms per image in batches of {report.batch_size}"
@@ -72,10 +80,17 @@ def main(args: argparse.Namespace) -> int:
                 f"{attacktext.text_of(attack)}: about {duration(seconds)} for {len(dataset)} images at one pass per "
                 f"step, {memory / 2**20:.0f} MiB"
             )
-    if report.ok:
+    return _told(report.findings, spec)
+
+
+def _told(findings: Sequence[Finding], spec: RunSpec) -> int:
+    """Prints what was found; whether a run would be refused."""
+    for finding in findings:
+        print(f"{finding.severity}: {finding.name}: {finding.sentence} {finding.way_out}")
+    if not findings:
+        print("nothing to object to.")
+    names = [finding.name for finding in findings if finding.severity == "refuse" and finding.name not in spec.allow]
+    if not names:
         return DONE
-    print(
-        "A run would be refused; to run it all the same: "
-        + " ".join(f"--allow {finding.name}" for finding in report.refusals)
-    )
+    print("A run would be refused; to run it all the same: " + " ".join(f"--allow {name}" for name in names))
     return REFUSED

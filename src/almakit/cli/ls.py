@@ -154,7 +154,7 @@ def _goals() -> str:
 def _settings(name: str) -> str:
     """What a goal can be told, but for the labels and targets of a call."""
     given = fields(registry.get("goals", name))
-    return ", ".join(f.name for f in given if f.name not in ("labels", "targets", "reference", "confidence"))
+    return ", ".join(f.name for f in given if f.repr and f.name not in ("labels", "targets", "reference", "confidence"))
 
 
 def _goal(text: str) -> str:

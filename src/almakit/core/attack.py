@@ -49,7 +49,9 @@ class Attack:
     """Base of all attacks; a subclass adds its settings and ``run``.
 
     The class facts are what ``almakit ls attacks`` prints: ``does`` names the distances it can minimise (None: any),
-    ``minimal`` tells whether it looks for the smallest perturbation or works at a fixed ``epsilon``.
+    ``minimal`` tells whether it looks for the smallest perturbation or works at a fixed ``epsilon``. ``ranges`` holds
+    the settings, by names, to the intervals that its numbers must lie in: ``{"(0, 1]": "share", "[1, inf)": "outer
+    inner"}``.
     """
 
     title: ClassVar[str] = ""
@@ -59,6 +61,7 @@ class Attack:
     cost: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     presets: ClassVar[dict[str, dict[str, object]]] = {}
+    ranges: ClassVar[dict[str, str]] = {}
 
     def __new__(cls, *given: Any, **settings: Any) -> Self:
         """Answers a wrong setting with a sentence; the dataclass's own ``__init__`` does the rest."""
@@ -89,6 +92,9 @@ class Attack:
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         for setting in fields(self):
             validate.setting(type(self).__name__, setting.name, settings[setting.name], setting.type)
+        for interval, names in self.ranges.items():
+            for name in names.split():
+                validate.within(name, settings[name], interval)
         if "steps" in settings:
             validate.steps(settings["steps"])
         if "distance" in settings:

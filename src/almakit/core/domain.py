@@ -40,6 +40,14 @@ class Box:
         for name in ("lo", "hi", "step"):
             if name != "step" or self.step is not None:
                 object.__setattr__(self, name, _numbers(name, getattr(self, name)))
+        shapes = [tuple(each.shape) for each in (self.lo, self.hi, self.step) if isinstance(each, Tensor)]
+        try:
+            torch.broadcast_shapes(*shapes)
+        except RuntimeError as error:
+            raise BadInput(
+                f"lo, hi and step of the box have shapes {' and '.join(map(str, shapes))}, which do not go together; "
+                "give numbers, or tensors of one input's shape."
+            ) from error
         if self._each:
             if bool((torch.as_tensor(self.lo) > torch.as_tensor(self.hi)).any()):
                 raise BadInput("the box needs lo <= hi for every value; look at where they are the wrong way round.")

@@ -61,7 +61,7 @@ class P2:
     name = "p2"
 
     def value(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
-        above, below = y.clamp_min(0), y.clamp_max(0)
+        above, below = _parts(y)
         return torch.where(
             y >= 0, mu * above + mu * rho * above.square() + rho.square() * above**3 / 6, mu * below / (1 - rho * below)
         )
@@ -79,12 +79,18 @@ class P3:
     name = "p3"
 
     def value(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
-        above, below = y.clamp_min(0), y.clamp_max(0)
+        above, below = _parts(y)
         return torch.where(y >= 0, mu * above + mu * rho * above.square(), mu * below / (1 - rho * below))
 
     def derivative(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
         above, below = y.clamp_min(0), y.clamp_max(0)
         return torch.where(y >= 0, mu + 2 * mu * rho * above, mu / (1 - rho * below).square())
+
+
+def _parts(y: Tensor) -> tuple[Tensor, Tensor]:
+    """max(0, y) and min(0, y) with the slope 1 at zero that ``clamp`` has until torch 2.13 and no longer in 2.15."""
+    none = torch.zeros_like(y)
+    return torch.where(y >= 0, y, none), torch.where(y <= 0, y, none)
 
 
 def hinge_of(query: Query) -> Tensor:

@@ -200,3 +200,15 @@ def setting(owner: str, name: str, value: object, annotation: object) -> None:
         raise BadInput(f"{owner} cannot take {name}={value!r}; it must be {' or '.join(kinds)}.")
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"{owner} cannot take {name}={value!r}; it must be a finite number.")
+
+
+def within(name: str, value: object, interval: str) -> None:
+    """Raises where a setting that is a number lies outside ``interval``, such as ``(0, 1]`` or ``[1, inf)``."""
+    if not isinstance(value, (int, float)):
+        return
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    closed, shut = interval[0] == "[", interval[-1] == "]"
+    if (low < value or (closed and low == value)) and (value < high or (shut and value == high)):
+        return
+    words = f"at least {low:g}" if closed else "positive" if low == 0 else f"above {low:g}"
+    raise BadInput(f"{name}={value}: it must be {words if math.isinf(high) else f'in {interval}'}.")

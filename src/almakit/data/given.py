@@ -3,7 +3,7 @@ Face, pandas frames of paths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,8 @@ from .user_file import call
 Data = str | Dataset | Tensor | np.ndarray[Any, Any] | TorchDataset[Any] | Iterable[Any]
 """Labelled images in any of the forms ``dataset_of`` knows; where labels are given beside them, images alone."""
 
-IMAGE, LABEL = (
-    ("image", "img", "images", "pixel_values", "x", "jpg", "png"),
-    ("label", "labels", "fine_label", "y", "class", "target", "cls"),
-)
+IMAGE = ("image", "img", "images", "pixel_values", "x", "jpg", "png")
+LABEL = ("label", "labels", "fine_label", "y", "class", "target", "cls")
 """What the parts of a sample are called where it is a dict, in the order they are looked for."""
 
 
@@ -110,31 +108,16 @@ def in_box(data: Any, last: int | None, **parts: Any) -> Dataset:
     elif isinstance(data, (str, Dataset)) or not isinstance(data, Iterable):
         raise BadInput("a box of your own is for values given from Python: a pair (values, labels), or a DataLoader.")
     else:
-        rows: list[Tensor] = []
-        labels, targets = [], None
-        for batch in data:
-            some, wanted = _parts(name, batch)
-            single = torch.as_tensor(wanted).ndim == 0
-            rows += [torch.as_tensor(some)] if single else list(torch.as_tensor(some))
-            labels += [int(wanted)] if single else torch.as_tensor(wanted).tolist()
-            if last is not None and len(labels) >= last:
-                break
-        if not rows:
-            raise BadInput(f"{name.removeprefix('python:')} gave nothing.")
-        values = torch.stack(_alike(name, rows))
+        values, labels = _read(name, data, last, torch.as_tensor, torch.as_tensor, (0,))
+        targets = None
     return from_values(name, values, labels, Features.of(values.shape[1:], **parts), targets=targets)
 
 
 def _pair(name: str, size: int | None, images: Any, labels: Any, targets: Any = None) -> Dataset:
     """(images, labels) or (images, labels, targets)."""
     if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, Path)):
-        return from_files(
-            name,
-            images,
-            integers(name, "labels", labels),
-            None if targets is None else integers(name, "targets", targets),
-            size,
-        )
+        wanted = None if targets is None else integers(name, "targets", targets)
+        return from_files(name, images, integers(name, "labels", labels), wanted, size)
     if size is not None:
         raise BadInput("size is for images that are files; resize the arrays you give.")
     return from_arrays(name, images if isinstance(images, Tensor) else _images(images), labels, targets=targets)
@@ -157,22 +140,32 @@ def _images(given: Any) -> Tensor:
 
 def _consumed(name: str, batches: Iterable[Any], last: int | None) -> Dataset:
     """A loader, or any iterable of batches or of samples, read once from its beginning."""
-    images: list[Tensor] = []
+    # Of one image there is a class, or one for each pixel.
+    return from_arrays(name, *_read(name, batches, last, _image, _images, (0, 2)))
+
+
+def _read(
+    name: str,
+    batches: Iterable[Any],
+    last: int | None,
+    one: Callable[[Any], Tensor],
+    several: Callable[[Any], Tensor],
+    ranks: tuple[int, ...],
+) -> tuple[Tensor, list[Any]]:
+    """Values (N, ...) and labels of batches, or of single samples, whose labels have one of the ``ranks``."""
+    values: list[Tensor] = []
     labels: list[Any] = []
     for batch in batches:
         some, wanted = _parts(name, batch)
         wanted = torch.as_tensor(wanted)
-        if wanted.ndim in (0, 2):  # of one image: a class, or one for each pixel
-            images.append(_image(some))
-            labels.append(wanted.tolist())
-        else:
-            images += list(_images(some))
-            labels += wanted.tolist()
+        single = wanted.ndim in ranks
+        values += [one(some)] if single else list(several(some))
+        labels += [wanted.tolist()] if single else wanted.tolist()
         if last is not None and len(labels) >= last:
             break
     if not labels:
         raise BadInput(f"{name.removeprefix('python:')} gave no images.")
-    return from_arrays(name, torch.stack(_alike(name, images)), labels)
+    return torch.stack(_alike(name, values)), labels
 
 
 def _indexed(name: str, data: Any, last: int | None, size: int | None) -> Dataset:

@@ -111,7 +111,7 @@ def from_columns(uri: str, table: Table, options: Options) -> Dataset:
         x = torch.from_numpy(features.scaled(own))
     except BadInput as error:
         raise BadInput(f"{table.place}: {error} Widen the table that ranges= names.") from error
-    labels, class_names = _labels(table, options.label)
+    labels, class_names, truths = _labels(table, options.label)
 
     def rows(indices: Sequence[int]) -> Tensor:
         return x[torch.as_tensor(list(indices), dtype=torch.long)]
@@ -124,6 +124,7 @@ def from_columns(uri: str, table: Table, options: Options) -> Dataset:
         class_names=class_names,
         alphabetical=class_names is not None,
         features=features,
+        truths=truths,
     )
 
 
@@ -157,22 +158,22 @@ def _ranges(table: Table, names: list[str]) -> tuple[list[float], list[float]]:
     return [float(column.min()) for column in found], [float(column.max()) for column in found]
 
 
-def _labels(table: Table, name: str) -> tuple[Tensor, tuple[str, ...] | None]:
-    """Classes (N,): whole numbers from 0 as they are, anything else by its place in alphabetical order."""
+def _labels(table: Table, name: str) -> tuple[Tensor, tuple[str, ...] | None, Tensor | None]:
+    """Classes (N,): whole numbers from 0 as they are, texts and others by their place in alphabetical order; a column
+    with broken numbers has no classes, and they are the last of the three, float64 (N,)."""
     column = table.columns[name]
     if name in table.missing:
         raise BadInput(f"{table.place}: the label {name} has no value in line {table.missing[name] + table.first}.")
     if not isinstance(column, list):
-        if not np.isfinite(column).all() or (column % 1 != 0).any():
-            raise BadInput(
-                f"{table.place}: the label {name} holds numbers that are no classes; a run attacks classifiers (for "
-                "regression call almakit.attack with goal=almakit.goals.regression)."
-            )
+        if not np.isfinite(column).all():
+            raise BadInput(f"{table.place}: the label {name} holds numbers that are not finite.")
+        if (column % 1 != 0).any():
+            return torch.zeros(len(column), dtype=torch.long), None, torch.from_numpy(column.copy())
         if column.min() >= 0 and column.max() < 2**31:
-            return torch.from_numpy(column.astype(np.int64)), None
+            return torch.from_numpy(column.astype(np.int64)), None, None
         column = [str(int(value)) for value in column]
     names, places = np.unique(np.array(column, dtype=object).astype(str), return_inverse=True)
-    return torch.from_numpy(places.astype(np.int64)), tuple(map(str, names))
+    return torch.from_numpy(places.astype(np.int64)), tuple(map(str, names)), None
 
 
 def _ids(table: Table, name: str | None, count: int) -> tuple[str, ...]:

@@ -213,6 +213,7 @@ class Detection(Goal):
 
     below: float = field(default=0.5, kw_only=True, metadata=SHARED)
     index: int | None = field(default=None, kw_only=True, metadata=SHARED)
+    boxes: int = field(default=1, kw_only=True, repr=False, metadata=SHARED)  # of a fitted goal: how many there are
 
     def __post_init__(self) -> None:
         number("below", self.below)
@@ -223,7 +224,11 @@ class Detection(Goal):
                 f"index={self.index}: outputs of shape {tuple(outputs.shape)} have no such class in their last "
                 "dimension."
             )
-        return self
+        return replace(self, boxes=self._scores(outputs).shape[1])
+
+    @property
+    def conditions(self) -> int:
+        return self.boxes
 
     def _scores(self, outputs: Tensor) -> Tensor:
         return (outputs if self.index is None else outputs[..., self.index]).flatten(1)

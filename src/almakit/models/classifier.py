@@ -57,16 +57,18 @@ class Classifier(nn.Module):
         self.eval()
         self.requires_grad_(False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, classes) of the images ``x`` (B, C, H, W) in [0, 1]."""
+    def forward(self, x: Tensor) -> Any:
+        """Logits (B, classes) of the images ``x`` (B, C, H, W) in [0, 1]; of a network with several outputs and no
+        ``logits`` among them all, for a goal to pick from."""
         x = x.to(self.dtype)
         if self.mean is not None:
             x = x - self.mean.to(x.dtype)
         if self.std is not None:
             x = x / self.std.to(x.dtype)
-        logits = self.network(x)
-        if not isinstance(logits, Tensor):
-            logits = _only_tensor(self.name, logits)
+        answer = self.network(x)
+        logits = answer if isinstance(answer, Tensor) else _only_tensor(self.name, answer)
+        if logits is None:
+            return answer
         if self.fit_output and logits.ndim == 4 and logits.shape[2:] != x.shape[2:]:
             logits = interpolate(logits, size=x.shape[2:], mode="bilinear", align_corners=False)
         return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
@@ -129,15 +131,16 @@ def _per_channel(name: str, values: Sequence[float] | None, what: str) -> Tensor
     return tensor.reshape(1, -1, 1, 1)
 
 
-def _only_tensor(name: str, output: Any) -> Tensor:
-    """The logits of a network that wraps them: ``.logits``, or the only tensor of a tuple, list or dict."""
+def _only_tensor(name: str, output: Any) -> Tensor | None:
+    """The logits of a network that wraps them: ``.logits``, or the only tensor of a tuple, list or dict; None where
+    there are several."""
     if isinstance(logits := logits_of(output), Tensor):
         return logits
     items = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else ()
     tensors = [item for item in items if isinstance(item, Tensor)]
-    if len(tensors) == 1:
-        return tensors[0]
-    raise BadModel(
-        f"{name} returned {type(output).__name__} with {len(tensors)} tensors; it must return the logits, one tensor "
-        "(B, classes)."
-    )
+    if not tensors:
+        raise BadModel(
+            f"{name} returned a {type(output).__name__} without tensors; it must return the logits, one tensor "
+            "(B, classes)."
+        )
+    return tensors[0] if len(tensors) == 1 else None

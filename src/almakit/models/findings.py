@@ -12,7 +12,8 @@ Severity = Literal["refuse", "warn", "note"]
 WAYS_OUT: dict[str, str] = {
     "bad-goal": "Mend the goal: almakit.check_goal(goal, model, x, labels) tries it, docs/goals.md says what it needs.",
     "bad-output": "Return floating logits of shape (batch, classes), with two classes or more; for data with label "
-    "maps (batch, classes, height, width), which ?output=fit behind the model's name brings to the maps' size.",
+    "maps (batch, classes, height, width), which ?output=fit behind the model's name brings to the maps' size. Of "
+    "several outputs a goal picks one: --goal 'threshold(above=0, output=score)', or output=1 of a tuple.",
     "batch-dependent": "Take batch statistics out of the model: every image must be judged by itself.",
     "class-count": "Say which label each class has: a classes.txt beside the images with one class on each line, "
     "label 0 first, or a csv with file and label.",

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.model import logits_of, pass_seconds
+from ..core.model import described, logits_of, pass_seconds
 from ..errors import BadModel
 from .findings import WAYS_OUT, Finding, Severity
 from .labels import name_findings, prediction_findings
@@ -130,7 +130,7 @@ class Look:
             what = (
                 f"a tensor of shape {tuple(first.shape)} and type {first.dtype}"
                 if isinstance(first, Tensor)
-                else f"a {type(first).__name__}"
+                else described(first)
             )
             maps = f" with label maps of {labels.shape[1]} x {labels.shape[2]}" if labels.ndim > 1 else ""
             self.found("bad-output", "refuse", f"The model returned {what} for {given} images{maps}.")

@@ -87,6 +87,8 @@ def attack_summary(
             "total": finite(sum(record.seconds for record in records)),
         },
     }
+    if lent := [r.surrogate_forwards for r in records if r.attacked and r.surrogate_forwards is not None]:
+        summary["surrogate_forwards"] = _cost(lent)
     if steps := course(info, records):
         summary["course"] = steps
     summary |= _against_best(records, distances, best if info.minimal else None)

@@ -55,8 +55,8 @@ def portraits(subjects: Sequence[Subject]) -> list[list[Portrait]]:
     names = labelled(subjects)
     found: list[list[Portrait]] = []
     for subject in subjects:
-        if any(info.pixels is not None for info in subject.images):
-            found.append([])  # every pixel has a class, and no image
+        if any(run.segmentation or run.aimed for run in subject.runs):
+            found.append([])  # images have no class
             continue
         groups = [
             group for group in groups_of([subject]) if any(column.info.minimal for column in subject.of_group(group))

@@ -82,6 +82,12 @@ def changes_of(column: Column, features: Features, records: Sequence[Record]) ->
     )
 
 
+def _called(subject: Subject, label: int | None) -> str:
+    """A class by its name, where classes have names."""
+    names = subject.class_names or []
+    return "–" if label is None else names[label] if 0 <= label < len(names) else str(label)
+
+
 def _examples(subject: Subject, features: Features) -> list[dict[str, Any]]:
     """Some inputs with the changes that each attack made, the largest in widths of their ranges first."""
     shown = []
@@ -98,7 +104,7 @@ def _examples(subject: Subject, features: Features) -> list[dict[str, Any]]:
             results.append(
                 {
                     "text": column.info.text,
-                    "prediction": record.prediction,
+                    "prediction": _called(subject, record.prediction),
                     "distance": record.verified,
                     "vote": record.vote,
                     "parts": [
@@ -113,5 +119,5 @@ def _examples(subject: Subject, features: Features) -> list[dict[str, Any]]:
                     "more": max(0, len(parts) - MOST_PARTS),
                 }
             )
-        shown.append({"id": info.id, "label": info.label, "results": results})
+        shown.append({"id": info.id, "label": _called(subject, info.label), "results": results})
     return [example for example in shown if example["results"]]

@@ -8,7 +8,7 @@ import io
 from collections.abc import Sequence
 
 from ..runs.store.records import plain_cell
-from ..runs.threat import goal_name
+from ..runs.threat import goal_name, resisted_by
 from .blocks import Block, Row, most_radii, over, with_certified
 from .labels import distance_name, radius
 from .numbers import Value
@@ -84,7 +84,7 @@ def _passes(row: Row) -> str:
 def markdown(blocks: Sequence[Block]) -> str:
     """One table per model."""
     papers = any(row.paper for block in blocks for row in block.rows)
-    certified = with_certified(blocks)
+    certified, what = with_certified(blocks), resisted_by({block.goal for block in blocks})
     head = [
         "Distance",
         "Attack",
@@ -97,7 +97,7 @@ def markdown(blocks: Sequence[Block]) -> str:
         "8 bits %",
     ]
     many = most_radii(blocks)
-    head += ["Robust accuracy % (ε)"] * many + (["Certified ≥", "Gap"] if certified else [])
+    head += [f"{what.capitalize()} % (ε)"] * many + (["Certified ≥", "Gap"] if certified else [])
     head += ["Paper: success %", "Paper: median"] if papers else []
     lines: list[str] = []
     for model in dict.fromkeys(block.model for block in blocks):
@@ -132,7 +132,7 @@ def markdown(blocks: Sequence[Block]) -> str:
         f"Median over all {over(blocks)} ± the larger side of its 95 % bootstrap interval; bold: the "
         "smallest of its block; "
         "–: nothing found for half of the images or more, or not defined. "
-        f"Robust accuracy within ε with the larger side of its interval; {TOGETHER}: the share that resists "
+        f"{what.capitalize()} within ε with the larger side of its interval; {TOGETHER}: the share that resists "
         "every attack of its block." + (f" {CERTIFIED_NOTE}" if certified else "")
     )
     return "\n".join(lines) + "\n"

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..optional import optional
 from ..runs.failures import writable
+from ..runs.threat import resisted_by
 from ..version import VERSION
 from . import features, palette, payload, votes
 from .blocks import Block, blocks, most_radii, with_certified
@@ -59,6 +60,7 @@ def render(
         "watch": None if watch is None else {"version": watch.version, "seconds": watch.seconds, "complete": complete}
     }
     tables = blocks(subjects)
+    goals = {goal for _, goal in groups_of(subjects)}
     groups = [(subject.name, [block for block in tables if block.model == subject.name]) for subject in subjects]
     return writable(
         template("page.html.j2").render(
@@ -77,6 +79,8 @@ def render(
             unfinished=not complete,
             curve_groups=data["groups"],
             radii=most_radii(tables),
+            what=resisted_by(goals),
+            tables=all(subject.runs[0].features is not None for subject in subjects),
             standing=_standing(subjects),
             pixels=_pixels(subjects),
             classes=[(subject.name, mine) for subject, mine in zip(subjects, portraits(subjects), strict=True) if mine],
@@ -138,6 +142,8 @@ def _subject(subject: Subject, tables: Sequence[Block]) -> dict[str, Any]:
         "name": subject.name,
         "data": subject.runs[0].meta.get("data") or subject.runs[0].spec.data,
         "images": len(subject.images),
+        "noun": "image" if subject.runs[0].features is None else "row",
+        "clean_name": subject.summaries[0]["clean_name"],
         "attacks": len(subject.columns),
         "clean": clean,
         "checks": checks(subject),

@@ -27,7 +27,7 @@ def model_card(run: Run) -> str:
         f"      name: {_text(_data(summary))}",
         "    metrics:",
     ]
-    lines += _metric("accuracy", "Clean accuracy", summary["clean_accuracy"]["value"])
+    lines += _metric("accuracy", summary["clean_name"].capitalize(), summary["clean_accuracy"]["value"])
     for worst in summary["worst_case"]:
         named = resisted(worst["goal"]).capitalize()
         what = named if worst["goal"] == "untargeted" else f"{named}, {worst['goal']}"

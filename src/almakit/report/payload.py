@@ -103,6 +103,7 @@ def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
     return {
         "name": subject.name,
         "classes": subject.class_names,
+        "aimed": subject.runs[0].aimed,  # its two classes are whether a goal is reached
         "images": len(subject.images),
         "shown": shown,
         "sampled": len(sample) if len(sample) < len(subject.images) else None,

@@ -93,6 +93,8 @@ def summarise(run: RunFolder, seed: int = 0) -> dict[str, Any]:
             for row in run.failures
         ],
         "images": len(images),
+        "clean_name": clean_name(run),
+        **({} if run.features is None else {"features": int(run.features.lo.size)}),
         "clean_accuracy": share(np.array([accuracy_of(info) for info in images], dtype=np.float64), draw),
         **({"pixels": pixels_of([info.pixels for info in images])} if run.segmentation else {}),
         "findings": run.findings,
@@ -109,6 +111,13 @@ def summarise(run: RunFolder, seed: int = 0) -> dict[str, Any]:
         ],
         "attacks": parts,
     }
+
+
+def clean_name(run: RunFolder) -> str:
+    """What the clean accuracy of a run is called; with another goal it is the share that does not reach it."""
+    if run.aimed:
+        return "goal not reached when clean"
+    return "clean accuracy over pixels" if run.segmentation else "clean accuracy"
 
 
 def accuracy_of(info: ImageInfo) -> float:

@@ -70,29 +70,31 @@ def run_table(summary: dict[str, Any]) -> str:
     """A run's numbers for a terminal."""
     run, clean = summary["run"], summary["clean_accuracy"]
     head = [
-        f"{run['model']} on {run['data']}: {summary['images']} images, clean accuracy {percent(clean['value'])} % "
+        f"{run['model']} on {run['data']}: {summary['images']} {_noun(summary)}, {summary['clean_name']} "
+        f"{percent(clean['value'])} % "
         f"({percent(clean['low'])} to {percent(clean['high'])})",
         f"Threat model: {run['threat_model']}.",
     ]
     if "pixels" in summary:
-        head[0] = (
-            head[0].replace("clean accuracy", "clean accuracy over pixels")
-            + f", mIoU {percent(summary['pixels']['mean_iou'])} %"
-        )
+        head[0] += f", mIoU {percent(summary['pixels']['mean_iou'])} %"
+    rounded = "features" not in summary  # to 8 bits, as image files are
     header: tuple[str, ...] = (
         "attack",
         "success %",
         "median",
         "95 % interval",
         "attacked",
-        "8-bit %",
-        "8-bit median",
+        *(("8-bit %", "8-bit median") if rounded else ()),
         "optimal %",
         "forwards",
         "backwards",
         "s/image",
     )
-    rows = [_row(part) for part in summary["attacks"]]
+    rows = [_row(part, rounded) for part in summary["attacks"]]
+    if any("surrogate_forwards" in part for part in summary["attacks"]):
+        header = (*header, "surrogate's")
+        lent = [part.get("surrogate_forwards", {}).get("mean") for part in summary["attacks"]]
+        rows = [(*row, number(mean, "-")) for row, mean in zip(rows, lent, strict=True)]
     if any("certified" in part for part in summary["attacks"]):
         header = (*header, "certified ≥", "gap")
         rows = [(*row, *words(part.get("certified"))) for row, part in zip(rows, summary["attacks"], strict=True)]
@@ -101,7 +103,11 @@ def run_table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(part: dict[str, Any]) -> tuple[str, ...]:
+def _noun(summary: dict[str, Any]) -> str:
+    return "rows" if "features" in summary else "images"
+
+
+def _row(part: dict[str, Any], rounded: bool) -> tuple[str, ...]:
     middle, missing = (
         part["median_all"],
         "inf" if part["minimal"] else "-",
@@ -112,9 +118,12 @@ def _row(part: dict[str, Any]) -> tuple[str, ...]:
         percent(part["success_rate"]["value"]),
         number(middle["value"], missing),
         f"{number(middle['low'])} to {number(middle['high'])}" if part["minimal"] else "-",
-        number(part["median_attacked"]["value"], missing),
-        percent(part["success_rate_8bit"]["value"]),
-        number(part["median_all_8bit"]["value"], missing),
+        number(part["median_attacked"]["value"], missing if part["attacked"] else "-"),
+        *(
+            (percent(part["success_rate_8bit"]["value"]), number(part["median_all_8bit"]["value"], missing))
+            if rounded
+            else ()
+        ),
         percent(part.get("optimality", {}).get("value")),
         number(part["forwards"]["mean"], "-"),
         number(part["backwards"]["mean"], "-"),
@@ -156,12 +165,16 @@ def _at(rows: Sequence[dict[str, Any]], radii: Sequence[float], slack: float) ->
 
 def _notes(summary: dict[str, Any]) -> list[str]:
     many = any(part["over"] == "records" for part in summary["attacks"])
-    over = "records, one for each image and target" if many else "images"
+    noun, done = _noun(summary), "reached when clean" if "reached" in summary["clean_name"] else "already wrong"
+    over = "records, one for each image and target" if many else noun
     lines = [
-        f"success, median: over all {over} (already wrong counts 0, nothing found inf). "
-        "attacked: median over the images the attack had to work on, as are forwards and backwards.",
-        "8-bit: after rounding to 8 bits. optimal: against the best distance known for each image in this run.",
+        f"success, median: over all {over} ({done} counts 0, nothing found inf). "
+        f"attacked: median over the {noun} the attack had to work on, as are forwards and backwards.",
+        ("" if "features" in summary else "8-bit: after rounding to 8 bits. ")
+        + f"optimal: against the best distance known for each of the {noun} in this run.",
     ]
+    if any("surrogate_forwards" in part for part in summary["attacks"]):
+        lines.append("surrogate's: forwards of the surrogate, whose are all backwards.")
     if any("certified" in part for part in summary["attacks"]):
         lines.append(
             "certified: the median radius, over the images the attack had to work on, within which the model "
@@ -173,7 +186,7 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         if not part["minimal"]:
             at = f"{part['distance']} <= {radius(part['epsilon'], part['distance'])}"
             lines.append(
-                f"{part['name']}: {status['robust']} of {part['records']} {part['over']} are robust at {at}, "
+                f"{part['name']}: {status['robust']} of {part['records']} {part['over']} resist at {at}, "
                 "the one radius it looks at; success is the share it breaks there, and it has no median."
             )
         failed = status.get("failed", 0) + status["invalid"]

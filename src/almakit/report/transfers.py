@@ -8,6 +8,7 @@ from typing import Any
 from ..runs.folder import RunFolder
 from ..runs.store import transfers
 from ..runs.store.transfers import Seen
+from .labels import label_attacks
 
 
 def matrix(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
@@ -24,11 +25,12 @@ def matrix(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
         {
             "source": run.spec.model,
             "attack": info.text,
+            "label": label.label,
             "cells": [_cell(parts[name].seen.get(info.text, {}) if name in parts else {}) for name in targets],
         }
         for run, parts in asked
         if parts
-        for info in run.attacks
+        for info, label in zip(run.attacks, label_attacks(run.attacks), strict=True)
     ]
     return {"targets": targets, "rows": rows}
 

@@ -98,7 +98,7 @@ def checks(subject: Subject) -> list[Check]:
                 "classifies rightly; they count as not found.",
             )
         )
-    if confirmed:
+    if confirmed and any(run.features is None for run in subject.runs):
         share = counts.survivors / confirmed
         bits = {run.spec.bits for run in subject.runs}
         hint = "" if bits == {8} or share > 0.99 else MIXED if 8 in bits else UNROUNDED

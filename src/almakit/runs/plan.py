@@ -151,8 +151,6 @@ def plan(spec: RunSpec, attacks: Sequence[Attack], options: Options) -> Job:
     hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(attacks)]
     lender = spec.surrogate if options.surrogate is None else options.surrogate
-    if lender is not None and (options.engine != "local" or isinstance(options.workers, int)):
-        raise BadInput("other processes do not have the surrogate: leave engine and workers out.")
     surrogate = None
     if lender is not None:
         surrogate = open_model(lender, replace(spec, device=str(subject.device))).with_features(dataset.features)
@@ -199,10 +197,8 @@ def _with_goal(job: Job, options: Options) -> Job:
         )
     if options.certify is not None:
         raise BadInput("certificates are about any other class than the label; leave certify out, or the goal.")
-    if own_code(text) and (options.engine != "local" or isinstance(options.workers, int)):
-        raise BadInput(
-            f"goal={text!r} is code of your own, which other processes do not have: leave engine and workers out."
-        )
+    if own_code(text) and options.engine != "local":
+        raise BadInput(f"goal={text!r} is code of your own, which other processes do not have: leave engine out.")
     if labels is None and goal.output is None and goal.of_logits and _gives_logits(job):
         return replace(job, goal=goal)
     return _aimed(replace(job, goal=goal), options)
@@ -221,11 +217,9 @@ def _gives_logits(job: Job) -> bool:
 def _aimed(job: Job, options: Options) -> Job:
     """The job with a goal on outputs that are no logits of classes: two classes say whether it is reached."""
     spec, dataset = job.spec, job.dataset
-    elsewhere = options.engine != "local" or isinstance(options.workers, int)
-    if spec.targets is not None or spec.eot is not None or elsewhere:
+    if spec.targets is not None or spec.eot is not None:
         raise BadInput(
-            f"the goal {spec.goal} is about outputs that are no logits of classes: leave out targets, eot, engine and "
-            "workers."
+            f"the goal {spec.goal} is about outputs that are no logits of classes: leave out targets and eot."
         )
     truths = dataset.labels.clone() if dataset.truths is None else dataset.truths
     kept = replace(

@@ -12,7 +12,7 @@ from . import folder
 from .attacktext import build_all, text_of
 from .checks import check
 from .engines.choose import opened
-from .plan import Job, Options, introduction, own_code, plan
+from .plan import Job, Options, introduction, plan
 from .radii import for_distances
 from .resume import agree, continue_in, extended, facts_of, remaining, same_answers
 from .session import Session, Stop, tell, told
@@ -46,9 +46,10 @@ def execute(spec: RunSpec, out: Path, options: Options) -> Job:
                 show.note("Nothing is left to do: every chunk of this run is stored.")
                 return job
             store.set_findings(check(job, options) if findings is None else findings)
-            alone = own_code(job.spec.goal) or job.surrogate is not None or job.subject.aim is not None
-            workers = None if alone else options.workers
-            with borrowed(job.subject.model), opened(options.engine, job, options.address, workers, show) as engine:
+            with (
+                borrowed(job.subject.model),
+                opened(options.engine, job, options.address, options.workers, show) as engine,
+            ):
                 Session(store, job, progress, out, shard, stop, show, told(engine, options.trackers)).run()
     return job
 

@@ -3,7 +3,7 @@ headings. No torch here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from .spec import AUTO, RunSpec
@@ -58,6 +58,12 @@ def resisted(name: str) -> str:
     if name == "untargeted":
         return "robust accuracy"
     return "targets not reached" if name.startswith("targeted") else "goal not reached"
+
+
+def resisted_by(goals: Collection[str]) -> str:
+    """The same for headings over the attacks of several ``goals``."""
+    names = {resisted(goal_name(goal)) for goal in goals}
+    return names.pop() if len(names) == 1 else "robust accuracy"
 
 
 def sentence(threat: Threat) -> str:

@@ -24,8 +24,9 @@ from ..attacktext import build_all
 from ..environment import kept_memory
 from ..failures import SpecChanged
 from ..job import Outcome, compute
-from ..model import open_model
+from ..model import Subject, open_model
 from ..plan import Job, Task
+from ..spec import RunSpec
 from ..store import CLEAN, ChunkKey
 from .shipping import Images, bare, holding, images_of, left_behind
 
@@ -49,7 +50,8 @@ class Order:
 def run_of(job: Job, threads: int) -> Order:
     """The order that names a run: its model and attacks by their texts, none of its images."""
     subject = replace(job.subject, model=left_behind, steady=left_behind)
-    return Order(replace(bare(job), subject=subject, attacks=[]), threads)
+    lender = None if job.surrogate is None else replace(job.surrogate, model=left_behind, steady=left_behind)
+    return Order(replace(bare(job), subject=subject, surrogate=lender, attacks=[]), threads)
 
 
 def main() -> None:
@@ -96,19 +98,22 @@ def _listen(source: BinaryIO, orders: queue.Queue[Any]) -> None:
 
 def _opened(job: Job, threads: int) -> Job:
     torch.set_num_threads(threads)
-    subject = open_model(job.spec.model, replace(job.spec, device=str(job.subject.device)))
-    then = job.subject
-    if (subject.weights_sha256, subject.code_sha256, subject.imports_sha256) != (
+    lender = None if job.surrogate is None else _again(job.surrogate, job.spec)
+    return replace(job, subject=_again(job.subject, job.spec), surrogate=lender, attacks=build_all(job.spec.attacks))
+
+
+def _again(then: Subject, spec: RunSpec) -> Subject:
+    """The model of another process, loaded by its name in this one."""
+    here = open_model(then.name, replace(spec, device=str(then.device)))
+    if (here.weights_sha256, here.code_sha256, here.imports_sha256) != (
         then.weights_sha256,
         then.code_sha256,
         then.imports_sha256,
     ):
         raise SpecChanged(
-            f"{job.spec.model} changed while the run was going on; bring back what it was, or choose another folder "
-            "(--out)."
+            f"{then.name} changed while the run was going on; bring back what it was, or choose another folder (--out)."
         )
-    subject = replace(subject.with_features(then.features), maps=then.maps)
-    return replace(job, subject=subject, attacks=build_all(job.spec.attacks))
+    return replace(here.with_features(then.features), maps=then.maps, aim=then.aim, held=then.held)
 
 
 def _portable(error: Exception) -> Exception:

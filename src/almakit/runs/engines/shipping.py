@@ -28,6 +28,7 @@ from ..failures import SpecChanged
 from ..job import Outcome, compute
 from ..model import Subject, open_model
 from ..plan import Job, Task
+from ..spec import RunSpec
 from ..store.files import Array, pack, unpack
 
 
@@ -42,10 +43,11 @@ class Trouble:
 
 @dataclass(frozen=True, eq=False)
 class _Cargo:
-    """A job without its images. ``uri``: the model is loaded on the node, for it does not survive being pickled."""
+    """A job without its images. ``by_name``: its models are loaded on the node, for they do not survive being
+    pickled."""
 
     job: Job
-    uri: str | None
+    by_name: bool
     threads: int
 
 
@@ -54,35 +56,30 @@ def packed(job: Job) -> bytes:
     on."""
     from ray import cloudpickle
 
-    subject = job.subject
-    model = (
-        subject.model
-        if subject.device.type == "cpu" or not isinstance(subject.model, nn.Module)
-        else copy.deepcopy(subject.model).cpu()
-    )
-    plain, threads = bare(job), torch.get_num_threads()
+    subject, lender, plain, threads = job.subject, job.surrogate, bare(job), torch.get_num_threads()
+
+    def cargo(by_name: bool) -> bytes:
+        lent = None if lender is None else _sent(lender, by_name)
+        sent = replace(plain, subject=_sent(subject, by_name), surrogate=lent)
+        return bytes(cloudpickle.dumps(_Cargo(sent, by_name, threads)))
+
     with _by_value(cloudpickle, _own_modules(job)):
         try:
-            return bytes(
-                cloudpickle.dumps(
-                    _Cargo(replace(plain, subject=replace(subject, model=model, steady=left_behind)), None, threads)
-                )
-            )
+            return cargo(by_name=False)
         except Exception as error:
-            if job.spec.model.startswith("python:"):
+            if not subject.by_name or not (lender is None or lender.by_name):
                 raise BadModel(
                     f"the model or the attack cannot be sent to other processes ({type(error).__name__}: "
                     f"{str(error)[:200]}); give the model by name or as file.py:function, or use the local engine."
                 ) from error
-            return bytes(
-                cloudpickle.dumps(
-                    _Cargo(
-                        replace(plain, subject=replace(subject, model=left_behind, steady=left_behind)),
-                        job.spec.model,
-                        threads,
-                    )
-                )
-            )
+            return cargo(by_name=True)
+
+
+def _sent(subject: Subject, by_name: bool) -> Subject:
+    model = subject.model
+    if subject.device.type != "cpu" and isinstance(model, nn.Module) and not by_name:
+        model = copy.deepcopy(model).cpu()
+    return replace(subject, model=left_behind if by_name else model, steady=left_behind)
 
 
 def bare(job: Job) -> Job:
@@ -128,21 +125,22 @@ def _job(token: str, cargo: Array) -> Job:
         _unpacked.clear()
         loaded: _Cargo = pickle.loads(cargo.data)  # made by ``packed`` in our own driver
         torch.set_num_threads(loaded.threads)
-        _unpacked[token] = replace(loaded.job, subject=_placed(loaded))
+        job = loaded.job
+        lender = None if job.surrogate is None else _placed(job.surrogate, job.spec, loaded.by_name)
+        _unpacked[token] = replace(job, subject=_placed(job.subject, job.spec, loaded.by_name), surrogate=lender)
     return _unpacked[token]
 
 
-def _placed(cargo: _Cargo) -> Subject:
+def _placed(then: Subject, spec: RunSpec, by_name: bool) -> Subject:
     """The model on this worker's device: Ray shows a worker the GPUs it may use, and the first of them is its own."""
-    then, spec = cargo.job.subject, cargo.job.spec
-    if cargo.uri is not None:
-        here = open_model(cargo.uri, replace(spec, device=then.device.type))
+    if by_name:
+        here = open_model(then.name, replace(spec, device=then.device.type))
         if (here.weights_sha256, here.code_sha256) != (then.weights_sha256, then.code_sha256):
             raise SpecChanged(
-                f"{cargo.uri} is not the same model on the node {_node()} as where the run was started; bring the "
+                f"{then.name} is not the same model on the node {_node()} as where the run was started; bring the "
                 "same file there."
             )
-        return replace(here.with_features(then.features), maps=then.maps)
+        return replace(here.with_features(then.features), maps=then.maps, aim=then.aim, held=then.held)
     device = torch.device(then.device.type, 0) if then.device.type == "cuda" else then.device
     model = then.model.to(device) if isinstance(then.model, nn.Module) else then.model
     return replace(then, model=model, steady=steady(model, device), device=device)
@@ -176,8 +174,9 @@ def _node() -> str:
 def _own_modules(job: Job) -> list[ModuleType]:
     """The modules of the user's that model and attacks are made of: not installed, so the nodes cannot be expected to
     have them."""
-    model = job.subject.model
-    things: list[Any] = [*map(type, model.modules())] if isinstance(model, nn.Module) else [model, type(model)]
+    things: list[Any] = []
+    for model in (subject.model for subject in (job.subject, job.surrogate) if subject is not None):
+        things += map(type, model.modules()) if isinstance(model, nn.Module) else [model, type(model)]
     for attack in job.attacks:
         things += _parts(attack)
     names = {name for thing in things if isinstance(name := getattr(thing, "__module__", None), str)}

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ...errors import BadInput
 from ..attacktext import build_all
 from ..job import Outcome, compute
-from ..plan import Job, Progress
+from ..plan import Job, Progress, own_code
 from ..progress import Silent
 from ..store import CLEAN, ChunkKey, FailureRow
 from . import local
@@ -200,8 +200,11 @@ def _alone(job: Job) -> str:
     """Why a run cannot be shared with other processes; empty where it can."""
     if job.subject.device.type != "cpu":
         return f"its model is on {job.subject.device}"
-    if not job.subject.by_name:
-        return "its model was given in Python; worker processes load theirs by name or from a file"
+    if own_code(job.spec.goal):
+        return "its goal is code of your own, which worker processes do not have"
+    for subject, what in ((job.subject, "model"), (job.surrogate, "surrogate")):
+        if subject is not None and not subject.by_name:
+            return f"its {what} was given in Python; worker processes load theirs by name or from a file"
     try:
         same = build_all(job.spec.attacks) == job.attacks
     except Exception:  # its text names a function or a class that only this process has

@@ -58,6 +58,7 @@
     context.restore();
   }
 
+  if (ak.data.attacks.every((attack) => attack.fixed)) notes.append(ak.el("li", {}, "Attacks at a fixed radius have no median to show here."));
   for (const group of ak.data.groups) ak.data.models.forEach((_, model) => chart(model, group));
   const methods = [...new Set(ak.data.attacks.filter((attack) => !attack.fixed).map((attack) => attack.method))];
   const legend = document.getElementById("budget-legend");

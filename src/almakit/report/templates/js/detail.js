@@ -3,6 +3,7 @@
   const dialog = document.getElementById("detail");
   if (!dialog) return;
   const body = dialog.querySelector(".detail-body"), title = dialog.querySelector("h2");
+  const plain = (item) => item.maps || ak.data.models[item.model].aimed; // no class of the whole image
   let list = [], place = 0, attack = 0;
 
   ak.openImage = function (images, index, chosen) {
@@ -50,7 +51,7 @@
     if (result.status === "refuted") return "The attack claimed success, but the verdict's own forward pass does not confirm it; it counts as not found.";
     if (result.status === "robust") return `Not broken within \u03b5 = ${ak.data.attacks[result.attack].fixed.text}, the one radius this attack looks at: robust there as far as it can tell.`;
     if (result.status === "failed" || result.status === "invalid") return result.reason || "Nothing was found within the budget.";
-    if (result.status === "already-wrong") return "The model is wrong on the clean image; there was nothing to do, and the distance is 0.";
+    if (result.status === "already-wrong") return ak.data.models[list[place].model].aimed ? "The clean image reaches the goal; there was nothing to do, and the distance is 0." : "The model is wrong on the clean image; there was nothing to do, and the distance is 0.";
     const eight = result.eight;
     if (!eight) return "Its 8-bit version was not recorded.";
     return eight.fooled ? `Still adversarial after rounding to 8 bits (distance then ${ak.number(eight.distance)}).` : "No longer adversarial after rounding to 8 bits: it could not be saved as an ordinary image file.";
@@ -66,10 +67,10 @@
     const changed = result && result.largest ? `difference \u00d7 ${ak.number((item.grey ? 1 : 0.5) / result.largest, 3)}` : "difference";
     const key = item.grey ? "blue: darker, red: brighter, white: unchanged" : "mid-grey: unchanged";
     body.replaceChildren(
-      ak.el("p", { class: "lead" }, ak.el("span", {}, `${item.maps ? "" : `True class ${name}. `}${info.label} (${ak.distanceName(info.distance)}): `), ...(result ? ak.badges(result) : []),
+      ak.el("p", { class: "lead" }, ak.el("span", {}, `${plain(item) ? "" : `True class ${name}. `}${info.label} (${ak.distanceName(info.distance)}): `), ...(result ? ak.badges(result) : []),
         result && result.target !== null && result.target !== undefined ? ` aimed at ${ak.className(item.model, result.target)}` : ""),
       ak.el("div", { class: "large" },
-        figure(item.original, item.maps ? "original" : `original: ${ak.className(item.model, item.prediction)}`, item.maps ? "The original" : `The original, class ${name}`, item),
+        figure(item.original, item.maps ? "original" : `original: ${ak.className(item.model, item.prediction)}`, plain(item) ? "The original" : `The original, class ${name}`, item),
         figure(result && result.picture, result && result.prediction !== null ? (item.maps ? "adversarial" : `adversarial: ${ak.className(item.model, result.prediction)}`) : "adversarial: none", "The adversarial image", item),
         figure(result && result.change, result && result.largest ? `${changed} (${key})` : "difference", result && result.largest ? `The difference; its largest value is ${ak.number(result.largest)}` : "No difference", item)),
       item.maps ? ak.el("div", { class: "large segmentation" },
@@ -78,7 +79,7 @@
         figure(result && result.maps && result.maps.changed, "wrong pixels after (red)", "Where the adversarial image's classes are wrong", item),
         figure(item.maps.truth, "labels (grey: not labelled)", "The labels of the pixels", item)) : "",
       ak.el("p", { class: "verdict" }, verdict(result)),
-      ak.el("div", { class: "columns" }, chances(item.model, item.top, result ? result.top : []), result && result.prediction !== null ? distances(result) : ""),
+      ak.el("div", { class: "columns" }, ak.data.models[item.model].aimed ? "" : chances(item.model, item.top, result ? result.top : []), result && result.prediction !== null ? distances(result) : ""),
       others(item));
     if (ak.hasTrace && ak.hasTrace(attack, item.image)) {
       const button = ak.el("button", { type: "button", class: "plain" }, "See the course of this attack");

@@ -5,7 +5,9 @@
   const PAGE = innerWidth < 640 ? 6 : 12;
   const controls = Object.fromEntries(["model", "attack", "status", "class", "sort"].map((name) => [name, document.getElementById("explore-" + name)]));
   const count = document.getElementById("explore-count"), more = document.getElementById("explore-more"), limit = document.getElementById("explore-limit");
-  const words = { success: "fooled", "already-wrong": "wrong from the start", failed: "not fooled", robust: "robust at \u03b5", invalid: "no finite logits", refuted: "refuted by the verdict" };
+  const aimed = ak.data.models.every((model) => model.aimed);
+  const words = { success: aimed ? "goal reached" : "fooled", "already-wrong": aimed ? "reached from the start" : "wrong from the start", failed: aimed ? "goal not reached" : "not fooled", robust: aimed ? "not reached at \u03b5" : "robust at \u03b5", invalid: "no finite logits", refuted: "refuted by the verdict" };
+  if (aimed) for (const option of controls.status.options) option.textContent = words[option.value] || option.textContent.replace("fooled", "goal reached");
   let list = [], drawn = 0;
   ak.statusWords = words;
 
@@ -18,6 +20,7 @@
     controls.attack.replaceChildren(...attacksOf(model).map((attack) => ak.option(attack.index, `${attack.label} (${ak.distanceName(attack.distance)})`)));
     const labels = [...new Set(ak.data.gallery.filter((item) => item.model === model).map((item) => item.label))].sort((a, b) => a - b);
     controls.class.replaceChildren(ak.option("", "every class"), ...labels.map((label) => ak.option(label, ak.className(model, label))));
+    controls.class.closest("label").hidden = aimed;
     const shown = ak.data.models[model].shown, total = ak.data.models[model].images;
     limit.textContent = shown < total
       ? `The page holds pictures of ${ak.count(shown)} of ${ak.count(total)} images: some that failed, the others spread evenly from the easiest to the hardest` +
@@ -77,9 +80,9 @@
   function card(item, attack) {
     const result = ak.resultOf(item, attack), small = item.side < 96, before = ak.className(item.model, item.label);
     const after = result && result.prediction !== null ? ak.className(item.model, result.prediction) : null;
-    const sure = (top) => (top && top.length ? ` (${ak.percent(top[0][1], 0)})` : "");
+    const sure = (top) => (!aimed && top && top.length ? ` (${ak.percent(top[0][1], 0)})` : "");
     const button = ak.el("button", { type: "button", class: "card-button", "data-image": item.image },
-      ak.el("span", { class: "unseen" }, item.maps ? `Image ${item.id}. ` : `Image ${item.id}, true class ${before}. `),
+      ak.el("span", { class: "unseen" }, item.maps || aimed ? `Image ${item.id}. ` : `Image ${item.id}, true class ${before}. `),
       ak.el("span", { class: "triple" },
         ...(item.maps ? [item.original, item.maps.shown, result && result.maps && result.maps.shown] : [item.original, result && result.picture, result && result.change])
           .map((picture) => ak.picture(picture, "", small))),

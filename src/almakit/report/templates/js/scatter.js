@@ -79,7 +79,7 @@
     }
     chart.over.addEventListener("click", () => {
       const best = nearest(chart);
-      if (best && !ak.showImage(block.model, ids[best[2]], b.index)) said.textContent = `The page holds no picture of ${ids[best[2]]} (almakit report --images raises how many it holds).`;
+      if (best && ak.showImage && !ak.showImage(block.model, ids[best[2]], b.index)) said.textContent = `The page holds no picture of ${ids[best[2]]} (almakit report --images raises how many it holds).`;
     });
     function hover(u) {
       const { left, top: down } = u.cursor;
