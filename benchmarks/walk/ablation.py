@@ -142,7 +142,7 @@ def measure(results: common.Results, args: argparse.Namespace) -> None:
                 key = f"{name}|{distance}|{row}|{steps}|{args.images}"
                 if key in results.cells or row not in mine:
                     continue
-                with changed(mine[row]):
+                with changed(ALL[row]):
                     attack = SoftWalk(distance=distance, steps=steps)
                     results.keep(key, common.run_ours(attack, model, x, labels, 64, steps))
                 print(key, results.cells[key]["median"], flush=True)
