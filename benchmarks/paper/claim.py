@@ -29,7 +29,7 @@ from almakit.paper.layout import name_of
 from almakit.report import palette
 from almakit.report.figures import STYLE, mathematical, plotting, save_figure
 from benchmarks import DOCS, RESULTS
-from benchmarks.common import Results, markdown
+from benchmarks.common import Results, markdown, replace_section
 from benchmarks.paper.claim_numbers import GRID, MARKS, OURS, SPECIALISED, Curve, curves, difference, pooled
 
 IMAGES = 100
@@ -202,6 +202,12 @@ def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
     if args.docs:
         draw(found, DOCS / "figures" / "claim.svg")
     return {"claim": table(found)}
+
+
+def write() -> None:
+    """Table and figure anew from what is kept, as ``--table --docs`` does."""
+    for name, text in sections(stored(), argparse.Namespace(docs=True)).items():
+        replace_section(DOCS / "results.md", name, text)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
