@@ -150,7 +150,7 @@ def against_bare(ours: str, model: str, steps: int, repeats: int) -> Cell:
     """Our attack, in the batch size a run measures (``--batch-size auto``), against as many bare passes of the model as
     the user handed it over, in the batch size that is best for those."""
     net = network(model)
-    x, labels = pictures(model, 128 if model != "lite0" else 8)
+    x, labels = pictures(model, {"lite0": 8, "cifar10/resnet20": 32}.get(model, 128))
     # Only images that are attacked: the rest would cost one pass instead of all.
     with torch.no_grad():
         kept = torch.cat([net(part).argmax(1) for part in x.split(32)]) == labels
