@@ -12,10 +12,12 @@ from __future__ import annotations
 import argparse
 import copy
 from dataclasses import dataclass
+from unittest import mock
 
+import torch
 from torch import Tensor, nn
 
-from almakit import data, models
+from almakit import attacks, data, models
 from benchmarks import peers
 from benchmarks.common import Results, markdown, run_ours, run_peer
 
@@ -46,10 +48,29 @@ def in_double(peer: peers.Peer) -> peers.Peer:
     return run
 
 
+def scaled_then_clipped(delta: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
+    """What AutoPGD has in place of the projection onto ball and box in l2: ``delta`` scaled to ``radius`` and then
+    clipped to the room between ``low`` and ``high``, which leaves it well inside the ball."""
+    lengths = delta.flatten(1).norm(dim=1).clamp_min(1e-12)
+    scale = torch.minimum(radius / lengths, torch.ones_like(radius))
+    return (delta * scale.view(-1, *[1] * (delta.ndim - 1))).clamp(low, high)
+
+
+def projected_as_theirs(attack: str) -> peers.Peer:
+    """Our APGD with that projection, and nothing else changed."""
+
+    def run(model: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Tensor:
+        with mock.patch("almakit.attacks.apgd.onto_ball", scaled_then_clipped):
+            return attacks.get(attack)(model, x, labels).adversarials
+
+    return run
+
+
 DDN = peers.adv_lib("ddn", levels=256)
 APGD_T = peers.adv_lib(
     "auto_pgd.minimal_apgd", "n_iter", norm=2.0, max_eps=5.0, binary_search_steps=13, targeted_version=True
 )
+APGD_T_OURS = "search(attack=apgd(distance=l2, steps=100, loss=targeted-dlr), largest=5.0, halvings=13)"
 LINES = (
     Line(
         "mnist/smallcnn",
@@ -87,8 +108,8 @@ LINES = (
         "mnist/smallcnn-trades",
         "l2",
         "APGD-T + search",
-        "search(attack=apgd(distance=l2, steps=100, loss=targeted-dlr), largest=5.0, halvings=13)",
-        {"adv-lib": APGD_T},
+        APGD_T_OURS,
+        {"ours, scaled and clipped": projected_as_theirs(APGD_T_OURS), "adv-lib": APGD_T},
         32,
     ),
 )

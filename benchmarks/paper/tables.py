@@ -214,7 +214,7 @@ def page() -> str:
         "the images were fooled. "
         "Forwards and backwards are per attacked image. The attacks have the settings of the paper's runs, which are "
         "not "
-        "almakit's defaults; the soft walk, which the paper does not have, stands beside them (ALMA-plus: the default "
+        "almakit's defaults; the soft walk and B&B, which the paper does not have, stand beside them (ALMA-plus: the default "
         "attack of version 0.1, where its successor was not run yet). The paper's figures are of all 10 000 MNIST test "
         "images, and of 1000 images of CIFAR-10 and ImageNet.",
         "",

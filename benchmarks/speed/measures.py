@@ -179,17 +179,16 @@ def against_bare(ours: str, model: str, steps: int, repeats: int) -> Cell:
     }
 
 
-def walk_against_alma(name: str, repeats: int) -> Cell:
-    """The default attack with 100 queries against ALMA with 1000 steps on cnn-a, in a distance that is no norm; 32
-    images in one batch."""
-    net = network("cifar10/cnn-a-adv")
-    x, labels = pictures("cifar10/cnn-a-adv", 32)
+def walk_against_alma(name: str, model: str, images: int, repeats: int) -> Cell:
+    """The default attack with 100 queries against ALMA with 1000 steps, in a distance that is no norm, one batch."""
+    net = network(model)
+    x, labels = pictures(model, images)
     walk, alma = (
         attacks.get(kind, distance=subjects.distance(name), steps=steps)
         for kind, steps in (("soft-walk", 100), ("alma", 1000))
     )
     return in_turn(lambda: walk(net, x, labels, check=False), lambda: alma(net, x, labels, check=False), repeats) | {
-        "images": 32
+        "images": images
     }
 
 

@@ -79,18 +79,16 @@ WALKS = {
     for norm, sign in (("l1", "ℓ1"), ("l2", "ℓ2"), ("linf", "ℓ∞"))
 } | {
     f"walk-{name}": (
-        f"soft walk {name}, cnn-a, 100 queries, against ALMA with 1000 steps",
+        f"soft walk {name}, {subject}, 100 queries, against ALMA with 1000 steps",
         f"≤ {most}",
-        _rows("walk_against_alma", name),
+        _rows("walk_against_alma", name, model, images),
     )
-    for name, most in (
-        ("lpips", 0.35),
-        ("ssim", 0.35),
-        ("ciede2000", 0.35),
-        ("l4", 0.6),
-        ("weighted-l2", 0.6),
-        ("dists-like", 0.6),
+    for subject, model, images, names, most in (
+        ("cnn-a", "cifar10/cnn-a-adv", 32, ("lpips", "ssim", "ciede2000"), 0.35),
+        ("cnn-a", "cifar10/cnn-a-adv", 32, ("l4", "weighted-l2", "dists-like"), 0.6),
+        ("photos", "lite0", 2, ("ms-ssim",), 0.35),
     )
+    for name in names
 }
 SMALL, LARGE = (64, 3, 32, 32), (8, 3, 224, 224)
 L2 = "alma(distance=l2, steps={steps})"

@@ -27,6 +27,7 @@ TITLES = {
     "fab": "FAB",
     "fab-t": "FAB-T",
     "fmn": "FMN",
+    "bb": "B&B",  # not in the paper's tables, as the soft walk
     "alma": "ALMA",
     "soft-walk": "Soft walk",
     "alma-plus": "ALMA-plus",  # the default attack of version 0.1, in stored results
