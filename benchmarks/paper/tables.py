@@ -213,10 +213,9 @@ def page() -> str:
         "already wrong counts 0, nothing found infinite; – is a median that is not defined because fewer than half of "
         "the images were fooled. "
         "Forwards and backwards are per attacked image. The attacks have the settings of the paper's runs, which are "
-        "not "
-        "almakit's defaults; the soft walk and B&B, which the paper does not have, stand beside them (ALMA-plus: the default "
-        "attack of version 0.1, where its successor was not run yet). The paper's figures are of all 10 000 MNIST test "
-        "images, and of 1000 images of CIFAR-10 and ImageNet.",
+        "not almakit's defaults; the soft walk and B&B, which the paper does not have, stand beside them (ALMA-plus: "
+        "the default attack of version 0.1, where its successor was not run yet). The paper's figures are of all "
+        "10 000 MNIST test images, and of 1000 images of CIFAR-10 and ImageNet.",
         "",
     ]
     for dataset in DATASETS:
