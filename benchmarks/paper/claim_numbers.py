@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 MARKS = (10, 30, 100, 300, 1000)
 OURS = ("alma", "soft-walk")
-SPECIALISED = ("ead", "fab", "fab-t", "fmn", "cw", "ddn", "apgd-t-dlr+search", "lpa+search", "perc-al")
+SPECIALISED = ("ead", "fab", "fab-t", "fmn", "bb", "cw", "ddn", "apgd-t-dlr+search", "lpa+search", "perc-al")
 FEW = 20
 GRID = tuple(float(value) for value in np.geomspace(10, 10_000, 31))
 

@@ -69,7 +69,7 @@ class QuasiNewton:
             if number or slope is None:
                 value, slope = self.bound.value_and_grad(self.x + moved)
             slope = self.box.free(torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0))
-            guess = self._learn(moved, slope, fresh if number == 0 else torch.zeros_like(fresh))
+            guess = self._learn(moved, slope, None if number else fresh)
             if number > 1:
                 # A step that raised D was too long, as they are across kinks: back, and shorter ones from now on.
                 raised = ~(value <= least)
@@ -98,58 +98,66 @@ class QuasiNewton:
             )
         return moved - delta
 
-    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor) -> Tensor:
+    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor | None) -> Tensor:
         """Keeps what the change of the slope (B, ...) since the last place says; the diagonal guess (B, ...) of the
-        inverse Hessian."""
-        old = per_image(fresh, slope)
-        self.pairs = [(s, y, torch.where(fresh, 0.0, inverse)) for s, y, inverse in self.pairs]
-        self.pace = torch.where(fresh, 1.0, self.pace)
-        self.steep, self.far = (
-            torch.where(old, new.square(), self.smoothing * mean + (1 - self.smoothing) * new.square())
-            for mean, new in ((self.steep, slope), (self.far, moved))
-        )
+        inverse Hessian. None for ``fresh`` (B,) is no image."""
+        if fresh is not None:
+            self.pairs = [(s, y, torch.where(fresh, 0.0, inverse)) for s, y, inverse in self.pairs]
+            self.pace, self.scale = torch.where(fresh, 1.0, self.pace), torch.where(fresh, 1.0, self.scale)
+        self.steep, self.far = self._mean_square(self.steep, slope, fresh), self._mean_square(self.far, moved, fresh)
         pull, far, steep = (moved * slope).flatten(1), self.far.sqrt(), self.steep.sqrt()
         towards = pull.sum(1)
-        apart = per_image((towards / pull.abs().sum(1).clamp_min(TINY)).clamp_min(0), slope)
-        guess = (apart * far + (1.1 - apart) * _mean(far)) / (steep + 1e-3 * _mean(steep))
+        apart = per_image((towards / pull.abs_().sum(1).clamp_min(TINY)).clamp_min(0), slope)
+        even = (1.1 - apart) * _mean(far)
+        guess = far.mul_(apart).add_(even).div_(steep.add_(1e-3 * _mean(steep)))
         if self.last is not None:
             s, y = moved - self.last[0], slope - self.last[1]
             along = _dot(s, y)
-            kept = (along > 1e-6 * _root(_dot(s, s)) * _root(_dot(y, y))) & ~fresh
+            kept = along > 1e-6 * _root(_dot(s, s)) * _root(_dot(y, y))
+            kept = kept if fresh is None else kept & ~fresh
             self.pairs = [*self.pairs, (s, y, torch.where(kept, 1 / along.clamp_min(TINY), 0.0))][-self.memory :]
-            self.scale = torch.where(
-                kept, along / _dot(y * y, guess).clamp_min(TINY), torch.where(fresh, 1.0, self.scale)
-            )
+            curved = (y * y).mul_(guess).flatten(1).sum(1)
+            self.scale = torch.where(kept, along / curved.clamp_min(TINY), self.scale)
         self.last = moved, slope
         self.whole = moved, slope, torch.where(towards > 0, 1 / towards.clamp_min(TINY), 0.0)
-        return guess * per_image(self.scale, slope)
+        return guess.mul_(per_image(self.scale, slope))
+
+    def _mean_square(self, mean: Tensor, new: Tensor, fresh: Tensor | None) -> Tensor:
+        """The running mean (B, ...) of squares, overwritten, with those of ``new`` (B, ...); of images in ``fresh``
+        (B,) these alone."""
+        square = new.square()
+        mean = mean.mul_(self.smoothing).add_((1 - self.smoothing) * square)
+        return mean if fresh is None else torch.where(per_image(fresh, new), square, mean)
 
     def _precondition(self, vectors: Tensor, guess: Tensor) -> Tensor:
-        """The inverse Hessian times each of the ``vectors`` (B, 2, ...), by the two loops of limited-memory BFGS from
-        the diagonal ``guess`` (B, ...)."""
+        """The inverse Hessian times each of the ``vectors`` (B, 2, ...), which are overwritten, by the two loops of
+        limited-memory BFGS from the diagonal ``guess`` (B, ...)."""
         q, parts = vectors.flatten(2), []
+        product = torch.empty_like(q)
         flat = [
             (s.flatten(1).unsqueeze(1), y.flatten(1).unsqueeze(1), inverse.view(-1, 1, 1))
             for s, y, inverse in (self.whole, *self.pairs)
         ]
         for s, y, inverse in reversed(flat):
-            parts.append((q * s).sum(2, keepdim=True) * inverse)
-            q = torch.addcmul(q, parts[-1], y, value=-1)
-        q = q * guess.flatten(1).unsqueeze(1)
+            parts.append(torch.mul(q, s, out=product).sum(2, keepdim=True) * inverse)
+            q.addcmul_(parts[-1], y, value=-1)
+        q.mul_(guess.flatten(1).unsqueeze(1))
         for s, y, inverse in flat:
-            q = torch.addcmul(q, parts.pop() - (q * y).sum(2, keepdim=True) * inverse, s)
+            q.addcmul_(parts.pop() - torch.mul(q, y, out=product).sum(2, keepdim=True) * inverse, s)
         return q.view_as(vectors)
 
     def _onto(self, point: Tensor, b: Tensor, down: Tensor, level: Tensor, steps: int) -> Tensor:
         """The perturbations clip(``point`` - t ``down``) (B, ...) with b.(...) = ``level`` (B,), t by Newton ``steps``
         on the values the box leaves free."""
-        product, t, wanted = b * down, torch.zeros_like(level), self.x + point
+        wanted, product, work = self.x + point, b * down, torch.empty_like(b)
+        t, raw = torch.zeros_like(level), wanted.clone()
         for _ in range(steps):
-            raw = wanted - per_image(t, b) * down
             inside = self.box.project_continuous(raw, self.x)
-            free = (product * (inside == raw)).flatten(1).sum(1)
-            t = torch.where(free > 0, t + (_dot(b, inside - self.x) - level) / free.clamp_min(TINY), t)
-        return self.box.project_continuous(wanted - per_image(t, b) * down, self.x) - self.x
+            free = torch.mul(product, inside == raw, out=work).flatten(1).sum(1)
+            beyond = torch.mul(b, inside.sub_(self.x), out=work).flatten(1).sum(1) - level
+            t = torch.where(free > 0, t + beyond / free.clamp_min(TINY), t)
+            torch.sub(wanted, torch.mul(down, per_image(t, b), out=work), out=raw)
+        return self.box.project_continuous(raw, self.x).sub_(self.x)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
