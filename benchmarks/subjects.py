@@ -137,11 +137,20 @@ def l4(x: Tensor, y: Tensor) -> Tensor:
     return (y - x).flatten(1).pow(4).sum(1).clamp_min(1e-30).pow(0.25)
 
 
-def weighted_l2(x: Tensor, y: Tensor) -> Tensor:
-    """Changes cost up to five times as much towards the middle of the image."""
+def _weighted(x: Tensor, y: Tensor) -> Tensor:
+    """Changes (B, N), up to five times as large towards the middle of the image."""
     side = torch.linspace(-1, 1, x.shape[-1], dtype=x.dtype, device=x.device)
     weight = 1 + 4 * torch.exp(-2 * (side[:, None] ** 2 + side[None] ** 2))
-    return ((y - x) * weight).flatten(1).square().sum(1).clamp_min(1e-30).sqrt()
+    return ((y - x) * weight).flatten(1)
+
+
+def weighted_l2(x: Tensor, y: Tensor) -> Tensor:
+    return _weighted(x, y).square().sum(1).clamp_min(1e-30).sqrt()
+
+
+def weighted_l1(x: Tensor, y: Tensor) -> Tensor:
+    """With a kink wherever a value is unchanged."""
+    return _weighted(x, y).abs().sum(1)
 
 
 def structure_and_texture(x: Tensor, y: Tensor) -> Tensor:
@@ -168,6 +177,7 @@ def structure_and_texture(x: Tensor, y: Tensor) -> Tensor:
 UNKNOWN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "l4": l4,
     "weighted-l2": weighted_l2,
+    "weighted-l1": weighted_l1,
     "dists-like": structure_and_texture,
 }
 

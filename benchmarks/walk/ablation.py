@@ -29,7 +29,7 @@ from almakit.core import Box
 from almakit.core.steps import per_image
 from almakit.core.subproblem import QuasiNewton
 from almakit.distances.base import Bound
-from benchmarks import common
+from benchmarks import common, subjects
 from benchmarks.pool import networks
 
 
@@ -143,7 +143,7 @@ def measure(results: common.Results, args: argparse.Namespace) -> None:
                 if key in results.cells or row not in mine:
                     continue
                 with changed(ALL[row]):
-                    attack = SoftWalk(distance=distance, steps=steps)
+                    attack = SoftWalk(distance=subjects.distance(distance), steps=steps)
                     results.keep(key, common.run_ours(attack, model, x, labels, 64, steps))
                 print(key, results.cells[key]["median"], flush=True)
 
