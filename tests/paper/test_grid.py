@@ -11,7 +11,7 @@ import pytest
 from almakit.attacks import get
 from almakit.errors import BadInput
 from almakit.models.zoo import ZOO
-from almakit.paper.grid import DATASETS, SAMPLES, cells, choose, networks
+from almakit.paper.grid import DATASETS, SAMPLES, cells, choose, distinct, network_of, networks
 from almakit.report.published import published, tables
 from almakit.runs.attacktext import describe, text_of
 
@@ -63,3 +63,11 @@ def test_what_the_paper_has_not_is_a_sentence() -> None:
     ):
         with pytest.raises(BadInput, match=sentence):
             choose(*arguments)  # type: ignore[arg-type]
+
+
+def test_a_users_model_goes_by_the_name_of_its_file_unless_two_have_it() -> None:
+    one, other = (network_of("imagenet", f"/home/{who}/photos.py:model") for who in ("ann", "bob"))
+    assert distinct([one])[0].label == "photos.py:model" and one.name == "/home/ann/photos.py:model"
+    assert [network.label for network in distinct([one, other])] == [one.name, other.name]
+    assert network_of("cifar10", "../nets.py:wide@/tmp/best.pt").label == "nets.py:wide@best.pt"
+    assert network_of("cifar10", "cifar10/resnet20").label == "cifar10/resnet20"

@@ -103,7 +103,9 @@ def network_of(dataset: str, uri: str) -> Network:
     name, at, file = uri.partition("@")
     known = next((network for network in networks(dataset) if network.name == name), None)
     if known is None:
-        return Network(dataset, name.rpartition("/")[2], uri, uri)
+        # A file of the user's goes by its own name, wherever it lies; names of the zoo stay as they are.
+        short = name.rpartition("/")[2] + (f"@{PurePath(file).name}" if at else "")
+        return Network(dataset, name.rpartition("/")[2], uri, short if name.startswith(("/", ".", "~")) else uri)
     return replace(known, name=uri, label=f"{known.label} ({PurePath(file).name})") if at else known
 
 
