@@ -44,6 +44,7 @@ REMARKS = {
     "it, and finds all of them at 1.98; the paper's 86.4 % and 2.24 lie between. almakit's default FMN goes out to the "
     "sphere too and has 100 % and 1.72."
 }
+FILES = {"photos.py:model": "benchmarks/quality/photos.py:model"}  # networks that are files, from the repository's top
 OLD = {"alma-plus": "soft-walk"}
 """Lines of version 0.1's default attack, kept until its successor has been run on as many images of the cell."""
 PARTS = ((0, 1000), (0, 5000), (5000, 10_000), (0, 10_000))
@@ -260,9 +261,8 @@ def commands(dataset: str, entries: list[Entry]) -> list[str]:
     """The commands that make the entries."""
     found = []
     known = {network.model for network in networks(dataset)}
-    models = "".join(
-        f" --model {label}" for label in dict.fromkeys(entry.label for entry in entries if entry.model not in known)
-    )
+    labels = dict.fromkeys(entry.label for entry in entries if entry.model not in known)
+    models = "".join(f" --model {FILES.get(label, label)}" for label in labels)
     for size in ("small", "large"):
         mine = [entry for entry in entries if entry.size == size and entry.attack not in OLD]
         for count in sorted({entry.images for entry in mine}, reverse=True):
