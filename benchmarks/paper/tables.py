@@ -33,7 +33,6 @@ from benchmarks.paper import claim
 
 KEPT, PAGE = RESULTS, DOCS / "figures" / "results.md"
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet photos"}
-STEMS = tuple(f"reproduce-{dataset}" for dataset in DATASETS)
 TOLERANCE = 0.03
 REMARKS = {
     "mnist": "The first images of MNIST's test set are easier to fool than the last (table below), so rows on the "
@@ -138,9 +137,8 @@ def easier(entries: list[Entry]) -> str:
 def check(run: Path, share: float = 0.1, seed: int = 0) -> tuple[int, list[str]]:
     """How many kept entries, a random share of those with a run folder below ``run``, were computed again from its
     records, and sentences about those that they do not bear out."""
-    kept = [
-        entry for path in sorted(KEPT.glob("reproduce-?*.json")) if path.stem in STEMS for entry in from_json(path)[0]
-    ]
+    places = [KEPT / f"reproduce-{dataset}.json" for dataset in sorted(DATASETS)]
+    kept = [entry for place in filter(Path.is_file, places) for entry in from_json(place)[0]]
     here = [entry for entry in kept if (run / entry.folder / "records.sqlite").is_file()]
     if not here:
         return 0, [
