@@ -44,8 +44,6 @@ REMARKS = {
     "sphere too and has 100 % and 1.72."
 }
 FILES = {"photos.py:model": "benchmarks/quality/photos.py:model"}  # networks that are files, from the repository's top
-OLD = {"alma-plus": "soft-walk"}
-"""Lines of version 0.1's default attack, kept until its successor has been run on as many images of the cell."""
 PARTS = ((0, 1000), (0, 5000), (5000, 10_000), (0, 10_000))
 """Images of the whole test set whose medians are compared."""
 
@@ -64,20 +62,10 @@ def keep(run: Path) -> Path:
         key = (entry.label, *place_of(entry))
         if entry.complete and (key not in found or entry.images >= found[key].images):
             found[key] = entry
-    after = {(*key[:2], old, key[3]): found[key].images for key in found for old in OLD if key[2] == OLD[old]}
-    found = {key: entry for key, entry in found.items() if after.get(key, 0) < entry.images}
     order = [place_of(cell) for cell in choose(entries[0].dataset)]
     keep_parts(run, list(found.values()))
-    place.write_text(
-        to_json(
-            sorted(
-                found.values(),
-                key=lambda entry: order.index(place_of(replace(entry, attack=OLD.get(entry.attack, entry.attack)))),
-            ),
-            rest["machine"],
-            rest["skipped"],
-        )
-    )
+    ordered = sorted(found.values(), key=lambda entry: order.index(place_of(entry)))
+    place.write_text(to_json(ordered, rest["machine"], rest["skipped"]))
     return place
 
 
@@ -212,9 +200,8 @@ def page() -> str:
         "already wrong counts 0, nothing found infinite; – is a median that is not defined because fewer than half of "
         "the images were fooled. "
         "Forwards and backwards are per attacked image. The attacks have the settings of the paper's runs, which are "
-        "not almakit's defaults; the soft walk and B&B, which the paper does not have, stand beside them (ALMA-plus: "
-        "the default attack of version 0.1, where its successor was not run yet). The paper's figures are of all "
-        "10 000 MNIST test images, and of 1000 images of CIFAR-10 and ImageNet.",
+        "not almakit's defaults; the soft walk and B&B, which the paper does not have, stand beside them. The paper's "
+        "figures are of all 10 000 MNIST test images, and of 1000 images of CIFAR-10 and ImageNet.",
         "",
     ]
     for dataset in DATASETS:
@@ -262,7 +249,7 @@ def commands(dataset: str, entries: list[Entry]) -> list[str]:
     labels = dict.fromkeys(entry.label for entry in entries if entry.model not in known)
     models = "".join(f" --model {FILES.get(label, label)}" for label in labels)
     for size in ("small", "large"):
-        mine = [entry for entry in entries if entry.size == size and entry.attack not in OLD]
+        mine = [entry for entry in entries if entry.size == size]
         for count in sorted({entry.images for entry in mine}, reverse=True):
             attacks = ",".join(dict.fromkeys(entry.attack for entry in mine if entry.images == count))
             found.append(

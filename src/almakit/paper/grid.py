@@ -27,10 +27,9 @@ TITLES = {
     "fab": "FAB",
     "fab-t": "FAB-T",
     "fmn": "FMN",
-    "bb": "B&B",  # not in the paper's tables, as the soft walk
+    "bb": "B&B",
     "alma": "ALMA",
     "soft-walk": "Soft walk",
-    "alma-plus": "ALMA-plus",  # the default attack of version 0.1, in stored results
     "cw": "C&W",
     "ddn": "DDN",
     "apgd-t-dlr+search": "APGD-T + search",

@@ -18,7 +18,7 @@ from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
 from .sample import images_of
 
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
-ONE_PASS_A_STEP = ("alma", "alma-plus", "soft-walk", "fmn", "ddn")
+ONE_PASS_A_STEP = ("alma", "soft-walk", "bb", "fmn", "ddn")
 NOT_AT_HAND = "{label} ({name}) is not at hand and left out: {why}"
 
 
