@@ -64,8 +64,8 @@ class Curve:
         return all(run.cost > 0 for run in runs) and any(run.forwards[-1] * run.cost >= 0.66 * budget for run in runs)
 
     def points(self) -> list[tuple[float, float, float]]:
-        """(seconds, quality, standard error) for the figure."""
-        ends = [max(run.forwards[-1] * run.cost for run in runs) for runs in self.networks.values()]
+        """(seconds, quality, standard error) for the figure; none where a run's seconds are not known."""
+        ends = [run.forwards[-1] * run.cost for runs in self.networks.values() for run in runs]
         if not ends or np.isnan(ends).any():
             return []
         found = [(at, *pooled(self, "seconds", at, list(self.networks))) for at in GRID if at <= 1.05 * max(ends)]
