@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 CLOSE = 1e-9
 HASHES = ("spec_sha256", "weights_sha256", "data_sha256")
-DRAWS = 1000
+# The kept interval comes from 1000 draws of the bootstrap: its ends, 2.5 and 97.5 % of them, lie between these shares of
+# other draws, four standard errors of a share apart.
+DRAWS, ENDS = 4000, (0.005, 0.045, 0.955, 0.995)
 
 
 def recomputed(database: Path, images: tuple[int, int] = (0, 10**9)) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def recomputed(database: Path, images: tuple[int, int] = (0, 10**9)) -> dict[str
         "images": len(rows),
         "success": float(np.mean(np.isfinite(values))),
         "median": median,
-        "interval": (float(drawn[int(0.025 * DRAWS)]), float(drawn[int(0.975 * DRAWS) - 1])),
+        "interval": tuple(float(drawn[int(share * (DRAWS - 1))]) for share in ENDS),
         "clean_accuracy": float(np.mean([row[0] for row in clean])),
         "forwards": float(passes[:, 0].mean()) if len(passes) else None,
         "backwards": float(passes[:, 1].mean()) if len(passes) else None,
@@ -71,7 +73,11 @@ def faults(entry: Entry, folder: Path) -> list[str]:
         if not _same(kept, now[name]):
             found.append(f"{folder} gives {name} {now[name]}, kept is {kept}.")
     if entry.median is not None and not _near(entry, now["interval"]):
-        found.append(f"{folder} gives an interval of {now['interval']}, kept is {(entry.low, entry.high)}.")
+        low, end, begin, high = now["interval"]
+        found.append(
+            f"{folder} gives an interval from between {low} and {end} to between {begin} and {high}, kept is "
+            f"{(entry.low, entry.high)}."
+        )
     return found
 
 
@@ -81,9 +87,10 @@ def _same(kept: Any, now: Any) -> bool:
     return bool(kept == now)
 
 
-def _near(entry: Entry, interval: tuple[float, float]) -> bool:
-    """Whether two draws of the bootstrap can have given these two intervals: their ends are within a third of the
-    width, or infinite together."""
-    width = interval[1] - interval[0]
-    ends = (entry.low if entry.low is not None else 1e300, entry.high if entry.high is not None else 1e300)
-    return all(abs(a - b) <= width / 3 + CLOSE for a, b in zip(ends, interval, strict=True))
+def _near(entry: Entry, shares: tuple[float, float, float, float]) -> bool:
+    """Whether draws of the bootstrap whose ends lie between these (``ENDS``) can have given the entry's interval."""
+    low, high = (1e300 if end is None else end for end in (entry.low, entry.high))
+    return all(
+        first * (1 - CLOSE) - CLOSE**2 <= end <= last * (1 + CLOSE) + CLOSE**2
+        for first, end, last in ((shares[0], low, shares[1]), (shares[2], high, shares[3]))
+    )
