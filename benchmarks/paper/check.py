@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 CLOSE = 1e-9
 HASHES = ("spec_sha256", "weights_sha256", "data_sha256")
-# The kept interval comes from 1000 draws of the bootstrap: its ends, 2.5 and 97.5 % of them, lie between these shares of
-# other draws, four standard errors of a share apart.
+# The kept interval is of 1000 draws of the bootstrap; its ends, at 2.5 and 97.5 %, lie between these shares of other
+# draws, 3.6 standard errors to either side.
 DRAWS, ENDS = 4000, (0.005, 0.045, 0.955, 0.995)
 
 
