@@ -2,7 +2,7 @@
 and images for choosing.
 
     python -m benchmarks walk ablation      every row in l1, l2, linf and SSIM at 30, 100 and 300 queries, twelve digits
-      on each of four networks of the pool's choosing half; 15 to 20 minutes of one processor
+      on each of four networks of the pool's choosing half; ten to twenty minutes of one processor
     python -m benchmarks walk ablation --rows "the whole,no momentum" --distances l2 --networks cifar10-pgd --out a.json
     python -m benchmarks walk ablation --table --docs
 
