@@ -134,7 +134,7 @@ def test_what_is_not_at_hand_is_left_out_with_a_sentence(tmp_path: Path, capsys:
     costly = [task.cell.costly for task in made.tasks]
     assert costly == sorted(costly) and made.tasks[0].cell.attack == "fmn", "cheap attacks come first"
     whole = plan(Settings("mnist", tmp_path, "both"))
-    assert {task.spec.limit for task in whole.tasks} == {10_000} and len(whole.tasks) == 3 * 23
+    assert {task.spec.limit for task in whole.tasks} == {10_000} and len(whole.tasks) == 3 * 27
     with pytest.raises(
         Unavailable, match=r"none of the networks for cifar10 is at hand.*--model cifar10/wrn-28-10@<file>"
     ):
