@@ -4,6 +4,9 @@ and images for choosing.
     python -m benchmarks walk ablation      every row in l1, l2, linf and SSIM at 30, 100 and 300 queries, twelve digits
       on each of four networks of the pool's choosing half; ten to twenty minutes of one processor
     python -m benchmarks walk ablation --rows "the whole,no momentum" --distances l2 --networks cifar10-pgd --out a.json
+    python -m benchmarks walk ablation --distances weighted-l1 --steps 100
+    python -m benchmarks walk ablation --distances lpips,ciede2000 --steps 100 --images 24
+      --networks cifar10/cnn-a-adv,cifar10/resnet4b-adv,cifar10/resnet20
     python -m benchmarks walk ablation --table --docs
 
 A figure is the geometric mean over all images of the paired ratio to the whole attack, with its standard error: above
@@ -56,7 +59,7 @@ class NotBack(QuasiNewton):
 class WithoutClean(QuasiNewton):
     """The clean image is not among the pairs."""
 
-    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor) -> Tensor:
+    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor | None) -> Tensor:
         guess = super()._learn(moved, slope, fresh)
         self.whole = moved, slope, torch.zeros_like(self.whole[2])
         return guess
@@ -65,7 +68,7 @@ class WithoutClean(QuasiNewton):
 class Even(QuasiNewton):
     """The first guess is the same for all values of an image."""
 
-    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor) -> Tensor:
+    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor | None) -> Tensor:
         guess = super()._learn(moved, slope, fresh)
         return per_image(guess.flatten(1).mean(1), guess).expand_as(guess)
 
@@ -73,7 +76,7 @@ class Even(QuasiNewton):
 class SlopesAlone(QuasiNewton):
     """The first guess is by slopes: how far values have moved is left out."""
 
-    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor) -> Tensor:
+    def _learn(self, moved: Tensor, slope: Tensor, fresh: Tensor | None) -> Tensor:
         super()._learn(moved, slope, fresh)
         far, steep = self.far.sqrt().flatten(1).mean(1), self.steep.sqrt()
         return per_image(self.scale * far, steep) / (steep + 1e-3 * per_image(steep.flatten(1).mean(1), steep) + 1e-30)
