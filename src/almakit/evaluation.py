@@ -64,7 +64,8 @@ def evaluate(
     (and labels), is what to reach instead of another class. ``surrogate``, a model as well, is where gradients come
     from while outputs and verdict stay those of ``model``. ``settings`` are the other fields of ``RunSpec``: limit,
     offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes an interrupted run; of a
-    finished one it only makes sure that the model is still the same. ``progress=True`` shows how it goes.
+    finished one it only makes sure that the model is still the same. ``progress=True`` shows how it goes and what
+    preflight finds; without it the findings that may mislead come as Python warnings.
     ``epsilons`` are radii that tables and summary give robust accuracy at: ``{"linf": [4/255, "8/255"], "l2":
     0.5}``, or numbers for every distance. ``workers=N`` shares the chunks of a model given by name or file between
     N processes of one thread each, ``"auto"`` as many as there are cores where the model is small; the numbers do
@@ -121,6 +122,7 @@ def evaluate(
         keep=keep,
         trackers=all_of(track),
         certify=certify,
+        warn=not progress,
     )
     return run(spec.complete(place), place, options)
 

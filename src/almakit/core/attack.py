@@ -159,8 +159,9 @@ class Attack:
         full precision. ``trace`` receives a dict of tensors per step. ``layout="channels_last"`` lays the model's
         convolution weights out that way for the time of the call, ``"auto"`` where a few uncounted passes show it to be
         faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA
-        graphs. ``check`` asks about the first image twice, whether the model is deterministic, and about every success
-        once more at the end. ``tolerance``: an image whose best distance falls by less than this share over a quarter
+        graphs. ``check`` asks about the first, a middle and the last image of the first batch alone, to see whether the
+        model is deterministic and judges each image by itself, and about every success again at the end, in batches of
+        another composition; ``result.probes`` counts these forwards. ``tolerance``: an image whose best distance falls by less than this share over a quarter
         of its budget (of the attack's own plan, where there is none) stops there. ``eot``: the model is random; what
         the attack sees are means over so many passes (each counted, forward and backward), and a point is a success
         where the goal is reached in at least ``vote_share`` of ``votes`` fresh passes. ``surrogate``: a model whose

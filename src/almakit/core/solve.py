@@ -3,6 +3,7 @@ to be a success."""
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from torch import Tensor
 from ..errors import BadInput
 from .domain import Box
 from .goals import ClassGoal, Goal, first_margin
-from .model import Oracle, check_deterministic, check_outputs
+from .model import Oracle, check_deterministic, check_outputs, outputs_alone
 from .problem import MARKS, Exhausted, Problem, Trace, expected_forwards
 from .result import Result, Status
 from .steps import ImageRandom, per_image
@@ -46,8 +47,9 @@ def solve(
 ) -> Result:
     """What ``attack`` finds for the images ``x`` (B, ...), ``size`` at a time.
 
-    ``check``: the first image is asked about once more before, which shows whether the model is deterministic, and
-    every success once more afterwards. These passes belong to no image's budget; the result counts them as probes.
+    ``check``: before the first batch some of its images are asked about alone, which shows whether the model is
+    deterministic, and afterwards every success is asked about again. These passes belong to no image's budget; the
+    result counts them as probes.
     ``tolerance``: an image whose best distance falls by less than that share over a quarter of its budget, or of what
     the attack plans, makes no further passes.
     """
@@ -79,6 +81,13 @@ def solve(
             part = checked(part, attack, oracle, x[rows], fitted, within)
         parts.append(part)
     result = Result.concatenate(parts)
+    wrong = int((result.status == Status.ALREADY_WRONG).sum())
+    if check and isinstance(goal, ClassGoal) and not goal.targeted and 2 * wrong > len(x):
+        warnings.warn(
+            f"{wrong} of {len(x)} images are already wrong before the attack and count as distance 0. Check the labels "
+            "(classes count from 0, in the model's order) and the images' range and normalisation.",
+            stacklevel=4,
+        )
     uncounted = oracle.asked - int(result.forwards.sum()) - result.probes
     if oracle.surrogate is not None and result.surrogate_forwards is not None:
         uncounted += oracle.surrogate.rows - int(result.surrogate_forwards.sum())
@@ -106,16 +115,19 @@ def solve_batch(
 ) -> tuple[Result, Goal]:
     """One batch: the clean pass that settles what needs no attack, the attack on the rest, the assembled result and the
     goal fitted to the clean pass."""
-    slopes = attack.needs_gradients()
+    slopes, asked = attack.needs_gradients(), oracle.asked
+    # Before the clean pass: nothing may come between a forward and its backward.
+    alone = outputs_alone(oracle, x) if check else None
+    probes = oracle.asked - asked
     leaf = x.detach().requires_grad_(slopes)
     with torch.set_grad_enabled(slopes):
         logits = oracle(leaf)
     values = logits.detach()
     goal = fitted = goal.fit(values, rows)
-    if check:
+    if alone is not None:
         if slopes and isinstance(goal, ClassGoal):
             check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
-        check_deterministic(oracle, x, values)
+        check_deterministic(oracle, alone, values)
     finite = torch.isfinite(values).flatten(1).all(1)
     margin = first_margin(
         goal, torch.where(per_image(finite, values), values, torch.zeros_like(values)), finite, rows, check
@@ -124,7 +136,7 @@ def solve_batch(
     if (draws := oracle.draws) is not None:
         seen, each = shares(oracle, draws, goal, x, "clean"), draws.eot
         wrong = finite & (seen >= draws.share)
-    probes = oracle.asked - asked + each * check
+    probes += oracle.asked - asked
     status = torch.full((len(x),), int(Status.FAILED), device=x.device)
     status[wrong] = int(Status.ALREADY_WRONG)
     status[~finite] = int(Status.INVALID)
@@ -198,29 +210,27 @@ def planned(attack: Attack, budget: int | None) -> int:
 
 @torch.no_grad()
 def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
-    """``result`` with every success asked about once more: by the model as it came, in another batch, against the
-    caller's own images ``x`` (B, ...).
+    """``result`` with every success, images that were already wrong included, asked about again: by the model as it
+    came, in batches of another composition, against the caller's own images ``x`` (B, ...).
 
-    One that rounding alone had made is moved outwards by a hair, unless its radius is given; one that does not hold
-    then becomes a failure with a reason.
+    A point that only the rounding of its batch made a success is moved outwards by a hair, unless its radius is given.
+    A success that does not hold becomes a failure with a reason.
     """
-    rows = (result.status == Status.SUCCESS).nonzero().flatten()
+    rows = result.success.nonzero().flatten()
     if not len(rows):
         return result
-    points, clean, claimed = result.adversarials[rows], x[rows], result.distances[rows]
-    found, halves, probes = points, torch.arange(len(rows), device=x.device).split((len(rows) + 1) // 2), len(rows)
-    reached = torch.cat([_reaches(oracle, goal.take(rows[half]), points[half]) for half in halves])
+    before, wanted, within = oracle.asked, goal.take(rows), box.take(rows, x.shape[1:])
+    found, clean, claimed = result.adversarials[rows], x[rows], result.distances[rows]
+    points, unchanged = found, result.status[rows] == Status.ALREADY_WRONG
+    reached = _reaches_elsewhere(oracle, wanted, points)
     for reach in NUDGES if attack.minimal and attack.ranking is None else ():
-        if bool(reached.all()):
+        if bool((reached | unchanged).all()):
             break
-        moved = box.take(rows, x.shape[1:]).project(clean + reach * (found - clean), clean)
-        points = torch.where(per_image(reached, points), points, moved)
-        claimed = torch.where(reached, claimed, attack.measure(clean, points))
+        moved = within.project(clean + reach * (found - clean), clean)
+        points = torch.where(per_image(reached | unchanged, points), points, moved)
+        claimed = torch.where(reached | unchanged, claimed, attack.measure(clean, points))
         # All of them again: in a smaller batch a model that depends on its batch might be of another mind.
-        reached, probes = (
-            torch.cat([_reaches(oracle, goal.take(rows[half]), points[half]) for half in halves]),
-            probes + len(rows),
-        )
+        reached = _reaches_elsewhere(oracle, wanted, points)
     adversarials, distances, status, reasons = (
         result.adversarials,
         result.distances,
@@ -234,11 +244,11 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
     findings = (
         (reached, "a fresh pass of the point that was found does not reach the goal"),
         (
-            box.take(rows, x.shape[1:]).contains(points, clean),
+            unchanged | within.contains(points, clean),
             "the point that was found lies outside the box, its grid or its mask",
         ),
         (
-            (measured - claimed).abs() <= SLACK * claimed.abs(),
+            unchanged | ((measured - claimed).abs() <= SLACK * claimed.abs()),
             "the point that was found has another distance than was claimed",
         ),
     )
@@ -248,7 +258,20 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
             if result.course is not None:
                 result.course[row] = float("inf")
             reasons[row] = reasons[row] or reason
-    return replace(result, reasons=reasons, probes=result.probes + probes)
+    return replace(result, reasons=reasons, probes=result.probes + oracle.asked - before)
+
+
+def _reaches_elsewhere(oracle: Oracle, goal: Goal, points: Tensor) -> Tensor:
+    """(R,) whether the ``points`` (R, ...) reach the goal in batches of another composition than they were found in.
+
+    The order is reversed and the batch is halved. A second pass moves every point on by one row, so that each is judged
+    in a row of even index, as an image alone is.
+    """
+    order, reached = torch.arange(len(points), device=points.device).flip(0), points.new_ones(len(points)) > 0
+    for rows in (order, order.roll(1))[: 1 if len(points) < 3 else 2]:
+        for part in rows.split((len(points) + 1) // 2):
+            reached[part] &= _reaches(oracle, goal.take(part), points[part])
+    return reached
 
 
 def _reaches(oracle: Oracle, goal: Goal, points: Tensor) -> Tensor:

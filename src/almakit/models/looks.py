@@ -195,7 +195,8 @@ class Look:
                 "refuse",
                 f"{said}, which guessing among {classes} classes would reach as well.",
             )
-        elif right < 0.5 * images:
+            return
+        if right < 0.5 * images:
             self.found("low-clean-accuracy", "warn", f"{said}; an image that is already wrong counts as distance 0.")
 
     def at_randomness(self, x: Tensor) -> None:

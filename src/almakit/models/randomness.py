@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.model import probe_rows
 from .findings import Severity
 
 TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.05}
@@ -20,9 +21,10 @@ def random_findings(
 ) -> Iterator[Said]:
     """What asking about ``x`` (B, ...) several times shows; ``ask`` gives the logits of batches, ``kind`` is the
     weights' type, and with ``eot`` the model is meant to be random."""
-    if (passes := ask([x, x, x[:1]])) is None:
+    rows = probe_rows(len(x))
+    if (passes := ask([x, x, *(x[row : row + 1] for row in rows)])) is None:
         return
-    first, again, alone = passes
+    first, again, *single = passes
     size = float(first.double().abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6))
     allowed = TOLERANCE.get(kind or first.dtype, 1e-3) * size
     if (gap := _apart(first, again)) > allowed and eot is None:
@@ -46,13 +48,13 @@ def random_findings(
             )
     elif eot is not None:
         yield "not-random", "note", f"The model answers the same every time: {eot} passes show no more than one."
-    elif alone.shape != first[:1].shape:
+    elif any(alone.shape != first[:1].shape for alone in single):
         yield (
             "batch-dependent",
             "refuse",
-            f"An image alone gets logits of shape {tuple(alone.shape)}, not {tuple(first[:1].shape)}.",
+            f"An image alone gets logits of shape {tuple(single[0].shape)}, not {tuple(first[:1].shape)}.",
         )
-    elif len(x) > 1 and (gap := _apart(first[:1], alone)) > allowed:
+    elif len(x) > 1 and (gap := _apart(first[rows], torch.cat(single))) > allowed:
         yield (
             "batch-dependent",
             "refuse",

@@ -75,6 +75,11 @@ def run_table(summary: dict[str, Any]) -> str:
         f"({percent(clean['low'])} to {percent(clean['high'])})",
         f"Threat model: {run['threat_model']}.",
     ]
+    head += [
+        f"Preflight, {part['name']}: {part['sentence']} {part['way_out']}"
+        for part in summary["findings"]
+        if part["severity"] != "note"
+    ]
     if "pixels" in summary:
         head[0] += f", mIoU {percent(summary['pixels']['mean_iou'])} %"
     rounded = "features" not in summary  # to 8 bits, as image files are

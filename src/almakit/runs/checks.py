@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
 from ..core.goals import Goal
-from ..core.model import Model, borrowed
+from ..core.model import Model, borrowed, probe_rows
 from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError
 from ..goals.check import check_goal
@@ -66,6 +68,8 @@ def check(job: Job, options: Options) -> list[tuple[str, str, str, str]]:
     for name, severity, sentence, way_out in findings:
         allowed = " (allowed)" if name in allow else ""
         options.progress.note(f"{severity}{allowed}: {name}: {sentence} {way_out}")
+        if options.warn and severity != "note" and not (severity == "refuse" and refusals):
+            warnings.warn(f"{name}: {sentence} {way_out}", stacklevel=5)  # where evaluate was called
     if refusals:
         names = " ".join(f"--allow {name}" for name in dict.fromkeys(refusals))
         listed = "".join(
@@ -88,7 +92,8 @@ def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients:
     try:
         with torch.no_grad(), borrowed(model):
             first, again = (goal.read(model(x.clone()), len(x)).double() for _ in range(2))
-            alone = goal.read(model(x[:1].clone()), 1).double()
+            rows = probe_rows(len(x))
+            alone = torch.cat([goal.read(model(x[row : row + 1].clone()), 1).double() for row in rows])
     except AlmakitError as error:
         note("bad-output", "refuse", str(error))
         return found
@@ -101,7 +106,7 @@ def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients:
         note("nan-logits", "refuse", "The model's outputs are not all finite.")
     elif float((first - again).abs().max()) > allowed:
         note("not-deterministic", "refuse", "The same images got different outputs when asked twice.")
-    elif alone.shape != first[:1].shape or float((first[:1] - alone).abs().max()) > allowed:
+    elif alone.shape != first[rows].shape or float((first[rows] - alone).abs().max()) > allowed:
         note("batch-dependent", "refuse", "An image's outputs are others alone than in a batch.")
     else:
         for law, sentence in check_goal(goal, model, x, truth).findings:

@@ -58,6 +58,7 @@ class Options:
     keep: tempfile.TemporaryDirectory[str] | None = None  # the folder, where it goes with the run
     trackers: Sequence[Track] = ()
     certify: str | None = None
+    warn: bool = False  # about preflight's findings with Python's warnings
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from .borrowing import Function, Model, borrowed, out_of_memory, predict
 from .draws import Draws, seeded
 from .filling import ACCELERATIONS, LEAST, NONE, FixedBatch, Graphed, accelerated, check_acceleration, filled, steady
 from .layout import AUTO, CHANNELS_LAST, CONTIGUOUS, LAYOUTS, check_layout, faster_layout, laid_out, pass_seconds
-from .oracle import Oracle, check_deterministic, check_outputs, guarded, precision_and_device
+from .oracle import Oracle, check_deterministic, check_outputs, guarded, outputs_alone, precision_and_device, probe_rows
 from .outputs import described, first_rows, logits_of, picked
 
 __all__ = [
@@ -39,10 +39,12 @@ __all__ = [
     "laid_out",
     "logits_of",
     "out_of_memory",
+    "outputs_alone",
     "pass_seconds",
     "picked",
     "precision_and_device",
     "predict",
+    "probe_rows",
     "seeded",
     "steady",
 ]

@@ -29,8 +29,8 @@ class Result:
 
     ``adversarials`` (B, ...) holds the clean image where nothing was found; ``distances`` (B,) is 0 where the goal was
     reached from the start and inf where nothing was found. ``forwards`` and ``backwards`` (B,) count model passes of
-    each image. ``probes`` counts the single-image passes of the determinism check before the attack, which belong to no
-    image's budget. ``originals`` (B, ...), ``labels`` (B,) and the name of the ``distance`` are what the attack was
+    each image. ``probes`` counts the forwards of the checks before and after the attack, which belong to no image's
+    budget. ``originals`` (B, ...), ``labels`` (B,) and the name of the ``distance`` are what the attack was
     given. ``course`` (B, 5) is the best distance after 10, 30, 100, 300 and 1000 forwards. ``shares`` (B,), of a random
     model: in which share of fresh passes the goal is reached. ``surrogate_forwards`` (B,): passes of the model that
     gradients came from, whose are all ``backwards`` then. ``result[3]`` is one image, ``result[mask]`` and
