@@ -234,9 +234,9 @@ def test_what_only_the_models_output_can_show() -> None:
     )
     after_one_call(model, "target 9 of image 2 is not a class of this model", LABELS, BadInput, targets=[1, 2, 9])
     after_one_call(
-        lambda x: x, r"must return logits of shape \(batch, classes\); for 3 images it returned shape \(3, 1, 4, 4\)"
+        lambda x: x, r"must return logits of shape \(batch, classes\); for 1 images it returned shape \(1, 1, 4, 4\)"
     )
-    after_one_call(lambda x: x.flatten(1).sum(1), r"it returned shape \(3,\)")
+    after_one_call(lambda x: x.flatten(1).sum(1), r"it returned shape \(1,\)")
     after_one_call(lambda x: x.flatten(1)[:2], r"for 3 images it returned shape \(2, 16\)")
     after_one_call(lambda x: {"scores": x}, "it returned a dict. Wrap it in a function that returns the logits alone")
     after_one_call(lambda x: x.flatten(1)[:, :1], r"the model returns a single logit; stack \(-z/2, z/2\)")

@@ -140,8 +140,8 @@ def test_images_already_wrong_spend_nothing() -> None:
 
     result = ALMA(steps=20)(watched, X, labels)
     assert result.forwards.tolist() == [20, 20, 1, 1] and result.backwards.tolist() == [19, 19, 0, 0]
-    assert sizes == [4, 1, *[2] * 19, 1, 1], (
-        "after the clean pass and the probe only the others go through the model; at the end what was found, once more"
+    assert sizes == [1, 1, 4, *[2] * 19, *[2] * 4], (
+        "after the probes and the clean pass only the others go through the model; at the end all are asked about again"
     )
     assert result.distances.tolist()[2:] == [0.0, 0.0] and torch.equal(result.adversarials[2:], X[2:])
 

@@ -106,8 +106,8 @@ def test_the_determinism_probe_passes_a_copy() -> None:
         return answer
 
     kept, result = x.clone(), sample.attack(writes, x, labels)
-    assert seen[:2] == [6, 1] and result.probes == 1 + int(result.success.sum()), (
-        "the clean pass, then one image alone; successes again at the end"
+    assert seen[:4] == [1, 1, 1, 6] and result.probes == 3 + 2 * int(result.success.sum()), (
+        "three images alone, then the clean pass; successes again at the end"
     )
     assert torch.equal(x, kept) and torch.equal(result.adversarials, sample.attack(model, x, labels).adversarials)
 

@@ -186,7 +186,7 @@ def test_outputs_in_every_form() -> None:
         assert torch.allclose(
             almakit.attack(answer, X, goal=goals.threshold(above=0.8, output=output)).distances, plain, rtol=1e-4
         )
-    with pytest.raises(almakit.AlmakitError, match=r"has no output 'score': it is a dict with scores \(4, 1\)"):
+    with pytest.raises(almakit.AlmakitError, match=r"has no output 'score': it is a dict with scores \(1, 1\)"):
         almakit.attack(lambda x: {"scores": aim.model(x)}, X, goal=goals.threshold(above=0.8, output="score"))
     with pytest.raises(
         almakit.AlmakitError, match=r"returned a tuple of \(4, 1\) and \(4, 1\); give goal\(output=...\)"

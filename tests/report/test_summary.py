@@ -219,11 +219,16 @@ def test_tables_align_and_say_infinity():
         "images": 2,
         "clean_name": "clean accuracy",
         "clean_accuracy": {"value": 1.0, "low": 1.0, "high": 1.0},
+        "findings": [
+            {"name": "probabilities", "severity": "warn", "sentence": "They sum to 1.", "way_out": "Return logits."},
+            {"name": "few-images", "severity": "note", "sentence": "Two.", "way_out": "Give ten."},
+        ],
         "attacks": [part],
         "complete": True,
         "missing_records": 0,
     }
     table = run_table(summary)
+    assert "Preflight, probabilities: They sum to 1. Return logits." in table and "few-images" not in table
     assert "nothing found for 1 of 2" in table and "inf" in table and "50.0" in table
 
 

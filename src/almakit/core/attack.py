@@ -161,11 +161,12 @@ class Attack:
         faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA
         graphs. ``check`` asks about the first, a middle and the last image of the first batch alone, to see whether the
         model is deterministic and judges each image by itself, and about every success again at the end, in batches of
-        another composition; ``result.probes`` counts these forwards. ``tolerance``: an image whose best distance falls by less than this share over a quarter
-        of its budget (of the attack's own plan, where there is none) stops there. ``eot``: the model is random; what
-        the attack sees are means over so many passes (each counted, forward and backward), and a point is a success
-        where the goal is reached in at least ``vote_share`` of ``votes`` fresh passes. ``surrogate``: a model whose
-        gradients stand in for those of ``model``, which gives outputs, decisions and the verdict (transfer, BPDA).
+        another composition; ``result.probes`` counts these forwards. ``tolerance``: an image whose best distance falls
+        by less than this share over a quarter of its budget (of the attack's own plan, where there is none) stops
+        there. ``eot``: the model is random; what the attack sees are means over so many passes (each counted, forward
+        and backward), and a point is a success where the goal is reached in at least ``vote_share`` of ``votes`` fresh
+        passes. ``surrogate``: a model whose gradients stand in for those of ``model``, which gives outputs, decisions
+        and the verdict (transfer, BPDA).
         """
         x, box = validate.images(x, box or Box())
         validate.call(model, confidence, batch_size, budget, tolerance, surrogate)
