@@ -189,7 +189,7 @@ def test_outputs_in_every_form() -> None:
     with pytest.raises(almakit.AlmakitError, match=r"has no output 'score': it is a dict with scores \(1, 1\)"):
         almakit.attack(lambda x: {"scores": aim.model(x)}, X, goal=goals.threshold(above=0.8, output="score"))
     with pytest.raises(
-        almakit.AlmakitError, match=r"returned a tuple of \(4, 1\) and \(4, 1\); give goal\(output=...\)"
+        almakit.AlmakitError, match=r"returned a tuple of \(1, 1\) and \(1, 1\); give goal\(output=...\)"
     ):
         almakit.attack(lambda x: (aim.model(x), aim.model(x)), X, goal=goals.threshold(above=0.8))
 
