@@ -39,7 +39,6 @@ COMMANDS = {
     "almakit run --workers 1 --no-malloc-tuning": ["--workers", "1", "--no-malloc-tuning"],
     "almakit run --workers 2": ["--workers", "2"],
     "almakit run": [],
-    "almakit run --layout channels_last": ["--layout", "channels_last"],
 }
 
 

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from almakit import attacks, data
-from almakit.core.model import CHANNELS_LAST, CONTIGUOUS, faster_layout
 from almakit.runs.tuning import OUTSIDE
 from benchmarks import peers, subjects
 
@@ -104,29 +103,26 @@ def batches(net: nn.Module, x: Tensor) -> tuple[int, int]:
 def against(
     peer: peers.Peer, ours: str, model: str, images: int, steps: int, repeats: int, others_steps: int | None = None
 ) -> Cell:
-    """Our attack in the batches that are best for it, in the faster layout, against a peer's on the same images in one
-    batch."""
+    """Our attack in the batches that are best for it against a peer's on the same images in one batch."""
     net = network(model)
     x, labels = pictures(model, images)
     size, _ = batches(net, x)
-    layout = faster_layout(net, x[:size])
     attack = attacks.get(ours.format(steps=steps + 1))
     cell = in_turn(
-        lambda: attack(net, x, labels, layout=layout, batch_size=size, check=False),
+        lambda: attack(net, x, labels, batch_size=size, check=False),
         lambda: peer(net, x, labels, others_steps or steps),
         repeats,
     )
-    return cell | {"model": model, "images": images, "steps": steps, "batch": size, "layout": layout}
+    return cell | {"model": model, "images": images, "steps": steps, "batch": size}
 
 
 def step_by_step(
-    ours: str, net: nn.Module, x: Tensor, labels: Tensor, steps: int, layout: str, batch: int, bare_batch: int
+    ours: str, net: nn.Module, x: Tensor, labels: Tensor, steps: int, batch: int, bare_batch: int
 ) -> tuple[float, float]:
     """Seconds of an attack and of as many bare passes, forward and backward, made in turns: after every step of the
     attack one bare pass.
 
-    So both meet the same load of the machine. The bare passes belong to a copy of the model, in the layout and the mode
-    it came in.
+    So both meet the same load of the machine. The bare passes belong to a copy of the model.
     """
     attack, bare_net = attacks.get(ours.format(steps=steps + 1)), copy.deepcopy(net)
     total = bare = 0.0
@@ -137,9 +133,7 @@ def step_by_step(
             bare += seconds_of(lambda: [forward_and_backward(bare_net, few) for few in part.split(bare_batch)])
 
         total += seconds(
-            lambda part=part, names=names, one_pass=one_pass: attack(
-                net, part, names, layout=layout, check=False, trace=one_pass
-            )
+            lambda part=part, names=names, one_pass=one_pass: attack(net, part, names, check=False, trace=one_pass)
         )
     with torch.no_grad():
         last = seconds(lambda: [bare_net(part) for part in x.split(bare_batch)])
@@ -156,26 +150,18 @@ def against_bare(ours: str, model: str, steps: int, repeats: int) -> Cell:
         kept = torch.cat([net(part).argmax(1) for part in x.split(32)]) == labels
     x, labels = x[kept], labels[kept]
     batch, bare_batch = batches(net, x)
-    layout = faster_layout(net, x[:batch])
-    found: dict[str, list[tuple[float, float]]] = {CONTIGUOUS: [], CHANNELS_LAST: []}
-    for _ in range(max(repeats, 3)):
-        for name, pairs in found.items():
-            pairs.append(step_by_step(ours, net, x, labels, steps, name, batch, bare_batch))
-    ratios = {name: [round(a / b, 3) for a, b in pairs] for name, pairs in found.items()}
-    plain, other = ratios[CONTIGUOUS], ratios[CHANNELS_LAST]
+    found = [step_by_step(ours, net, x, labels, steps, batch, bare_batch) for _ in range(max(repeats, 3))]
+    ratios = [round(a / b, 3) for a, b in found]
     return {
-        "ratio": statistics.median(plain),
-        "ratio_in_channels_last": statistics.median(other),
-        "ratios": plain,
-        "ratios_in_channels_last": other,
-        "ours_s": round(statistics.median(a for a, _ in found[CONTIGUOUS]), 3),
-        "theirs_s": round(statistics.median(b for _, b in found[CONTIGUOUS]), 3),
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+        "ours_s": round(statistics.median(a for a, _ in found), 3),
+        "theirs_s": round(statistics.median(b for _, b in found), 3),
         "model": model,
         "images": len(x),
         "steps": steps,
         "batch": batch,
         "bare_batch": bare_batch,
-        "layout": layout,
     }
 
 

@@ -193,20 +193,6 @@ def test_asking_the_oracle_is_noticed() -> None:
         call(lambda problem: private(problem, "oracle")(problem.x[:3]))
 
 
-@pytest.mark.parametrize("check", [True, False])
-def test_keeping_the_model_is_noticed(check: bool) -> None:
-    model = RowWise(SHAPE).eval()
-    with pytest.raises(AlmakitError, match="called 1 times past the problem"):
-        call(lambda problem: model(problem.x), model, check=check)
-    assert not model._forward_pre_hooks
-
-
-def test_other_weights_are_noticed() -> None:
-    model = RowWise(SHAPE).eval()
-    with pytest.raises(AlmakitError, match="weights changed"):
-        call(lambda problem: model.second.data.neg_(), model)
-
-
 def test_a_spent_budget_stays_spent() -> None:
     def more(problem: Problem) -> None:
         for _ in range(50):

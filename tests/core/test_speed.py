@@ -1,5 +1,4 @@
-"""What makes attacks fast must not change what they find: layouts, fixed batches, graphs, and steps that never wait for
-the device."""
+"""What makes attacks fast must not change what they find: faster models, and steps that never wait for the device."""
 
 from __future__ import annotations
 
@@ -15,10 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from almakit import ALMA, attacks
 from almakit.core import Problem
 from almakit.core.attack import default_batch_size
-from almakit.core.model import CHANNELS_LAST, CONTIGUOUS, FixedBatch, Graphed, accelerated, faster_layout, laid_out
 from almakit.core.problem import Best
 from almakit.core.steps import choose, first_step, largest_entry
-from almakit.errors import BadInput, BadModel, Unavailable
 
 SHAPE = (3, 6, 6)
 X = torch.rand(9, *SHAPE, generator=torch.Generator().manual_seed(0))
@@ -39,119 +36,27 @@ def classes(model: nn.Module) -> Tensor:
         return model(X).argmax(1)
 
 
-# Layouts.
+# Models that the caller made faster.
 
 
-def test_weights_come_back_as_the_very_tensors_they_were() -> None:
+@pytest.mark.parametrize("how", ["channels_last", "compile"])
+def test_a_model_the_caller_made_faster_finds_the_same(how: str) -> None:
     model = convolutional()
-    before = [(parameter.data_ptr(), parameter.stride(), parameter.clone()) for parameter in model.parameters()]
-    with pytest.raises(KeyError), laid_out(model, CHANNELS_LAST):
-        assert model[0].weight.is_contiguous(memory_format=torch.channels_last) and not model[0].weight.is_contiguous()
-        assert torch.equal(model[0].weight, before[0][2])
-        raise KeyError
-    for parameter, (place, stride, values) in zip(model.parameters(), before, strict=True):
-        assert parameter.data_ptr() == place and parameter.stride() == stride and torch.equal(parameter, values)
-
-
-def test_another_layout_changes_nothing_but_rounding() -> None:
-    model, seen = convolutional(), []
     labels = classes(model)
-    model[0].register_forward_hook(lambda module, inputs, output: seen.append(module.weight.is_contiguous()))
-    plain = ALMA(steps=15)(model, X, labels)
-    assert all(seen)
-    seen.clear()
-    other = ALMA(steps=15)(model, X, labels, layout=CHANNELS_LAST)
-    assert not any(seen) and model[0].weight.is_contiguous()
-    assert torch.equal(other.success, plain.success) and bool(plain.success.all())
+    plain = ALMA(steps=10)(model, X, labels)
+    faster = (
+        torch.compile(model, backend="aot_eager") if how == "compile" else model.to(memory_format=torch.channels_last)
+    )
+    other = ALMA(steps=10)(faster, X, labels)
+    assert torch.equal(other.success, plain.success) and bool(plain.success.any())
     assert float((other.distances / plain.distances).nan_to_num(1.0).sub(1).abs().median()) < 1e-3
     assert other.adversarials.is_contiguous()
-    seen.clear()
-    ALMA(steps=3)(model, X, labels, layout="auto")
-    assert len(set(seen[-3:])) == 1, "the choice is made once"
-
-
-def test_a_layout_that_does_not_exist_is_refused() -> None:
-    model = convolutional()
-    with pytest.raises(BadInput, match="layout='nhwc': choose auto, contiguous, channels_last"):
-        ALMA(steps=3)(model, X, classes(model), layout="nhwc")
-    with pytest.raises(BadInput, match="accelerate='fast'"):
-        ALMA(steps=3)(model, X, classes(model), accelerate="fast")
-
-
-def test_models_without_convolutions_keep_their_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert faster_layout(RowWise(SHAPE).eval(), X) == CONTIGUOUS
-    assert faster_layout(lambda x: x.flatten(1)[:, :4], X) == CONTIGUOUS
-
-    def seconds(model: nn.Module, x: Tensor, gain: float) -> float:
-        return 1.0 if model[0].weight.is_contiguous() else gain
-
-    for gain, layout in ((0.9, CHANNELS_LAST), (0.97, CONTIGUOUS), (1.2, CONTIGUOUS)):
-        monkeypatch.setattr(
-            "almakit.core.model.layout.pass_seconds", lambda model, x, gain=gain: seconds(model, x, gain)
-        )
-        assert faster_layout(convolutional(), X) == layout
 
 
 def test_large_images_go_in_small_batches() -> None:
     assert default_batch_size(torch.empty(1, 1, 28, 28)) == 128
     assert default_batch_size(torch.empty(1, 3, 224, 224)) == 8
     assert default_batch_size(torch.empty(1, 3, 2000, 2000)) == 1
-
-
-# Batches of one size, compiled programs, recorded graphs.
-
-
-def test_fixed_batches_fill_up_and_agree() -> None:
-    model, sizes = RowWise(SHAPE).eval(), []
-
-    def fast(x: Tensor) -> Tensor:
-        sizes.append(len(x))
-        return model(x)
-
-    fixed = FixedBatch(model, fast, 6)
-    for count, expected in ((6, [6]), (4, [6]), (3, [6]), (2, []), (9, [])):
-        sizes.clear()
-        leaf, same = X[:count].clone().requires_grad_(True), X[:count].clone().requires_grad_(True)
-        logits = fixed(leaf)
-        assert sizes == expected and torch.equal(logits, model(same))
-        ours, theirs = (torch.autograd.grad(z.square().sum(), at)[0] for z, at in ((logits, leaf), (model(same), same)))
-        assert torch.equal(ours, theirs)
-
-
-def test_a_compiled_model_finds_the_same() -> None:
-    model = convolutional()
-    labels = classes(model)
-    fixed = accelerated(model, "compile", 9, torch.device("cpu"), backend="aot_eager")
-    plain, other = ALMA(steps=10)(model, X, labels), ALMA(steps=10)(fixed, X, labels)
-    assert torch.equal(other.success, plain.success) and bool(plain.success.any())
-    assert float((other.distances / plain.distances).nan_to_num(1.0).sub(1).abs().median()) < 1e-3
-
-
-def test_a_graph_refuses_a_gradient_that_it_has_overwritten() -> None:
-    model = RowWise(SHAPE).eval()
-    recorded = []
-
-    def record(inner: Any, x: Tensor) -> Any:
-        recorded.append(tuple(x.shape))
-        return inner
-
-    graphed = Graphed(model, record)
-    leaf = X.clone().requires_grad_(True)
-    first = graphed(leaf)
-    assert torch.equal(torch.autograd.grad(first.sum(), leaf)[0], torch.autograd.grad(model(leaf).sum(), leaf)[0])
-    first = graphed(leaf)
-    graphed(leaf)
-    with pytest.raises(BadModel, match="accelerate='none'"):
-        torch.autograd.grad(first.sum(), leaf)
-    assert recorded == [tuple(X.shape)], "recorded once"
-    result = ALMA(steps=8)(FixedBatch(model, Graphed(model, record), 9), X, classes(model))
-    assert torch.equal(result.adversarials, ALMA(steps=8)(model, X, classes(model)).adversarials)
-
-
-def test_graphs_need_cuda() -> None:
-    model = convolutional()
-    with pytest.raises(Unavailable, match="records CUDA graphs, and the model is on cpu"):
-        ALMA(steps=3)(model, X, classes(model), accelerate="graph")
 
 
 # Steps that never wait for the device.

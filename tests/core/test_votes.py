@@ -101,7 +101,6 @@ def test_an_image_that_is_wrong_often_enough_needs_no_attack() -> None:
         ({"eot": 2, "votes": True}, "votes=True"),
         ({"eot": 2, "vote_share": 0}, "vote_share=0: the part of the passes"),
         ({"eot": 20, "budget": 10}, "with eot=20 a query takes 20 passes"),
-        ({"eot": 2, "accelerate": "compile"}, "leave one out"),
     ],
 )
 def test_wrong_settings_are_sentences(options: dict[str, object], sentence: str) -> None:

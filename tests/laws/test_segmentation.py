@@ -96,11 +96,3 @@ def test_few_classes_and_more_images_than_columns() -> None:
     result = attacks.get(ATTACK)(two, x, labels)
     assert result.success_rate == 1
     assert torch.equal(attacks.get(ATTACK)(two, x[:1], labels[:1]).adversarials, result.adversarials[:1])
-
-
-def test_it_takes_the_settings_of_every_call() -> None:
-    """What a run sets for all attacks, such as the layout of the weights, is no error for maps either."""
-    model, x, labels = scene(2)
-    plain = run(model, x, labels)
-    laid_out = run(model, x, labels, layout="channels_last", accelerate="none")
-    assert torch.allclose(plain.distances, laid_out.distances, rtol=1e-4)

@@ -1,12 +1,9 @@
-"""Issue 19, item 6: the same command gives the same number; layout, precision and batch size are fixed unless measuring
-is asked for."""
+"""The same command gives the same number: precision and batch size are fixed unless measuring is asked for."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from runs.small_runs import small_run, source_file
+from runs.small_runs import source_file
 
 from almakit import Run
 from almakit.cli.main import main
@@ -25,44 +22,34 @@ def no_clock(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a clock was asked")
 
-    for name in ("measured_batch_size", "faster_layout", "measured_dtype"):
+    for name in ("measured_batch_size",):
         monkeypatch.setattr(tuning, name, refuse)
 
 
-def test_item_6_nothing_is_measured_by_default(no_clock, tmp_path):
+def test_nothing_is_measured_by_default(no_clock, tmp_path):
     source = source_file(tmp_path)
     flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", ONE[0], "--quiet"]
     assert main([*flags, "--out", str(tmp_path / "a")]) == 0 and main([*flags, "--out", str(tmp_path / "b")]) == 0
     one, two = Run(tmp_path / "a"), Run(tmp_path / "b")
-    assert (one.spec.batch_size, one.spec.layout, one.spec.dtype) == (40, "contiguous", "float32"), (
-        "64 at most, and there are 40 images"
-    )
+    assert (one.spec.batch_size, one.spec.dtype) == (40, "float32"), "64 at most, and there are 40 images"
     assert one.summary["attacks"][0]["median_all"] == two.summary["attacks"][0]["median_all"]
     assert main([*flags, "--out", str(tmp_path / "a")]) == 0, "the same command goes on in the folder"
 
 
-def test_item_6_measuring_is_asked_for_and_recorded(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuning, "faster_layout", lambda *_: "channels_last")
-    run = small_run(tmp_path, attacks=ONE, layout="auto")
-    assert run.spec.layout == "channels_last" and 'layout = "channels_last"' in (tmp_path / "run.toml").read_text()
-    assert json.loads((tmp_path / "summary.json").read_text())["run"]["layout"] == "channels_last"
-    assert small_run(tmp_path, attacks=ONE).spec.layout == "channels_last", "a resume without a word keeps it"
-
-
-def test_item_6_shards_need_no_batch_size_but_cannot_measure(no_clock, tmp_path):
+def test_shards_need_no_batch_size_but_cannot_measure(no_clock, tmp_path):
     from runs.small_runs import Net, images
 
     from almakit import evaluate
 
     for number in range(2):
         evaluate(Net(), images(), ONE, tmp_path / "run", shard=(number, 2))
-    with pytest.raises(BadInput, match="--layout auto"):
-        evaluate(Net(), images(), ONE, tmp_path / "other", shard=(0, 2), layout="auto")
+    with pytest.raises(BadInput, match="--batch-size auto"):
+        evaluate(Net(), images(), ONE, tmp_path / "other", shard=(0, 2), batch_size="auto")
 
 
-def test_item_6_the_rule():
+def test_the_rule():
     assert usual_batch_size("cpu", 784, 10_000) == 64 and usual_batch_size("cuda", 784, 10_000) == 256
     assert usual_batch_size("cpu", 3 * 224 * 224, 1000) == 15 and usual_batch_size("cuda", 3 * 224 * 224, 1000) == 256
     assert usual_batch_size("cpu", 784, 5) == 5 and usual_batch_size("cpu", 10**8, 100) == 8
-    assert RunSpec().batch_size == RunSpec().layout == DEFAULT
+    assert RunSpec().batch_size == DEFAULT
     assert RunSpec(batch_size="auto").folder_name() == RunSpec().folder_name()

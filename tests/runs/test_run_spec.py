@@ -73,8 +73,6 @@ def test_every_setting_that_decides_numbers_changes_the_hash():
         "traces": 2,
         "trust": True,
         "allow": ("x",),
-        "layout": "channels_last",
-        "accelerate": "compile",
         "epsilon": ("l2=0.5",),
         "goal": "pixels(share=0.9)",
         "surrogate": "mnist/smallcnn",

@@ -6,18 +6,14 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from small_runs import Net, contents, images, small_run
-from torch import Tensor, nn
+from torch import Tensor
 
-from almakit import evaluate
 from almakit.attacks import get
-from almakit.core import Result
 from almakit.errors import BadInput
-from almakit.runs import tuning
 from almakit.runs.engines.local import ahead
 from almakit.runs.failures import CalledOff
 from almakit.runs.model import to_device, to_host
@@ -25,120 +21,12 @@ from almakit.runs.spec import RunSpec
 from almakit.runs.watching import stop_when, watched
 
 
-class Convolution(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        self.first, self.second = nn.Conv2d(1, 6, 3), nn.Linear(216, 5)
-        for parameter in self.parameters():
-            parameter.data = torch.randn(parameter.shape, generator=generator) * 0.25
-        self.layouts: set[bool] = set()
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.layouts.add(
-            self.first.weight.is_contiguous(memory_format=torch.channels_last) and not self.first.weight.is_contiguous()
-        )
-        return self.second(torch.relu(self.first(x)).flatten(1))
-
-
-class Deep(Convolution):
-    """With two channels in between, so that layouts differ."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(2, 6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.expand(-1, 2, -1, -1))
-
-
-# Layout and acceleration.
-
-
-def test_settings_that_change_nothing_leave_the_hash_alone() -> None:
+def test_retired_settings_leave_the_hash_of_older_runs_alone() -> None:
     plain = RunSpec(model="m", data="d", attacks=("ddn",), batch_size=8)
-    assert "layout" not in plain.canonical() and "accelerate" not in plain.canonical()
-    assert replace(plain, layout="contiguous").sha256 == plain.sha256 != replace(plain, layout="channels_last").sha256
-    assert ("layout", "channels_last", None) in replace(plain, layout="channels_last").differences(plain)
-    assert ("layout", None, "channels_last") in plain.differences(replace(plain, layout="channels_last"))
-    for name, value in (("layout", "nhwc"), ("accelerate", "fast"), ("dtype", "bf16")):
-        with pytest.raises(BadInput, match=f"{name}='{value}': choose"):
-            replace(plain, **{name: value})
-
-
-def test_a_given_batch_size_leaves_nothing_to_a_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("almakit.runs.tuning.faster_layout", lambda model, x: "channels_last")
-    model = Deep()
-    evaluate(model, (images(12)[0], images(12)[1]), "ddn(steps=3)", tmp_path / "a", batch_size=8, preflight=False)
-    assert RunSpec.from_toml(tmp_path / "a" / "run.toml").layout == "contiguous" and model.layouts == {False}
-
-
-def test_a_measured_layout_is_recorded_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("almakit.runs.tuning.faster_layout", lambda model, x: "channels_last")
-    model, data = Deep(), images(12)
-    run = evaluate(model, data, "ddn(steps=3)", tmp_path / "a", preflight=False, layout="auto")
-    assert RunSpec.from_toml(tmp_path / "a" / "run.toml").layout == "channels_last" and model.layouts == {True, False}
-    assert model.first.weight.is_contiguous()
-    monkeypatch.setattr("almakit.runs.tuning.faster_layout", lambda model, x: "contiguous")
-    before = contents(tmp_path / "a")
-    evaluate(model, data, "ddn(steps=3)", tmp_path / "a", preflight=False)
-    assert contents(tmp_path / "a") == before and len(run.records) == 12
-
-
-# Precision.
-
-
-def result(distances: list[float]) -> Result:
-    values = torch.tensor(distances)
-    found = torch.isfinite(values)
-    counts = torch.full((len(values),), 5)
-    return Result(torch.zeros(len(values), 1), values, torch.where(found, 1, 2), counts, counts)
-
-
-def test_deviation_of_medians() -> None:
-    exact = result([1.0, 2.0, 3.0])
-    assert tuning.deviation(exact, result([1.0, 2.0, 9.0])) == 0
-    assert tuning.deviation(exact, result([1.0, 2.05, 3.0])) == pytest.approx(0.025)
-    assert tuning.deviation(exact, result([1.0, 1.9, 3.0])) == pytest.approx(0.05)
-    assert tuning.deviation(exact, result([1.0, 2.0, float("inf")])) == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize(
-    ("gain", "off", "expected"), [(1.1, 0.0, "float32"), (2.0, 0.03, "float32"), (2.0, 0.004, "bfloat16")]
-)
-def test_dtype_auto_wants_speed_and_the_same_distances(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: float, off: float, expected: str
-) -> None:
-    monkeypatch.setattr(tuning, "speedup", lambda subject, x: gain)
-    monkeypatch.setattr(tuning, "deviation", lambda exact, low: off)
-    small_run(tmp_path / "a", dtype="auto", attacks=["ddn(steps=3)"])
-    assert RunSpec.from_toml(tmp_path / "a" / "run.toml").dtype == expected
-    small_run(tmp_path / "a", dtype="auto", attacks=["ddn(steps=3)"])  # goes on with what was recorded
-    with pytest.raises(BadInput, match="shards must share one precision"):
-        small_run(tmp_path / "b", dtype="auto", shard=(0, 2))
-
-
-@pytest.mark.parametrize(("seconds", "timed"), [(0.5, 6), (0.9, 6), (3.0, 2)])
-def test_dtype_auto_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, timed: int) -> None:
-    """The clock alone is replaced: bfloat16 is looked at where it pays, and taken where the attack, run in both, finds
-    distances within 1 %."""
-    asked: list[torch.dtype | None] = []
-    off: list[float] = []
-
-    def clock(subject: object, x: Tensor, autocast: torch.dtype | None) -> float:
-        asked.append(autocast)
-        return 1.0 if autocast is None else seconds
-
-    def noted(exact: Result, low: Result, of: Any = tuning.deviation) -> float:
-        off.append(of(exact, low))
-        return off[-1]
-
-    monkeypatch.setattr(tuning, "pass_seconds", clock)
-    monkeypatch.setattr(tuning, "deviation", noted)
-    run = small_run(tmp_path / "a", dtype="auto", attacks=["ddn(steps=3)"])
-    assert asked == [None, torch.bfloat16] * (timed // 2) and len(off) == (seconds == 0.5)
-    expected = "bfloat16" if off and off[0] <= 0.01 else "float32"
-    assert RunSpec.from_toml(tmp_path / "a" / "run.toml").dtype == expected and len(run.records) == 40
+    older = plain.to_toml() + 'layout = "contiguous"\naccelerate = "none"\n'
+    assert RunSpec.from_text(older, "run.toml") == plain
+    with pytest.raises(BadInput, match="dtype='bf16': choose"):
+        replace(plain, dtype="bf16")
 
 
 # One piece of work ahead.

@@ -22,7 +22,7 @@ from ..hints import number
 from ..runs.progress import Silent, for_terminal
 from ..runs.radii import for_distances
 from ..runs.rules import parse_shard
-from ..runs.spec import ACCELERATIONS, AUTO, DEFAULT, DTYPES, LAYOUTS, RunSpec
+from ..runs.spec import AUTO, DEFAULT, DTYPES, RunSpec
 from ..trackers import all_of
 from .certify import HELP as CERTIFY_HELP
 from .certify import METHODS as CERTIFY
@@ -31,7 +31,7 @@ from .malloc import add_malloc, tune
 
 FLAGS = {"attacks": "attack"}  # fields whose flag has another name
 MANY = {"attacks": "ATTACK", "allow": "NAME", "epsilon": "DISTANCE=E,..."}
-CHOICES = {"dtype": DTYPES, "split": ("test", "train"), "layout": LAYOUTS, "accelerate": ACCELERATIONS}
+CHOICES = {"dtype": DTYPES, "split": ("test", "train")}
 
 
 def add_spec_arguments(parser: argparse.ArgumentParser, leave_out: tuple[str, ...] = ()) -> None:

@@ -19,21 +19,7 @@ from ..hints import sentences, wrong_setting
 from . import validate
 from .domain import Box
 from .goals import Goal, GoalLike, goal_of
-from .model import (
-    AUTO,
-    CONTIGUOUS,
-    NONE,
-    Draws,
-    Model,
-    Oracle,
-    accelerated,
-    borrowed,
-    check_acceleration,
-    check_layout,
-    faster_layout,
-    guarded,
-    laid_out,
-)
+from .model import Draws, Model, Oracle, borrowed
 from .problem import Problem, Trace
 from .result import Result
 from .solve import solve
@@ -141,8 +127,6 @@ class Attack:
         autocast: torch.dtype | None = None,
         check: bool = True,
         trace: Trace | None = None,
-        layout: str = CONTIGUOUS,
-        accelerate: str = NONE,
         tolerance: float | None = None,
         eot: int | None = None,
         votes: int = 100,
@@ -156,45 +140,27 @@ class Attack:
         (B, H, W). A goal is one of ``almakit.goals`` or a function of the model's outputs; it takes the labels and
         targets where it has none of its own. ``batch_size`` images go through the model at a time. ``budget`` caps the
         forwards and the backwards of each image. ``autocast`` runs the model in that precision, the final decision in
-        full precision. ``trace`` receives a dict of tensors per step. ``layout="channels_last"`` lays the model's
-        convolution weights out that way for the time of the call, ``"auto"`` where a few uncounted passes show it to be
-        faster (so the last bits may differ between two calls). ``accelerate`` compiles the model or records CUDA
-        graphs. ``check`` asks about the first, a middle and the last image of the first batch alone, to see whether the
-        model is deterministic and judges each image by itself, and about every success again at the end, in batches of
-        another composition; ``result.probes`` counts these forwards. ``tolerance``: an image whose best distance falls
-        by less than this share over a quarter of its budget (of the attack's own plan, where there is none) stops
-        there. ``eot``: the model is random; what the attack sees are means over so many passes (each counted, forward
-        and backward), and a point is a success where the goal is reached in at least ``vote_share`` of ``votes`` fresh
-        passes. ``surrogate``: a model whose gradients stand in for those of ``model``, which gives outputs, decisions
-        and the verdict (transfer, BPDA).
+        full precision. ``trace`` receives a dict of tensors per step. ``check`` asks about the first, a middle and the
+        last image of the first batch alone, to see whether the model is deterministic and judges each image by itself,
+        and about every success again at the end, in batches of another composition; ``result.probes`` counts these
+        forwards. ``tolerance``: an image whose best distance falls by less than this share over a quarter of its budget
+        (of the attack's own plan, where there is none) stops there. ``eot``: the model is random; what the attack sees
+        are means over so many passes (each counted, forward and backward), and a point is a success where the goal is
+        reached in at least ``vote_share`` of ``votes`` fresh passes. ``surrogate``: a model whose gradients stand in
+        for those of ``model``, which gives outputs, decisions and the verdict (transfer, BPDA).
         """
         x, box = validate.images(x, box or Box())
         validate.call(model, confidence, batch_size, budget, tolerance, surrogate)
         wanted = self._goal(len(x), labels, targets, goal, confidence, mask)
-        check_layout(layout)
-        check_acceleration(accelerate)
         self.measure.check(x)
         if not len(x):
             return Result.empty(x)
         draws = None if eot is None else Draws(eot, votes, vote_share, seed)
-        if draws is not None and accelerate != NONE:
-            raise BadInput("eot asks about each image by itself, which accelerate does not speed up; leave one out.")
         oracle = Oracle(model, x.dtype, autocast, wanted.read, draws, surrogate)
         x, wanted, box = oracle.place(x), wanted.to(oracle.device or x.device), box.to(oracle.device or x.device)
         size = batch_size or default_batch_size(x)
-        if layout == AUTO:
-            layout = faster_layout(model, x[:size].to(oracle.native or x.dtype))
-        oracle.model = accelerated(model, accelerate, min(size, len(x)), x.device)
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
-        with (
-            guarded(model, oracle),
-            guarded(surrogate, oracle),
-            borrowed(model),
-            borrowed(surrogate),
-            laid_out(model, layout),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-        ):
+        with borrowed(model), borrowed(surrogate), torch.inference_mode(False), torch.enable_grad():
             result = solve(
                 self,
                 oracle,

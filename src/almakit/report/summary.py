@@ -73,8 +73,6 @@ def summarise(run: RunFolder, seed: int = 0) -> dict[str, Any]:
             "budget": run.spec.budget,
             "dtype": run.spec.dtype,
             "batch_size": run.spec.batch_size,
-            "layout": run.spec.layout,
-            "accelerate": run.spec.accelerate,
             "threat_model": sentence(threat),
         },
         "environment": session.get("environment"),

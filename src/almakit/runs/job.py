@@ -16,14 +16,14 @@ from torch import Tensor
 
 from ..core import Attack, Result
 from ..core.goals import PixelGoal
-from ..core.model import CONTIGUOUS, LEAST, Model
+from ..core.model import LEAST, Model
 from ..core.problem import expected_forwards
 from ..errors import BadInput, BadModel
 from .images import round_target, rule_target
 from .model import to_device, to_host
 from .plan import Job, Task
 from .progress import forwards_per_image
-from .spec import AUTO, DEFAULT
+from .spec import AUTO
 from .store import CLEAN, ChunkKey
 from .store.files import Array
 from .store.records import PASSES, STATUSES, ImageInfo, Record, Tally, Trace
@@ -141,8 +141,6 @@ def _attack(job: Job, task: Task, tell: Tell | None, called_off: Event | None) -
             autocast=subject.autocast,
             check=False,
             trace=watch if watch.rows else None,
-            layout=CONTIGUOUS if spec.layout in (AUTO, DEFAULT) else spec.layout,
-            accelerate=spec.accelerate,
             surrogate=None if job.surrogate is None else job.surrogate.steady,
             eot=spec.eot,
             votes=spec.votes,

@@ -164,8 +164,8 @@ def _check_units(spec: RunSpec, dataset: Dataset, options: Options) -> None:
     box_of(dataset.features, spec.bits)
     if options.certify is not None and (dataset.features is not None or spec.eot is not None):
         raise BadInput("certificates are about images in [0, 1] and models that answer once; leave certify out.")
-    if spec.eot is not None and (dataset.maps is not None or spec.accelerate != "none"):
-        raise BadInput("eot asks about each image by itself: leave out label maps and accelerate.")
+    if spec.eot is not None and dataset.maps is not None:
+        raise BadInput("eot is for classifiers: leave it out with label maps.")
     if spec.most_passes is not None and spec.eot is not None and spec.most_passes < spec.eot:
         raise BadInput(f"budget={spec.budget}: with eot={spec.eot} a query takes {spec.eot} passes, so none fits in.")
 

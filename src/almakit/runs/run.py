@@ -64,13 +64,11 @@ def _asked(spec: RunSpec, out: Path, options: Options) -> tuple[RunSpec, list[At
         spec, built = extended(spec, built, out)
     for_distances(spec.epsilon, [repr(attack.measure) for attack in built])
     spec, begun = continue_in(spec, out, options.add)
-    for name, shared in (("batch_size", "one chunk grid"), ("layout", "one layout"), ("dtype", "one precision")):
-        if options.shard is not None and getattr(spec, name) == AUTO:
-            flag = "--" + name.replace("_", "-")
-            raise BadInput(
-                f"shards must share {shared}: {flag} auto would be measured by each; leave it out or give a value, "
-                "the same for all shards."
-            )
+    if options.shard is not None and spec.batch_size == AUTO:
+        raise BadInput(
+            "shards must share one chunk grid: --batch-size auto would be measured by each; leave it out or give a "
+            "value, the same for all shards."
+        )
     return spec, built, begun
 
 

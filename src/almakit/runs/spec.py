@@ -23,9 +23,9 @@ else:  # pragma: no cover
 FORMAT = 1
 AUTO, DEFAULT = "auto", "default"
 """Left open: auto is measured when a run begins, default is a rule that no clock has a part in."""
-DTYPES = ("float32", "float64", "bfloat16", "float16", AUTO)
-LAYOUTS = (DEFAULT, AUTO, "contiguous", "channels_last")
-ACCELERATIONS = ("none", "compile", "graph")
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+# Settings of version 0.1 that run folders may still hold: the model handed in decides them now.
+RETIRED = ("layout", "accelerate")
 DEFAULT_ATTACKS = ("soft-walk(distance=l2, steps=100)", "soft-walk(distance=linf, steps=100)")
 
 
@@ -109,9 +109,7 @@ class RunSpec:
     dtype: str = _knob(
         rules.one_of(*DTYPES),
         "float32",
-        "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision); auto takes "
-        "bfloat16 where a measurement shows it faster and its distances within 1 %",
-        free=True,
+        "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision)",
     )
     batch_size: int | str = _knob(
         rules.whole(1, (AUTO, DEFAULT), ", or auto to measure it"),
@@ -121,19 +119,6 @@ class RunSpec:
         free=True,
     )
     device: str = _knob(rules.text, AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one", free=True)
-    layout: str = _knob(
-        rules.one_of(*LAYOUTS),
-        DEFAULT,
-        "how the model's convolution weights lie during attacks: contiguous (the default) or channels_last; auto "
-        "takes the faster one, which changes the last digits of the numbers",
-        free=True,
-    )
-    accelerate: str = _knob(
-        rules.one_of(*ACCELERATIONS),
-        "none",
-        "none, compile (torch.compile: pays for long runs), or graph (CUDA graphs); neither has been measured on "
-        "a GPU yet",
-    )
     traces: int = _knob(rules.whole(0), 1, "keep the step-by-step course of each attack for this many images")
     epsilon: tuple[str, ...] = _knob(
         rules.radii,
@@ -181,7 +166,7 @@ class RunSpec:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunSpec:
         known = {f.name for f in fields(cls)}
-        values = {key.replace("-", "_"): value for key, value in values.items()}
+        values = {key.replace("-", "_"): value for key, value in values.items() if key not in RETIRED}
         for name in values:
             if name not in known:
                 raise wrong_setting("a run", name, sorted(known))
@@ -233,9 +218,8 @@ class RunSpec:
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
         # Settings that came later and change nothing as they are leave the hash of older runs alone.
-        plain = {"layout": (AUTO, DEFAULT, "contiguous"), "accelerate": ("none",)}
-        for name in ("layout", "accelerate", "goal", "surrogate"):
-            if values[name] in plain.get(name, (None,)):
+        for name in ("goal", "surrogate"):
+            if values[name] is None:
                 del values[name]
         if self.eot is None:
             for name in ("eot", "votes", "vote_share"):
@@ -271,7 +255,7 @@ class RunSpec:
 
     def folder_name(self) -> str:
         """Where a run goes when nobody says where: the same settings give the same folder."""
-        undecided = replace(self, batch_size=AUTO, device=AUTO, layout=AUTO)
+        undecided = replace(self, batch_size=AUTO, device=AUTO)
         model = Path(self.model.partition(":")[0]).stem if ".py:" in self.model else self.model
         slug = re.sub(r"[^A-Za-z0-9]+", "-", f"{model}-{self.data}").strip("-")
         return f"{slug[:60]}-{undecided.sha256[:8]}"

@@ -18,8 +18,6 @@ class Threat:
     budget: int | str | None = None  # forward and backward passes per image at most
     dtype: str = "float32"
     seed: int = 0
-    layout: str = "contiguous"
-    accelerate: str = "none"
     votes: str = ""  # of a random model: over how many passes, and how fresh ones decide
     surrogate: str | None = None  # the model that gradients came from
 
@@ -29,14 +27,11 @@ USUAL = Threat()
 
 def threat_of(spec: RunSpec) -> Threat:
     """The threat model of all attacks of a run."""
-    layout = (
-        spec.layout if spec.layout == "channels_last" else USUAL.layout
-    )  # older folders leave it open, and were contiguous
     goal = spec.targets or ""
     if spec.goal is not None:
         goal = f"[{spec.goal}]{goal}"
     votes = "" if spec.eot is None else f"eot {spec.eot}, {spec.vote_share:.0%} of {spec.votes} fresh passes"
-    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, layout, spec.accelerate, votes, spec.surrogate)
+    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, votes, spec.surrogate)
 
 
 def named(text: str, spec: RunSpec) -> str:
@@ -77,8 +72,7 @@ def sentence(threat: Threat) -> str:
         else f", at most {threat.budget} passes each way"
     )
     return (
-        f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}, layout {threat.layout}"
-        + ("" if threat.accelerate == "none" else f", {threat.accelerate}")
+        f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}"
         + (f", {threat.votes}" if threat.votes else "")
         + ("" if threat.surrogate is None else f", gradients of {threat.surrogate}")
     )
@@ -105,10 +99,8 @@ def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
     for name, words in (
         ("dtype", threat.dtype),
         ("seed", f"seed {threat.seed}"),
-        ("layout", threat.layout),
-        ("accelerate", threat.accelerate),
         ("votes", threat.votes or "one pass"),
     ):
         if name in differ or getattr(threat, name) != getattr(USUAL, name):
-            parts.append(words if name != "accelerate" or words != "none" else "not accelerated")
+            parts.append(words)
     return "".join(f", {part}" for part in parts)

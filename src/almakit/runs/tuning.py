@@ -1,5 +1,4 @@
-"""A run fitted to the machine: batch size, layout and precision, by rule or measured where the user leaves them open;
-and batches that are halved where memory runs out."""
+"""The batch size of a run, by rule or measured, halved where memory runs out."""
 
 from __future__ import annotations
 
@@ -13,13 +12,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ..core import Attack, Box, Result
-from ..core.model import CONTIGUOUS, borrowed, faster_layout, out_of_memory, pass_seconds
-from ..data.dataset import Chunk
+from ..core.model import borrowed, out_of_memory, pass_seconds
 from ..errors import BadModel
 from .checks import looked_at
 from .environment import physical_memory
-from .model import Subject, autocast_of
+from .model import Subject
 from .plan import Job
 from .progress import Silent
 from .spec import AUTO, DEFAULT
@@ -27,10 +24,6 @@ from .spec import AUTO, DEFAULT
 SIZES = (16, 32, 64, 128, 256)
 # seconds that a step of an attack spends outside the model beside a real one, whatever the size of the batch
 OUTSIDE = 0.0025
-FASTER = 1.3
-"""Autocast must save this much of a pass; below it the casts cost what the arithmetic gains."""
-WITHIN = 0.01
-SAMPLE = 64
 T = TypeVar("T")
 
 
@@ -42,17 +35,7 @@ def settle(job: Job, show: Silent) -> Job:
     elif spec.batch_size == AUTO:
         spec = replace(spec, batch_size=min(measured_batch_size(subject, sample.x), len(job.dataset)))
         show.note(f"Batch size {spec.batch_size} (measured).")
-    if spec.layout == DEFAULT:
-        spec = replace(spec, layout=CONTIGUOUS)
-    elif spec.layout == AUTO:
-        spec = replace(spec, layout=faster_layout(subject.model, subject.place(sample.x[: int(spec.batch_size)])))
-        show.note(f"Layout {spec.layout} (measured).")
-    if spec.dtype == AUTO:
-        dtype, reason = measured_dtype(subject, sample, job.attacks[0], int(spec.batch_size))
-        spec = replace(spec, dtype=dtype)
-        subject = replace(subject, autocast=autocast_of(dtype))
-        show.note(f"Precision {dtype}: {reason}.")
-    return replace(job, spec=spec, subject=subject)
+    return replace(job, spec=spec)
 
 
 def usual_batch_size(device: str, pixels: int, images: int) -> int:
@@ -138,54 +121,3 @@ def _peak_memory() -> int:
     except ImportError:  # pragma: no cover (Windows)
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-# Precision.
-
-
-def measured_dtype(subject: Subject, sample: Chunk, attack: Attack, size: int) -> tuple[str, str]:
-    """``bfloat16`` or ``float32`` for the attacks of a run, and why, measured on the first images with the run's first
-    attack."""
-    x = subject.place(sample.x[: min(size, SAMPLE)])
-    gain = speedup(subject, x)
-    if gain < FASTER:
-        return "float32", f"a pass in bfloat16 is {gain:.2f} times as fast here, which is not worth it"
-    labels = sample.labels[: len(x)]
-    exact, low = (_run(subject, attack, x, labels, autocast) for autocast in (None, torch.bfloat16))
-    worse = deviation(exact, low)
-    if worse > WITHIN:
-        return "float32", f"in bfloat16 the attack's distances are off by {100 * worse:.1f} % here"
-    return "bfloat16", f"{gain:.1f} times as fast here, distances within {100 * WITHIN:g} %"
-
-
-def speedup(subject: Subject, x: Tensor) -> float:
-    """How many times as fast a forward and backward pass of ``x`` (B, ...) is under bfloat16 autocast: the fastest of
-    three of each."""
-    best = {None: float("inf"), torch.bfloat16: float("inf")}
-    with borrowed(subject.model):
-        for _ in range(3):
-            for autocast in best:
-                best[autocast] = min(best[autocast], pass_seconds(subject.model, x, autocast))
-                if best[torch.bfloat16] > 2 * best[None] and autocast is not None:
-                    return best[None] / best[torch.bfloat16]  # emulated: no need to look again
-    return best[None] / best[torch.bfloat16]
-
-
-def _run(subject: Subject, attack: Attack, x: Tensor, labels: Tensor, autocast: torch.dtype | None) -> Result:
-    return attack(subject.model, x.to(subject.working), labels, box=Box(), check=False, autocast=autocast)
-
-
-def deviation(exact: Result, low: Result) -> float:
-    """How far the median distance of one result is off another's, as a part of it; images that only one of them found
-    count as infinite."""
-    attacked = (exact.forwards > 1) | (low.forwards > 1)
-    medians = [
-        result.distances[attacked].double().quantile(0.5, interpolation="lower")
-        if bool(attacked.any())
-        else torch.tensor(0.0)
-        for result in (exact, low)
-    ]
-    lost = int((exact.success & ~low.success).sum()) / max(int(attacked.sum()), 1)
-    if not bool(torch.isfinite(medians[0])) or float(medians[0]) == 0:
-        return max(lost, 0.0 if torch.equal(medians[0], medians[1]) else float("inf"))
-    return max(lost, abs(float(medians[1] / medians[0]) - 1))

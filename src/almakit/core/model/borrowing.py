@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +37,23 @@ def borrowed(model: object) -> Iterator[None]:
             module.training = training
         for parameter in frozen:
             parameter.requires_grad_(True)
+
+
+def pass_seconds(model: Model, x: Tensor, autocast: torch.dtype | None = None) -> float:
+    """How long a forward and backward pass of ``x`` (B, ...) takes: the one timing of a model. A model without
+    gradients is timed forward."""
+    # On one thread of a CPU processor time counts: other programs must not make a choice.
+    clock = time.process_time if x.device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    low = torch.autocast(x.device.type, autocast, autocast is not None, cache_enabled=False)
+    began = clock()
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = x.detach().clone().requires_grad_(True)
+        with low:
+            logits = logits_of(model(leaf.clone()))
+        if isinstance(logits, Tensor) and logits.requires_grad:
+            # Reading a number waits for the device.
+            float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])
+    return max(clock() - began, 1e-9)
 
 
 @torch.no_grad()

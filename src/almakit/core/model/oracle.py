@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from threading import get_ident
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -21,56 +20,6 @@ Read = Callable[[Any, int], Tensor]
 """From a model's answer for so many images to the outputs (B, ...) that a goal needs."""
 
 
-@contextmanager
-def guarded(model: Model | None, oracle: Oracle) -> Iterator[None]:
-    """Raises a sentence after the block where somebody else than the oracle called a module in this thread, or changed
-    its weights.
-
-    A verdict on an earlier batch may call the model in another thread. A plain function has no weights to be seen, a
-    compiled program no hooks.
-    """
-    if not isinstance(model, nn.Module):
-        yield
-        return
-    here, strays = get_ident(), 0
-
-    def look(module: nn.Module, inputs: Any) -> None:
-        nonlocal strays
-        strays += get_ident() == here and not oracle.busy
-
-    before = _sums(model)
-    hooked = oracle.model is oracle.plain and not isinstance(model, torch.jit.ScriptModule)
-    handle = model.register_forward_pre_hook(look) if hooked else None
-    try:
-        yield
-    finally:
-        if handle is not None:
-            handle.remove()
-    if strays:
-        raise BadModel(
-            f"the model was called {strays} times past the problem while it was attacked, where nobody counts; an "
-            "attack asks with problem.query."
-        )
-    if not torch.equal(before, _sums(model)):
-        raise BadModel(
-            "the model's weights changed while it was attacked, so that what was found is nothing of the model that "
-            "was given."
-        )
-
-
-@torch.no_grad()
-def _sums(model: nn.Module) -> Tensor:
-    """(2 P,) sum and sum of squares of each of the P parameters, zero for what is not a number: two models that agree
-    have the same weights."""
-    floating = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
-    sums = [
-        total
-        for parameter in floating
-        for total in (parameter.sum(dtype=torch.float64), torch.linalg.vector_norm(parameter, dtype=torch.float64))
-    ]
-    return torch.nan_to_num(torch.stack([total.cpu() for total in sums])) if sums else torch.zeros(0)
-
-
 class Oracle:
     """Calls the model on (R, ...) images in the working precision and returns the outputs (R, ...) that ``read`` finds
     in its answer, in the same precision."""
@@ -84,14 +33,12 @@ class Oracle:
         draws: Draws | None = None,
         surrogate: Model | None = None,
     ):
-        # ``plain`` is the model as it came where ``model`` is a faster way to call it.
-        self.model, self.plain, self.working, self.autocast = model, model, working, autocast
+        self.model, self.working, self.autocast = model, working, autocast
         self.native, self.device = precision_and_device(model)
         self.precision = autocast or self.native or working
         self.read: Read = read or (lambda answer, images: logits_of(answer))
         self.shape: torch.Size | None = None  # of one image's outputs, as the first answer had them
-        # Images that went through the model, whoever sent them, and whether some are there now.
-        self.rows, self.inside = 0, False
+        self.rows = 0  # images that went through the model, whoever sent them
         self.draws = draws  # of a random model: its outputs are then means over several passes for each image
         # Another model that gradients come from, while the outputs stay this one's.
         self.surrogate = None if surrogate is None else Oracle(surrogate, working, read=read)
@@ -99,17 +46,12 @@ class Oracle:
 
     @property
     def exact(self) -> Oracle:
-        """The model as it came, without autocast; itself where it is that."""
-        if self.autocast is None and self.model is self.plain:
+        """The same model without autocast."""
+        if self.autocast is None:
             return self
         if self._exact is None:
-            self._exact = Oracle(self.plain, self.working, read=self.read, draws=self.draws)
+            self._exact = Oracle(self.model, self.working, read=self.read, draws=self.draws)
         return self._exact
-
-    @property
-    def busy(self) -> bool:
-        """Whether it is calling the model just now, in either way, or its surrogate."""
-        return self.inside or any(other is not None and other.inside for other in (self._exact, self.surrogate))
 
     @property
     def asked(self) -> int:
@@ -153,8 +95,6 @@ class Oracle:
         # A copy: a model that normalises in place must change neither the caller's images nor the leaf of the graph.
         inputs = images.to(self.native or images.dtype, copy=True)
         low = self.autocast is not None
-        # No cache: frozen weights are never in it, and a CUDA graph must not be recorded with one.
-        self.inside = True
         try:
             with torch.autocast(images.device.type, dtype=self.autocast, cache_enabled=False) if low else nullcontext():
                 outputs = self.read(self.model(inputs), len(images))
@@ -163,8 +103,6 @@ class Oracle:
             if inputs.requires_grad and "on Tensor that requires grad" in str(error):
                 raise BadModel(NO_GRADIENT) from error
             raise
-        finally:
-            self.inside = False
         if outputs.shape[1:] != self.shape:
             if self.shape is not None:
                 now, before = (
