@@ -234,8 +234,6 @@ def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
 
 def _figure(cell: Cell) -> str:
     figure = f"{cell['ratio']:.2f}" if cell["ratio"] >= 0.1 else f"{cell['ratio']:.3f}"
-    if (other := cell.get("ratio_in_channels_last")) is not None:
-        figure += f" ({other:.2f} in channels_last)"
     return figure + (f"; `--help` {cell['help_s']:.2f} s" if "help_s" in cell else "")
 
 

@@ -55,7 +55,7 @@ def test_item_1_every_format_says_it(folders, tmp_path):
     runs = json.loads((tmp_path / "summary.json").read_text())["runs"]
     assert [run["attacks"][0]["label"] for run in runs] == ["DDN 30", "DDN 30, targeted"]
     assert (
-        runs[1]["run"]["threat_model"] == "targeted (random), any value in [0, 1], float32, seed 0, layout contiguous"
+        runs[1]["run"]["threat_model"] == "targeted (random), any value in [0, 1], float32, seed 0"
     )
 
 
@@ -126,8 +126,8 @@ def test_item_1_figures_call_it_targets_not_reached(folders):
 def test_item_1_the_words():
     usual = threat_of(RunSpec())
     assert usual == Threat() and appended([usual]) == [""]
-    assert sentence(usual) == "untargeted, any value in [0, 1], float32, seed 0, layout contiguous"
-    assert appended([usual, replace(usual, layout="channels_last")]) == [", contiguous", ", channels_last"]
+    assert sentence(usual) == "untargeted, any value in [0, 1], float32, seed 0"
+    assert appended([usual, replace(usual, dtype="float64")]) == [", float32", ", float64"]
     assert appended([replace(usual, dtype="bfloat16", budget=7)]) == [", budget 7, bfloat16"]
     assert named("ddn(steps=5)", RunSpec(targets="all", seed=2)) == "ddn(steps=5), targeted, seed 2"
     assert formats.markdown([blocks.Block("m", "l2", "all", [])]).count("###") == 1
