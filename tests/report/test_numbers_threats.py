@@ -54,9 +54,7 @@ def test_item_1_every_format_says_it(folders, tmp_path):
     assert [row["goal"] for row in rows] == ["untargeted", "targeted (random)"]
     runs = json.loads((tmp_path / "summary.json").read_text())["runs"]
     assert [run["attacks"][0]["label"] for run in runs] == ["DDN 30", "DDN 30, targeted"]
-    assert (
-        runs[1]["run"]["threat_model"] == "targeted (random), any value in [0, 1], float32, seed 0"
-    )
+    assert runs[1]["run"]["threat_model"] == "targeted (random), any value in [0, 1], float32, seed 0"
 
 
 def test_item_1_whatever_differs_is_appended(folders):
