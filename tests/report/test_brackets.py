@@ -31,7 +31,7 @@ def certify(folder: Path, share: float, leave_out: int = 0) -> dict[int, float]:
     }
     radii = {image: share * value for image, value in nearest.items() if np.isfinite(value)}
     radii |= {image: 1.0 for image, value in nearest.items() if not np.isfinite(value)}
-    Certificate(norm, "crown", run.meta.get("weights_sha256"), radii).write(folder)
+    Certificate(norm, "crown", run.model_sha256, radii).write(folder)
     return radii
 
 

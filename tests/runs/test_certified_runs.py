@@ -14,7 +14,7 @@ from almakit.cli.main import ERROR, USAGE, main
 from almakit.errors import BadInput
 from almakit.runs.certify import certify_run
 from almakit.runs.model import open_model
-from almakit.runs.store.certificates import Certificate, Contradiction, check, read
+from almakit.runs.store.certificates import Certificate, Contradiction, check
 
 RUN = ["run", "--model", "mnist/smallcnn-tiny-ibp", "--data", "mnist", "--limit", "6", "--batch-size", "3", "--quiet"]
 LINF = ["--attack", "fmn(distance=linf, steps=30)"]
@@ -74,13 +74,11 @@ def test_a_success_below_a_certified_radius_is_an_alarm_with_both_witnesses(
 ) -> None:
     run = Run(folder)
     nearest = min(record.verified for record in run.records if record.attacked)
-    bad = Certificate(
-        "linf", "crown", run.meta.get("weights_sha256"), {info.index: nearest * 1.01 for info in run.images}
-    )
+    bad = Certificate("linf", "crown", run.model_sha256, {info.index: nearest * 1.01 for info in run.images})
     with pytest.raises(
         Contradiction, match=r"is certified within linf .*linf-crown.json.*holds a verified success at linf"
     ):
-        check(folder, [bad], run.records, run.images)
+        check(folder, [bad], run.records, run.image)
     bad.write(folder)
     try:
         assert main(["certify", str(folder), "--method", "ibp", "--quiet"]) == ERROR
@@ -89,15 +87,15 @@ def test_a_success_below_a_certified_radius_is_an_alarm_with_both_witnesses(
         bad.file(folder).unlink()
 
 
-def test_certificates_of_other_weights_and_torn_files_are_refused(folder: Path) -> None:
+def test_certificates_of_another_model_and_torn_files_are_refused(folder: Path) -> None:
     place = Certificate("l2", "ibp", "another").file(folder)
     for content, sentence in (
         ('{"radii": 3}', "is not a file of certified radii"),
-        (json.dumps({"norm": "l2", "method": "ibp", "weights_sha256": "another", "radii": {}}), "about other weights"),
+        (json.dumps({"norm": "l2", "method": "ibp", "weights_sha256": "another", "radii": {}}), "about another model"),
     ):
         place.write_text(content)
         with pytest.raises(Exception, match=sentence):
-            read(folder, Run(folder).meta.get("weights_sha256"))
+            _ = Run(folder).certificates
         place.unlink()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..data.user_file import is_user_file
 from ..report.run import finish
 from ..runs.folder import RunFolder
+from ..runs.identity import difference
 from ..runs.progress import Silent, for_terminal
 from .main import DONE, Usage
 
@@ -72,11 +73,9 @@ def main(args: argparse.Namespace) -> int:
             f"you know that file, name it yourself: --model {spec.model}"
         )
     opened = model.open_model(args.model or spec.model, spec)
-    if opened.weights_sha256 != run.meta.get("weights_sha256"):
-        raise Usage(
-            f"the weights of {spec.model} are not those of the run, so a bound of theirs says nothing about its "
-            "distances."
-        )
+    if differs := difference(run, opened):
+        raise Usage(f"{opened.name} is not the model of the run, {spec.model}: {differs}. Certify the run's own model.")
+    opened = opened.with_features(run.features)
     certify.certify_run(
         run, opened, args.method, tuple(args.distance or ()), args.seconds, Silent() if args.quiet else for_terminal()
     )

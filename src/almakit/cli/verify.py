@@ -17,6 +17,7 @@ from ..data import load
 from ..data.user_file import is_user_file
 from ..report.tables import percent, text_table
 from ..runs.folder import RunFolder
+from ..runs.identity import difference
 from ..runs.spec import RunSpec
 from .main import DONE, ERROR, FAILED_IMAGES, Usage
 
@@ -75,12 +76,10 @@ def _run(args: argparse.Namespace) -> int:
             f"yourself: --goal {goal}"
         )
     opened = model.open_model(args.model or spec.model, spec)
-    other_weights = not args.model and opened.weights_sha256 != run.meta.get("weights_sha256")
-    if other_weights:
-        print(
-            f"The weights of {spec.model} are not those of the run (sha256 {opened.weights_sha256}, then "
-            f"{run.meta.get('weights_sha256')})."
-        )
+    differs = difference(run, opened)
+    if differs:
+        print(f"{opened.name} is not the model of the run, {spec.model}: {differs}.")
+    other_model = bool(differs) and not args.model
     found = verify.verify_run(run, opened, args.batch_size, goal)
     header = (
         "attack",
@@ -116,10 +115,10 @@ def _run(args: argparse.Namespace) -> int:
             )
     if any(v.confirmed < v.claimed or v.changed or v.misreported for v in found):
         print("Not every claim holds: see the columns confirmed, judged otherwise and wrong distance.")
-    elif found.good and not other_weights:
+    elif found.good and not other_model:
         print("Every claimed success fools the model. Every number that can be computed again is the stored one.")
-    print(verify.NOT_CHECKED)
-    return DONE if found.good and not other_weights else FAILED_IMAGES
+    print(*found.not_checked, verify.NOT_CHECKED, sep="\n")
+    return DONE if found.good and not other_model else FAILED_IMAGES
 
 
 def _images(args: argparse.Namespace) -> int:

@@ -49,6 +49,7 @@ class Classifier(nn.Module):
         self.network = network if isinstance(network, nn.Module) else Function(network)
         self.name, self.dataset, self.shape, self.classes = name, dataset, shape, classes
         self.class_names, self.fit_output = None if class_names is None else tuple(class_names), fit_output
+        self.by_name = False  # whether ``load`` made it of a name that says all about it
         # Not part of the weights: two networks that differ in nothing but the normalisation have the same weights.
         self.register_buffer("mean", _per_channel(name, mean, "mean"), persistent=False)
         self.register_buffer("std", _per_channel(name, std, "standard deviation"), persistent=False)

@@ -64,6 +64,7 @@ def load(
     model = from_uri(source, trust, normalisation)
     if fit:
         model.name, model.fit_output = uri, True
+    model.by_name = normalisation is None and (source.partition("@")[0] in ZOO or is_foreign(source))
     model.to(device=device, dtype=dtype)
     return model
 

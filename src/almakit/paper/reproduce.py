@@ -18,7 +18,7 @@ from ..runs.failures import SpecChanged
 from ..runs.model import open_model
 from ..runs.plan import Options
 from ..runs.progress import Silent
-from ..runs.store import certificates, files
+from ..runs.store import files
 from ..runs.store.certificates import Certificate
 from . import layout, typeset
 from .collect import Collected, collect, join_shards
@@ -119,23 +119,21 @@ def _certify(made: Plan, show: Silent) -> None:
     """The interval bounds of networks that were trained with them, where there are bounds in a cell's distance: once
     for each image of a network, the cells with the most images first."""
     tasks = [task for task in made.tasks if "ibp" in task.network.name and task.cell.distance in CERTIFIED]
-    known: dict[tuple[str, str], dict[int, float]] = {}
+    known: dict[tuple[str | None, str], dict[tuple[str, int], float]] = {}
     for task in sorted(tasks, key=lambda task: -(task.spec.limit or 0)):
         run, norm = Run(task.folder), task.cell.distance
-        weights = run.meta.get("weights_sha256")
-        have = [part for part in certificates.read(run.folder, weights) if (part.norm, part.method) == (norm, "ibp")]
-        mine = have[0] if have else Certificate(norm, "ibp", weights)
-        shared = known.setdefault((task.network.name, norm), {})
-        missing = {info.index: shared[info.index] for info in run.images if info.index in shared} | mine.radii
+        have = [part for part in run.certificates if (part.norm, part.method) == (norm, "ibp")]
+        mine = have[0] if have else Certificate(norm, "ibp", run.model_sha256)
+        shared = known.setdefault((run.model_sha256, norm), {})
+        missing = {info.index: shared[info.content] for info in run.images if info.content in shared} | mine.radii
         if missing != mine.radii:
             mine.radii = missing
             mine.write(run.folder)
         if not have or len(mine.radii) < len(run.images):
             certify_run(run, open_model(task.spec.model, task.spec), "ibp", (norm,), progress=show)
             finish(task.folder)
-        shared |= next(
-            part.radii for part in certificates.read(run.folder, weights) if (part.norm, part.method) == (norm, "ibp")
-        )
+        radii = next(part.radii for part in run.certificates if (part.norm, part.method) == (norm, "ibp"))
+        shared |= {run.image[index].content: radius for index, radius in radii.items()}
 
 
 def gather(made: Plan) -> Collected:

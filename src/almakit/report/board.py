@@ -17,7 +17,6 @@ from ..errors import AlmakitError
 from ..runs.failures import StoreError
 from ..runs.radii import Radii, for_distances, texts_of
 from ..runs.store.fields import finite
-from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name, resisted, sentence, threat_of
 from .brackets import bound_of
 from .labels import distance_name, radius
@@ -80,11 +79,12 @@ def _by_images(runs: Sequence[Opened]) -> list[list[Opened]]:
     for run, summary in runs:
         expected, mine = (
             int(run.meta.get("images", len(run.images))),
-            {info.index: _content(info) for info in run.images},
+            {info.index: info.content for info in run.images},
         )
         for size, images, members in groups:
             common = images.keys() & mine.keys()
-            if size == expected and common and all(images[index] == mine[index] for index in common):
+            known = members[0][0].meta.get("features") == run.meta.get("features")
+            if size == expected and known and common and all(images[index] == mine[index] for index in common):
                 images.update(mine)
                 members.append((run, summary))
                 break
@@ -93,12 +93,8 @@ def _by_images(runs: Sequence[Opened]) -> list[list[Opened]]:
     return [members for _, _, members in groups]
 
 
-def _content(info: ImageInfo) -> tuple[str, int]:
-    return info.sha256, info.label
-
-
 def _table(runs: list[Opened], asked: dict[str, list[float]]) -> Table:
-    images = {info.index: _content(info) for run, _ in runs for info in run.images}
+    images = {info.index: info.content for run, _ in runs for info in run.images}
     digest = hashlib.sha256("".join(f"{index}\t{images[index]}\n" for index in sorted(images)).encode()).hexdigest()
     here = {info.distance for run, _ in runs for info in run.attacks}
     found = joined(runs, {distance: values for distance, values in asked.items() if distance in here})
@@ -109,11 +105,9 @@ def _table(runs: list[Opened], asked: dict[str, list[float]]) -> Table:
 
 
 def page_name(subject: Subject) -> str:
-    """The file of a model's page, the same as long as its weights and name are."""
+    """The file of a model's page, the same as long as its identity and name are."""
     slug = re.sub(r"[^a-z0-9]+", "-", subject.name.lower()).strip("-")[:60] or "model"
-    what = "\n".join(
-        [str(subject.runs[0].meta.get("weights_sha256")), subject.name, *(info.sha256 for info in subject.images)]
-    )
+    what = "\n".join([str(subject.runs[0].model_sha256), subject.name, *(info.sha256 for info in subject.images)])
     return f"{slug}-{hashlib.sha256(what.encode()).hexdigest()[:8]}.html"
 
 
@@ -161,7 +155,7 @@ def _provenance(run: Any, summary: dict[str, Any]) -> dict[str, Any]:
         "complete": summary["complete"],
         "results": there,
         "expected": there + summary["missing_records"],
-        **{name: summary["run"][name] for name in ("weights_sha256", "data_sha256", "spec_sha256")},
+        **{name: summary["run"][name] for name in ("model_sha256", "weights_sha256", "data_sha256", "spec_sha256")},
         **{name: environment.get(name) for name in VERSIONS},
     }
 

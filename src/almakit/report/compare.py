@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import BadInput
+from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name, sentence, threat_of
 from .comparison import Changed, Comparison, Paired, Side
 from .numbers import Array, Bootstrap, mean, median, percentiles
@@ -23,11 +25,12 @@ def side(subject: Subject) -> Side:
     run, summary = subject.runs[0], subject.summaries[0]
     environment = summary.get("environment") or {}
     versions = f"almakit {environment.get('almakit', '?')}, torch {environment.get('torch', '?')}"
-    data, weights = str(run.meta.get("data") or run.spec.data), run.meta.get("weights_sha256")
+    data = str(run.meta.get("data") or run.spec.data)
     return Side(
         str(run.folder),
         str(run.meta.get("model") or run.spec.model),
-        weights,
+        run.meta.get("weights_sha256"),
+        run.model_sha256,
         data,
         len(subject.images),
         goal_name(threat_of(run.spec).goal),
@@ -44,27 +47,32 @@ def compare(
     across: Sequence[str] = (),
     canonical: Callable[[str], str | None] = lambda text: text,
 ) -> Comparison:
-    """Every attack that both runs hold (by its text, or as ``pairs`` of texts say), paired by the images' hashes.
+    """Every attack that both runs hold (by its text, or as ``pairs`` of texts say), paired by the images' hashes and
+    labels.
 
     Runs on different models or with different goals are refused unless ``across`` holds "models" or "goals": their
     numbers answer different questions. ``canonical`` writes an attack's text as runs store it.
     """
     one, two = load([first])[0], load([second])[0]
     before, after = side(one), side(two)
-    if "models" not in across and (before.weights or before.model) != (after.weights or after.model):
-        raise BadInput(f"the runs attack different models: {before}; {after}. To compare models, give --across models.")
+    if "models" not in across and (before.model_sha256 or before.model) != (after.model_sha256 or after.model):
+        why = ", whose weights are equal and whose code, preprocessing or settings differ"
+        raise BadInput(
+            f"the runs attack different models{why if before.weights and before.weights == after.weights else ''}: "
+            f"{before}; {after}. To compare models, give --across models."
+        )
     if "goals" not in across and before.goal != after.goal:
         raise BadInput(
             f"the runs have different goals: {first} is {before.goal}, {second} is {after.goal}. To compare goals, "
             "give --across goals."
         )
     matched = _match(one, two, pairs, canonical)
-    places = {info.sha256: info.index for info in two.images}
-    shared = [(info.index, places[info.sha256], info.id) for info in one.images if info.sha256 in places]
-    if not shared:
+    places = {content: info.index for content, info in _by_content(two).items()}
+    shared = [(info.index, places[content], info.id) for content, info in _by_content(one).items() if content in places]
+    if not shared or one.runs[0].meta.get("features") != two.runs[0].meta.get("features"):
         raise BadInput(
-            f"{first} and {second} have no image in common (images are matched by their contents); compare runs on "
-            "the same data."
+            f"{first} and {second} have no image in common (images are matched by their contents and labels); compare "
+            "runs on the same data."
         )
     labels = labelled([one])
     if "goals" not in across:
@@ -72,6 +80,16 @@ def compare(
     return Comparison(
         before, after, [_pair(left, right, labels[id(left)].label, shared, seed) for left, right in matched]
     )
+
+
+def _by_content(subject: Subject) -> dict[tuple[str, int, int], ImageInfo]:
+    """The images by contents, label, and how many equal ones come before."""
+    found: dict[tuple[str, int, int], ImageInfo] = {}
+    before: Counter[tuple[str, int]] = Counter()
+    for info in subject.images:
+        found[info.sha256, info.label, before[info.content]] = info
+        before[info.content] += 1
+    return found
 
 
 def _same_targets(matched: Sequence[tuple[Column, Column]], shared: Sequence[tuple[int, int, str]]) -> None:

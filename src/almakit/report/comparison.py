@@ -33,7 +33,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Paired:
-    """An attack in both runs, over the images both attacked (the same float32 values, by hash)."""
+    """An attack in both runs, over the images both attacked (the same float32 values, by hash, and label)."""
 
     attack: str  # its text, or both texts where they differ
     label: str
@@ -87,6 +87,7 @@ class Side:
     folder: str
     model: str
     weights: str | None
+    model_sha256: str | None
     data: str
     images: int
     goal: str
@@ -94,7 +95,7 @@ class Side:
     versions: str
 
     def __str__(self) -> str:
-        weights = f" (weights {self.weights[:12]})" if self.weights else ""
+        weights = f" (weights {self.weights[:12]}, identity {str(self.model_sha256)[:12]})" if self.weights else ""
         return (
             f"{self.folder}: {self.model}{weights} on {self.data}, {self.images} images; {self.threat_model}; "
             f"{self.versions}"

@@ -16,6 +16,7 @@ from ..errors import AlmakitError
 from ..runs.failures import StoreError
 from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
+from ..runs.store.certificates import check
 from ..runs.store.fields import finite
 from ..runs.store.records import AttackInfo, ImageInfo, Record
 from ..runs.threat import Threat, goal_name, threat_of
@@ -69,7 +70,8 @@ class Column:
 
 @dataclass
 class Subject:
-    """A model and the images it was attacked on; runs of the same weights on the same images are one subject."""
+    """A model and the images it was attacked on; runs of the same model (see runs.identity) on the same images with the
+    same labels are one subject."""
 
     name: str
     runs: list[RunFolder]
@@ -152,11 +154,11 @@ def joined(runs: Sequence[Opened], epsilons: Radii = ()) -> list[Subject]:
     """The subjects of opened runs; see ``load``."""
     subjects: dict[tuple[object, ...], Subject] = {}
     for run, summary in runs:
-        place, weights = run.folder, run.meta.get("weights_sha256")
+        place, model = run.folder, run.model_sha256
         # Without a hash of the weights nothing says that two runs attacked the same model.
         key: tuple[object, ...] = (
-            (weights, tuple((info.index, info.sha256) for info in run.images))
-            if weights and run.images
+            (model, run.meta.get("features"), tuple((info.index, *info.content) for info in run.images))
+            if model and run.images
             else (str(place.resolve()),)
         )
         subject = subjects.setdefault(
@@ -167,6 +169,7 @@ def joined(runs: Sequence[Opened], epsilons: Radii = ()) -> list[Subject]:
         subject.columns += _columns(run, summary)
     for subject in subjects.values():
         if len(subject.runs) > 1:
+            _check_certificates(subject.runs)
             best = _best_of(subject.runs)
             subject.columns = [
                 _measured_against(column, best.get(column.info.distance, {})) for column in subject.columns
@@ -174,6 +177,14 @@ def joined(runs: Sequence[Opened], epsilons: Radii = ()) -> list[Subject]:
     found = _named(list(subjects.values()))
     _give_radii(found, epsilons)
     return found
+
+
+def _check_certificates(runs: Sequence[RunFolder]) -> None:
+    """Refuses a radius that one run certified above the distance that another run of the same model found."""
+    for run in runs:
+        for other in runs:
+            if run is not other and other.spec.goal is None:
+                check(run.folder, run.certificates, other.records, other.image, other.folder)
 
 
 def _give_radii(subjects: Sequence[Subject], epsilons: Radii) -> None:

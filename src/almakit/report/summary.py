@@ -65,6 +65,7 @@ def summarise(run: RunFolder, seed: int = 0) -> dict[str, Any]:
             "model": run.meta.get("model"),
             "data": run.meta.get("data"),
             "spec_sha256": run.meta.get("spec_sha256"),
+            "model_sha256": run.model_sha256,
             "weights_sha256": run.meta.get("weights_sha256"),
             "data_sha256": run.meta.get("data_sha256"),
             "seed": run.spec.seed,

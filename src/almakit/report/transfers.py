@@ -17,22 +17,34 @@ def matrix(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
     A cell counts the stored images of the row whose goal the column's model does not reach on the clean image, and
     those of them that reach it with the stored one.
     """
-    asked = [(run, {part.target: part for part in transfers.read(run.folder)}) for run in runs]
-    targets = list(dict.fromkeys(name for _, parts in asked for name in parts))
+    asked = [
+        (run, {(part.target, str(part.model_sha256)): part for part in transfers.read(run.folder)}) for run in runs
+    ]
+    targets = list(dict.fromkeys(key for _, parts in asked for key in parts))
     if not targets:
         return None
     rows = [
         {
-            "source": run.spec.model,
+            "source": _source(run, runs),
             "attack": info.text,
             "label": label.label,
-            "cells": [_cell(parts[name].seen.get(info.text, {}) if name in parts else {}) for name in targets],
+            "cells": [_cell(parts[key].seen.get(info.text, {}) if key in parts else {}) for key in targets],
         }
         for run, parts in asked
         if parts
         for info, label in zip(run.attacks, label_attacks(run.attacks), strict=True)
     ]
-    return {"targets": targets, "rows": rows}
+    names = [name for name, _ in targets]
+    # Models of one name, such as a file before and after an edit, are told apart by their identity.
+    shown = [f"{name} ({model[:8]})" if names.count(name) > 1 else name for name, model in targets]
+    return {"targets": shown, "rows": rows}
+
+
+def _source(run: RunFolder, runs: Sequence[RunFolder]) -> str:
+    """The run's model, with its folder where another model of the same name stands beside it."""
+    name = run.spec.model
+    others = [other for other in runs if other.spec.model == name and other.model_sha256 != run.model_sha256]
+    return f"{name} ({run.folder.name})" if others else name
 
 
 def _cell(seen: dict[str, Seen]) -> dict[str, Any] | None:

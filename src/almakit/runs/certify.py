@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from ..certify import METHODS, certified_radius
@@ -13,7 +15,7 @@ from .model import Subject
 from .progress import Silent
 from .store import certificates
 from .store.certificates import Certificate
-from .store.records import Record
+from .store.records import ImageInfo, Record
 
 ALL_METHODS = (*METHODS, "exact")
 CHUNK = {"exact": 1}
@@ -50,29 +52,34 @@ def certify_run(
         raise BadInput(
             f"the attacks of this run are in {names}; certified radii are in {', '.join(NORMS)}: give --distance."
         )
-    show, weights = progress or Silent(), run.meta.get("weights_sha256")
-    known = {(part.norm, part.method): part for part in certificates.read(run.folder, weights)}
+    show = progress or Silent()
+    known = {(part.norm, part.method): part for part in run.certificates}
     for norm in wanted:
-        part = known.setdefault((norm, method), Certificate(norm, method, weights))
+        part = known.setdefault((norm, method), Certificate(norm, method, run.model_sha256))
         todo = [info for info in run.images if info.index not in part.radii]
         size = CHUNK.get(method, 16)
         for begin in range(0, len(todo), size):
             chunk = todo[begin : begin + size]
-            x = torch.from_numpy(run.originals([info.index for info in chunk])).to(torch.float32)
-            labels = torch.tensor([info.label for info in chunk])
-            nearest = torch.tensor([_nearest(run.records, info.index, norm) for info in chunk], dtype=torch.float64)
-            if method == "exact":
-                radii = [
-                    bracket.lower
-                    for bracket in exact_radius(subject.model, x, labels, norm, found=nearest, seconds=seconds)
-                ]
-            else:
-                radii = certified_radius(subject.model, x, labels, norm, method, guess=nearest).tolist()
-            part.radii |= dict(zip((info.index for info in chunk), radii, strict=True))
+            part.radii |= radii_of(run, subject, chunk, norm, method, seconds)
             part.write(run.folder)
-            certificates.check(run.folder, [part], run.records, run.images)
+            certificates.check(run.folder, [part], run.records, run.image)
             show.note(f"{norm} by {method}: {min(begin + size, len(todo))} of {len(todo)} images certified.")
-    certificates.check(run.folder, list(known.values()), run.records, run.images)
+    certificates.check(run.folder, list(known.values()), run.records, run.image)
+
+
+def radii_of(
+    run: RunFolder, subject: Subject, images: Sequence[ImageInfo], norm: str, method: str, seconds: float = 60.0
+) -> dict[int, float]:
+    """The certified radii of ``images`` by their index in the run; the arguments are those of ``certify_run``."""
+    x = torch.from_numpy(run.originals([info.index for info in images])).to(torch.float32)
+    labels = torch.tensor([info.label for info in images])
+    nearest = torch.tensor([_nearest(run.records, info.index, norm) for info in images], dtype=torch.float64)
+    if method == "exact":
+        found = exact_radius(subject.model, x, labels, norm, found=nearest, seconds=seconds)
+        radii = [bracket.lower for bracket in found]
+    else:
+        radii = certified_radius(subject.model, x, labels, norm, method, guess=nearest).tolist()
+    return dict(zip((info.index for info in images), radii, strict=True))
 
 
 def _nearest(records: list[Record], image: int, norm: str) -> float:

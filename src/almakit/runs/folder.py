@@ -15,6 +15,7 @@ import numpy as np
 from ..data.features import Features
 from ..errors import BadInput
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
+from .identity import model_sha256
 from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, certificates, database_name, files, open_folder
 from .store.files import Array
@@ -102,8 +103,20 @@ class RunFolder:
     @cached_property
     def certified(self) -> dict[str, dict[int, float]]:
         """By norm: the certified radius of each image (by position), as `almakit certify` left them; empty where it was
-        not run."""
-        return certificates.best(certificates.read(self.folder, self.meta.get("weights_sha256")))
+        not run. A radius above the distance of a verified success raises ``Contradiction``."""
+        found = self.certificates
+        certificates.check(self.folder, found, self.records, self.image)
+        return certificates.best(found)
+
+    @property
+    def certificates(self) -> list[certificates.Certificate]:
+        """The files of `almakit certify` as they lie in the folder now."""
+        return certificates.read(self.folder, self.model_sha256, self.meta.get("weights_sha256"))
+
+    @property
+    def model_sha256(self) -> str | None:
+        """The identity of the run's model; None where its weights are not known."""
+        return model_sha256(self.spec.model, self.meta, self.spec)
 
     @cached_property
     def traces(self) -> list[Trace]:

@@ -20,7 +20,10 @@ from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from ..models import load as load_model
 from ..models.classifier import state_sha256
+from ..models.load import FIT
 from .attacktext import fingerprint
+from .identity import model_sha256
+from .settings import settings_sha256
 from .spec import AUTO, RunSpec
 from .units import in_units
 
@@ -43,6 +46,8 @@ class Subject:
     native: torch.dtype | None  # what the model's weights are in, None for a function
     autocast: torch.dtype | None
     imports_sha256: str | None = None  # of the files that a .py file imports from its own folder
+    settings_sha256: str | None = None  # of the code and settings of one given from Python, see settings.py
+    model_sha256: str | None = None  # all of these together, see identity.py
     classes: list[int] = field(default_factory=list)  # how many it has, once it has answered
     by_name: bool = False  # loaded by its name or from a file, as any other process can load it
     maps: bool = False  # the data give every pixel a class, and so must the model
@@ -208,7 +213,16 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
             f"a model is a name, a torch module or a function from images to logits, not a {type(model).__name__}."
         )
     native, place = precision_and_device(loaded)
-    name, weights = model if isinstance(model, str) else model_name(loaded), weights_sha256(loaded)
+    name, file = model if isinstance(model, str) else model_name(loaded), _file_of(model)
+    # What a name stands for does not change; a .py file may read its settings from elsewhere.
+    by_name = isinstance(model, str) or getattr(model, "by_name", False)
+    known = by_name if file is None else file.suffix != ".py"
+    facts = {
+        "weights_sha256": weights_sha256(loaded),
+        "code_sha256": None if file is None else hashlib.sha256(file.read_bytes()).hexdigest(),
+        "imports_sha256": imports_sha256(file) if file is not None and file.suffix == ".py" else None,
+        "settings_sha256": None if known else settings_sha256(loaded),
+    }
     working = torch.float64 if spec.dtype == "float64" else torch.float32
     if isinstance(loaded, nn.Module) and working == torch.float64:
         loaded = copy.deepcopy(loaded).double()
@@ -218,13 +232,15 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         name,
         loaded,
         steady(loaded, place),
-        weights,
-        _file_sha256(model),
-        place,
-        working,
-        native,
-        autocast_of(spec.dtype),
-        imports_sha256(file) if (file := _file_of(model)) is not None and file.suffix == ".py" else None,
+        device=place,
+        working=working,
+        native=native,
+        autocast=autocast_of(spec.dtype),
+        weights_sha256=facts["weights_sha256"],
+        code_sha256=facts["code_sha256"],
+        imports_sha256=facts["imports_sha256"],
+        settings_sha256=facts["settings_sha256"],
+        model_sha256=model_sha256(name, facts, spec),
         by_name=isinstance(model, str),
         draws=None if spec.eot is None else Draws(spec.eot, spec.votes, spec.vote_share, spec.seed),
     )
@@ -237,13 +253,9 @@ def autocast_of(dtype: str) -> torch.dtype | None:
 
 def _file_of(uri: object) -> Path | None:
     """The file a model is loaded from, where it is one that holds more than weights."""
-    file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", uri)).expanduser() if isinstance(uri, str) else None
+    source = uri.partition(FIT)[0] if isinstance(uri, str) else ""
+    file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", source)).expanduser() if source else None
     return file if file is not None and file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
-
-
-def _file_sha256(uri: object) -> str | None:
-    file = _file_of(uri)
-    return None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def weights_sha256(model: Model) -> str | None:

@@ -87,6 +87,7 @@ def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
         "weights_sha256": subject.weights_sha256,
         "code_sha256": subject.code_sha256,
         "imports_sha256": subject.imports_sha256,
+        "settings_sha256": subject.settings_sha256,
         "surrogate_sha256": None if job.surrogate is None else job.surrogate.weights_sha256,
         "data_sha256": data_sha256(dataset.ids, job.hashes, dataset.labels.tolist(), job.targets),
         "images": str(len(dataset)),

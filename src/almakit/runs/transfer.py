@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,8 +26,18 @@ CHUNK = 256
 def transfer_run(run: RunFolder, subject: Subject, goal: Goal | None = None) -> Transfer:
     """Asks ``subject`` about every verified success of a run, chunk by chunk into its folder, so that what was stopped
     goes on; ``goal`` is the run's, where it has one of its own."""
-    known = {(part.target, part.weights_sha256): part for part in transfers.read(run.folder)}
-    part = known.get((subject.name, subject.weights_sha256), Transfer(subject.name, subject.weights_sha256))
+    part = Transfer(subject.name, subject.model_sha256)
+    if subject.model_sha256 is not None:  # else nothing says that stored answers are this model's
+        known = {(part.target, part.model_sha256): part for part in transfers.read(run.folder)}
+        part = known.get((subject.name, subject.model_sha256), part)
+    for _ in ask(run, subject, part, goal):
+        part.write(run.folder)
+    part.write(run.folder)
+    return part
+
+
+def ask(run: RunFolder, subject: Subject, part: Transfer, goal: Goal | None = None) -> Iterator[None]:
+    """Adds the answers of ``subject`` that are not in ``part`` yet, and yields after each chunk of them."""
     with borrowed(subject.model):
         asked = replace(subject, maps=run.segmentation).with_features(run.features)
         if run.aimed:
@@ -42,9 +52,7 @@ def transfer_run(run: RunFolder, subject: Subject, goal: Goal | None = None) -> 
             for begin in range(0, len(found), CHUNK):
                 chunk = found[begin : begin + CHUNK]
                 seen |= dict(zip(map(_key, chunk), _answers(run, info, chunk, asked, goal), strict=True))
-                part.write(run.folder)
-    part.write(run.folder)
-    return part
+                yield
 
 
 def _key(record: Record) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Certificate:
 
     norm: str
     method: str
-    weights_sha256: str | None
+    model_sha256: str | None
     radii: dict[int, float] = field(default_factory=dict)
 
     def file(self, folder: Path) -> Path:
@@ -44,7 +44,7 @@ class Certificate:
             "format": FORMAT,
             "norm": self.norm,
             "method": self.method,
-            "weights_sha256": self.weights_sha256,
+            "model_sha256": self.model_sha256,
             "radii": values,
             "null_means": "infinite",
         }
@@ -52,15 +52,21 @@ class Certificate:
         files.write_bytes(self.file(folder), (json.dumps(content, indent=1) + "\n").encode())
 
 
-def read(folder: Path, weights_sha256: str | None) -> list[Certificate]:
-    """The certificates of a run folder; those of other weights, and links to other places, are refused."""
+def read(folder: Path, model_sha256: str | None, weights_sha256: str | None) -> list[Certificate]:
+    """The certificates of a run folder whose model has this identity; those of another model, and links to other
+    places, are refused. Files of earlier versions name the model's weights alone."""
     found = []
     for name in sorted(place.name for place in files.inside(folder, FOLDER).glob("*.json")):
         place = files.inside(folder, f"{FOLDER}/{name}")
         try:
             content = json.loads(place.read_bytes())
             radii = {int(image): _radius(value) for image, value in content["radii"].items()}
-            made = Certificate(content["norm"], content["method"], content["weights_sha256"], radii)
+            made = Certificate(content["norm"], content["method"], model_sha256, radii)
+            same = (
+                content["model_sha256"] == model_sha256
+                if "model_sha256" in content
+                else content["weights_sha256"] == weights_sha256
+            )
             if made.file(folder).name != name:
                 raise ValueError(f"its radii are of {made.norm}-{made.method}")
         except (KeyError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
@@ -68,9 +74,9 @@ def read(folder: Path, weights_sha256: str | None) -> list[Certificate]:
                 f"{place} is not a file of certified radii ({error}); delete it and run `almakit certify {folder}` "
                 "again."
             ) from error
-        if made.weights_sha256 != weights_sha256:
+        if not same:
             raise StoreError(
-                f"{place} is about other weights than the run; delete it and run `almakit certify {folder}` again."
+                f"{place} is about another model than the run's; delete it and run `almakit certify {folder}` again."
             )
         found.append(made)
     return found
@@ -95,24 +101,26 @@ def best(certificates: Sequence[Certificate]) -> dict[str, dict[int, float]]:
 
 
 def check(
-    folder: Path, certificates: Sequence[Certificate], records: Sequence[Record], images: Sequence[ImageInfo]
+    folder: Path,
+    certificates: Sequence[Certificate],
+    records: Sequence[Record],
+    images: Mapping[int, ImageInfo],
+    found_in: Path | None = None,
 ) -> None:
     """Raises ``Contradiction`` for the first verified success, of any attack in any distance, that lies nearer than a
-    certified radius."""
+    certified radius; an image that is wrong already lies at distance 0. ``found_in``: the folder of ``records``, where
+    it is not the certificates'."""
+    place = found_in or folder
     for part in certificates:
         for record in records:
-            away = record.measures.get(part.norm)
+            away = record.measures.get(part.norm) if record.attacked else 0.0
             radius = part.radii.get(record.image, 0.0)
-            if (
-                away is None
-                or not record.attacked
-                or not math.isfinite(record.verified)
-                or away >= radius * (1 - MEASURING)
-            ):
+            if away is None or not math.isfinite(record.verified) or away >= radius * (1 - MEASURING):
                 continue
+            found = "the clean image is" if record.slot is None else f"{record.file}, row {record.slot}, holds"
             raise Contradiction(
                 f"image {images[record.image].id} is certified within {part.norm} {radius:.6g} ({part.file(folder)}, "
-                f"{part.method}), but {record.file}, row {record.slot}, holds a verified success at {part.norm} "
-                f"{away:.6g}: one of the two is wrong. Check the image with `almakit verify {folder}` and report both; "
+                f"{part.method}), but in {place} {found} a verified success at {part.norm} "
+                f"{away:.6g}: one of the two is wrong. Check the image with `almakit verify {place}` and report both; "
                 "nothing of this run should be believed until then."
             )

@@ -81,6 +81,11 @@ class ImageInfo:
     ] = None
 
     @property
+    def content(self) -> tuple[str, int]:
+        """Its hash and its label, by which images of different runs are matched."""
+        return self.sha256, self.label
+
+    @property
     def correct(self) -> bool:
         """Whether the model is right about the image; of a segmentation about most of its pixels."""
         return self.prediction == self.label if self.pixels is None else wrong_pixels(self.pixels) < 0.5

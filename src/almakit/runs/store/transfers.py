@@ -22,11 +22,11 @@ class Transfer:
     with the run's own."""
 
     target: str
-    weights_sha256: str | None
+    model_sha256: str | None  # the identity of the target; in files of earlier versions, its weights
     seen: dict[str, dict[str, Seen]] = field(default_factory=dict)
 
     def file(self, folder: Path) -> Path:
-        mark = hashlib.sha256(f"{self.target}\t{self.weights_sha256}".encode()).hexdigest()[:8]
+        mark = hashlib.sha256(f"{self.target}\t{self.model_sha256}".encode()).hexdigest()[:8]
         return folder / FOLDER / f"{re.sub(r'[^A-Za-z0-9]+', '-', self.target).strip('-')[:60]}-{mark}.json"
 
     def write(self, folder: Path) -> None:
@@ -34,7 +34,7 @@ class Transfer:
         content = {
             "format": FORMAT,
             "target": self.target,
-            "weights_sha256": self.weights_sha256,
+            "model_sha256": self.model_sha256,
             "seen": {
                 attack: {image: [int(clean), int(stored)] for image, (clean, stored) in rows.items()}
                 for attack, rows in self.seen.items()
@@ -56,7 +56,8 @@ def read(folder: Path) -> list[Transfer]:
                 str(attack): {str(image): _seen(pair) for image, pair in rows.items()}
                 for attack, rows in content["seen"].items()
             }
-            made = Transfer(str(content["target"]), content["weights_sha256"], seen)
+            model = content["model_sha256"] if "model_sha256" in content else content["weights_sha256"]
+            made = Transfer(str(content["target"]), model, seen)
             if made.file(folder).name != name:
                 raise ValueError(f"its answers are of {made.target:.50}")
         except (KeyError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:

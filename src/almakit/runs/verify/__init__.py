@@ -22,6 +22,7 @@ from ..model import Subject
 from ..store.files import fault_of, inside
 from ..store.records import AttackInfo
 from ..verdict import Measure, judge, predictions, tallies, top_classes
+from .derived import of_certificates, of_transfers
 from .differences import DISTANCE, Differences, of_record, of_tally
 from .facts import of_folder, of_image, of_plan
 
@@ -57,10 +58,12 @@ class Verification:
 
 @dataclass
 class RunVerification:
-    """What judging a whole run folder again gave: attack by attack, and of the clean images and facts of the folder."""
+    """What judging a whole run folder again gave: attack by attack, and of the clean images, certificates, transfers
+    and facts of the folder."""
 
     attacks: list[Verification]
     folder: Differences
+    not_checked: list[str]  # sentences about certificates and transfers that could not be computed again
 
     def __iter__(self) -> Iterator[Verification]:
         return iter(self.attacks)
@@ -102,6 +105,7 @@ def verify_run(run: RunFolder, subject: Subject, batch_size: int | None = None, 
     """
     size, aim = batch_size or int(run.spec.batch_size), None if goal is None else goals.get(goal)
     held = all(finding["name"] != "randomness-elsewhere" for finding in run.findings)
+    given, goal_of_run = subject, aim
     subject = replace(subject, maps=run.segmentation, held=held).with_features(run.features)
     if run.aimed:
         subject, aim = replace(subject, aim=aim), None
@@ -109,7 +113,9 @@ def verify_run(run: RunFolder, subject: Subject, batch_size: int | None = None, 
         folder = Differences()
         clean = _verify_clean(run, subject, size, folder)
         of_folder(folder, run, subject.classes[0] if subject.classes else 0)
-        return RunVerification([_verify_attack(run, info, subject, size, clean, aim) for info in run.attacks], folder)
+        found = [_verify_attack(run, info, subject, size, clean, aim) for info in run.attacks]
+        not_checked = of_certificates(folder, run, subject) + of_transfers(folder, run, given, goal_of_run)
+    return RunVerification(found, folder, not_checked)
 
 
 def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Differences) -> dict[int, Tensor]:
