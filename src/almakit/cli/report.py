@@ -1,7 +1,7 @@
 """Makes a report of one run folder or several: one self-contained page, tables, figures, numbers.
 
 index.html opens without a network and loads nothing. Beside it: tables.md, tables.csv, tables.tex (booktabs),
-curves.svg, curves.pdf, curves.png, gallery.png and summary.json. Runs of the same weights on the same images are shown
+curves.svg, curves.pdf, curves.png, gallery.png and summary.json. Runs of the same model on the same images are shown
 as one model. A run that is not finished is reported as far as it went, and the report says so.
 
   almakit report runs/a
