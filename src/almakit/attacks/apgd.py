@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core import Problem, Query
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, random_start, reached, safe_radius
+from ..core.fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
 from ..core.steps import per_image
 from ..core.subproblem import length, onto_ball, room
 
@@ -55,7 +55,7 @@ class APGD(FixedEpsilon):
     }
     ranges = {"[1, inf)": "restarts rivals", "[0, 1]": "rho"}
 
-    distance: DistanceLike = "l2"
+    distance: DistanceLike = "linf"
     steps: int = 100
     loss: str = "margin"
     restarts: int = 1
@@ -131,7 +131,7 @@ class APGD(FixedEpsilon):
         best_loss = x.new_full((len(x),), float("-inf"))
         for step in range(steps + 1):
             final = step == steps
-            query = problem.query(point, grad=not final)
+            query = problem.query(onto_grid(problem, point, widening * epsilon, norm), grad=not final)
             if self.stop:
                 problem.release(reached(problem, epsilon))
             value, measured = self.value(problem, query, rival, step / steps)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import SLACK, FixedEpsilon, reached
+from ..core.fixed_epsilon import FixedEpsilon, reached
 from ..core.steps import per_image, unit
 
 PROBE = 0.1
@@ -27,7 +27,7 @@ class LPA(FixedEpsilon):
     Threat Models*, ICLR 2021, section 4.2 and Algorithm 2. The ALMA paper's tables wrap it in a search:
     ``search(attack=lpa(steps=40, searches=5), largest=0.5, halvings=10)``.
 
-    Any distance will do; LPIPS is the paper's. A point counts only where D <= epsilon (1 + 1e-6). Each image leaves
+    Any distance will do; LPIPS is the paper's. A point counts only where D is within epsilon, up to rounding. Each image leaves
     when it has one.
     """
 
@@ -87,7 +87,7 @@ class LPA(FixedEpsilon):
         delta = point - problem.x
         with torch.no_grad():
             near, far = torch.zeros_like(epsilon), torch.ones_like(epsilon)
-            inside = problem.bound(point) <= epsilon * (1 + SLACK)
+            inside = problem.bound(point) <= problem.grid.limit(epsilon)
             for _ in range(20):
                 middle = (near + far) / 2
                 fits = problem.bound(problem.x + per_image(middle, delta) * delta) <= epsilon

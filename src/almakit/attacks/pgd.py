@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, random_start, reached, safe_radius
+from ..core.fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
 from ..core.steps import per_image, unit
 from ..core.subproblem import onto_ball, room
 
@@ -64,7 +64,11 @@ class PGD(FixedEpsilon):
                 point = x + onto_ball(per_image(radius, x) * random_start(problem, norm), radius, low, high, norm)
             for step in range(self.steps + 1):
                 final = step == self.steps
-                query = problem.start() if point is x and not final else problem.query(point, grad=not final)
+                query = (
+                    problem.start()
+                    if point is x and not final
+                    else problem.query(onto_grid(problem, point, epsilon, norm), grad=not final)
+                )
                 problem.release(reached(problem, epsilon))
                 if final:
                     break

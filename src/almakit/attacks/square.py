@@ -11,15 +11,13 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import FixedEpsilon, reached, safe_radius
+from ..core.fixed_epsilon import FixedEpsilon, onto_grid, reached, safe_radius
 from ..core.steps import per_image, unit
 
 # After these parts of the steps the share of the pixels in a patch is halved.
 HALVED_AT = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 # l2: tiles along each side of the image at the start, and the smallest side of a patch.
 TILES, SMALLEST = 5, 3
-# What a step towards a level of the grid may miss it by, as a part of a level: rounding of the radius.
-MISSED = 1e-3
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Square(FixedEpsilon):
 
     It needs no gradient and any goal's margin. Inputs that are no images are taken as one row of values, windows as
     squares where both sides allow it. Unlike the original: a linf patch that changes nothing has its signs turned; on a
-    grid changes are cut towards the image, so that rounding does not leave the ball.
+    grid, changes that rounding would take out of the ball are cut towards the image.
     """
 
     title = "Square"
@@ -64,7 +62,7 @@ class Square(FixedEpsilon):
             for step in range(self.steps):
                 side = self._window(delta, self.share * 0.5 ** sum(step > part * self.steps for part in HALVED_AT))
                 proposal = begin(problem, delta, radius) if step == 0 else change(problem, delta, radius, side)
-                query = problem.query(self._within_grid(problem, proposal.reshape(x.shape)), grad=False)
+                query = problem.query(onto_grid(problem, x + proposal.reshape(x.shape), epsilon, norm), grad=False)
                 problem.release(reached(problem, epsilon))
                 problem.record(
                     step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success
@@ -80,16 +78,6 @@ class Square(FixedEpsilon):
         least = 1 if self.measure.norm == float("inf") else SMALLEST
         high = min(height, max(least, round((share * height * width) ** 0.5)))
         return high, min(width, max(least, round(share * height * width / high)))
-
-    @staticmethod
-    def _within_grid(problem: Problem, delta: Tensor) -> Tensor:
-        """(B, ...) the points x + ``delta`` (B, ...), on a grid of levels no farther from x than that."""
-        spacing = problem.box.spacing.to(delta)
-        if not bool((spacing > 0).any()):
-            return problem.x + delta
-        level = torch.where(spacing > 0, spacing, torch.ones_like(spacing))
-        cut = (delta / level + MISSED * delta.sign()).trunc() * level
-        return problem.x + torch.where(spacing > 0, cut, delta)
 
     def _stripes(self, problem: Problem, delta: Tensor, radius: Tensor) -> Tensor:
         """(B, C, H, W) +-radius in each column and channel."""

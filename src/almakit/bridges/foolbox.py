@@ -19,6 +19,7 @@ from ..core.model import predict
 from ..core.steps import per_image
 from ..distances.base import Distance
 from ..errors import BadInput
+from ..radius import Grid
 from .aims import labels_and_targets
 from .foreign import Foreign, norm_name
 from .gate import Gate
@@ -155,7 +156,7 @@ class FoolboxAttack(Base):
         logits, distance = predict(model, start), self.attack.measure(x, start).to(result.distances)
         nearer = torch.isfinite(logits).all(1) & (goal.margin(logits) < 0) & (distance < result.distances)
         if isinstance(self.attack, FixedEpsilon):
-            nearer &= distance <= self.attack.radius()
+            nearer &= distance <= result.grid.limit(self.attack.radius())
         return replace(
             result,
             adversarials=torch.where(per_image(nearer, x), start.to(result.adversarials), result.adversarials),
@@ -201,5 +202,5 @@ class _Measured(BaseDistance):
         """What lies farther than ``epsilon`` goes back to the reference: there is no way to shrink a change in any
         distance."""
         (x, y), restore = library("eagerpy", "pip install eagerpy").astensors_(references, perturbed)
-        outside = self.ours(x.raw, y.raw) > epsilon
+        outside = self.ours(x.raw, y.raw) > Grid.of(repr(self.ours)).limit(epsilon)
         return restore(type(x)(torch.where(outside.reshape(-1, *[1] * (x.raw.ndim - 1)), x.raw, y.raw)))

@@ -22,8 +22,6 @@ from ..distances.base import DistanceLike
 from ..errors import AlmakitError, BadInput, Unavailable
 from .gate import Gate
 
-# A point of an attack at a fixed radius may exceed it by the rounding of the other library's float32 arithmetic.
-SLACK = 1e-5
 OURS = ("distance", "epsilon", "at_once")
 # What one looks for in a table is always in the text, as it is for our own attacks.
 ALWAYS = ("steps", "num_steps", "n_iter", "max_iter", "norm", "eps")
@@ -155,6 +153,10 @@ class Foreign(Attack):
         return self.radius() is None
 
     @property
+    def radii(self) -> tuple[float, ...]:
+        return () if (radius := self.radius()) is None else (radius,)
+
+    @property
     def can_target(self) -> bool:  # type: ignore[override]
         return self.targets_too()
 
@@ -201,7 +203,7 @@ class Foreign(Attack):
 
     def run(self, problem: Problem) -> None:
         size, radius = self.at_once or len(problem), self.radius()
-        limit = problem.x.new_full((len(problem),), float("inf") if radius is None else radius * (1 + SLACK))
+        limit = problem.x.new_full((len(problem),), float("inf") if radius is None else problem.grid.limit(radius))
         with problem.within(limit):
             for begin in range(0, len(problem), size):
                 self._run_on(problem, torch.arange(begin, min(begin + size, len(problem)), device=problem.x.device))

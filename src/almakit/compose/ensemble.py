@@ -56,6 +56,10 @@ class Ensemble(Attack):
         return any(member.minimal for member in self.attacks)
 
     @property
+    def radii(self) -> tuple[float, ...]:
+        return tuple(dict.fromkeys(radius for member in self.attacks for radius in member.radii))
+
+    @property
     def can_target(self) -> bool:  # type: ignore[override]
         return all(member.can_target for member in self.attacks)
 

@@ -17,7 +17,7 @@ from ..distances.base import resolve as resolve_distance
 from ..errors import BadInput
 from ..hints import sentences, wrong_setting
 from . import validate
-from .domain import Box
+from .domain import Box, grid_of
 from .goals import Goal, GoalLike, goal_of
 from .model import Draws, Model, Oracle, borrowed
 from .problem import Problem, Trace
@@ -68,6 +68,11 @@ class Attack:
     def measure(self) -> Distance:
         """The distance this attack minimises and reports."""
         return resolve_distance(getattr(self, "distance", "l2"))
+
+    @property
+    def radii(self) -> tuple[float, ...]:
+        """The radii of an attack at a fixed epsilon; empty where it looks for the smallest perturbation."""
+        return ()
 
     @property
     def ranking(self) -> Distance | None:
@@ -174,7 +179,15 @@ class Attack:
                 check=check,
                 tolerance=tolerance,
             )
-        return replace(result, originals=x, labels=wanted.labels, distance=repr(self.measure))
+        name = repr(self.measure)
+        return replace(
+            result,
+            originals=x,
+            labels=wanted.labels,
+            distance=name,
+            step=grid_of(name, box, x).step,
+            radii=() if self.minimal else self.radii,
+        )
 
     def _goal(
         self, count: int, labels: object, targets: object, goal: object, confidence: float, mask: Tensor | None

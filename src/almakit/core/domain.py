@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from ..radius import Grid
 
 # What rounding in other units may have moved a value off its grid by, in steps.
 OFF_GRID = 1e-3
+# What float32 may have moved an original off the grid by, in levels, for it still to lie on it.
+NEAR_GRID = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +104,21 @@ class Box:
     def spacing(self) -> Tensor:
         """The distance between two levels of the grid, () or (...) of each value's own; 0 where there is none."""
         if self.bits is not None:
-            return torch.as_tensor(self.sides) / float(2**self.bits - 1)
-        return torch.as_tensor(0.0 if self.step is None else self.step)
+            return torch.as_tensor(self.sides, dtype=torch.float64) / (2**self.bits - 1)
+        return torch.as_tensor(0.0 if self.step is None else self.step, dtype=torch.float64)
+
+    def level(self, x: Tensor) -> float:
+        """The spacing of the grid where it is the same for all values that may change and the originals ``x`` (B, ...)
+        lie on it; else 0."""
+        if self.bits is None and self.step is None:
+            return 0.0
+        moves = torch.ones_like(x, dtype=torch.bool) if self.mask is None else self.mask.expand(x.shape)
+        spacing = self.spacing.to(x.device).expand(x.shape)[moves]
+        if not len(spacing) or not 0 < float(spacing.min()) == float(spacing.max()):
+            return 0.0
+        lo = torch.as_tensor(self.lo, dtype=torch.float64, device=x.device).expand(x.shape)[moves]
+        number = (x[moves].double() - lo) / spacing
+        return float(spacing[0]) if float((number - number.round()).abs().max()) <= NEAR_GRID else 0.0
 
     def around(self, x: Tensor) -> Box:
         """Itself for the inputs ``x`` (B, ...): bounds of each value's own in their shape, precision and place, and
@@ -177,6 +193,12 @@ class Box:
     def contains(self, point: Tensor, x: Tensor) -> Tensor:
         """(B,) whether each image of ``point`` (B, ...) is exactly in the domain of the originals ``x`` (B, ...)."""
         return (self.project(point, x) == point).flatten(1).all(1)
+
+
+def grid_of(distance: str, box: Box, x: Tensor) -> Grid:
+    """Which distances, of the name ``distance``, between the originals ``x`` (B, ...) and points of the box lie within
+    a radius."""
+    return Grid.of(distance, box.level(x), rounding=torch.finfo(x.dtype).eps * max(map(abs, box.ends)))
 
 
 def _numbers(name: str, value: Any) -> float | Tensor:

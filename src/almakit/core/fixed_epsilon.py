@@ -18,8 +18,10 @@ from .result import Result
 from .steps import per_image
 
 LOSSES = ("ce", "dlr", "margin", "targeted-dlr")
-# A distance may exceed the radius by this much: the rounding of its own evaluation.
-SLACK = 1e-6
+# By how much less than the radius iterates are projected to, relatively: the rounding of the projection.
+MARGIN = 5e-7
+# What a step towards a level of the grid may miss it by, as a part of a level: rounding of the radius.
+MISSED = 1e-3
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class FixedEpsilon(Attack):
     ``run_at``.
 
     ``run_at(problem, epsilon)`` works with a radius per image; ``search`` calls it with ever smaller ones. A point
-    counts as a success only where its distance is at most epsilon (1 + 1e-6): what was found farther away is dropped at
-    the end.
+    counts as a success only where its distance is within epsilon by ``problem.grid``: what was found farther away is
+    dropped at the end.
     """
 
     minimal = False
@@ -46,14 +48,18 @@ class FixedEpsilon(Attack):
         raise NotImplementedError
 
     def run(self, problem: Problem) -> None:
-        epsilon = problem.x.new_full((len(problem),), self.radius())
-        with problem.within(epsilon * (1 + SLACK)):
-            self.run_at(problem, epsilon)
+        full = problem.x.new_ones(len(problem))
+        with problem.within(full * problem.grid.limit(self.radius())):
+            self.run_at(problem, full * self.radius())
 
     def __call__(self, *arguments: Any, **settings: Any) -> Result:
         """As every attack; refuses before the model is called where no radius was given."""
         self.radius()
         return super().__call__(*arguments, **settings)
+
+    @property
+    def radii(self) -> tuple[float, ...]:
+        return (self.radius(),)
 
     def radius(self) -> float:
         """The radius given; a sentence where there is none."""
@@ -68,7 +74,7 @@ class FixedEpsilon(Attack):
 
 def reached(problem: Problem, epsilon: Tensor) -> Tensor:
     """(B,) whether an adversarial point within ``epsilon`` (B,) is known."""
-    return problem.best_distance <= epsilon * (1 + SLACK)
+    return problem.best_distance <= problem.grid.limit(epsilon)
 
 
 def safe_radius(problem: Problem, epsilon: Tensor, norm: float) -> Tensor:
@@ -77,7 +83,28 @@ def safe_radius(problem: Problem, epsilon: Tensor, norm: float) -> Tensor:
     pixels = problem.x[0].numel()
     rounding = torch.finfo(problem.x.dtype).eps / 2 * max(map(abs, problem.box.ends))
     grown = rounding * (1.0 if norm == float("inf") else pixels if norm == 1 else pixels**0.5)
-    return torch.maximum(epsilon * (1 - SLACK / 2) - grown, epsilon / 2)
+    return torch.maximum(epsilon * (1 - MARGIN) - grown, epsilon / 2)
+
+
+def onto_grid(problem: Problem, candidate: Tensor, epsilon: Tensor, norm: float) -> Tensor:
+    """The nearest points of the grid to ``candidate`` (B, ...) that stay within ``epsilon`` (B,) of the images.
+
+    Where the nearest level leaves the ball, the change is cut towards the image: value by value in linf, of the whole
+    image in the other norms. Without a grid the candidates are returned as they are.
+    """
+    x, box = problem.x, problem.box
+    if box.bits is None and box.step is None:
+        return candidate
+    nearest, limit = box.project(candidate, x), problem.grid.limit(epsilon)
+    spacing = box.spacing.to(x)
+    level = torch.where(spacing > 0, spacing, torch.ones_like(spacing))
+    delta = candidate - x
+    cut = torch.where(spacing > 0, (delta / level + MISSED * delta.sign()).trunc() * level, delta)
+    if norm == float("inf"):
+        fits = (nearest - x).abs() <= per_image(limit, x)
+    else:
+        fits = per_image(torch.linalg.vector_norm((nearest - x).flatten(1), ord=norm, dim=1) <= limit, x)
+    return torch.where(fits, nearest, x + cut)
 
 
 def random_start(problem: Problem, norm: float) -> Tensor:

@@ -3,26 +3,14 @@ torch here."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-from .. import hints
 from ..errors import BadInput, require_text
+from ..radius import number
 
 Radii = float | str | Sequence[float | str] | Mapping[str, "float | str | Sequence[float | str]"]
 MOST = 16
 """So many radii for one distance: they are columns of tables."""
-
-
-def number(value: float | str) -> float:
-    """A radius: 0.5, "0.5" or "8/255"; anything else is an error of one sentence."""
-    try:
-        found = hints.number(value) if isinstance(value, str) else math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not 0 <= found < math.inf:
-        raise BadInput(f"epsilon {value!r} is no radius; write a finite number, 0 or more, such as 0.5 or 8/255.")
-    return found
 
 
 def texts_of(epsilons: Radii) -> tuple[str, ...]:

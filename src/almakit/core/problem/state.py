@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ...distances.base import Bound
-from ..domain import Box
+from ...radius import Grid
+from ..domain import Box, grid_of
 from ..goals import Goal
 from ..model import Oracle
 from ..steps import ImageRandom
@@ -42,6 +43,7 @@ class Sealed:
         "_counts",
         "_course",
         "_goal",
+        "_grid",
         "_had_slope",
         "_last_logits",
         "_looks",
@@ -77,6 +79,7 @@ class Sealed:
         # wait for all that is under way, so there the same is done with masks.
         self._looks = x.device.type == "cpu"
         self._budget = budget
+        self._grid = grid_of(repr(bound.distance), box, x)
         self._counts = Counts(len(x), x.device, max(budget - 1, 1) if budget is not None and reserve else budget)
         self._best = Best.nothing(x, self._looks)
         self._course = Course(len(x), x, plan, share)
@@ -112,6 +115,11 @@ class Sealed:
     def box(self) -> Box:
         """Where candidates may live."""
         return self._box
+
+    @property
+    def grid(self) -> Grid:
+        """Which distances lie within a radius."""
+        return self._grid
 
     @property
     def random(self) -> ImageRandom:

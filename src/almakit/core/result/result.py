@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from ...errors import BadInput
 from ...optional import optional
+from ...radius import Grid, number, same
 from .image import ImageResult, Status
 
 if TYPE_CHECKING:
@@ -33,7 +35,9 @@ class Result:
     budget. ``originals`` (B, ...), ``labels`` (B,) and the name of the ``distance`` are what the attack was
     given. ``course`` (B, 5) is the best distance after 10, 30, 100, 300 and 1000 forwards. ``shares`` (B,), of a random
     model: in which share of fresh passes the goal is reached. ``surrogate_forwards`` (B,): passes of the model that
-    gradients came from, whose are all ``backwards`` then. ``result[3]`` is one image, ``result[mask]`` and
+    gradients came from, whose are all ``backwards`` then. ``step``: the spacing of the grid on which originals and
+    adversarial images lie, 0 where there is none. ``radii``: those of attacks at a fixed epsilon, empty where the
+    smallest distance was looked for. ``result[3]`` is one image, ``result[mask]`` and
     ``result[:10]`` are results again.
     """
 
@@ -50,6 +54,8 @@ class Result:
     course: Tensor | None = None
     shares: Tensor | None = None
     surrogate_forwards: Tensor | None = None
+    step: float = 0.0
+    radii: tuple[float, ...] = ()
 
     # One image, some images, all of them in turn.
 
@@ -142,19 +148,35 @@ class Result:
         there are no targets."""
         return self.robust_accuracy(0.0)
 
-    def robust_accuracy(self, eps: float) -> float:
-        """The share of images with no verified adversarial image within ``eps``: 1/B #{i: d_i > eps}. A stronger attack
-        can only lower it."""
-        if not eps >= 0:
-            raise BadInput(f"eps={eps!r}: a radius is 0 or more.")
-        return float((self.distances.double() > eps).double().mean()) if len(self) else float("nan")
+    @cached_property
+    def grid(self) -> Grid:
+        """Which distances lie within a radius."""
+        size = float(self.adversarials.abs().max()) if self.adversarials.numel() else 1.0
+        return Grid.of(self.distance, self.step, rounding=torch.finfo(self.distances.dtype).eps * size)
 
-    def curve(self, epsilons: Iterable[float] | None = None) -> list[tuple[float, float]]:
+    def robust_accuracy(self, eps: float | str) -> float:
+        """The share of images with no verified adversarial image within ``eps``: 1/B #{i: d_i > eps}. A stronger attack
+        can only lower it.
+
+        Args:
+            eps: a radius, such as 0.5 or "8/255". Float rounding (1e-5 relative) never makes a broken image robust; on
+                a grid, whole levels are counted.
+
+        Returns:
+            The share; NaN where there are no images, and for attacks at a fixed epsilon at any other radius but 0.
+        """
+        radius = number(eps)
+        unknown = bool(self.radii) and radius > 0 and not any(same(radius, known) for known in self.radii)
+        if unknown or not len(self):
+            return float("nan")
+        return float((self.distances.double() > self.grid.limit(radius)).double().mean())
+
+    def curve(self, epsilons: Iterable[float | str] | None = None) -> list[tuple[float, float]]:
         """(eps, robust accuracy) for each radius; without radii for 0 and every distance found, where the curve has its
-        steps."""
+        steps, or the radii of an attack at a fixed epsilon."""
         if epsilons is None:
-            epsilons = sorted({0.0, *self.distances[torch.isfinite(self.distances)].double().tolist()})
-        return [(float(eps), self.robust_accuracy(eps)) for eps in epsilons]
+            epsilons = sorted({0.0, *(self.radii or self.distances[torch.isfinite(self.distances)].double().tolist())})
+        return [(number(eps), self.robust_accuracy(eps)) for eps in epsilons]
 
     def to_pandas(self) -> Any:
         """A pandas frame with one row per image: label, status, success, distance, forwards, backwards, reason."""
@@ -258,6 +280,11 @@ class Result:
             course=rows("course"),
             shares=rows("shares"),
             surrogate_forwards=rows("surrogate_forwards"),
+            step=parts[0].step if len({part.step for part in parts}) == 1 else 0.0,
+            # An attack that looks for the smallest distance answers for every radius.
+            radii=tuple(dict.fromkeys(radius for part in parts for radius in part.radii))
+            if all(part.radii for part in parts)
+            else (),
         )
 
 

@@ -46,6 +46,7 @@ def load(kind: type[R], path: str | Path) -> R:
         raise BadInput(f"{place} is no result that almakit saved ({type(error).__name__}: {error}).") from error
     known = {f.name for f in fields(kind)}
     found = {name: value for name, value in {**words, **tensors}.items() if name in known}
+    found["radii"] = tuple(found.get("radii", ()))
     try:
         return kind(**found)
     except TypeError as error:
