@@ -32,7 +32,7 @@ def number(value: float | str) -> float:
 
 def same(one: float, other: float) -> bool:
     """Whether two numbers are the same radius."""
-    return abs(one - other) <= TOLERANCE * max(one, other)
+    return one == other or abs(one - other) <= TOLERANCE * max(one, other)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ class LPA(FixedEpsilon):
     Threat Models*, ICLR 2021, section 4.2 and Algorithm 2. The ALMA paper's tables wrap it in a search:
     ``search(attack=lpa(steps=40, searches=5), largest=0.5, halvings=10)``.
 
-    Any distance will do; LPIPS is the paper's. A point counts only where D is within epsilon, up to rounding. Each image leaves
-    when it has one.
+    Any distance will do; LPIPS is the paper's. A point counts only where D is within epsilon, up to rounding. Each
+    image leaves when it has one.
     """
 
     title = "LPA"

@@ -3,6 +3,7 @@ they climb, larger where the goal is closer, whichever kind it is."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,14 @@ class FixedEpsilon(Attack):
         raise NotImplementedError
 
     def run(self, problem: Problem) -> None:
+        norm, width, values = self.measure.norm, problem.box.width, problem.x[0].numel()
+        widest = width if norm == float("inf") else width * values ** (1 / norm) if norm else float("inf")
+        if self.radius() > widest:
+            warnings.warn(
+                f"epsilon={self.radius():g} is above {widest:g}, the largest {self.measure!r} distance in the box: "
+                "every input in it is within this radius. Is it meant in units of the box, such as 8/255?",
+                stacklevel=2,
+            )
         full = problem.x.new_ones(len(problem))
         with problem.within(full * problem.grid.limit(self.radius())):
             self.run_at(problem, full * self.radius())

@@ -23,7 +23,7 @@ from ..runs.store.records import (
 from .brackets import bracket
 from .courses import course
 from .numbers import Array, Bootstrap, area_under_curve, mean, median, optimality, quantile, robust, share, value_of
-from .worst import EPSILONS, distances_of
+from .worst import EPSILONS, distances_of, grid_of
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 IMAGES, RECORDS = "images", "records"
@@ -36,14 +36,15 @@ def attack_summary(
     epsilons: Sequence[float] = (),
     seed: int = 0,
     certified: dict[int, float] | None = None,
+    step: float = 0.0,
 ) -> dict[str, Any]:
     """The numbers of one attack. ``best`` is d* of its distance by (image, target), from this run or from many;
-    ``certified`` its images' radii."""
+    ``certified`` its images' radii; ``step`` the spacing of the run's grid."""
     distances, coarse = distances_of(records), distances_of(records, eight_bit=True)
     attacked = np.array([record.attacked for record in records], dtype=bool)
     draw = Bootstrap(len(records), seed)
     seen = {record.image for record in records}
-    reach = reach_of(info, distances)
+    reach, grid = reach_of(info, distances), grid_of(info, distances, step)
     # An attack at a fixed radius does not look for the smallest.
     smallest = distances if info.minimal else np.full(0, np.nan)
     smallest_8bit, worked = (coarse, attacked) if info.minimal else (smallest, np.full(0, True))
@@ -77,7 +78,7 @@ def attack_summary(
         # The fixed radius an attack looked in, of which alone it speaks; null: it looks for the smallest change.
         "epsilon": finite(reach),
         "robust_accuracy": [
-            {"epsilon": epsilon, **share(robust(distances, epsilon, reach), draw)}
+            {"epsilon": epsilon, **share(robust(distances, epsilon, reach, grid), draw)}
             for epsilon in _radii(info, distances, epsilons, reach)
         ],
         "forwards": _cost([record.forwards for record in records if record.attacked]),

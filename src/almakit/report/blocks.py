@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..radius import same
 from ..runs.threat import goal_name
 from .brackets import words
-from .numbers import SLACK, Value
+from .numbers import Value
 from .published import Published, published
 from .subjects import Column, Subject, group_name, groups_of, labelled
 
@@ -127,11 +128,7 @@ def _row(column: Column, radii: Sequence[float], label: str, paper: Published | 
 
 def _at(column: Column, epsilon: float) -> Value | None:
     """Robust accuracy at a radius; of an attack at a fixed one only there."""
-    near = [
-        row
-        for row in column.numbers["robust_accuracy"]
-        if abs(row["epsilon"] - epsilon) <= SLACK * epsilon * (not column.info.minimal)
-    ]
+    near = [row for row in column.numbers["robust_accuracy"] if same(row["epsilon"], epsilon)]
     return _known(near[0]) if near else None
 
 

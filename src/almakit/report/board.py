@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -209,12 +209,17 @@ def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | Non
         "epsilon": finite(column.reach),
         "records": len(values),
         "robust_accuracy": [
-            {"epsilon": epsilon, **share(robust(values, epsilon, column.reach), draw)} for epsilon in at or radii
+            {"epsilon": epsilon, **share(robust(values, epsilon, column.reach, column.grid), draw)}
+            for epsilon in at or radii
         ],
         "median": part["median_all"],
         "passes": passes,
         "seconds": part["seconds"]["per_image"],
-        **({} if pack is None else {"curve": pack(values) if column.info.minimal else None}),
+        **(
+            {}
+            if pack is None
+            else {"curve": pack(values) if column.info.minimal else None, "grid": asdict(column.grid)}
+        ),
     }
 
 
@@ -235,7 +240,10 @@ def _together(subject: Subject, group: tuple[str, str], columns: Sequence[Column
         **(
             {}
             if pack is None
-            else {"curve": pack(_known(worst_distances(together.found, together.reaches))) if found else None}
+            else {
+                "curve": pack(_known(worst_distances(together.found, together.reaches))) if found else None,
+                "grid": asdict(together.grid),
+            }
         ),
     }
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..radius import same
 from ..runs.failures import writable
 from ..runs.radii import Radii
 from ..runs.store import files
 from . import board, html
-from .numbers import SLACK
 from .payload import Limits
 
 SCRIPTS = ("core", "theme", "board")
@@ -88,7 +88,4 @@ def _first(cell: dict[str, Any] | None, block: dict[str, Any]) -> dict[str, Any]
     if cell is None or not block["radii"]:
         return None
     at = block["radii"][0]["epsilon"]
-    return next(
-        (row for row in cell["robust_accuracy"] if abs(row["epsilon"] - at) <= SLACK * at and row["value"] is not None),
-        None,
-    )
+    return next((row for row in cell["robust_accuracy"] if same(row["epsilon"], at) and row["value"] is not None), None)

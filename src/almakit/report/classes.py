@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..runs.store.fields import finite
-from .numbers import mean, median
-from .subjects import Column, Subject, group_name, groups_of, labelled
+from .numbers import mean, median, robust
+from .subjects import Column, Subject, common_step, group_name, groups_of, labelled
+from .worst import grid_of
 
 MOST = 20
 """Classes that a page shows one by one; of more it shows those with the most images."""
@@ -76,6 +77,7 @@ def _portrait(subject: Subject, group: tuple[str, str], labels: dict[int, str]) 
     with np.errstate(invalid="ignore"):
         best = np.fmin.reduce(distances)
         ties = (distances <= best * (1 + TIE)) & np.isfinite(distances) & (best > 0)
+    grid = grid_of(columns[0].info, distances.flatten(), common_step(columns))
     names, radii = subject.class_names, subject.radii.get(group[0], [])
 
     def called(label: int) -> str:
@@ -96,7 +98,7 @@ def _portrait(subject: Subject, group: tuple[str, str], labels: dict[int, str]) 
                 len(mine),
                 mean(right[(true == label) & there]),
                 finite(middle),
-                [mean((mine > epsilon).astype(np.float64)) for epsilon in radii],
+                [mean(robust(mine, epsilon, grid=grid)) for epsilon in radii],
             )
         )
     mistakes = _mistakes(subject, columns, distances, best)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import BadInput
+from ..radius import same
 from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name, sentence, threat_of
 from .comparison import Changed, Comparison, Paired, Side
@@ -121,7 +122,7 @@ def _match(
     for left, right in wanted:
         if here[left].info.distance != there[right].info.distance:
             raise BadInput(f"{left} and {right} minimise different distances; choose attacks of the same distance.")
-        if here[left].reach != there[right].reach:
+        if not same(here[left].reach, there[right].reach):
             raise BadInput(
                 f"{left} and {right} do not look equally far: one works at a fixed radius that is not the other's; "
                 "choose two that look for the smallest change, or two of the same radius."

@@ -9,10 +9,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..radius import Grid, same
 from ..runs.store.fields import finite
 
 Array = NDArray[np.float64]
 
+FREE = Grid()
+"""Distances that lie on no grid."""
 RESAMPLES = 1000
 LEVEL = 0.95
 
@@ -45,21 +48,15 @@ def mean(values: Array) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-SLACK = 1e-5
-"""A success of an attack at a fixed radius may lie this far beyond it, relatively: the rounding of the distance's own
-evaluation."""
+def robust(distances: Array, epsilon: float, reach: float = math.inf, grid: Grid = FREE) -> Array:
+    """(N,) 1 where no adversarial image is known within ``epsilon``: d > epsilon, as ``grid`` decides. ``reach``: the
+    radius of an attack at a fixed epsilon.
 
-
-def robust(distances: Array, epsilon: float, reach: float = math.inf) -> Array:
-    """(N,) 1 where no adversarial image is known within ``epsilon``: d > epsilon. ``reach``: the radius of an attack at
-    a fixed epsilon.
-
-    Such an attack speaks of its own radius only, where every success counts, also one that rounding put a little
-    outside: NaN elsewhere.
+    Such an attack speaks of its own radius only, where every success counts: NaN elsewhere.
     """
     if math.isinf(reach):
-        return (distances > epsilon).astype(np.float64)
-    if abs(epsilon - reach) > SLACK * reach:
+        return (distances > grid.limit(epsilon)).astype(np.float64)
+    if not same(epsilon, reach):
         return np.full(len(distances), np.nan)
     return (~np.isfinite(distances)).astype(np.float64)
 
@@ -68,25 +65,25 @@ def worst_distances(found: Sequence[Array], reaches: Sequence[float]) -> Array:
     """(N,) the radius from which on some attack is known to break each image; ``found``: (N,) for each attack, NaN
     where it has not been there yet.
 
-    What an attack at a fixed epsilon breaks counts from its epsilon on (up to rounding): below it the attack was not
+    What an attack at a fixed epsilon breaks counts from its epsilon on: below it the attack was not
     asked.
     """
     known = [
-        values if math.isinf(reach) else np.where(np.isfinite(values) & (values > 0), reach * (1 - SLACK), values)
+        values if math.isinf(reach) else np.where(np.isfinite(values) & (values > 0), reach, values)
         for values, reach in zip(found, reaches, strict=True)
     ]
     return np.asarray(np.fmin.reduce(known), dtype=np.float64)
 
 
-def worst_case(found: Sequence[Array], reaches: Sequence[float], epsilon: float) -> Array:
+def worst_case(found: Sequence[Array], reaches: Sequence[float], epsilon: float, grid: Grid = FREE) -> Array:
     """(M,) 1 for each image that resists every attack within ``epsilon``, over the M images any attack has been to.
 
     NaN where no attack says anything about this radius: none looks for the smallest change, and none works at it.
     """
-    if not any(math.isinf(reach) or abs(epsilon - reach) <= SLACK * reach for reach in reaches):
+    if not any(math.isinf(reach) or same(epsilon, reach) for reach in reaches):
         return np.full(max((len(values) for values in found), default=0), np.nan)
     worst = worst_distances(found, reaches)
-    return (worst[~np.isnan(worst)] > epsilon).astype(np.float64)
+    return (worst[~np.isnan(worst)] > grid.limit(epsilon)).astype(np.float64)
 
 
 def area_under_curve(distances: Array, up_to: float) -> float:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -133,6 +133,7 @@ def _attack(
         "dash": label.dash,
         "cells": packed(distances[sample]),
         "curve": None if curve is None else packed(curve),
+        "grid": asdict(column.grid),
         "fixed": fixed,
         "done": len(done),
         "success": part["success_rate"]["value"],
@@ -169,6 +170,7 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
             best = best[~np.isnan(best)]
             found.append(
                 {
+                    "grid": asdict(subject.together(group).grid),
                     "model": number,
                     "group": group_key(group),
                     "curve": packed(np.sort(best) if share >= 1 else thinned(best)),

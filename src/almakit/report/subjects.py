@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import AlmakitError
+from ..radius import Grid
 from ..runs.failures import StoreError
 from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
@@ -24,7 +25,7 @@ from .attack_summary import RECORDS
 from .labels import AttackLabel, distance_name, distance_order, label_attacks
 from .numbers import Array, Bootstrap, optimality, robust, share
 from .summary import best_known, summarise
-from .worst import Together, chosen_radii, distances_of
+from .worst import Together, chosen_radii, distances_of, grid_of
 
 Known = dict[str, dict[tuple[int, int | None], float]]
 Opened = tuple[RunFolder, dict[str, Any]]
@@ -47,6 +48,11 @@ class Column:
         smallest change."""
         found = self.numbers["epsilon"]
         return math.inf if found is None else float(found)
+
+    @property
+    def grid(self) -> Grid:
+        """Which of its distances lie within a radius."""
+        return grid_of(self.info, self.distances, self.run.step)
 
     @property
     def records(self) -> list[Record]:
@@ -95,11 +101,18 @@ class Subject:
 
     def together(self, group: tuple[str, str]) -> Together:
         """The attacks of a group as one: the worst case."""
-        return Together.of([(column.info, column.records) for column in self.of_group(group)])
+        columns = self.of_group(group)
+        return Together.of([(column.info, column.records) for column in columns], common_step(columns))
 
     def worst_case(self, group: tuple[str, str]) -> list[dict[str, float | None]]:
         """Robust accuracy against all attacks of a group, at the report's radii."""
         return self.together(group).rows(self.radii.get(group[0], []))
+
+
+def common_step(columns: Sequence[Column]) -> float:
+    """The spacing of the grid that the runs of all these columns worked on; 0 where there is none."""
+    steps = {column.run.step for column in columns}
+    return steps.pop() if len(steps) == 1 else 0.0
 
 
 def groups_of(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
@@ -212,9 +225,11 @@ def _with_radii(column: Column, radii: Sequence[float]) -> list[dict[str, float 
     rows, values = list(column.numbers["robust_accuracy"]), distances_of(column.records)
     known = {row["epsilon"] for row in rows}
     if column.info.minimal:
-        draw = Bootstrap(len(values))
+        draw, grid = Bootstrap(len(values)), column.grid
         rows += [
-            {"epsilon": epsilon, **share(robust(values, epsilon), draw)} for epsilon in radii if epsilon not in known
+            {"epsilon": epsilon, **share(robust(values, epsilon, grid=grid), draw)}
+            for epsilon in radii
+            if epsilon not in known
         ]
     return sorted(rows, key=lambda row: row["epsilon"])
 

@@ -38,7 +38,9 @@ def summarise(run: RunFolder, seed: int = 0) -> dict[str, Any]:
     threat = threat_of(run.spec)
     labels = label_attacks(attacks, [threat] * len(attacks))
     together = {
-        distance: Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == distance])
+        distance: Together.of(
+            [(info, run.records_of(info.index)) for info in attacks if info.distance == distance], run.step
+        )
         for distance in best
     }
     asked = for_distances(run.spec.epsilon, list(best))
@@ -51,6 +53,7 @@ def summarise(run: RunFolder, seed: int = 0) -> dict[str, Any]:
             radii[info.distance],
             seed,
             run.certified.get(info.distance),
+            run.step,
         )
         | ({"pixels": pixels_of([record.pixels for record in run.records_of(info.index)])} if run.segmentation else {})
         | {"label": label.label, "name": named(info.text, run.spec), "goal": goal_name(threat.goal)}

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from ..radius import same
 from ..runs.threat import resisted
 from .brackets import words
 from .labels import radius
-from .numbers import SLACK
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:
@@ -150,18 +150,16 @@ def _robust(summary: dict[str, Any]) -> list[str]:
             f"{resisted(worst['goal'])} %, {worst['goal']}",
             *(f"{worst['distance']} <= {radius(epsilon, worst['distance'])}" for epsilon in radii),
         )
-        rows = [
-            (part["name"], *_at(part["robust_accuracy"], radii, 0.0 if part["minimal"] else SLACK)) for part in parts
-        ]
-        rows += [("all attacks", *_at(worst["robust_accuracy"], radii, 0.0))] if len(parts) > 1 else []
+        rows = [(part["name"], *_at(part["robust_accuracy"], radii)) for part in parts]
+        rows += [("all attacks", *_at(worst["robust_accuracy"], radii))] if len(parts) > 1 else []
         lines += [text_table(header, rows), ""]
     return lines
 
 
-def _at(rows: Sequence[dict[str, Any]], radii: Sequence[float], slack: float) -> list[str]:
+def _at(rows: Sequence[dict[str, Any]], radii: Sequence[float]) -> list[str]:
     found = []
     for epsilon in radii:
-        near = [row for row in rows if abs(row["epsilon"] - epsilon) <= slack * epsilon and row["value"] is not None]
+        near = [row for row in rows if same(row["epsilon"], epsilon) and row["value"] is not None]
         found.append(
             f"{percent(near[0]['value'])} ({percent(near[0]['low'])} to {percent(near[0]['high'])})" if near else "-"
         )

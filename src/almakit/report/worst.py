@@ -11,8 +11,8 @@ import numpy as np
 
 from .. import registry
 from ..errors import BadInput
+from ..radius import Grid, number
 from ..runs.failures import StoreError
-from ..runs.radii import number
 from ..runs.store.records import AttackInfo, Record, reach_of
 from .numbers import Array, Bootstrap, mean, median, share, worst_case, worst_distances
 
@@ -34,6 +34,11 @@ def distances_of(records: Sequence[Record], eight_bit: bool = False) -> Array:
     return np.array([record.verified_8bit if eight_bit else record.verified for record in records], dtype=np.float64)
 
 
+def grid_of(info: AttackInfo, found: Array, step: float) -> Grid:
+    """Which distances of an attack lie within a radius, given those ``found`` (N,) and the ``step`` of its run."""
+    return Grid.of(info.distance, step, found[~np.isnan(found)].tolist())
+
+
 @dataclass(frozen=True)
 class Together:
     """The attacks of one distance and goal on the same images: what they leave standing together, the worst case."""
@@ -43,9 +48,11 @@ class Together:
         Array
     ]  # (N,) for each attack: verified distances by image (and target), NaN where it has not been there yet
     reaches: list[float]  # for each attack: its fixed radius, or infinity
+    grid: Grid  # which distances lie within a radius
 
     @classmethod
-    def of(cls, attacks: Sequence[tuple[AttackInfo, Sequence[Record]]]) -> Together:
+    def of(cls, attacks: Sequence[tuple[AttackInfo, Sequence[Record]]], step: float = 0.0) -> Together:
+        """``step``: the spacing of the grid that all the attacks worked on, 0 where there is none."""
         keys = sorted({_key(record) for _, records in attacks for record in records})
         places = {key: place for place, key in enumerate(keys)}
         found = []
@@ -53,17 +60,18 @@ class Together:
             values = np.full(len(keys), np.nan)
             values[[places[_key(record)] for record in records]] = distances_of(records)
             found.append(values)
-        return cls(keys, found, [reach_of(info, distances_of(records)) for info, records in attacks])
+        grid = grid_of(attacks[0][0], np.concatenate(found), step)
+        return cls(keys, found, [reach_of(info, distances_of(records)) for info, records in attacks], grid)
 
     def share(self, epsilon: float) -> float:
         """The share of images that resist every attack within ``epsilon``; NaN where no attack says anything about
         it."""
-        return mean(worst_case(self.found, self.reaches, epsilon))
+        return mean(worst_case(self.found, self.reaches, epsilon, self.grid))
 
     def rows(self, radii: Sequence[float], seed: int = 0) -> list[dict[str, float | None]]:
         rows = []
         for epsilon in radii:
-            values = worst_case(self.found, self.reaches, epsilon)
+            values = worst_case(self.found, self.reaches, epsilon, self.grid)
             rows.append({"epsilon": epsilon, **share(values, Bootstrap(len(values), seed))})
         return rows
 
@@ -121,7 +129,8 @@ def resisting(
             raise BadInput(f"this run has no attack in {name}; it has {', '.join(names)}.")
     stands: dict[tuple[int, int], float] = {}
     parts = [
-        Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == name]) for name in radii
+        Together.of([(info, run.records_of(info.index)) for info in attacks if info.distance == name], run.step)
+        for name in radii
     ]
     seen = set.intersection(*(set(part.keys) for part in parts))
     if not seen:
@@ -129,6 +138,6 @@ def resisting(
             f"{run.folder} has no image yet that attacks in {', '.join(radii)} have finished; resume the run first."
         )
     for part, radius in zip(parts, radii.values(), strict=True):
-        for key, here in zip(part.keys, worst_case(part.found, part.reaches, radius), strict=True):
+        for key, here in zip(part.keys, worst_case(part.found, part.reaches, radius, part.grid), strict=True):
             stands[key] = here * stands.get(key, 1.0)
     return mean(np.array([stands[key] for key in sorted(seen)]))

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..data.features import Features
 from ..errors import BadInput
+from ..radius import grid_step
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
 from .identity import model_sha256
 from .spec import RunSpec
@@ -146,6 +147,12 @@ class RunFolder:
     def features(self) -> Features | None:
         """What the values of an input are, where the data are no images."""
         return None if (found := self.meta.get("features")) is None else Features.from_json(str(found))
+
+    @cached_property
+    def step(self) -> float:
+        """The spacing of the grid that the attacks worked on, 0 where there is none."""
+        features = self.features
+        return grid_step(self.spec.bits, () if features is None else features.scaled_step[features.moves].tolist())
 
     @cached_property
     def sha256(self) -> str:

@@ -1,6 +1,6 @@
 // The leaderboard: every block shows one measure of models x attacks, at the epsilon chosen; sorted, filtered, and all of it in the address.
 (function () {
-  const percent = (value) => ak.fixed(100 * value, 1), dash = "\u2013", SLACK = 1e-5;
+  const percent = (value) => ak.fixed(100 * value, 1), dash = "\u2013";
   const measures = {
     robust: { best: "down", text: percent }, median: { best: "up", text: (value) => ak.number(value) },
     passes: { best: "up", text: (value) => ak.count(value) }, seconds: { best: "up", text: (value) => ak.number(value, 3) },
@@ -65,16 +65,16 @@
       if (!cell) return [null, null, "not run on this model"];
       if (measure() === "median") return [cell.median.value, cell.median.value === null ? null : cell.median, cell.curve ? "nothing found for half of the images or more" : "works at a fixed \u03b5"];
       if (measure() !== "robust") return [cell[measure()], null, "no image had to be attacked"];
-      const near = cell.robust_accuracy.find((row) => row.value !== null && Math.abs(row.epsilon - this.epsilon) <= (cell.curve ? 1e-12 : SLACK * this.epsilon));
+      const near = cell.robust_accuracy.find((row) => row.value !== null && ak.sameRadius(row.epsilon, this.epsilon));
       if (near) return [near.value, near, ""];
       if (!cell.curve) return [null, null, typeof cell.epsilon === "number" ? `looks at \u03b5 = ${this.radiusText(cell.epsilon)} only` : "says nothing about this \u03b5"];
-      if (!this.curves.has(cell)) this.curves.set(cell, ak.floats(cell.curve));
+      if (!this.curves.has(cell)) this.curves.set(cell, ak.onGrid(ak.floats(cell.curve), cell.grid));
       return [ak.robust(this.curves.get(cell), this.epsilon), null, ""];
     }
 
     // What is certified of all images, in the measure shown: nothing below it will ever be found.
     bound(certified) {
-      const near = certified.accuracy.find((row) => row.value !== null && Math.abs(row.epsilon - this.epsilon) <= 1e-12);
+      const near = certified.accuracy.find((row) => row.value !== null && ak.sameRadius(row.epsilon, this.epsilon));
       if (measure() === "robust") return near ? percent(near.value) : null;
       return measure() === "median" && certified.median !== null ? ak.number(certified.median) : null;
     }

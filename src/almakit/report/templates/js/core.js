@@ -119,9 +119,19 @@ const ak = {};
   ak.groups = Object.fromEntries(ak.data.groups.map((group) => [group.key, group]));
   ak.distanceName = (key) => (ak.byKey[key] ? ak.byKey[key].label : key);
 
-  // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last.
-  ak.robust = function (sorted, epsilon) {
+  // The largest distance that counts as within a radius: Grid.limit in radius.py, which says why.
+  ak.limit = function ({ step, power, rounding }, radius) {
+    if (!step) return radius * (1 + 1e-5) + (radius > 0 ? rounding : 0);
+    const levels = (radius / step) ** power, whole = Math.floor(levels + levels / (100 * (1000 + levels)));
+    return step * ((levels + whole + 1) / 2) ** (1 / power);
+  };
+  ak.sameRadius = (one, other) => one === other || Math.abs(one - other) <= 1e-5 * Math.max(one, other);
+
+  // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last;
+  // sorted.grid says which distances are within a radius, and certified radii, which have none, are compared as they are.
+  ak.robust = function (sorted, radius) {
     if (!sorted.length) return NaN;
+    const epsilon = sorted.grid ? ak.limit(sorted.grid, radius) : radius;
     let low = 0, high = sorted.length;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -130,6 +140,8 @@ const ak = {};
     return (sorted.length - low) / sorted.length;
   };
   ak.quantile = (sorted, q) => sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(q * sorted.length) - 1))];
+
+  ak.onGrid = (sorted, grid) => Object.assign(sorted, { grid });
 
   // Decoded once, on demand.
   const cells = new Map(), curves = new Map();
@@ -141,7 +153,7 @@ const ak = {};
     if (!curves.has(attack)) {
       const stored = ak.data.attacks[attack].curve;
       const sorted = stored ? ak.floats(stored) : ak.cells(attack).filter((value) => !Number.isNaN(value)).sort();
-      curves.set(attack, sorted);
+      curves.set(attack, ak.onGrid(sorted, ak.data.attacks[attack].grid));
     }
     return curves.get(attack);
   };

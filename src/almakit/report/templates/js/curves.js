@@ -14,7 +14,7 @@
       this.minimal = this.attacks.filter((attack) => !attack.fixed);
       this.fixed = this.attacks.filter((attack) => attack.fixed);
       this.models = [...new Set(this.attacks.map((attack) => attack.model))];
-      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.group === this.key).map((envelope) => ({ ...envelope, sorted: ak.floats(envelope.curve) }));
+      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.group === this.key).map((envelope) => ({ ...envelope, sorted: ak.onGrid(ak.floats(envelope.curve), envelope.grid) }));
       this.certified = ak.data.certified.filter((part) => part.group === this.key).map((part) => ({ ...part, sorted: ak.floats(part.curve) }));
       this.hidden = new Set(ak.recall("hidden:" + this.key) || []);
       this.log = Boolean(ak.recall("log:" + this.key));
