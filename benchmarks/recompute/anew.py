@@ -101,7 +101,7 @@ class Attack:
 
     def robust(self, radius: float) -> np.ndarray | None:
         if self.epsilon is None:
-            return self.verified > radius
+            return self.verified > radius * (1 + 1e-5) + 2.0**-23 * (radius > 0)
         return np.isinf(self.verified) if abs(radius - self.epsilon) <= 1e-5 * radius else None
 
     def numbers(self) -> dict[str, Any]:

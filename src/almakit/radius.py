@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from . import hints
 from .errors import BadInput
 
+Radius = TypeVar("Radius")
 TOLERANCE = 1e-5
 """Relative: how far a distance may exceed a radius by float rounding, and how far two texts of one radius differ."""
 ROUNDING = 2.0**-23
@@ -66,19 +67,23 @@ class Grid:
             step = 0.0
         return cls(step, power, rounding)
 
-    def limit(self, radius: Any) -> Any:
+    def limit(self, radius: Radius) -> Radius:
         """The largest distance that counts as within ``radius``, a float, an array or a tensor of radii."""
+        given: Any = radius
+        limit: Radius
         if not self.step:
-            return radius * (1 + TOLERANCE) + self.rounding * (radius > 0)
-        levels = (radius / self.step) ** self.power
+            limit = given * (1 + TOLERANCE) + self.rounding * (given > 0)
+            return limit
+        levels = (given / self.step) ** self.power
         # The radius itself is rounded: 1e-5 relative, and never more than a hundredth of a level.
         whole = (levels + levels / (100 * (1000 + levels))) // 1
-        return self.step * ((levels + whole + 1) / 2) ** (1 / self.power)
+        limit = self.step * ((levels + whole + 1) / 2) ** (1 / self.power)
+        return limit
 
 
 def grid_step(bits: int | None, steps: Iterable[float] = ()) -> float:
     """The spacing of the levels of inputs in [0, 1]: of ``bits``, or the one that all of ``steps`` share; else 0."""
     if bits is not None:
-        return 1 / (2**bits - 1)
+        return 1 / float(2**bits - 1)
     found = set(steps)
     return found.pop() if len(found) == 1 else 0.0

@@ -104,7 +104,7 @@ class Box:
     def spacing(self) -> Tensor:
         """The distance between two levels of the grid, () or (...) of each value's own; 0 where there is none."""
         if self.bits is not None:
-            return torch.as_tensor(self.sides, dtype=torch.float64) / (2**self.bits - 1)
+            return torch.as_tensor(self.sides, dtype=torch.float64) / float(2**self.bits - 1)
         return torch.as_tensor(0.0 if self.step is None else self.step, dtype=torch.float64)
 
     def level(self, x: Tensor) -> float:

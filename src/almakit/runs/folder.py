@@ -14,13 +14,13 @@ import numpy as np
 
 from ..data.features import Features
 from ..errors import BadInput
-from ..radius import grid_step
+from ..radius import Grid, grid_step
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
 from .identity import model_sha256
 from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, certificates, database_name, files, open_folder
 from .store.files import Array
-from .store.records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace
+from .store.records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace, reach_of
 
 if TYPE_CHECKING:
     from ..core import Result
@@ -190,11 +190,11 @@ class RunFolder:
 
         info = self.info(attack)
         records = self.records_of(info.index)
-        images = [record.image for record in records]
+        images, found = [record.image for record in records], [record.verified for record in records]
         points = torch.from_numpy(self.adversarials(records))
         return Result(
             points,
-            torch.tensor([record.verified for record in records], dtype=points.dtype),
+            torch.tensor(found, dtype=points.dtype),
             torch.tensor([STATUSES.index(FAILED if record.refuted else record.status) for record in records]),
             torch.tensor([record.forwards for record in records]),
             torch.tensor([record.backwards for record in records]),
@@ -203,6 +203,8 @@ class RunFolder:
             torch.from_numpy(self.originals(images)),
             torch.tensor([self.images[image].label for image in images]),
             info.distance,
+            step=Grid.of(info.distance, self.step, found).step,
+            radii=() if info.minimal else (reach_of(info, found),),
         )
 
     def originals(self, images: list[int] | None = None) -> Array:
