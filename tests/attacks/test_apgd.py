@@ -39,18 +39,20 @@ def test_a_linear_model_falls_exactly_when_the_radius_exceeds_the_optimum(distan
 
 
 def test_counts_of_a_run_that_finds_nothing() -> None:
-    plain = APGD(epsilon=1e-3, steps=25)(MODEL, X, LABELS)
+    plain = APGD(distance="l2", epsilon=1e-3, steps=25)(MODEL, X, LABELS)
     # The clean pass, then steps + 1 points; no backward at the last one.
     assert bool((plain.forwards == 1 + 26).all()) and bool((plain.backwards == 25).all())
-    several = APGD(epsilon=1e-3, steps=25, loss="targeted-dlr")(MODEL, X, LABELS)
+    several = APGD(distance="l2", epsilon=1e-3, steps=25, loss="targeted-dlr")(MODEL, X, LABELS)
     assert bool((several.forwards == 1 + 4 * 26).all()) and bool((several.backwards == 4 * 25).all())
-    assert bool((APGD(epsilon=1e-3, steps=25, restarts=3)(MODEL, X, LABELS).forwards == 1 + 3 * 26).all())
+    assert bool(
+        (APGD(distance="l2", epsilon=1e-3, steps=25, restarts=3)(MODEL, X, LABELS).forwards == 1 + 3 * 26).all()
+    )
     wide = APGD(distance="l1", epsilon=1e-3, steps=25)(MODEL, X, LABELS)
     assert bool((wide.forwards == 1 + 25 + 3).all()), "three phases, one starting point each"
 
 
 def test_the_original_runs_on_after_a_success() -> None:
-    stopped, whole = (APGD(epsilon=1.2, steps=25, stop=stop)(MODEL, X, LABELS) for stop in (True, False))
+    stopped, whole = (APGD(distance="l2", epsilon=1.2, steps=25, stop=stop)(MODEL, X, LABELS) for stop in (True, False))
     assert bool((whole.forwards == 27).all()) and bool((stopped.forwards < 15).all())
 
 
@@ -89,7 +91,7 @@ def test_the_step_is_halved_where_it_does_not_pay() -> None:
 
 
 def test_targets() -> None:
-    result = APGD(epsilon=1.5, steps=40)(MODEL, X, LABELS, SECOND)
+    result = APGD(distance="l2", epsilon=1.5, steps=40)(MODEL, X, LABELS, SECOND)
     assert bool((MODEL(result.adversarials).argmax(1) == SECOND)[result.success].all()) and result.success_rate > 0.5
 
 
@@ -102,7 +104,7 @@ def test_two_classes_and_saturated_logits() -> None:
 
     labels = steep(X).argmax(1)
     for loss in ("dlr", "margin", "targeted-dlr"):
-        assert APGD(epsilon=3.0, steps=20, loss=loss)(steep, X, labels).success_rate == 1
+        assert APGD(distance="l2", epsilon=3.0, steps=20, loss=loss)(steep, X, labels).success_rate == 1
 
 
 def test_the_radius_is_asked_for() -> None:
@@ -120,5 +122,5 @@ def test_the_radius_is_asked_for() -> None:
 
 
 def test_the_radius_is_traced_per_step() -> None:
-    _, notes = traced(APGD(epsilon=0.5, steps=10))
+    _, notes = traced(APGD(distance="l2", epsilon=0.5, steps=10))
     assert all(bool((note["distance"] <= 0.5 * (1 + 1e-6)).all()) for note in notes) and len(notes) <= 10

@@ -51,7 +51,7 @@ def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, mon
     ("text", "inside"),
     [
         ("search(attack=apgd(distance=l2, steps=3), halvings=2)", "attack.loss"),
-        ("ensemble(attacks=[ddn(steps=2), apgd(steps=2, epsilon=1)])", "attacks.1.loss"),
+        ("ensemble(attacks=[ddn(steps=2), apgd(distance=l2, steps=2, epsilon=1)])", "attacks.1.loss"),
     ],
 )
 def test_a_default_inside_another_attack_is_held_to_as_well(
