@@ -33,7 +33,7 @@ def number(value: float | str) -> float:
 
 def same(one: float, other: float) -> bool:
     """Whether two numbers are the same radius."""
-    return one == other or abs(one - other) <= TOLERANCE * max(one, other)
+    return math.isclose(one, other, rel_tol=TOLERANCE)
 
 
 @dataclass(frozen=True)
