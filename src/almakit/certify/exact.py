@@ -27,7 +27,7 @@ from .graph import Graph
 from .highs import minimise
 from .intervals import NORMS, Ball
 from .nonlinear import Relu
-from .radius import OWN_ROUNDING, Certifier, _check, certifier
+from .radius import Certifier, _check, certifier
 
 CLOSED = 1e-3
 """A bracket is closed when its ends are nearer to each other than this, relative."""
@@ -147,7 +147,7 @@ def _decided(
     ball = Ball(x.double(), torch.tensor([radius * (1 + 1e-9)], dtype=torch.float64), made.norm)
     known = bounds(graph, ball, True, optimise=True)
     worst = margins(graph, known, labels, "alpha-crown")[0]
-    own = OWN_ROUNDING.get(made.precision, 1.6e-2) * float(graph.values(ball.x)[-1].abs().max())
+    own = float(made.own_rounding(x))
     program = _Program(graph, known)
     for rival in worst.argsort().tolist():
         if rival == int(labels) or float(worst[rival]) > own or passed.get(rival, 0.0) >= radius:

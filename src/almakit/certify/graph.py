@@ -11,21 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.model import Function, borrowed, predict
+from ..core.model import Function, borrowed
 from ..errors import BadModel
 from .affine import Affine, Scale
 from .nonlinear import MaxPool, Relu, Squash
-from .reading import READERS, Unreadable, constant, same
+from .reading import READERS, Unreadable, constant, lossy_type, same
 
 BATCH = 5
 """Images in the batch a network is read with: a number that few layers have as a size of their own."""
 PREFIX = 2**27
 """Entries of the largest matrix from image to first layer that is kept (1 GB); beyond it l2 and l1 balls are bounded
 there by their pixels' intervals."""
-AGREES = {torch.float64: 1e-9, torch.float32: 1e-3}
-"""How far the steps as they were read may differ from the model's own logits, relative to the largest; looser types:
-5e-2."""
-
 Layer = Affine | Relu | Squash | MaxPool
 
 
@@ -49,11 +45,11 @@ class Graph:
     ``outward``: everything in float64 and every rounding counted, so that a bound holds for the network with its
     weights as they are and
     exact arithmetic. Without it steps share the model's parameters, bounds follow them as they are trained, and nothing
-    is rounded outward.
+    is rounded outward. ``precision``: the coarsest type the model computes in, float32 or float64.
     """
 
-    def __init__(self, steps: list[Step], name: str, outward: bool):
-        self.steps, self.name, self.outward = steps, name, outward
+    def __init__(self, steps: list[Step], name: str, outward: bool, precision: torch.dtype = torch.float64):
+        self.steps, self.name, self.outward, self.precision = steps, name, outward, precision
         self.classes = steps[-1].shape[0]
         self.first = {
             i for i, step in enumerate(steps) if not step.affine and step.sources and self._from_input(step.sources[0])
@@ -123,8 +119,7 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
 
     The model is left as it was. With ``training`` its dropout is left out, and the steps keep its parameters; without,
     a model whose dropout
-    or batch norm is in training mode is refused, and the steps are checked against the model's own logits on
-    ``images``.
+    or batch norm is in training mode is refused.
     """
     name = str(getattr(model, "name", None) or type(model).__name__)
     module = model if isinstance(model, nn.Module) else Function(model)
@@ -155,10 +150,7 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
             f"{name} has a dropout in training mode; call model.eval(), and give the functional form "
             "training=self.training."
         )
-    graph = _Steps(program, module, name, tuple(images.shape[1:]), training).graph()
-    if not training:
-        _agree(graph, module, images)
-    return graph
+    return _Steps(program, module, name, tuple(images.shape[1:]), training).graph()
 
 
 class _Steps:
@@ -168,6 +160,8 @@ class _Steps:
     def __init__(self, program: Any, module: nn.Module, name: str, shape: tuple[int, ...], training: bool):
         self.program, self.module, self.name, self.training = program, module, name, training
         self.known: dict[Any, int | Tensor | float | None] = {}
+        self.constants: dict[Any, Any] = {}  # in the model's own type; ``known`` has them in float64
+        self.precision = torch.float64
         self.steps: list[Step] = [Step(None, (), shape)]
         self.trained = {id(value) for value in module.parameters()} if training else set()
 
@@ -175,11 +169,14 @@ class _Steps:
         inputs = self.program.graph_signature.user_inputs
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
-                self.known[node] = 0 if node.name in inputs else self._fetched(node.name)
+                if node.name in inputs:
+                    self.known[node] = 0
+                else:
+                    self._keep(node, self._fetched(node.name))
             elif node.op == "call_function":
                 self._take(node)
         last = self._answer()
-        return Graph(self.steps[: last + 1], self.name, not self.training)
+        return Graph(self.steps[: last + 1], self.name, not self.training, self.precision)
 
     def _fetched(self, key: str) -> Tensor:
         """A parameter, buffer or constant of the program."""
@@ -187,9 +184,12 @@ class _Steps:
         place = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}.get(key)
         constants = self.program.constants
         value = _attribute(self.module, place) if place else constants[signature.inputs_to_lifted_tensor_constants[key]]
-        if self.training:
-            return value
-        return value.detach().to(torch.float64 if value.is_floating_point() else value.dtype)
+        return value if self.training else value.detach()
+
+    def _keep(self, node: Any, value: Any) -> None:
+        """A constant, as the model has it and as bounds take it."""
+        wide = isinstance(value, Tensor) and value.is_floating_point() and not self.training
+        self.constants[node], self.known[node] = value, value.double() if wide else value
 
     def _take(self, node: Any) -> None:
         """One call of the program: a step, a constant, or nothing that matters."""
@@ -197,6 +197,8 @@ class _Steps:
         kind = full.partition(".")[0]
         if kind.startswith(("_assert", "sym_")) or not node.users:
             return
+        if not self.training:
+            self._check_type(node, kind)
         at = {key: value for key, value in self.known.items() if isinstance(value, int)}
         if any(source in at for source in node.all_input_nodes):
             self.known[node] = self._step(node, kind, at)
@@ -206,7 +208,21 @@ class _Steps:
                 f"{self.name} computes its weights anew in every pass ({kind}), so bounds cannot follow them in "
                 "training; train it as it is."
             )
-        self.known[node] = constant(node, kind, self.known)
+        # In training a cast keeps the parameter itself, which gradients go to.
+        passed = self.training and same(kind)
+        self._keep(node, self.constants[node.args[0]] if passed else constant(node, self.constants))
+
+    def _check_type(self, node: Any, kind: str) -> None:
+        """Refuses a step whose rounding bounds do not follow, and one that draws random numbers."""
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and "dropout" not in kind:
+            raise BadModel(f"{self.name} draws random numbers ({kind}), so its logits have no bounds.")
+        if lossy := lossy_type(node, kind):
+            raise BadModel(
+                f"{self.name} computes in {str(lossy).removeprefix('torch.')} (in its step {kind}), whose rounding "
+                "bounds do not follow; certificates need float32 or float64 throughout."
+            )
+        if getattr(node.meta.get("val"), "dtype", None) == torch.float32:
+            self.precision = torch.float32
 
     def _step(self, node: Any, kind: str, at: dict[Any, int]) -> int:
         """The index of the step that ``node`` is, made from the steps ``at`` others; a new one where it computes."""
@@ -224,6 +240,8 @@ class _Steps:
             layer, sources = reader(node, self.known, after, not self.training)
         except Unreadable as problem:
             raise _refused(self.name, f"{kind} {problem}") from None
+        if not same(kind) and {part for part in node.all_input_nodes if part in at} != set(sources):
+            raise _refused(self.name, f"{kind} whose settings depend on the image")
         if layer is None:
             return at[sources[0]]
         self.steps.append(Step(layer, tuple(at[source] for source in sources), after))
@@ -246,23 +264,6 @@ class _Steps:
                 "logits for each image."
             )
         return answers[0]
-
-
-def _agree(graph: Graph, module: nn.Module, images: Tensor) -> None:
-    """Refuses a reading that does not compute what the model computes: images one by one against the model's own
-    batch."""
-    x = images[:4]
-    wanted = predict(module, x)
-    with torch.no_grad():
-        found = torch.cat([graph.values(image[None].double())[-1] for image in x])
-    if not isinstance(wanted, Tensor):
-        wanted = wanted[0] if isinstance(wanted, (tuple, list)) else next(iter(wanted.values()))
-    allowed = AGREES.get(wanted.dtype, 5e-2) * (1 + float(wanted.abs().max()))
-    if not bool(((found - wanted.double()).abs() <= allowed).all()):
-        raise BadModel(
-            f"{graph.name} gives other logits than its steps do one image at a time, so its bounds would be those of "
-            "another network."
-        )
 
 
 def _refused(name: str, what: str) -> BadModel:

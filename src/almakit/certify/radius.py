@@ -9,15 +9,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadInput
+from ..core.model import predict
+from ..errors import BadInput, BadModel
 from .backward import bounds, margins
 from .graph import Graph, read
 from .intervals import NORMS, Ball
 
 METHODS = ("ibp", "crown", "alpha-crown")
-OWN_ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+OWN_ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6}
 """By how much a margin must exceed zero, relative to the largest logit: room for the rounding of the model itself,
 which bounds do not follow."""
+AGREES = {torch.float64: 1e-9, torch.float32: 1e-3}
+"""How far an image's logits may be from those of the steps as they were read, relative to the logits' spread; rounding
+comes on top."""
 EVALUATIONS = 40
 
 
@@ -26,21 +30,42 @@ class Certifier:
     """A network read once, ready to bound its margins over balls of ``norm`` by ``method``."""
 
     graph: Graph
+    model: nn.Module | Callable[[Tensor], Tensor]
     norm: str
     method: str
-    precision: torch.dtype
     low: float = 0.0
     high: float = 1.0
 
-    def excess(self, x: Tensor, labels: Tensor, radius: Tensor) -> Tensor:
-        """(B,) what the smallest bounded margin over each ball exceeds the model's own rounding by: positive where the
-        image is certified."""
+    def own_rounding(self, x: Tensor) -> Tensor:
+        """(B,) by how much the margins of images ``x`` must exceed zero: ``OWN_ROUNDING`` of the largest logit; where
+        the model's logits differ from those of its steps by more, four times that difference.
+
+        Refuses a model whose logits for any of the images are not those of its steps.
+        """
+        wanted = predict(self.model, x)
+        if not isinstance(wanted, Tensor):
+            wanted = wanted[0] if isinstance(wanted, (tuple, list)) else next(iter(wanted.values()))
+        wanted = wanted.double()
+        with torch.no_grad():
+            exact = self.graph.values(x.double())[-1]
+        away = (exact - wanted).abs().amax(1)
+        rounding = OWN_ROUNDING[self.graph.precision] * exact.abs().amax(1)
+        spread = wanted.amax(1) - wanted.amin(1)
+        if not bool((away <= AGREES[self.graph.precision] * spread + 10 * rounding).all()):
+            raise BadModel(
+                f"{self.graph.name} gives other logits than its steps do one image at a time, so its bounds would be "
+                "those of another network."
+            )
+        return torch.where(away > rounding, 4 * away, rounding)
+
+    def excess(self, x: Tensor, labels: Tensor, radius: Tensor, own: Tensor) -> Tensor:
+        """(B,) what the smallest bounded margin over each ball exceeds the model's ``own`` rounding (B,) by: positive
+        where the image is certified."""
         with torch.no_grad():
             x = x.to(torch.float64)
             ball = Ball(x, radius * (1 + 1e-12), self.norm, self.low, self.high)
             known = bounds(self.graph, ball, self.method != "ibp")
             found = margins(self.graph, known, labels, self.method)
-            own = OWN_ROUNDING.get(self.precision, 1.6e-2) * self.graph.values(x)[-1].abs().amax(1)
             others = torch.ones_like(found, dtype=torch.bool).scatter(1, labels[:, None], False)
             return torch.where(others, found, math.inf).amin(1) - own
 
@@ -50,7 +75,10 @@ class Certifier:
         # A ball of this radius holds the whole box.
         limit = torch.linalg.vector_norm(reach, NORMS[self.norm], dim=1) * (1 + 1e-9)
         start = limit * 1e-3 if guess is None else guess.double().clamp(limit * 1e-6, limit)
-        return _search(lambda rows, radius: self.excess(x[rows], labels[rows], radius), start, limit, tolerance)
+        own = self.own_rounding(x)
+        return _search(
+            lambda rows, radius: self.excess(x[rows], labels[rows], radius, own[rows]), start, limit, tolerance
+        )
 
 
 def _search(excess: Callable[[Tensor, Tensor], Tensor], start: Tensor, limit: Tensor, tolerance: float) -> Tensor:
@@ -98,12 +126,7 @@ def certifier(
         )
     if method not in METHODS:
         raise BadInput(f"there is no bound called {method!r}; known: {', '.join(METHODS)}.")
-    precision = (
-        next((value.dtype for value in model.parameters() if value.is_floating_point()), x.dtype)
-        if isinstance(model, nn.Module)
-        else x.dtype
-    )
-    return Certifier(read(model, x), norm, method, precision)
+    return Certifier(read(model, x), model, norm, method)
 
 
 def certified_radius(
@@ -156,7 +179,10 @@ def verified(
     _check(x, labels, made.graph.classes, None)
     reach = radius.double() if isinstance(radius, Tensor) else torch.full((len(x),), float(radius), dtype=torch.float64)
     return torch.cat(
-        [made.excess(x[rows], labels[rows], reach[rows]) > 0 for rows in torch.arange(len(x)).split(batch_size)]
+        [
+            made.excess(x[rows], labels[rows], reach[rows], made.own_rounding(x[rows])) > 0
+            for rows in torch.arange(len(x)).split(batch_size)
+        ]
     )
 
 

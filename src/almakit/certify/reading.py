@@ -31,7 +31,8 @@ SAME = (
     "feature_dropout",
     "type_as",
 )
-"""Steps that change nothing: a bound is one of real numbers, whatever type they are kept in."""
+"""Steps that change nothing: a bound is one of real numbers, kept in float32 or float64 (``lossy_type``)."""
+FLOAT32_EPS = torch.finfo(torch.float32).eps
 
 
 class Unreadable(Exception):
@@ -42,17 +43,23 @@ def same(kind: str) -> bool:
     return kind in SAME
 
 
-def constant(node: Any, kind: str, known: Known) -> Any:
-    """The value of a step that does not depend on the image; changes of type are left out."""
-    arguments = [_value(argument, known) for argument in node.args]
-    if same(kind):
-        return arguments[0]
-    keywords = {key: _value(value, known) for key, value in node.kwargs.items() if key != "dtype"}
-    made = node.target(*arguments, **keywords)
-    floating = (
-        isinstance(made, Tensor) and made.is_floating_point() and not any(isinstance(a, Tensor) for a in arguments)
-    )
-    return made.double() if floating else made
+def constant(node: Any, constants: Known) -> Any:
+    """The value of a step that does not depend on the image, in the model's own type."""
+    keywords = {key: _value(value, constants) for key, value in node.kwargs.items()}
+    return node.target(*(_value(argument, constants) for argument in node.args), **keywords)
+
+
+def lossy_type(node: Any, kind: str) -> torch.dtype | None:
+    """The type a step's result is kept in, where that is coarser than float32 or a cast of floats to whole numbers."""
+    floats = any(part.is_floating_point() for source in node.all_input_nodes for part in _tensors(source.meta["val"]))
+    for kept in (value.dtype for value in _tensors(node.meta.get("val"))):
+        if torch.finfo(kept).eps > FLOAT32_EPS if kept.is_floating_point else floats and same(kind):
+            return kept
+    return None
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [part for part in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(part, Tensor)]
 
 
 def _value(argument: Any, known: Known) -> Any:
@@ -99,6 +106,8 @@ def _matrix(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> R
         or node.kwargs
     ):
         raise Unreadable("of two things that depend on the image")
+    if bias and known[bias[0]].shape != shape:
+        raise Unreadable("whose bias is not one row")
     return _weighted(_value(weight, known).T, _value(bias[0], known) if bias else None, outward), [x]
 
 
@@ -117,7 +126,12 @@ def _convolution(node: Any, known: Known, shape: tuple[int, ...], outward: bool)
             for place, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1), (6, "groups", 1))
         )
         transposed = False
-    if transposed or weight.ndim != 4 or isinstance(padding, str) or _moves(node.args[1], known):
+    if (
+        _moves(node.args[1], known)
+        or transposed
+        or isinstance(padding, str)
+        or {weight.ndim, node.args[0].meta["val"].ndim} != {4}
+    ):
         raise Unreadable("that is not a plain convolution of images")
     return _weighted(weight, bias, outward, (_pair(stride), _pair(padding), _pair(dilation), groups)), [node.args[0]]
 
@@ -183,14 +197,12 @@ def _negated(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> 
 
 
 def _from_scalar(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
-    """rsub: c - x."""
-    return _scale(-1.0, _value(node.args[1], known), node.meta["val"], outward), [node.args[0]]
+    """rsub: c - k x."""
+    times = float(_argument(node, 2, "alpha", 1))
+    return _scale(-times, _value(node.args[1], known), node.meta["val"], outward), [node.args[0]]
 
 
 def _nothing(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
-    kept = node.meta["val"]
-    if not kept.is_floating_point():
-        raise Unreadable(f"to whole numbers ({kept.dtype})")
     return None, [node.args[0]]
 
 
@@ -201,6 +213,8 @@ def _item(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Rea
 
 
 def _reshaped(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
+    if node.meta["val"].dtype != node.args[0].meta["val"].dtype:
+        raise Unreadable("of the same bits as another type")
     return Positive(0.0, partial(_reshape, shape=shape)), [node.args[0]]
 
 
@@ -226,8 +240,12 @@ def _linear_step(node: Any, known: Known, shape: tuple[int, ...], outward: bool)
         kind == "transpose" and 0 in (node.args[1] % ndim, node.args[2] % ndim)
     ):
         raise Unreadable("of the images of the batch")
-    if kind == "pad" and (_argument(node, 2, "mode", "constant") != "constant" or len(node.args[1]) // 2 >= ndim):
+    if kind in ("pad", "constant_pad_nd") and (
+        (kind == "pad" and _argument(node, 2, "mode", "constant") != "constant") or len(node.args[1]) // 2 >= ndim
+    ):
         raise Unreadable("that is not a border of one constant")
+    if kind == "avg_pool2d" and (_argument(node, 6, "divisor_override") or 1) < 0:
+        raise Unreadable("with a negative divisor (divisor_override)")
     rest = [_value(argument, known) for argument in node.args[1:]]
     keywords = {key: _value(value, known) for key, value in node.kwargs.items() if key != "dtype"}
     before = source.meta["val"].shape[1:].numel()
@@ -247,8 +265,8 @@ def _largest(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> 
     kernel = _pair(node.args[1])
     stride = _argument(node, 2, "stride")
     padding, dilation = _pair(_argument(node, 3, "padding", 0)), _pair(_argument(node, 4, "dilation", 1))
-    if _argument(node, 5, "ceil_mode", False):
-        raise Unreadable("with ceil_mode")
+    if _argument(node, 5, "ceil_mode", False) or node.args[0].meta["val"].ndim != 4:
+        raise Unreadable("with ceil_mode, or of images without channels")
     return MaxPool(kernel, _pair(stride) if stride else kernel, padding, dilation), [node.args[0]]
 
 
