@@ -29,9 +29,9 @@ from almakit import data, models
 from almakit.attacks import soft_walk
 from almakit.attacks.soft_walk import SETTINGS, SoftWalk
 from almakit.core import Box
-from almakit.core.steps import per_image
-from almakit.core.subproblem import QuasiNewton
 from almakit.distances.base import Bound
+from almakit.optim import QuasiNewton
+from almakit.tensors import per_image
 from benchmarks import common, subjects
 from benchmarks.pool import networks
 

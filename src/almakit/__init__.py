@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .attacks.ddn import DDN
     from .attacks.deepfool import DeepFool
     from .attacks.ead import EAD
+    from .attacks.ensemble import Ensemble
     from .attacks.fab import FAB
     from .attacks.fmn import FMN
     from .attacks.hopskipjump import HopSkipJump
@@ -38,16 +39,15 @@ if TYPE_CHECKING:
     from .attacks.perc_al import PerCAL
     from .attacks.pgd import PGD
     from .attacks.sea import SEA
+    from .attacks.search import Search
     from .attacks.sigma_zero import SigmaZero
     from .attacks.soft_walk import ALMAPlus, SoftWalk
     from .attacks.square import Square
+    from .attacks.standard import StandardEvaluation
     from .attacks.strattack import StrAttack
     from .attacks.superdeepfool import SuperDeepFool
-    from .compose.ensemble import Ensemble
-    from .compose.search import Search
-    from .compose.standard import StandardEvaluation
     from .core.attack import Attack
-    from .core.domain import Box
+    from .core.box import Box
     from .core.result import ImageResult, Result, Status, best_of
     from .distances import check_distance
     from .errors import AlmakitError
@@ -70,12 +70,12 @@ _HOME = {
     "AlmakitError": "almakit.errors",
     "Attack": "almakit.core.attack",
     "BB": "almakit.attacks.bb",
-    "Box": "almakit.core.domain",
+    "Box": "almakit.core.box",
     "CW": "almakit.attacks.cw",
     "DDN": "almakit.attacks.ddn",
     "DeepFool": "almakit.attacks.deepfool",
     "EAD": "almakit.attacks.ead",
-    "Ensemble": "almakit.compose.ensemble",
+    "Ensemble": "almakit.attacks.ensemble",
     "FAB": "almakit.attacks.fab",
     "FMN": "almakit.attacks.fmn",
     "ImageResult": "almakit.core.result",
@@ -87,11 +87,11 @@ _HOME = {
     "PerCAL": "almakit.attacks.perc_al",
     "Result": "almakit.core.result",
     "Run": "almakit.report.run",
-    "Search": "almakit.compose.search",
+    "Search": "almakit.attacks.search",
     "SigmaZero": "almakit.attacks.sigma_zero",
     "SoftWalk": "almakit.attacks.soft_walk",
     "Square": "almakit.attacks.square",
-    "StandardEvaluation": "almakit.compose.standard",
+    "StandardEvaluation": "almakit.attacks.standard",
     "Status": "almakit.core.result",
     "StrAttack": "almakit.attacks.strattack",
     "SuperDeepFool": "almakit.attacks.superdeepfool",

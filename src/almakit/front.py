@@ -12,16 +12,16 @@ from torch import Tensor
 
 from . import goals
 from .attacks import get
-from .compose.standard import CURRENT, Standard, StandardEvaluation
+from .attacks.standard import CURRENT, Standard, StandardEvaluation
 from .core import Attack, Result
 from .core.attack import DistanceLike
-from .core.goals import GoalLike
 from .core.model import Model
 from .core.problem import expected_forwards
 from .data import load
 from .data.dataset import Dataset
 from .data.given import Data, tensors_of
 from .errors import BadInput
+from .goals.given import GoalLike
 from .hints import SYNONYMS, wrong_setting
 from .models.load import opened
 from .runs.attacktext import text_of

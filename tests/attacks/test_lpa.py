@@ -12,7 +12,7 @@ from torch import Tensor
 
 from almakit import attacks
 from almakit.attacks.lpa import LPA
-from almakit.compose.search import Search
+from almakit.attacks.search import Search
 from almakit.errors import AlmakitError
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from almakit import attacks, distances
 from almakit.attacks.perc_al import PART, PerCAL
-from almakit.core.steps import cosine_decay, unit
 from almakit.errors import AlmakitError
+from almakit.optim.steps import cosine_decay
+from almakit.tensors import unit
 
 # Away from the ends of the box, so that no step is clipped.
 MIDDLE = 0.4 + 0.2 * X

@@ -197,7 +197,7 @@ def test_a_spent_budget_stays_spent() -> None:
     def more(problem: Problem) -> None:
         for _ in range(50):
             problem.recall(torch.ones(len(problem), dtype=torch.bool))
-            problem.confirm((1.0, 1.1))
+            problem.recheck_full_precision((1.0, 1.1))
             problem.query(problem.x, grad=False)
 
     result = call(more, budget=9)[1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from almakit.core.fixed_epsilon import ascent_loss, check_loss
-from almakit.core.goals import ClassGoal
+from almakit.attacks.fixed_epsilon import ascent_loss, check_loss
 from almakit.errors import BadInput
+from almakit.goals.rules import ClassGoal
 
 LOGITS = torch.tensor([[3.0, 1.0, 2.5, -1.0, 0.0], [0.0, 4.0, 1.0, 3.0, 2.0]], dtype=torch.float64)
 LABELS = torch.tensor([0, 1])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from almakit import registry
-from almakit.core.penalties import Penalty
 from almakit.errors import UnknownName
+from almakit.optim.penalties import Penalty
 
 each_penalty = pytest.mark.parametrize(
     "penalty", [registry.get("penalties", name)() for name in registry.names("penalties")], ids=lambda p: p.name

@@ -10,7 +10,7 @@ from closed_form.linear import to_halfspace as exact_halfspace
 from scipy.optimize import linprog, minimize_scalar
 
 from almakit.core import Box
-from almakit.core.subproblem import clip, dual_length, length, onto_ball, proximal, room, to_halfspace
+from almakit.optim import clip, dual_length, length, onto_ball, proximal, room, to_halfspace
 
 INF = float("inf")
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from almakit.core import Box
-from almakit.core.subproblem import QuasiNewton
 from almakit.distances.base import Bound, resolve
+from almakit.optim import QuasiNewton
 
 RANDOM = torch.Generator().manual_seed(0)
 PRICE = torch.exp(3 * torch.randn(1, 6, 6, generator=RANDOM, dtype=torch.float64))

@@ -15,7 +15,8 @@ from almakit import ALMA, attacks
 from almakit.core import Problem
 from almakit.core.attack import default_batch_size
 from almakit.core.problem import Best
-from almakit.core.steps import choose, first_step, largest_entry
+from almakit.optim.steps import first_step
+from almakit.tensors import choose, largest_entry
 
 SHAPE = (3, 6, 6)
 X = torch.rand(9, *SHAPE, generator=torch.Generator().manual_seed(0))
@@ -87,7 +88,7 @@ def without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def blind(self: Problem, *args: Any, **options: Any) -> None:
         made(self, *args, **options)
-        self._looks, self._best = False, Best.nothing(self.x, look=False)
+        self._cheap_sync, self._best = False, Best.nothing(self.x, look=False)
 
     monkeypatch.setattr(Problem, "__init__", blind)
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from almakit.core.steps import ImageRandom, cosine_decay, exponential_decay, first_step, per_image
+from almakit.core.random import ImageRandom
+from almakit.optim.steps import cosine_decay, exponential_decay, first_step
+from almakit.tensors import per_image
 
 
 def search(

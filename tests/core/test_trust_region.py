@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from almakit.core.subproblem import SOLVERS
+from almakit.optim import SOLVERS
 
 NORMS = [1.0, 2.0, float("inf")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from almakit.core.penalties import Progress, WeightSearch
+from almakit.optim.penalties import Progress, WeightSearch
 
 X = torch.zeros(3, 4)
 

@@ -237,7 +237,7 @@ def test_a_notebook_was_executed_and_still_runs(name: str, tmp_path: Path, monke
 
 
 def test_the_page_of_the_standard_names_its_attacks() -> None:
-    from almakit.compose.standard import ENSEMBLES
+    from almakit.attacks.standard import ENSEMBLES
 
     page = (DOCS / "standard.md").read_text()
     for version, members in ENSEMBLES.items():

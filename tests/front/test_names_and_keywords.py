@@ -16,8 +16,8 @@ from laws.models import RowWise
 import almakit
 from almakit import registry
 from almakit.attacks import get
+from almakit.attacks.standard import Standard
 from almakit.cli.main import main
-from almakit.compose.standard import Standard
 from almakit.errors import AlmakitError, BadInput, UnknownName
 from almakit.hints import meant, number
 from almakit.runs.attacktext import text_of
@@ -203,7 +203,7 @@ def test_fractions_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_path_that_looks_like_a_fraction_is_a_word() -> None:
-    from almakit.compose.expression import parse
+    from almakit.expression import parse
     from almakit.runs.attacktext import _value
 
     assert parse("a(file=1/2/x.txt)").arguments == {"file": "1/2/x.txt"} and _value("1/2") == '"1/2"'

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from almakit import goals
-from almakit.core.goals import Goal
+from almakit.goals.base import Goal
 
 SHAPE = (2, 3)
 PIXELS = 6

@@ -17,8 +17,8 @@ from torch import Tensor
 import almakit
 from almakit import attacks
 from almakit.attacks.asma import mean_iou as overlap_of
+from almakit.attacks.pixelwise import Pixels
 from almakit.attacks.sea import LOSSES, pixel_loss
-from almakit.core.pixelwise import Pixels
 from almakit.data.dataset import IGNORED
 from almakit.errors import BadInput
 from almakit.runs.model import RunSpec, open_model

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from .. import registry
-from ..compose.expression import Call, Value, parse
 from ..core import Attack
 from ..errors import BadInput
+from ..expression import Call, Value, parse
 from ..hints import wrong_setting
 
 __all__ = ["get", "names"]

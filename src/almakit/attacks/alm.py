@@ -12,8 +12,9 @@ from torch import Tensor
 from .. import registry
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.penalties import Penalty, Progress
-from ..core.steps import Adam, cosine_decay, first_step, per_image
+from ..optim.penalties import Penalty, Progress
+from ..optim.steps import Adam, cosine_decay, first_step
+from ..tensors import per_image
 
 MU_MIN, MU_MAX, RHO_MAX = 1e-6, 1e12, 1e9
 
@@ -64,7 +65,7 @@ class ALM(Attack):
         penalty = registry.get("penalties", self.penalty)()
         query = problem.start()
         constraint = goal.constraint(query.logits, query.tolerance)
-        slope = problem.escape(query.gradient(constraint))
+        slope = problem.replace_zero_gradients(query.gradient(constraint))
         rate = self._rate(problem, slope)
         state = _State(x, slope, constraint.detach())
         mu, rho = x.new_full((len(x),), self.mu), x.new_full((len(x),), self.rho)
@@ -122,7 +123,7 @@ class ALM(Attack):
             if final:
                 break
             constraint = goal.constraint(query.logits, query.tolerance)
-            slope = problem.escape(query.gradient(constraint), ~query.success)
+            slope = problem.replace_zero_gradients(query.gradient(constraint), ~query.success)
             assert query.distance_gradient is not None
             state.take(query.valid & seen, moved, constraint.detach(), slope, query.distance_gradient)
             value = query.distance + penalty.value(state.constraint, rho, mu)

@@ -10,9 +10,10 @@ import torch
 from .. import registry
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.steps import exponential_decay, first_step, per_image
-from ..core.subproblem import length
 from ..errors import BadInput
+from ..optim import length
+from ..optim.steps import exponential_decay, first_step
+from ..tensors import per_image
 
 MU_MIN, MU_MAX = 1e-6, 1e12
 
@@ -102,7 +103,7 @@ class ALMA(Attack):
                 proposed = penalty.derivative(d, rho, mu)
                 mu = (torch.lerp(mu, proposed, 1 - alpha) if self.ema else proposed).clamp(MU_MIN, MU_MAX)
 
-            slope = problem.escape(query.pull_back(d_slope), ~query.success)
+            slope = problem.replace_zero_gradients(query.pull_back(d_slope), ~query.success)
             torch.mul(slope, per_image(penalty.derivative(d, rho, mu), x), out=gradient)
             if query.distance_gradient is not None:
                 gradient += query.distance_gradient
@@ -113,7 +114,7 @@ class ALMA(Attack):
             square_average.mul_(alpha).addcmul_(gradient, gradient, value=1 - alpha)
             momentum.mul_(alpha).addcdiv_(gradient, torch.sqrt(square_average, out=work).add_(1e-8))
             torch.addcmul(point, momentum, per_image(eta, x), value=-1, out=work)
-            torch.sub(problem.onward(query, box.project_continuous(work, x, out=work), point), x, out=delta)
+            torch.sub(problem.step_or_backtrack(query, box.project_continuous(work, x, out=work), point), x, out=delta)
 
     def _first_rate(self, problem: Problem, gradient: torch.Tensor, work: torch.Tensor) -> torch.Tensor:
         """(B,) the step sizes that take the clean images a distance epsilon against ``gradient`` (B, ...); overwrites

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.goals import check_share
-from ..core.penalties import P2
-from ..core.steps import per_image, ranks
-from ..core.subproblem import proximal, room
+from ..goals.pixels import check_share
+from ..optim import proximal, room
+from ..optim.penalties import P2
+from ..tensors import per_image, ranks
 
 MU_MIN, MU_MAX, RHO_MAX = 1e-12, 1.0, 1e9
 
@@ -119,7 +119,7 @@ class ALMAProx(Attack):
                     MU_MIN, MU_MAX
                 )
             weight = penalty.derivative(d, curvature, mu) * kept * scale.unsqueeze(1)
-            gradient = problem.escape(query.gradient((weight * each).sum(1)), ~query.success)
+            gradient = problem.replace_zero_gradients(query.gradient((weight * each).sum(1)), ~query.success)
             problem.record(step, scale=scale, distance=query.distance, success=query.success)
 
             tangent = self.final_rate / (1 - self.final_rate + 1e-12) * (self.steps - first_success).clamp_min(1)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..core import Problem, Query
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
-from ..core.steps import per_image
-from ..core.subproblem import length, onto_ball, room
+from ..optim import length, onto_ball, room
+from ..tensors import per_image
+from .fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
 
 MOMENTUM = 0.75
 # l1: how much sparser a step is than the best point so far, the factor and the floor of its step sizes.
@@ -137,7 +137,7 @@ class APGD(FixedEpsilon):
             value, measured = self.value(problem, query, rival, step / steps)
             loss = torch.where(query.valid, measured, torch.full_like(best_loss, float("-inf")))
             better = loss > best_loss
-            slope = x if final else problem.escape(query.gradient(value))
+            slope = x if final else problem.replace_zero_gradients(query.gradient(value))
             best_point, best_slope = _where(better, point, best_point), _where(better, slope, best_slope)
             best_loss = torch.where(better, loss, best_loss)
             if final:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core.attack import DistanceLike
-from ..core.pixelwise import Pixels, PixelSteps
+from .pixelwise import Pixels, PixelSteps
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.steps import per_image
-from ..core.subproblem import clip, length, subproblem
+from ..optim import clip, length, subproblem
+from ..tensors import per_image
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class BB(Attack):
             query = problem.query(point, grad=not final)
             if final:
                 break
-            slope = problem.escape(query.gradient(problem.goal.margin(query.logits)))
+            slope = problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits)))
             problem.record(step, distance=query.distance, margin=query.margin, success=query.success)
             boundary = self.momentum * boundary + (1 - self.momentum) * slope if step else slope
             margin = query.margin + 2 * query.tolerance
@@ -85,7 +85,7 @@ class BB(Attack):
             moved = query.point + solver.step(
                 query.point - x, boundary, c, radius, torch.full_like(query.success, step == 0)
             )
-            point = problem.onward(query, moved, point)
+            point = problem.step_or_backtrack(query, moved, point)
 
     def _find_starts(self, problem: Problem) -> None:
         """Queries until each image has an adversarial point or the tries are used up."""
@@ -96,7 +96,7 @@ class BB(Attack):
             point = x
             query = problem.start()
             for _ in range(self.start_steps):
-                slope = problem.escape(query.gradient(problem.goal.margin(query.logits)))
+                slope = problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits)))
                 point = box.project_continuous(point - box.sides / self.start_steps * slope.sign(), x)
                 query = problem.query(point)
                 problem.release(problem.found)

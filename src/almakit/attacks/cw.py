@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.penalties import Progress, WeightSearch, hinge_of
-from ..core.steps import Adam, per_image
-from ..core.subproblem import length
+from ..optim import length
+from ..optim.penalties import Progress, WeightSearch, hinge_of
+from ..optim.steps import Adam
+from ..tensors import per_image
 
 # How far inside (-1, 1) the image's own tanh coordinates stay, so that they are finite.
 INSIDE = 1 - 1e-6
@@ -63,7 +64,7 @@ class CW(Attack):
     def run(self, problem: Problem) -> None:
         query = problem.start()
         # In every search the first step is taken at the clean image, where the distance has no gradient.
-        clean_slope = problem.escape(query.gradient(problem.goal.margin(query.logits)))
+        clean_slope = problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits)))
         clean_hinge = hinge_of(query)
         search = WeightSearch(problem.x, self.weight)
         for attempt in range(self.searches):

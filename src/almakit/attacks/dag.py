@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..core.attack import DistanceLike
-from ..core.pixelwise import Pixels, PixelSteps
-from ..core.steps import largest_entry
+from ..tensors import largest_entry
+from .pixelwise import Pixels, PixelSteps
 
 
 @dataclass(frozen=True)

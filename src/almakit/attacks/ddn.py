@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.steps import TINY, cooled, cosine_decay, linearised_change, per_image
-from ..core.subproblem import clip, length, room
+from ..optim import clip, length, room
+from ..optim.steps import cooled, cosine_decay, linearised_change
+from ..tensors import TINY, per_image
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class DDN(Attack):
             query = problem.query(x + delta, grad=not final) if step else problem.start()
             if final:
                 break
-            slope = problem.escape(
+            slope = problem.replace_zero_gradients(
                 query.gradient(problem.goal.soft_margin(query.logits, self._temperature(problem, query, step))),
                 ~query.success,
             )

@@ -9,8 +9,8 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.steps import per_image
-from ..core.subproblem import pull_back, stride, to_nearest_plane
+from ..optim import pull_back, stride, to_nearest_plane
+from ..tensors import per_image
 
 
 @dataclass(frozen=True)

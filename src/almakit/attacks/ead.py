@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.penalties import Progress, WeightSearch, hinge_of
-from ..core.steps import per_image
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
+from ..optim.penalties import Progress, WeightSearch, hinge_of
+from ..tensors import per_image
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class EAD(Attack):
 
     def run(self, problem: Problem) -> None:
         query = problem.start()
-        slope = problem.escape(query.gradient(problem.goal.margin(query.logits)))
+        slope = problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits)))
         search = WeightSearch(problem.x, self.weight)
         for attempt in range(self.searches):
             found = torch.zeros_like(problem.found)

@@ -11,8 +11,8 @@ from torch import Tensor
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.problem import Query
-from ..core.steps import per_image
-from ..core.subproblem import dual_length, leading_plane, length, room, to_halfspace
+from ..optim import dual_length, leading_plane, length, room, to_halfspace
+from ..tensors import per_image
 
 # How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that
 # is less, is used.
@@ -109,7 +109,7 @@ class FAB(Attack):
             )
             lead = torch.where(problem.best_distance < before, query.margin, lead)
             normal, need = self._nearest_plane(problem, query, rival, ~problem.found & (step >= PATIENCE))
-            normal = problem.escape(normal, ~query.success & query.valid)
+            normal = problem.replace_zero_gradients(normal, ~query.success & query.valid)
             # With a grid the model saw a rounded point: the plane is measured from the iterate itself.
             need_here = need - (normal * (point - query.point)).flatten(1).sum(1)
             need_home = need - (normal * (x - query.point)).flatten(1).sum(1)
@@ -118,7 +118,7 @@ class FAB(Attack):
             to_here, to_home = length(here, norm), length(home, norm)
             bias = per_image((to_here / (to_here + to_home).clamp_min(1e-12)).clamp_max(self.alpha_max), x)
             moved = (1 - bias) * (point + self.eta * here) + bias * (x + self.eta * home)
-            moved = box.project_continuous(problem.onward(query, moved, point), x)
+            moved = box.project_continuous(problem.step_or_backtrack(query, moved, point), x)
             before = problem.best_distance
             check = problem.query(moved, grad=False)
             lead = torch.where(problem.best_distance < before, check.margin, lead)

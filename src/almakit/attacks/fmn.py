@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.steps import TINY, cooled, cosine_decay, linearised_change, per_image
-from ..core.subproblem import clip, dual_length, fewest, length, onto_ball, room, to_halfspace
+from ..optim import clip, dual_length, fewest, length, onto_ball, room, to_halfspace
+from ..optim.steps import cooled, cosine_decay, linearised_change
+from ..tensors import TINY, per_image
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class FMN(Attack):
             query = problem.query(x + delta, grad=not final) if step else problem.start()
             if final:
                 break
-            slope = problem.escape(query.gradient(self._loss(problem, query, step)), ~query.success)
+            slope = problem.replace_zero_gradients(query.gradient(self._loss(problem, query, step)), ~query.success)
             margin = torch.where(query.valid, query.margin + query.tolerance, torch.zeros_like(query.margin))
             radius = torch.minimum(self._radius(problem, query, slope, margin, delta, radius, step, norm), largest)
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.domain import Box
-from ..core.steps import unit
-from ..core.subproblem.projections import clip
+from ..core.box import Box
+from ..optim.projections import clip
+from ..tensors import unit
 
 Answer = tuple[Tensor, Tensor]
 """(n,) which of the candidates reach the goal, and (n, ...) what became of them in the domain."""

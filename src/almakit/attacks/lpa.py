@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import FixedEpsilon, reached
-from ..core.steps import per_image, unit
+from ..tensors import per_image, unit
+from .fixed_epsilon import FixedEpsilon, reached
 
 PROBE = 0.1
 
@@ -53,7 +53,7 @@ class LPA(FixedEpsilon):
                 query = problem.query(point, distance_grad=True)
                 problem.release(reached(problem, epsilon))
                 assert query.distance_gradient is not None
-                push = problem.escape(query.gradient(goal.margin(query.logits)), ~query.success)
+                push = problem.replace_zero_gradients(query.gradient(goal.margin(query.logits)), ~query.success)
                 wanting = query.margin > -self.confidence_cap
                 too_far = query.distance > epsilon
                 slope = (
@@ -63,7 +63,7 @@ class LPA(FixedEpsilon):
                     step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success
                 )
                 moved = self._step(problem, query.point, slope, epsilon * 0.1 ** (step / self.steps))
-                point = problem.onward(query, moved, query.point)
+                point = problem.step_or_backtrack(query, moved, query.point)
             weight = weight * 10
         problem.query(self._drawn_back(problem, point, epsilon), grad=False)
         problem.release(reached(problem, epsilon))

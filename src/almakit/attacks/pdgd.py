@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.steps import Adam, per_image, powers
-from ..core.subproblem import clip, dual_length, length, proximal, room
+from ..optim import clip, dual_length, length, proximal, room
+from ..optim.steps import Adam
+from ..tensors import per_image, powers
 
 SMALLEST = 1e-30
 # The log of the largest ratio of the two multipliers, either way.
@@ -89,7 +90,7 @@ class PrimalDual(Attack):
             query = problem.query(x + delta, grad=not final) if step else problem.start()
             if final:
                 break
-            slope = problem.escape(query.gradient(goal.margin(query.logits)), ~query.success)
+            slope = problem.replace_zero_gradients(query.gradient(goal.margin(query.logits)), ~query.success)
             margin = torch.where(query.valid, query.margin + query.tolerance, torch.zeros_like(query.margin))
             if step == 0:
                 clean_slope, clean_margin = slope, margin

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import ascent_loss
-from ..core.steps import cosine_decay, per_image, unit
-from ..core.subproblem import length
+from ..optim import length
+from ..optim.steps import cosine_decay
+from ..tensors import per_image, unit
+from .fixed_epsilon import ascent_loss
 
 # What scaled steps are of the lengths given, in units of the perturbation's own.
 PART = 0.2
@@ -66,14 +67,14 @@ class PerCAL(Attack):
             out = cosine_decay(step, self.steps, self.class_rate, self.class_rate / 100)
             back = cosine_decay(step, self.steps, self.colour_rate, self.colour_rate / 10)
             assert query.distance_gradient is not None
-            push = problem.escape(query.gradient(ascent_loss("ce", problem.goal, query.logits)), ~fools)
+            push = problem.replace_zero_gradients(query.gradient(ascent_loss("ce", problem.goal, query.logits)), ~fools)
             problem.record(step, distance=query.distance, success=fools)
             move = torch.where(per_image(fools, x), -back * unit(query.distance_gradient), out * unit(push))
             if scaled:
                 gone = length(point - x, 2)
                 move = per_image(PART * torch.where(gone > 0, gone.clamp_max(1), 1.0), x) * move
             moved = box.project_continuous(point + move, x)
-            point = problem.onward(query, moved, point)
+            point = problem.step_or_backtrack(query, moved, point)
             final = step == self.steps - 1
             if self.levels is not None:
                 fools = problem.query(self._rounded(point, problem), grad=False).success

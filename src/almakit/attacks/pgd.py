@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
-from ..core.steps import per_image, unit
-from ..core.subproblem import onto_ball, room
+from ..optim import onto_ball, room
+from ..tensors import per_image, unit
+from .fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,16 @@ class PGD(FixedEpsilon):
                 problem.release(reached(problem, epsilon))
                 if final:
                     break
-                slope = problem.escape(query.gradient(ascent_loss(self.loss, problem.goal, query.logits)))
+                slope = problem.replace_zero_gradients(
+                    query.gradient(ascent_loss(self.loss, problem.goal, query.logits))
+                )
                 problem.record(
                     step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success
                 )
                 moved = x + onto_ball(
                     point - x + rate * self._direction(slope, point - x, low, high, norm), radius, low, high, norm
                 )
-                point = problem.onward(query, moved, point)
+                point = problem.step_or_backtrack(query, moved, point)
 
     def _direction(self, slope: Tensor, delta: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
         """The steepest unit direction (B, ...) of the norm for ``slope`` (B, ...)."""

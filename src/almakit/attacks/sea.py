@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from ..core import Problem, Query
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import check_loss
-from ..core.pixelwise import Pixels
 from ..errors import BadInput
 from .apgd import APGD
+from .fixed_epsilon import check_loss
+from .pixelwise import Pixels
 
 LOSSES = ("mask-ce", "balanced-ce", "js", "mask-sphere")
 

@@ -9,8 +9,9 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.steps import Adam, cosine_decay, per_image, ranks
-from ..core.subproblem import clip, room
+from ..optim import clip, room
+from ..optim.steps import Adam, cosine_decay
+from ..tensors import per_image, ranks
 
 SMALLEST = 1e-12
 
@@ -66,7 +67,7 @@ class SigmaZero(Attack):
             problem.record(
                 step, margin=query.margin, distance=query.distance, threshold=threshold, success=query.success
             )
-            slope = problem.escape(query.gradient(goal.margin(query.logits)), ~query.success)
+            slope = problem.replace_zero_gradients(query.gradient(goal.margin(query.logits)), ~query.success)
             # Both terms by delta / width, so that nothing depends on the units of the box.
             part = delta / width
             count_slope = 2 * self.sigma * part / (part.square() + self.sigma).square() / x[0].numel()

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..core.steps import per_image
-from ..core.subproblem import SOLVERS, QuasiNewton, length, room, subproblem, to_halfspace
+from ..optim import SOLVERS, QuasiNewton, length, room, subproblem, to_halfspace
+from ..tensors import per_image
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def look(problem: Problem, total: int, norm: float | None, walks: int) -> tuple[
     for rank in range(rivals):
         margin = goal.margin(query.logits) if ways is None else goal.rival_margin(query.logits, ways[:, rank])
         need = margin.detach() + 3 * query.tolerance
-        step = to_halfspace(-problem.escape(query.gradient(margin, keep=True)), need, *limits, norm)
+        step = to_halfspace(-problem.replace_zero_gradients(query.gradient(margin, keep=True)), need, *limits, norm)
         reach = length(step, norm)
         nearest = torch.where(per_image(reach < shortest, x), x + step, nearest)
         shortest = torch.minimum(shortest, reach)
@@ -167,18 +167,18 @@ def walk(problem: Problem, queries: int, worth: int, point: Tensor, norm: float 
         margin = query.margin + 2 * query.tolerance
         c = torch.where(margin > 0, -s.overshoot * margin, -(2 - s.overshoot) * margin)
         moved = query.point
-        if not problem.looks or bool(walking.any()):
+        if not problem.cheap_sync or bool(walking.any()):
             moved = moved + solver.step(delta, boundary, c, radius, begins | ~walking, query.distance_gradient)
-        if not problem.looks or not bool(walking.all()):
+        if not problem.cheap_sync or not bool(walking.all()):
             ahead = per_image(strides[taken % len(strides)], x) * box.sides * slope.sign()
             stride = box.project_continuous(query.point - ahead, x)
             taken = taken + out.long()
             lost = out & (taken % len(strides) == 0)
-            if not problem.looks or bool(lost.any()):
+            if not problem.cheap_sync or bool(lost.any()):
                 stride = torch.where(per_image(lost, x), _elsewhere(problem, lost, taken // len(strides)), stride)
             part = x + per_image((near_part + far_part) / 2, x) * (far - x)
             moved = torch.where(per_image(walking, x), moved, torch.where(per_image(out, x), stride, part))
-        point = problem.onward(query, moved, point)
+        point = problem.step_or_backtrack(query, moved, point)
 
 
 def thin_out(problem: Problem, queries: int) -> None:
@@ -206,7 +206,7 @@ def thin_out(problem: Problem, queries: int) -> None:
         gain = -(average * move).flatten(1)
         rank = gain.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         chosen = ((rank < allowed.unsqueeze(1)) & (gain > 0)).view_as(x)
-        point = problem.onward(query, torch.where(chosen, x + move, x), point)
+        point = problem.step_or_backtrack(query, torch.where(chosen, x + move, x), point)
 
 
 def _slope(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
@@ -214,7 +214,9 @@ def _slope(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
     the logits, which are not differentiated: on saturated logits a differentiated scale hides the margin's own
     gradient."""
     spread = problem.goal.spread(query.values).clamp_min(1e-12)
-    return problem.escape(query.gradient(problem.goal.soft_margin(query.logits, temperature * spread)), ~query.success)
+    return problem.replace_zero_gradients(
+        query.gradient(problem.goal.soft_margin(query.logits, temperature * spread)), ~query.success
+    )
 
 
 def _worth(problem: Problem, total: int, free: bool) -> int:

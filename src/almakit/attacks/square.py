@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..core.fixed_epsilon import FixedEpsilon, onto_grid, reached, safe_radius
-from ..core.steps import per_image, unit
+from ..tensors import per_image, unit
+from .fixed_epsilon import FixedEpsilon, onto_grid, reached, safe_radius
 
 # After these parts of the steps the share of the pixels in a patch is halved.
 HALVED_AT = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.penalties import WeightSearch, hinge_of
-from ..core.steps import per_image, unit
-from ..core.subproblem import clip, room
+from ..optim import clip, room
+from ..optim.penalties import WeightSearch, hinge_of
+from ..tensors import per_image, unit
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ class StrAttack(Attack):
 
     def run(self, problem: Problem) -> None:
         query = problem.start()
-        slope, hinge = problem.escape(query.gradient(problem.goal.margin(query.logits))), hinge_of(query)
+        slope, hinge = (
+            problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits))),
+            hinge_of(query),
+        )
         search = WeightSearch(problem.x, self.weight, factor=5.0)
         best_weight = search.weight
         for _ in range(self.searches):

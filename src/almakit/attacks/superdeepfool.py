@@ -9,8 +9,8 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..core.steps import per_image
-from ..core.subproblem import leading_plane, pull_back, room, stride, to_halfspace, to_nearest_plane
+from ..optim import leading_plane, pull_back, room, stride, to_halfspace, to_nearest_plane
+from ..tensors import per_image
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class SuperDeepFool(Attack):
                 home = x + to_halfspace(normal, level if self.gain is None else level + need, low, high, 2)
                 projected = query.success
                 images = (~query.success & problem.active).nonzero().flatten()
-                moved = problem.onward(query, home, point)
+                moved = problem.step_or_backtrack(query, home, point)
                 if len(images):
                     moved = moved.index_copy(
                         0, images, self._deepfool(problem, point, normal, need, images, query.valid, 2 * step >= steps)

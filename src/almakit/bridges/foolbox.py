@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from ..attacks import get
+from ..attacks.fixed_epsilon import FixedEpsilon
 from ..core import Attack, Box, Result, Status, validate
-from ..core.fixed_epsilon import FixedEpsilon
-from ..core.goals import ClassGoal
 from ..core.model import predict
-from ..core.steps import per_image
 from ..distances.base import Distance
 from ..errors import BadInput
+from ..goals.classes import ClassGoal
 from ..radius import Grid
+from ..tensors import per_image
 from .aims import labels_and_targets
 from .foreign import Foreign, norm_name
 from .gate import Gate

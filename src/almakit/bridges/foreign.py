@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ..core import Attack, Exhausted, Problem
 from ..core.model import out_of_memory, seeded
-from ..core.steps import per_image
 from ..distances.base import DistanceLike
 from ..errors import AlmakitError, BadInput, Unavailable
+from ..tensors import per_image
 from .gate import Gate
 
 OURS = ("distance", "epsilon", "at_once")
@@ -204,7 +204,7 @@ class Foreign(Attack):
     def run(self, problem: Problem) -> None:
         size, radius = self.at_once or len(problem), self.radius()
         limit = problem.x.new_full((len(problem),), float("inf") if radius is None else problem.grid.limit(radius))
-        with problem.within(limit):
+        with problem.limited_to(limit):
             for begin in range(0, len(problem), size):
                 self._run_on(problem, torch.arange(begin, min(begin + size, len(problem)), device=problem.x.device))
 

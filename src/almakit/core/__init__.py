@@ -1,8 +1,9 @@
 """The core: problem, goals, penalties, domain and results. Attacks are written against it."""
 
+from ..goals.base import Goal
+from ..goals.classes import ClassGoal
 from .attack import Attack
-from .domain import Box
-from .goals import ClassGoal, Goal
+from .box import Box
 from .problem import Exhausted, Problem, Query
 from .result import ImageResult, Result, Status, best_of
 

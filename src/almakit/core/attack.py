@@ -15,10 +15,11 @@ from .. import registry
 from ..distances.base import Distance, DistanceLike
 from ..distances.base import resolve as resolve_distance
 from ..errors import BadInput
+from ..goals.base import Goal
+from ..goals.given import GoalLike, goal_of
 from ..hints import sentences, wrong_setting
 from . import validate
-from .domain import Box, grid_of
-from .goals import Goal, GoalLike, goal_of
+from .box import Box, grid_of
 from .model import Draws, Model, Oracle, borrowed
 from .problem import Problem, Trace
 from .result import Result

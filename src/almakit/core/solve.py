@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .domain import Box
-from .goals import ClassGoal, Goal, first_margin
+from ..goals.base import Goal
+from ..goals.classes import ClassGoal
+from ..goals.given import first_margin
+from ..tensors import per_image
+from .box import Box
 from .model import Oracle, check_deterministic, check_outputs, outputs_alone
 from .problem import MARKS, Exhausted, Problem, Trace, expected_forwards
+from .random import ImageRandom
 from .result import Result, Status
-from .steps import ImageRandom, per_image
 from .votes import shares, voted
 
 if TYPE_CHECKING:
@@ -172,7 +175,7 @@ def solve_batch(
             attack.run(problem)
         if low:
             # An attack inside a given radius must not be moved out of it.
-            problem.confirm(OUTWARDS if attack.minimal else OUTWARDS[:1])
+            problem.recheck_full_precision(OUTWARDS if attack.minimal else OUTWARDS[:1])
         found, distance = problem.found, problem.best_distance
         status[todo[found]] = int(Status.SUCCESS)
         adversarials[todo] = problem.best_point

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .domain import Box
-from .goals import Goal
+from ..goals.base import Goal
+from ..tensors import per_image
+from .box import Box
 from .model import Draws, Oracle
 from .result import Result, Status
-from .steps import per_image
 
 if TYPE_CHECKING:
     from .attack import Attack

@@ -10,18 +10,20 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.goals import ClassGoal, FunctionGoal, Goal, GoalLike
-from ..core.goals import PixelGoal as pixels
+from .base import Goal
 from .check import check_goal
-from .classes import Reject as reject
-from .classes import Targeted
-from .classes import TopK as top_k
+from .classes import ClassGoal
+from .combined import all_of, any_of
 from .embedding import Embedding
+from .given import FunctionGoal, GoalLike
+from .pixels import PixelGoal as pixels
+from .rules import Reject as reject
+from .rules import Targeted
+from .rules import TopK as top_k
 from .scores import Detection as detection
 from .scores import Multilabel as multilabel
 from .scores import Regression as regression
 from .scores import Threshold as threshold
-from .several import all_of, any_of
 from .text import get, names, text_of
 
 __all__ = [

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.goals import Goal, as_goal, first_margin, goal_of
 from ..core.model import Model, Oracle, borrowed
 from ..errors import AlmakitError
+from .base import Goal
+from .given import as_goal, first_margin, goal_of
 
 Decision = Callable[[Tensor], Tensor]
 CLOSE = 1e-3  # how far two evaluations of one margin may lie apart, relative to it

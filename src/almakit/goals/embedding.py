@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.goals import SAFETY, SHARED, ClassGoal, Goal
 from ..errors import BadInput
+from .base import SAFETY, SHARED, Goal
+from .classes import ClassGoal
 from .soft import number
 
 if TYPE_CHECKING:

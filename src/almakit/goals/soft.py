@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..core.steps import deviation, soft_maximum
 from ..errors import BadInput
+from ..tensors import deviation, soft_maximum
 
 
 def smallest(values: Tensor, temperature: Tensor) -> Tensor:

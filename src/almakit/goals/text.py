@@ -9,11 +9,12 @@ from typing import Any
 from torch import Tensor
 
 from .. import registry
-from ..compose.expression import Call, Value, parse
-from ..core.goals import FunctionGoal, Goal, as_goal
 from ..data import user_file
 from ..errors import BadInput
+from ..expression import Call, Value, parse
 from ..hints import wrong_setting
+from .base import Goal
+from .given import FunctionGoal, as_goal
 
 
 def names() -> list[str]:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..core.model import Function, logits_of
+from ..core.model import Function
 from ..errors import BadModel
+from ..goals.outputs import logits_of
 
 
 class Classifier(nn.Module):

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.model import described, logits_of, pass_seconds
+from ..core.model import pass_seconds
 from ..errors import BadModel
+from ..goals.outputs import described, logits_of
 from .findings import WAYS_OUT, Finding, Severity
 from .labels import name_findings, prediction_findings
 from .randomness import TOLERANCE, random_findings

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from .. import registry
 from ..attacks import get
+from ..attacks.fixed_epsilon import FixedEpsilon
 from ..core import Attack
-from ..core.fixed_epsilon import FixedEpsilon
 from ..distances.base import Distance, FunctionDistance
 from ..errors import AlmakitError, BadInput
 from ..hints import number

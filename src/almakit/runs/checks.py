@@ -7,10 +7,10 @@ import warnings
 import torch
 from torch import Tensor
 
-from ..core.goals import Goal
 from ..core.model import Model, borrowed, probe_rows
 from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError
+from ..goals.base import Goal
 from ..goals.check import check_goal
 from ..models.findings import WAYS_OUT, Finding, Severity
 from ..models.preflight import preflight

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..compose.expression import parse
-from ..core.goals import check_share
 from ..data import load as load_data
 from ..data.dataset import Dataset
 from ..data.given import Data, dataset_of
 from ..errors import BadInput
+from ..expression import parse
+from ..goals.pixels import check_share
 from ..models.classifier import Classifier
 from .progress import Silent
 from .spec import RunSpec

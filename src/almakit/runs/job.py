@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Result
-from ..core.goals import PixelGoal
 from ..core.model import LEAST, Model
 from ..core.problem import expected_forwards
 from ..errors import BadInput, BadModel
+from ..goals.pixels import PixelGoal
 from .images import round_target, rule_target
 from .model import to_device, to_host
 from .plan import Job, Task

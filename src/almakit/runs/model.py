@@ -13,11 +13,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..core.goals import Goal
-from ..core.model import Draws, Model, logits_of, precision_and_device, steady
+from ..core.model import Draws, Model, precision_and_device, steady
 from ..data.features import Features
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
+from ..goals.base import Goal
+from ..goals.outputs import logits_of
 from ..models import load as load_model
 from ..models.classifier import state_sha256
 from ..models.load import FIT

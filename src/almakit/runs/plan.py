@@ -14,11 +14,11 @@ from torch import Tensor
 
 from .. import goals
 from ..core import Attack, Goal
-from ..core.goals import PixelGoal
 from ..core.model import Model, predict
 from ..data.dataset import Chunk, Dataset
 from ..data.given import Data
 from ..errors import BadInput
+from ..goals.pixels import PixelGoal
 from ..models.load import is_foreign
 from ..trackers import Track
 from .attacktext import describe

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.goals import Goal
 from ..core.model import borrowed
+from ..goals.base import Goal
 from .folder import RunFolder
 from .images import share_of
 from .model import Subject

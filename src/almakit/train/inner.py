@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from ..attacks.pgd import PGD
 from ..core.model import borrowed
-from ..core.steps import cosine_decay, per_image, unit
 from ..models.classifier import Classifier
+from ..optim.steps import cosine_decay
+from ..tensors import per_image, unit
 
 
 def climb_linf(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from almakit.core import Attack, Problem
-from almakit.core.steps import unit
 from almakit.distances.base import Bound, Distance
+from almakit.tensors import unit
 
 
 class L4(Distance):

@@ -1,12 +1,12 @@
 """The only caller of the model: what it answers, how it is borrowed, laid out, filled up, timed and gone back
 through."""
 
+from ...goals.outputs import described, first_rows, logits_of, picked
 from .backward import Pass, in_calls
 from .borrowing import Function, Model, borrowed, out_of_memory, pass_seconds, predict
 from .draws import Draws, seeded
 from .filling import LEAST, filled, steady
 from .oracle import Oracle, check_deterministic, check_outputs, outputs_alone, precision_and_device, probe_rows
-from .outputs import described, first_rows, logits_of, picked
 
 __all__ = [
     "LEAST",

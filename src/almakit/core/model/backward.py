@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...errors import BadInput, BadModel
-from ..steps import per_image
+from ...tensors import per_image
 
 NO_GRADIENT = (
     "the model's logits carry no gradient, and this attack needs one: leave out torch.no_grad(), detach() and "

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .outputs import logits_of
+from ...goals.outputs import logits_of
 
 Model = Callable[[Tensor], Any]
 """From images (B, ...) to logits (B, K), or to whatever a goal can read."""

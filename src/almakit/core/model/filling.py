@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...goals.outputs import first_rows
 from .borrowing import Model
-from .outputs import first_rows
 
 LEAST = 4
 """From this many rows on torch's CPU kernels give a row the same bits whatever the batch (measured on convolutions and

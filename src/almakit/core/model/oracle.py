@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import BadModel
+from ...goals.outputs import logits_of
 from .backward import NO_GRADIENT
 from .borrowing import Model
 from .draws import Draws
-from .outputs import logits_of
 
 Read = Callable[[Any, int], Tensor]
 """From a model's answer for so many images to the outputs (B, ...) that a goal needs."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..steps import choose, per_image
+from ...tensors import choose, per_image
 from .query import Query
 
 

@@ -27,7 +27,7 @@ class Course:
         self._all_marks = MARKS + self._quarters
         self._marks = torch.tensor(self._all_marks, device=like.device)
         self.values = torch.full((size, len(self._all_marks)), float("nan"), dtype=like.dtype, device=like.device)
-        self._share, self._looks = share, like.device.type == "cpu"
+        self._share, self._cheap_sync = share, like.device.type == "cpu"
         self._alike: int | None = 0  # what every image has had; None once they differ
         self.floor: Tensor | None = None  # (B,) what was known before an attack inside another began afresh
 
@@ -38,7 +38,7 @@ class Course:
         if self._alike is not None and self._alike - 1 not in self._all_marks:
             return None
         crossed = (forwards.unsqueeze(1) > self._marks) & self.values.isnan()
-        if self._alike is None and self._looks and not bool(crossed.any()):
+        if self._alike is None and self._cheap_sync and not bool(crossed.any()):
             return None
         known = before if self.floor is None else torch.minimum(before, self.floor)
         self.values = torch.where(crossed, known.unsqueeze(1), self.values)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...distances.base import Bound
+from ...tensors import largest_entry, per_image, unit
 from ..model import Pass, in_calls
-from ..steps import largest_entry, per_image, unit
 from .best import Best
 from .counts import Exhausted
 from .query import Query
@@ -59,12 +59,12 @@ class Problem(Sealed):
             self._take_part(before)
 
     @contextmanager
-    def afresh(self) -> Iterator[None]:
+    def isolated(self) -> Iterator[None]:
         """An attack of its own inside: it finds nothing known and the random numbers it would have alone; afterwards
         the better of both is kept."""
         best, random, noise, floor = self._best, self._random, self._noise, self._course.floor
         self._course.floor = best.distance if floor is None else torch.minimum(best.distance, floor)
-        self._best, self._random, self._noise = Best.nothing(self._x, self._looks), random.again(), None
+        self._best, self._random, self._noise = Best.nothing(self._x, self._cheap_sync), random.again(), None
         try:
             yield
         finally:
@@ -73,7 +73,7 @@ class Problem(Sealed):
             self._random, self._noise = random, noise
 
     @contextmanager
-    def within(self, limit: Tensor) -> Iterator[None]:
+    def limited_to(self, limit: Tensor) -> Iterator[None]:
         """What is found inside counts where its distance is at most ``limit`` (B,); elsewhere what was known before is
         kept."""
         before = self._best
@@ -82,7 +82,7 @@ class Problem(Sealed):
         finally:
             self._best = self._best.within(limit, before)
 
-    def confirm(self, outwards: tuple[float, ...]) -> None:
+    def recheck_full_precision(self, outwards: tuple[float, ...]) -> None:
         """Judges points found under autocast again without it, within the whole budget; one that fails is moved
         ``outwards``, else given up."""
         oracle, self._oracle = self._oracle, self._oracle.exact
@@ -90,7 +90,7 @@ class Problem(Sealed):
         self._counts.stopped = None  # who stopped is asked about once more as well
         delta = self._best.point - self._x
         self.recall(self.found)
-        self._best = Best.nothing(self._x, self._looks)
+        self._best = Best.nothing(self._x, self._cheap_sync)
         with suppress(Exhausted):
             for reach in outwards:
                 self.query(self._x + reach * delta, grad=False)
@@ -180,14 +180,14 @@ class Problem(Sealed):
         non-finite logits."""
         return (candidate + self._best.point) / 2
 
-    def onward(self, query: Query, moved: Tensor, candidate: Tensor) -> Tensor:
+    def step_or_backtrack(self, query: Query, moved: Tensor, candidate: Tensor) -> Tensor:
         """``moved`` (B, ...) where the logits of ``query`` were finite, and midway back from ``candidate`` (B, ...)
         where they were not."""
         if query.all_valid:
             return moved
         return torch.where(per_image(query.valid, moved), moved, self.midway(candidate))
 
-    def escape(self, gradient: Tensor, stuck: Tensor | None = None) -> Tensor:
+    def replace_zero_gradients(self, gradient: Tensor, stuck: Tensor | None = None) -> Tensor:
         """``gradient`` (B, ...) with a random unit direction in rows that are zero (and, if given, marked in ``stuck``
         (B,))."""
         known, self._steepest = self._steepest, None
@@ -196,7 +196,7 @@ class Problem(Sealed):
         steepest = known[1] if known is not None and known[0] is gradient else largest_entry(gradient)
         zero = (steepest == 0) & self._active
         zero = zero if stuck is None else zero & stuck
-        if not self._looks:
+        if not self._cheap_sync:
             return torch.where(per_image(zero, gradient), self._direction(), gradient)
         rows = zero.nonzero().flatten().tolist()
         if not rows:
@@ -240,7 +240,13 @@ class Problem(Sealed):
         """The query at ``point`` (R, ...), whose gradients go back through ``made``."""
         goal = self._goal if made.images is None else self._goal.take(made.images)
         return Query(
-            point, logits, goal, self._oracle.precision, self._looks, partial(self._gradient, made, point), made.sent
+            point,
+            logits,
+            goal,
+            self._oracle.precision,
+            self._cheap_sync,
+            partial(self._gradient, made, point),
+            made.sent,
         )
 
     def _complete(self, answer: Tensor | None, send: Tensor | None, images: Tensor | None) -> Tensor:
@@ -277,7 +283,7 @@ class Problem(Sealed):
         """``gradient`` (S, ...) without what is not finite, for all rows and where the mask lets them change; whether
         it has a slope is noted."""
         steepest = largest_entry(gradient)
-        if not (self._looks and math.isfinite(float(steepest.sum()))):  # none is negative
+        if not (self._cheap_sync and math.isfinite(float(steepest.sum()))):  # none is negative
             gradient = torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
             steepest = largest_entry(gradient)
         if made.sent is not None:
@@ -287,7 +293,7 @@ class Problem(Sealed):
         if self._box.mask is not None:
             gradient = (self._box if images is None else self._box.take(images, self._x.shape[1:])).free(gradient)
             steepest = largest_entry(gradient)
-        steep = self._looks and float(steepest.amin()) > 0
+        steep = self._cheap_sync and float(steepest.amin()) > 0
         self._steepest = (gradient, steepest, steep)
         sloping = steepest > 0
         self._had_slope = (

@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..goals import Goal
-from ..steps import largest_entry, per_image
+from ...goals.base import Goal
+from ...tensors import largest_entry, per_image
 
 
 class Pull(Protocol):

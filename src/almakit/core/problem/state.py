@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from ...distances.base import Bound
+from ...goals.base import Goal
 from ...radius import Grid
-from ..domain import Box, grid_of
-from ..goals import Goal
+from ..box import Box, grid_of
 from ..model import Oracle
-from ..steps import ImageRandom
+from ..random import ImageRandom
 from .best import Best
 from .counts import Counts
 from .course import Course
@@ -26,9 +26,9 @@ class Sealed:
     """The state of a problem behind properties without setters; slots keep methods from being replaced as well.
 
     ``x`` (B, ...) are the clean images; the ones that reached the goal unattacked were taken out by the caller's clean
-    pass. ``reserve`` keeps one forward of the ``budget`` for ``confirm``; ``rows`` (B,) are the images' places in the
-    caller's batch, which ``trace`` is told. An image that improves by less than ``share`` over a quarter of ``plan``
-    forwards stops.
+    pass. ``reserve`` keeps one forward of the ``budget`` for ``recheck_full_precision``; ``rows`` (B,) are the images'
+    places in the caller's batch, which ``trace`` is told. An image that improves by less than ``share`` over a quarter of
+    ``plan`` forwards stops.
     """
 
     __slots__ = (
@@ -39,6 +39,7 @@ class Sealed:
         "_box",
         "_broken",
         "_budget",
+        "_cheap_sync",
         "_clean_logits",
         "_counts",
         "_course",
@@ -46,7 +47,6 @@ class Sealed:
         "_grid",
         "_had_slope",
         "_last_logits",
-        "_looks",
         "_noise",
         "_oracle",
         "_random",
@@ -77,11 +77,11 @@ class Sealed:
         self._trace, self._rows = trace, torch.arange(len(x)) if rows is None else rows
         # On the CPU a look at (B,) values costs nothing and saves passes over whole images. On another device it would
         # wait for all that is under way, so there the same is done with masks.
-        self._looks = x.device.type == "cpu"
+        self._cheap_sync = x.device.type == "cpu"
         self._budget = budget
         self._grid = grid_of(repr(bound.distance), box, x)
         self._counts = Counts(len(x), x.device, max(budget - 1, 1) if budget is not None and reserve else budget)
-        self._best = Best.nothing(x, self._looks)
+        self._best = Best.nothing(x, self._cheap_sync)
         self._course = Course(len(x), x, plan, share)
         self._broken = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         self._had_slope = torch.zeros_like(self._broken)
@@ -132,9 +132,9 @@ class Sealed:
         return self._counts.budget
 
     @property
-    def looks(self) -> bool:
+    def cheap_sync(self) -> bool:
         """Whether reading values back from the device is cheap."""
-        return self._looks
+        return self._cheap_sync
 
     @property
     def clean_logits(self) -> Tensor | None:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ... import distances, goals
-from ...compose.expression import parse
-from ...core.goals import Goal
 from ...core.model import borrowed
 from ...data.dataset import Dataset, image_sha256
 from ...errors import AlmakitError
+from ...expression import parse
+from ...goals.base import Goal
 from ..failures import understood
 from ..folder import RunFolder
 from ..images import share_of

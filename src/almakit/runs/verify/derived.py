@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...certify import METHODS
-from ...core.goals import Goal
 from ...data.user_file import is_user_file
 from ...errors import AlmakitError
+from ...goals.base import Goal
 from ..certify import radii_of
 from ..folder import RunFolder
 from ..identity import difference

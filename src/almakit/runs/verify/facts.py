@@ -8,8 +8,8 @@ from collections import Counter
 from torch import Tensor
 
 from ... import registry
-from ...compose.expression import parse
 from ...errors import AlmakitError
+from ...expression import parse
 from ..folder import RunFolder
 from ..images import RULES, data_sha256, round_target, rule_target
 from ..store import ATTACK, CLEAN

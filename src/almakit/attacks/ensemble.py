@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core import Attack, Problem
-from ..core.fixed_epsilon import FixedEpsilon
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
+from .fixed_epsilon import FixedEpsilon
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Ensemble(Attack):
 
     def run(self, problem: Problem) -> None:
         for member in self.attacks:
-            with problem.round(), problem.afresh():
+            with problem.round(), problem.isolated():
                 member.run(problem)
 
 

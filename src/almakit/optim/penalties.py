@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .problem import Query
+from ..core.problem import Query
 
 
 class Penalty(Protocol):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import BadModel
+from ..errors import BadModel
 
 
 def logits_of(answer: Any) -> Any:

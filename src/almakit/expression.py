@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from ..errors import BadInput
-from ..hints import number
+from .errors import BadInput
+from .hints import number
 
 
 @dataclass(frozen=True)

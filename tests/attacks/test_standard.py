@@ -9,8 +9,7 @@ import torch
 from laws.models import RowWise
 
 import almakit
-from almakit.attacks import get
-from almakit.compose import standard
+from almakit.attacks import get, standard
 from almakit.errors import AlmakitError
 from almakit.runs.attacktext import text_of
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from almakit import ALMA, attacks
 from almakit.attacks.bb import BB
+from almakit.attacks.ensemble import Ensemble
 from almakit.attacks.pgd import PGD
-from almakit.compose.ensemble import Ensemble
 from almakit.errors import AlmakitError
 
 

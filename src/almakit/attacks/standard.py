@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .. import registry
-from ..attacks import get
 from ..core import Result
 from ..errors import BadInput, UnknownName
+from . import get
 from .ensemble import Ensemble
 
 # An ensemble that was published under a name is never changed: another composition is another version. A test holds

@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..problem import Problem, Query
-from ..steps import per_image
+from ..core.problem import Problem, Query
+from ..tensors import per_image
 from .projections import length, room, to_halfspace
 
 # A step gains the need up to the rounding of its sum; one that gains clearly less was stopped by the box.
@@ -54,7 +54,7 @@ def to_nearest_plane(
     # A flat spot has no boundary in sight: a random way is tried.
     spread = torch.zeros_like(problem.x).index_copy(0, images, normal)
     stuck = torch.zeros_like(problem.found).index_fill(0, images, True)
-    best = to_halfspace(problem.escape(spread, stuck)[images], need, low, high, norm)
+    best = to_halfspace(problem.replace_zero_gradients(spread, stuck)[images], need, low, high, norm)
     ways = goal.rivals(query.values)
     if ways is None or candidates < 3:
         return best

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..domain import Box
+from ..core.box import Box
 from .projections import clip, room
 
 TINY = 1e-30

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ...errors import BadInput
-from ..steps import ranks
+from ..errors import BadInput
+from ..tensors import ranks
 from .base import SHARED, TINY
 from .classes import ClassGoal
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.attack import Attack, DistanceLike
+from ..core.problem import Problem
 from ..errors import BadInput
-from .attack import Attack, DistanceLike
-from .goals import ClassGoal, Goal
-from .problem import Problem
-from .steps import per_image
+from ..goals.base import Goal
+from ..goals.classes import ClassGoal
+from ..tensors import per_image
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +86,10 @@ class PixelSteps(Attack):
                 break
             pixels = Pixels.of(problem.goal, query.logits)
             value = self.value(pixels)
-            slope = problem.escape(
+            slope = problem.replace_zero_gradients(
                 query.gradient(torch.where(pixels.open(), value, torch.zeros_like(value)).sum(1)), ~query.success
             )
             size = self.size(pixels, slope, problem.box.width)
-            point = problem.onward(query, problem.box.project_continuous(point + per_image(size, x) * slope, x), point)
+            point = problem.step_or_backtrack(
+                query, problem.box.project_continuous(point + per_image(size, x) * slope, x), point
+            )

@@ -11,7 +11,7 @@ from torch import Tensor
 from almakit import attacks
 from almakit.attacks.apgd import APGD
 from almakit.attacks.pgd import PGD
-from almakit.compose.search import Search
+from almakit.attacks.search import Search
 from almakit.errors import AlmakitError
 
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..core.attack import Attack
+from ..core.problem import Problem
+from ..core.result import Result
 from ..errors import BadInput
-from .attack import Attack
-from .goals import TINY, Goal
-from .problem import Problem
-from .result import Result
-from .steps import per_image
+from ..goals.base import TINY, Goal
+from ..tensors import per_image
 
 LOSSES = ("ce", "dlr", "margin", "targeted-dlr")
 # By how much less than the radius iterates are projected to, relatively: the rounding of the projection.
@@ -58,7 +58,7 @@ class FixedEpsilon(Attack):
                 stacklevel=2,
             )
         full = problem.x.new_ones(len(problem))
-        with problem.within(full * problem.grid.limit(self.radius())):
+        with problem.limited_to(full * problem.grid.limit(self.radius())):
             self.run_at(problem, full * self.radius())
 
     def __call__(self, *arguments: Any, **settings: Any) -> Result:

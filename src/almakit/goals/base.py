@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...errors import BadInput, BadModel
-from ..model import described, picked
-from ..steps import largest_entry
+from ..errors import BadInput, BadModel
+from ..tensors import largest_entry
+from .outputs import described, picked
 
 if TYPE_CHECKING:
     from typing_extensions import Self

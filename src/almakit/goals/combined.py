@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..core.goals import SHARED, Goal
-from ..core.steps import soft_maximum
 from ..errors import BadInput
+from ..tensors import soft_maximum
+from .base import SHARED, Goal
 from .soft import smallest
 
 if TYPE_CHECKING:

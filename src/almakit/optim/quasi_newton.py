@@ -14,9 +14,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...distances.base import Bound
-from ..domain import Box
-from ..steps import per_image
+from ..core.box import Box
+from ..distances.base import Bound
+from ..tensors import per_image
 
 TINY = 1e-30
 # Newton steps on the multiplier of the half-space, and how many more after the last step on D.

@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..domain import Box
-from ..steps import TINY, ranks
+from ..core.box import Box
+from ..tensors import TINY, ranks
 
 
 def room(box: Box, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, Problem
-from ..core.fixed_epsilon import FixedEpsilon, reached
 from ..distances.base import Distance
 from ..errors import BadInput
+from .fixed_epsilon import FixedEpsilon, reached
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ...errors import AlmakitError, BadInput
-from .. import validate
+from ..errors import AlmakitError, BadInput
+from . import labels as label_checks
 from .base import SHARED, Goal
 from .classes import ClassGoal
 from .pixels import PixelGoal
@@ -152,11 +152,11 @@ def goal_of(
 
 def _classes(count: int, labels: object, targets: object, maps: bool) -> tuple[Tensor | None, Tensor | None]:
     """Labels and targets as int64, (B,) or (B, H, W)."""
-    kind = validate.maps if maps else validate.classes
+    kind = label_checks.maps if maps else label_checks.classes
     found = None if labels is None else kind(labels, "labels", count)
     wanted = None if targets is None else kind(targets, "targets", count)
     if not maps and found is not None and wanted is not None:
-        validate.targets_differ(found, wanted)
+        label_checks.targets_differ(found, wanted)
     return found, wanted
 
 

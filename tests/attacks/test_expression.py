@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from almakit import ALMA, attacks, registry
-from almakit.compose.expression import Call, Value, parse
 from almakit.errors import BadInput, UnknownName
+from almakit.expression import Call, Value, parse
 
 words = st.from_regex(r"[a-z][a-z0-9_+/.:-]{0,8}", fullmatch=True).filter(
     lambda w: w not in ("true", "false", "none", "nan", "inf", "infinity")

@@ -1,1 +1,0 @@
-"""What combines attacks and goals: the text form, search over a radius, ensembles and the standard evaluation."""

@@ -1,0 +1,68 @@
+"""Small functions on batches of tensors that goals, steps and attacks share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+TINY = 1e-30
+
+
+def per_image(values: Tensor, like: Tensor) -> Tensor:
+    """(B,) -> (B, 1, ..., 1), to multiply images shaped like ``like`` (B, ...)."""
+    return values.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def largest_entry(values: Tensor) -> Tensor:
+    """(B,) the largest absolute entry of ``values`` (B, ...); two reductions cost less than one and a tensor of
+    absolute values."""
+    flat = values.flatten(1)
+    return torch.maximum(flat.amax(1), -flat.amin(1))
+
+
+def soft_maximum(values: Tensor, temperature: Tensor) -> Tensor:
+    """(B,) T logsumexp(values / T) over ``values`` (B, N), at ``temperature`` (B,); entries of -inf do not count."""
+    best = values.detach().amax(1)
+    return temperature * torch.logsumexp((values - best.unsqueeze(1)) / temperature.unsqueeze(1), dim=1) + best
+
+
+def deviation(values: Tensor) -> Tensor:
+    """(B,) the standard deviation of each row of ``values`` (B, N)."""
+    if values.dtype == torch.float32:
+        return values.std(1)
+    # In double precision the last bit of std depends on the other rows.
+    centred = values - values.mean(1, keepdim=True)
+    return (centred.square().sum(1) / (values.shape[1] - 1)).sqrt()
+
+
+def choose(rows: Tensor, chosen: Tensor, others: Tensor, look: bool) -> Tensor:
+    """``chosen`` (B, ...) in the marked ``rows`` (B,), ``others`` (B, ...) elsewhere; ``look`` allows reading which
+    rows are marked.
+
+    A mask over whole images is dear on a CPU, and mostly few rows are marked.
+    """
+    if not look:
+        return torch.where(per_image(rows, chosen), chosen, others)
+    places = rows.nonzero().flatten()
+    return others.index_copy(0, places, chosen[places]) if len(places) else others
+
+
+def ranks(order: Tensor) -> Tensor:
+    """(B, N) the place of each value in the ``order`` (B, N) that an argsort found."""
+    return torch.empty_like(order).scatter_(
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    )
+
+
+def unit(direction: Tensor) -> Tensor:
+    """``direction`` (B, ...) with l2 length 1 per image, zero where it is zero."""
+    length = torch.linalg.vector_norm(direction.flatten(1), dim=1)
+    return direction / per_image(torch.where(length > 0, length, torch.ones_like(length)), direction)
+
+
+def powers(base: float, exponent: Tensor) -> Tensor:
+    """(B,) ``base`` to the power of ``exponent`` (B,). Not torch.pow: its last bit depends on where in the batch an
+    image stands."""
+    return torch.exp(exponent * math.log(base))
