@@ -27,8 +27,8 @@ class Sealed:
 
     ``x`` (B, ...) are the clean images; the ones that reached the goal unattacked were taken out by the caller's clean
     pass. ``reserve`` keeps one forward of the ``budget`` for ``recheck_full_precision``; ``rows`` (B,) are the images'
-    places in the caller's batch, which ``trace`` is told. An image that improves by less than ``share`` over a quarter of
-    ``plan`` forwards stops.
+    places in the caller's batch, which ``trace`` is told. An image that improves by less than ``share`` over a
+    quarter of ``plan`` forwards stops.
     """
 
     __slots__ = (
