@@ -77,6 +77,11 @@ def middle(values: np.ndarray, keep: np.ndarray | None = None) -> dict[str, floa
     return {"value": quantile(source, 0.5), "low": low, "high": high}
 
 
+def within(distance: Any, radius: float) -> Any:
+    """Whether a distance counts as within a radius: float32 rounding does not put it outside."""
+    return distance <= radius * (1 + 1e-5) + 2.0**-23 * (radius > 0)
+
+
 class Attack:
     """One attack's exported records."""
 
@@ -101,7 +106,7 @@ class Attack:
 
     def robust(self, radius: float) -> np.ndarray | None:
         if self.epsilon is None:
-            return self.verified > radius * (1 + 1e-5) + 2.0**-23 * (radius > 0)
+            return ~within(self.verified, radius)
         return np.isinf(self.verified) if abs(radius - self.epsilon) <= 1e-5 * radius else None
 
     def numbers(self) -> dict[str, Any]:
@@ -153,7 +158,7 @@ def worst(attacks: list[Attack], radius: float) -> np.ndarray | None:
     for attack in attacks:
         for key, verified in zip(attack.keys, attack.verified, strict=True):
             inside = (
-                verified <= radius
+                within(verified, radius)
                 if attack.epsilon is None or verified == 0
                 else np.isfinite(verified) and attack.epsilon <= radius * (1 + 1e-5)
             )

@@ -103,11 +103,11 @@ def clean(attacks: list[Attack]) -> np.ndarray:
 
 def nearest(attacks: list[Attack]) -> np.ndarray:
     """The smallest distance of each image (and target) over these attacks; what one at a fixed radius breaks counts
-    from there on, up to rounding."""
+    from that radius on."""
     best: dict[tuple[int, int], float] = {}
     for attack in attacks:
         for key, value in zip(attack.keys, attack.verified, strict=True):
-            known = value if attack.epsilon is None or not 0 < value < np.inf else attack.epsilon * (1 - 1e-5)
+            known = value if attack.epsilon is None or not 0 < value < np.inf else attack.epsilon
             best[key] = min(best.get(key, np.inf), known)
     return np.array([best[key] for key in sorted(best)])
 
