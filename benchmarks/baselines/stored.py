@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from almakit import Run, attacks
 from almakit.core import Attack
 from almakit.errors import AlmakitError
-from almakit.runs.attacktext import describe
+from almakit.runs.attack_text import describe
 from almakit.runs.spec import RunSpec
 from almakit.runs.store.records import Record
 from benchmarks import common

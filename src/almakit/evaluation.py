@@ -19,7 +19,7 @@ from .data.given import Data, in_box, name_of
 from .hints import wrong_setting
 from .report.run import Run, finish
 from .report.transfers import matrix
-from .runs.attacktext import build_all, text_of
+from .runs.attack_text import build_all, text_of
 from .runs.certify import certify_run
 from .runs.model import model_name, open_model
 from .runs.plan import Options

@@ -24,7 +24,7 @@ from .errors import BadInput
 from .goals.given import GoalLike
 from .hints import SYNONYMS, wrong_setting
 from .models.load import opened
-from .runs.attacktext import text_of
+from .runs.attack_text import text_of
 from .runs.progress import Silent, forwards_per_image, shown
 from .runs.units import box_of, in_units
 from .runs.watching import watched

@@ -11,7 +11,7 @@ from laws.models import RowWise
 import almakit
 from almakit.attacks import get, standard
 from almakit.errors import AlmakitError
-from almakit.runs.attacktext import text_of
+from almakit.runs.attack_text import text_of
 
 PUBLISHED = {"almakit-standard-v1": "538e992f61585649"}
 

@@ -19,7 +19,7 @@ from almakit.bridges.foolbox import FoolboxAttack
 from almakit.bridges.library import library
 from almakit.core import Status
 from almakit.errors import AlmakitError, BadInput, Unavailable
-from almakit.runs.attacktext import describe, text_of
+from almakit.runs.attack_text import describe, text_of
 
 TEXTS = [
     "foolbox:DDNAttack(steps=15)",

@@ -21,7 +21,7 @@ from almakit.bridges.user_file import FunctionAttack
 from almakit.cli.main import main
 from almakit.core import Box, Result, Status
 from almakit.errors import AlmakitError, BadInput
-from almakit.runs.attacktext import text_of
+from almakit.runs.attack_text import text_of
 
 FILE = Path(own_attacks.__file__)
 HABITS = ["whole", "only_the_right_ones", "one_by_one", "several_of_each", "never_asks", "outside"]

@@ -20,7 +20,7 @@ from almakit.attacks.standard import Standard
 from almakit.cli.main import main
 from almakit.errors import AlmakitError, BadInput, UnknownName
 from almakit.hints import meant, number
-from almakit.runs.attacktext import text_of
+from almakit.runs.attack_text import text_of
 from almakit.runs.spec import RunSpec
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -204,7 +204,7 @@ def test_fractions_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_path_that_looks_like_a_fraction_is_a_word() -> None:
     from almakit.expression import parse
-    from almakit.runs.attacktext import _value
+    from almakit.runs.attack_text import _value
 
     assert parse("a(file=1/2/x.txt)").arguments == {"file": "1/2/x.txt"} and _value("1/2") == '"1/2"'
     assert parse(f"a(file={_value('1/2')})").arguments == {"file": "1/2"}

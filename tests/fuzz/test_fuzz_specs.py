@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from almakit.attacks import get, names
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
-from almakit.runs.attacktext import text_of
+from almakit.runs.attack_text import text_of
 from almakit.runs.rules import parse_shard
 from almakit.runs.spec import RunSpec
 

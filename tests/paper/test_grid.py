@@ -13,7 +13,7 @@ from almakit.errors import BadInput
 from almakit.models.zoo import ZOO
 from almakit.paper.grid import DATASETS, SAMPLES, cells, choose, distinct, network_of, networks
 from almakit.report.published import published, tables
-from almakit.runs.attacktext import describe, text_of
+from almakit.runs.attack_text import describe, text_of
 
 OURS = {"soft-walk", "bb"}
 ROWS = list(csv.DictReader(files("almakit").joinpath("paper", "tables.csv").read_text().splitlines()))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from almakit.attacks import get, names
 from almakit.attacks.alma import ALMA
 from almakit.errors import BadInput
-from almakit.runs.attacktext import build_all, describe, text_of
+from almakit.runs.attack_text import build_all, describe, text_of
 from almakit.runs.rules import parse_shard
 from almakit.runs.spec import AUTO, RunSpec
 

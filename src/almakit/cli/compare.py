@@ -85,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _canonical() -> Callable[[str], str | None]:
-    from ..runs.attacktext import as_written_now
+    from ..runs.attack_text import as_written_now
 
     return as_written_now
 

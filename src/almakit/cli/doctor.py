@@ -34,10 +34,10 @@ def main(args: argparse.Namespace) -> int:
             raise Usage(f"give --{name}.")
 
     from ..models.preflight import preflight
-    from ..runs import attacktext, checks, images, plan
+    from ..runs import attack_text, checks, images, plan
 
     try:
-        attacks = attacktext.build_all(spec.attacks)
+        attacks = attack_text.build_all(spec.attacks)
     except BadInput as error:
         raise Usage(str(error)) from error
     seen = min(spec.limit or SEEN, SEEN)
@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
                 continue
             seconds, memory = report.estimate(len(dataset), steps)
             print(
-                f"{attacktext.text_of(attack)}: about {duration(seconds)} for {len(dataset)} images at one pass per "
+                f"{attack_text.text_of(attack)}: about {duration(seconds)} for {len(dataset)} images at one pass per "
                 f"step, {memory / 2**20:.0f} MiB"
             )
     return _told(report.findings, spec)

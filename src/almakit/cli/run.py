@@ -163,10 +163,10 @@ def main(args: argparse.Namespace) -> int:
     tune(args)
 
     from .. import evaluation
-    from ..runs import attacktext, plan
+    from ..runs import attack_text, plan
 
     try:
-        attacks = attacktext.build_all(spec.attacks)
+        attacks = attack_text.build_all(spec.attacks)
         if not args.add:  # the radii of a run that grows may be for its own attacks
             for_distances(spec.epsilon, [repr(attack.measure) for attack in attacks])
     except BadInput as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..report.run import Run
-from ..runs.attacktext import as_written_now
+from ..runs.attack_text import as_written_now
 from ..runs.merge import merge
 from ..runs.spec import RunSpec
 from ..runs.store import database_name

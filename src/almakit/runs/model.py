@@ -22,7 +22,7 @@ from ..goals.outputs import logits_of
 from ..models import load as load_model
 from ..models.classifier import state_sha256
 from ..models.load import FIT
-from .attacktext import fingerprint
+from .attack_text import fingerprint
 from .identity import model_sha256
 from .settings import settings_sha256
 from .spec import AUTO, RunSpec

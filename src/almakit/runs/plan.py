@@ -21,7 +21,7 @@ from ..errors import BadInput
 from ..goals.pixels import PixelGoal
 from ..models.load import is_foreign
 from ..trackers import Track
-from .attacktext import describe
+from .attack_text import describe
 from .failures import SpecChanged
 from .images import given_targets, open_data, rounds, share_of, side_of, without_class
 from .model import Subject, open_model

@@ -17,7 +17,7 @@ from ..core import Attack
 from ..core.model import borrowed
 from ..errors import BadInput
 from . import folder
-from .attacktext import as_written_now, text_of
+from .attack_text import as_written_now, text_of
 from .failures import SpecChanged
 from .images import data_sha256
 from .plan import Job, Progress

@@ -9,7 +9,7 @@ from ..core import Attack
 from ..core.model import borrowed
 from ..errors import BadInput
 from . import folder
-from .attacktext import build_all, text_of
+from .attack_text import build_all, text_of
 from .checks import check
 from .engines.choose import opened
 from .plan import Job, Options, introduction, plan

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..models.classifier import Classifier, state_sha256
-from .attacktext import fingerprint
+from .attack_text import fingerprint
 
 LIBRARIES = ("almakit", "builtins", "numpy", "timm", "torch", "torchvision", "transformers")
 """Their code is not looked at: it changes with their version and is the same for all of their models."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 
 from ...errors import AlmakitError
-from ..attacktext import build_all
+from ..attack_text import build_all
 from ..environment import kept_memory
 from ..failures import SpecChanged
 from ..job import Outcome, compute

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import BadInput
-from ..attacktext import build_all
+from ..attack_text import build_all
 from ..job import Outcome, compute
 from ..plan import Job, Progress, own_code
 from ..progress import Silent
