@@ -20,14 +20,14 @@ OFF_LEVEL = 0.05
 """What rounding may move a distance away from a whole number of levels by."""
 
 
-def number(value: float | str) -> float:
-    """A radius: 0.5, "0.5" or "8/255"; anything else is an error of one sentence."""
+def number(value: float | str, name: str = "epsilon") -> float:
+    """A radius: 0.5, "0.5" or "8/255"; anything else is an error that names the argument ``name``."""
     try:
         found = hints.number(value) if isinstance(value, str) else math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not 0 <= found < math.inf:
-        raise BadInput(f"epsilon {value!r} is no radius; write a finite number, 0 or more, such as 0.5 or 8/255.")
+        raise BadInput(f"{name} {value!r} is no radius; write a finite number, 0 or more, such as 0.5 or 8/255.")
     return found
 
 

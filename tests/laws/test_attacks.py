@@ -214,6 +214,44 @@ def test_a_budget_is_never_exceeded(sample: Sample, budget: int) -> None:
 
 
 @each_attack
+def test_an_image_stops_once_it_is_broken_within_the_radius(sample: Sample) -> None:
+    model, x, labels = sample.problem(batch=5)
+    whole = sample.attack(model, x, labels)
+    radius = float(whole.distances[whole.distances.isfinite()].median())
+    counted = Counted(model)
+    stopped = sample.attack(model, x, labels, stop_within=radius)
+    counted.remove()
+    assert counted.forwards == int(stopped.forwards.sum()) + stopped.probes
+    assert counted.backwards == int(stopped.backwards.sum())
+    limit = stopped.grid.limit(radius)
+    broken = whole.distances <= limit
+    assert bool(broken.any()) and torch.equal(stopped.distances <= limit, broken)
+    assert torch.equal(stopped.success, whole.success)
+    assert bool((stopped.forwards <= whole.forwards).all())
+    same_rows(whole, (~broken).nonzero().flatten().tolist(), stopped[~broken])
+
+
+@each_attack
+def test_no_query_follows_a_success_within_the_radius(sample: Sample) -> None:
+    model, x, labels = sample.problem(batch=1)
+    whole, queried = sample.attack(model, x, labels, check=False), []
+
+    def watched(images: Tensor) -> Tensor:
+        logits = model(images)
+        lead = logits.detach().topk(2).values
+        wrong = (logits.detach().argmax(1) != labels) & (lead[:, 0] - lead[:, 1] > 1e-4)
+        near = sample.attack.measure(x.expand_as(images), images.detach()) <= radius
+        queried.append(bool((wrong & near).any()))
+        return logits
+
+    # Twice the smallest distance is reached well before the end.
+    radius = float(whole.distances[0]) * (2 if sample.attack.minimal else 1)
+    result = sample.attack(watched, x, labels, check=False, stop_within=radius)
+    assert float(result.distances[0]) <= result.grid.limit(radius)
+    assert True not in queried[:-1]
+
+
+@each_attack
 @pytest.mark.parametrize("budget", [None, 9, 30])
 def test_images_already_wrong_go_through_no_backward_but_the_clean_pass(sample: Sample, budget: int | None) -> None:
     """The clean pass settles who is attacked, and its graph holds the whole batch: gradients taken there pass through

@@ -79,6 +79,7 @@ def test_every_setting_that_decides_numbers_changes_the_hash():
         "eot": 4,
         "votes": 7,
         "vote_share": 0.9,
+        "stop_within": ("l2=0.5",),
     }
     for field in fields(RunSpec):
         if field.name in ("mean", "std"):

@@ -24,7 +24,7 @@ SEEN = 512
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_spec_arguments(parser, leave_out=("seed", "bits", "targets", "budget", "traces"))
+    add_spec_arguments(parser, leave_out=("seed", "bits", "targets", "budget", "stop_within", "traces"))
 
 
 def main(args: argparse.Namespace) -> int:

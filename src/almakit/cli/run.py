@@ -30,7 +30,7 @@ from .main import DONE, FAILED_IMAGES, Usage
 from .malloc import add_malloc, tune
 
 FLAGS = {"attacks": "attack"}  # fields whose flag has another name
-MANY = {"attacks": "ATTACK", "allow": "NAME", "epsilon": "DISTANCE=E,..."}
+MANY = {"attacks": "ATTACK", "allow": "NAME", "epsilon": "DISTANCE=E,...", "stop_within": "DISTANCE=E"}
 CHOICES = {"dtype": DTYPES, "split": ("test", "train")}
 
 
@@ -168,7 +168,8 @@ def main(args: argparse.Namespace) -> int:
     try:
         attacks = attack_text.build_all(spec.attacks)
         if not args.add:  # the radii of a run that grows may be for its own attacks
-            for_distances(spec.epsilon, [repr(attack.measure) for attack in attacks])
+            for option in ("epsilon", "stop_within"):
+                for_distances(getattr(spec, option), [repr(attack.measure) for attack in attacks], option)
     except BadInput as error:
         raise Usage(str(error)) from error
     options = plan.Options(

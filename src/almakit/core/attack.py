@@ -18,6 +18,7 @@ from ..errors import BadInput
 from ..goals.base import Goal
 from ..goals.given import GoalLike, goal_of
 from ..hints import sentences, wrong_setting
+from ..radius import number
 from . import validate
 from .box import Box, grid_of
 from .model import Draws, Model, Oracle, borrowed
@@ -134,6 +135,7 @@ class Attack:
         check: bool = True,
         trace: Trace | None = None,
         tolerance: float | None = None,
+        stop_within: float | str | None = None,
         eot: int | None = None,
         votes: int = 100,
         vote_share: float = 0.5,
@@ -150,13 +152,16 @@ class Attack:
         last image of the first batch alone, to see whether the model is deterministic and judges each image by itself,
         and about every success again at the end, in batches of another composition; ``result.probes`` counts these
         forwards. ``tolerance``: an image whose best distance falls by less than this share over a quarter of its budget
-        (of the attack's own plan, where there is none) stops there. ``eot``: the model is random; what the attack sees
+        (of the attack's own plan, where there is none) stops there. ``stop_within``: a radius, such as 0.5 or "8/255";
+        an image makes no further queries once a success within it is known, so that its distance is not the smallest
+        and the result answers for this radius and larger ones. ``eot``: the model is random; what the attack sees
         are means over so many passes (each counted, forward and backward), and a point is a success where the goal is
         reached in at least ``vote_share`` of ``votes`` fresh passes. ``surrogate``: a model whose gradients stand in
         for those of ``model``, which gives outputs, decisions and the verdict (transfer, BPDA).
         """
         x, box = validate.images(x, box or Box())
         validate.call(model, confidence, batch_size, budget, tolerance, surrogate)
+        radius = None if stop_within is None else number(stop_within, "stop_within")
         wanted = self._goal(len(x), labels, targets, goal, confidence, mask)
         self.measure.check(x)
         if not len(x):
@@ -165,6 +170,8 @@ class Attack:
         oracle = Oracle(model, x.dtype, autocast, wanted.read, draws, surrogate)
         x, wanted, box = oracle.place(x), wanted.to(oracle.device or x.device), box.to(oracle.device or x.device)
         size = batch_size or default_batch_size(x)
+        name = repr(self.measure)
+        grid = grid_of(name, box, x)
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
         with borrowed(model), borrowed(surrogate), torch.inference_mode(False), torch.enable_grad():
             result = solve(
@@ -179,14 +186,15 @@ class Attack:
                 trace=trace,
                 check=check,
                 tolerance=tolerance,
+                stop_distance=None if radius is None else grid.limit(radius),
             )
-        name = repr(self.measure)
         return replace(
             result,
             originals=x,
             labels=wanted.labels,
             distance=name,
-            step=grid_of(name, box, x).step,
+            step=grid.step,
+            stop_within=radius if self.minimal else None,
             radii=() if self.minimal else self.radii,
         )
 

@@ -21,6 +21,7 @@ from .model import Oracle, check_deterministic, check_outputs, outputs_alone
 from .problem import MARKS, Exhausted, Problem, Trace, expected_forwards
 from .random import ImageRandom
 from .result import Result, Status
+from .votes import OUTWARDS as VOTED
 from .votes import shares, voted
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def solve(
     trace: Trace | None,
     check: bool,
     tolerance: float | None = None,
+    stop_distance: float | None = None,
 ) -> Result:
     """What ``attack`` finds for the images ``x`` (B, ...), ``size`` at a time.
 
@@ -54,12 +56,15 @@ def solve(
     deterministic, and afterwards every success is asked about again. These passes belong to no image's budget; the
     result counts them as probes.
     ``tolerance``: an image whose best distance falls by less than that share over a quarter of its budget, or of what
-    the attack plans, makes no further passes.
+    the attack plans, makes no further passes. ``stop_distance``: nor does one with a success within this distance.
     """
     each = 1 if oracle.draws is None else oracle.draws.eot
     if budget is not None and budget < each:
         raise BadInput(f"budget={budget}: with eot={each} a query takes {each} passes, so that none fits in.")
     budget = None if budget is None else budget // each  # in queries from here on
+    if stop_distance is not None and attack.minimal:
+        # Votes and full precision may move a point outwards; it must not leave the radius then.
+        stop_distance /= VOTED[-1] if oracle.draws is not None else OUTWARDS[-1] if oracle.autocast is not None else 1
     parts, plan = [], None if tolerance is None else planned(attack, budget)
     for begin in range(0, len(x), size):
         rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
@@ -77,6 +82,7 @@ def solve(
             check and begin == 0,
             plan,
             tolerance or 0.0,
+            stop_distance,
         )
         if oracle.draws is not None:
             part = voted(part, attack, oracle, x[rows], fitted, within)
@@ -115,6 +121,7 @@ def solve_batch(
     check: bool,
     plan: int | None = None,
     share: float = 0.0,
+    stop_distance: float | None = None,
 ) -> tuple[Result, Goal]:
     """One batch: the clean pass that settles what needs no attack, the attack on the rest, the assembled result and the
     goal fitted to the clean pass."""
@@ -168,6 +175,8 @@ def solve_batch(
             reserve=low,
             plan=plan,
             share=share,
+            stop_distance=stop_distance,
+            measure=None if attack.ranking is None else attack.measure.bind(images),
         )
         problem.begin(leaf, logits, todo)
         del leaf, logits

@@ -23,6 +23,7 @@ from .images import round_target, rule_target
 from .model import to_device, to_host
 from .plan import Job, Task
 from .progress import forwards_per_image
+from .radii import stop_radius
 from .spec import AUTO
 from .store import CLEAN, ChunkKey
 from .store.files import Array
@@ -138,6 +139,7 @@ def _attack(job: Job, task: Task, tell: Tell | None, called_off: Event | None) -
             seed=spec.seed,
             budget=spec.most_passes,
             tolerance=TOLERANCE if spec.budget == AUTO else None,
+            stop_within=stop_radius(spec.stop_within, repr(attack.measure)),
             autocast=subject.autocast,
             check=False,
             trace=watch if watch.rows else None,

@@ -13,59 +13,69 @@ MOST = 16
 """So many radii for one distance: they are columns of tables."""
 
 
-def texts_of(epsilons: Radii) -> tuple[str, ...]:
-    """Radii given in Python or TOML as the texts a run records: ("linf=8/255,4/255", "l2=0.5")."""
+def texts_of(epsilons: Radii, option: str = "epsilon") -> tuple[str, ...]:
+    """Radii given in Python or TOML as the texts a run records: ("linf=8/255,4/255", "l2=0.5").
+
+    ``option`` is what errors call them.
+    """
     if isinstance(epsilons, Mapping):
-        found = [f"{name}={_listed(values)}" for name, values in epsilons.items()]
+        found = [f"{name}={_listed(values, option)}" for name, values in epsilons.items()]
     elif isinstance(epsilons, (str, int, float)):
-        found = [_listed(epsilons)]
+        found = [_listed(epsilons, option)]
     elif isinstance(epsilons, Sequence):
-        found = [_listed(value) for value in epsilons]
+        found = [_listed(value, option) for value in epsilons]
     else:
-        raise BadInput(f"epsilon {epsilons!r} is no radius; write a number, 0 or more, such as 0.5 or 8/255.")
+        raise BadInput(f"{option} {epsilons!r} is no radius; write a number, 0 or more, such as 0.5 or 8/255.")
     for text in found:
-        require_text(text, "epsilon")
-    parse(found)
+        require_text(text, option)
+    parse(found, option)
     return tuple(found)
 
 
-def _listed(values: object) -> str:
+def _listed(values: object, option: str) -> str:
     if isinstance(values, str):
         return values.strip()
     if isinstance(values, (int, float)) and not isinstance(values, bool):
         return repr(values)
     if isinstance(values, Sequence):
-        return ",".join(_listed(value) for value in values)
-    raise BadInput(f"epsilon {values!r} is no radius; write a number, 0 or more, such as 0.5 or 8/255.")
+        return ",".join(_listed(value, option) for value in values)
+    raise BadInput(f"{option} {values!r} is no radius; write a number, 0 or more, such as 0.5 or 8/255.")
 
 
-def parse(texts: Sequence[str]) -> dict[str, list[float]]:
+def parse(texts: Sequence[str], option: str = "epsilon") -> dict[str, list[float]]:
     """Distance -> its radii; those under the key "" are for every distance."""
     found: dict[str, list[float]] = {}
     for text in texts:
         name, equals, values = text.rpartition("=")
         if equals and not name.strip():
-            raise BadInput(f"epsilon {text!r} names no distance before =; write for example linf=8/255.")
-        found.setdefault(name.strip(), []).extend(number(value) for value in values.split(","))
+            raise BadInput(f"{option} {text!r} names no distance before =; write for example linf=8/255.")
+        found.setdefault(name.strip(), []).extend(number(value, option) for value in values.split(","))
         if len(found[name.strip()]) > MOST:
             raise BadInput(
-                f"epsilon names more than {MOST} radii for one distance; they become columns of tables, choose fewer."
+                f"{option} names more than {MOST} radii for one distance; they become columns of tables, choose fewer."
             )
     return found
 
 
-def for_distances(texts: Sequence[str], distances: Sequence[str]) -> dict[str, list[float]]:
+def for_distances(texts: Sequence[str], distances: Sequence[str], option: str = "epsilon") -> dict[str, list[float]]:
     """Distance -> the radii asked for, ascending and once each; a distance that no attack here has is an error."""
     found: dict[str, set[float]] = {}
-    for name, values in parse(texts).items():
+    for name, values in parse(texts, option).items():
         mine = [distance for distance in distances if name in ("", distance)] or [
             distance for distance in distances if name.lower() == distance.lower()
         ]
         if not mine and name:
             known = ", ".join(dict.fromkeys(distances)) or "none"
             raise BadInput(
-                f"epsilon is given for {name}, and no attack here is in that distance; the attacks have {known}."
+                f"{option} is given for {name}, and no attack here is in that distance; the attacks have {known}."
             )
         for distance in mine:
             found.setdefault(distance, set()).update(values)
     return {distance: sorted(values) for distance, values in found.items()}
+
+
+def stop_radius(texts: Sequence[str], distance: str) -> float | None:
+    """The radius at which attacks in ``distance`` stop; None where ``texts`` name none for it."""
+    found = parse(texts, "stop_within")
+    own = next((values for name, values in found.items() if name.lower() == distance.lower()), found.get("", []))
+    return own[0] if own else None

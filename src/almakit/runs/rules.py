@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import BadInput, require_text
 from ..hints import number
-from .radii import texts_of
+from .radii import parse, texts_of
 
 Rule = Callable[[str, Any], Any]
 TARGETS = ("random", "least-likely", "next", "all", "data")
@@ -40,6 +40,16 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
 
 def radii(name: str, value: Any) -> tuple[str, ...]:
     return texts_of(value)
+
+
+def stop_radii(name: str, value: Any) -> tuple[str, ...]:
+    """One radius for each distance."""
+    found = texts_of(value, name)
+    for distance, values in parse(found, name).items():
+        if len(values) > 1:
+            where = f" for {distance}" if distance else ""
+            raise BadInput(f"{name} gives {len(values)} radii{where}; images stop at one, such as linf=8/255.")
+    return found
 
 
 def numbers(name: str, value: Any) -> tuple[float, ...]:

@@ -62,7 +62,9 @@ def _asked(spec: RunSpec, out: Path, options: Options) -> tuple[RunSpec, list[At
         if options.shard is not None:
             raise BadInput("attacks are added to a whole run: leave --shard out.")
         spec, built = extended(spec, built, out)
-    for_distances(spec.epsilon, [repr(attack.measure) for attack in built])
+    distances = [repr(attack.measure) for attack in built]
+    for_distances(spec.epsilon, distances)
+    for_distances(spec.stop_within, distances, "stop_within")
     spec, begun = continue_in(spec, out, options.add)
     if options.shard is not None and spec.batch_size == AUTO:
         raise BadInput(

@@ -97,6 +97,12 @@ class RunSpec:
         "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an "
         "image whose distance fell by less than 1 % over the last quarter of them is done",
     )
+    stop_within: tuple[str, ...] = _knob(
+        rules.stop_radii,
+        (),
+        "stop each image once it is broken within this radius, linf=8/255 for a distance or a number for all; the run "
+        "then answers for this radius and larger ones; may be given several times",
+    )
     eot: int | None = _knob(
         rules.optional(rules.whole(1)),
         None,
@@ -221,6 +227,8 @@ class RunSpec:
         for name in ("goal", "surrogate"):
             if values[name] is None:
                 del values[name]
+        if not self.stop_within:
+            del values["stop_within"]
         if self.eot is None:
             for name in ("eot", "votes", "vote_share"):
                 del values[name]

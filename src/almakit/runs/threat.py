@@ -20,6 +20,7 @@ class Threat:
     seed: int = 0
     votes: str = ""  # of a random model: over how many passes, and how fresh ones decide
     surrogate: str | None = None  # the model that gradients came from
+    stop_within: str = ""  # the radii at which broken images stopped; smaller ones are not answered for
 
 
 USUAL = Threat()
@@ -31,7 +32,9 @@ def threat_of(spec: RunSpec) -> Threat:
     if spec.goal is not None:
         goal = f"[{spec.goal}]{goal}"
     votes = "" if spec.eot is None else f"eot {spec.eot}, {spec.vote_share:.0%} of {spec.votes} fresh passes"
-    return Threat(goal, spec.bits, spec.budget, spec.dtype, spec.seed, votes, spec.surrogate)
+    return Threat(
+        goal, spec.bits, spec.budget, spec.dtype, spec.seed, votes, spec.surrogate, ", ".join(spec.stop_within)
+    )
 
 
 def named(text: str, spec: RunSpec) -> str:
@@ -75,6 +78,7 @@ def sentence(threat: Threat) -> str:
         f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}"
         + (f", {threat.votes}" if threat.votes else "")
         + ("" if threat.surrogate is None else f", gradients of {threat.surrogate}")
+        + (f", stopped within {threat.stop_within} (says nothing of smaller radii)" if threat.stop_within else "")
     )
 
 
@@ -96,6 +100,8 @@ def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
         parts.append(f"budget {threat.budget}")
     if threat.surrogate is not None:
         parts.append(f"gradients of {threat.surrogate}")
+    if threat.stop_within:
+        parts.append(f"stopped within {threat.stop_within}")
     for name, words in (
         ("dtype", threat.dtype),
         ("seed", f"seed {threat.seed}"),

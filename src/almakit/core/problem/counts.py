@@ -25,6 +25,7 @@ class Counts:
         self.budget = budget
         self.spent, self._any_spent = torch.zeros(size, dtype=torch.bool, device=device), False
         self.stopped: Tensor | None = None  # (B,) who was stopped before the budget was spent
+        self._stopped_anew = False  # since the last forward, whose backward they still belong to
         # Upper bounds of the counts of any image, so that no tensor is read back in the loop until a budget may be
         # reached.
         self._forwards_at_most = self._backwards_at_most = 0
@@ -35,13 +36,15 @@ class Counts:
         self._any_spent = self.stopped is not None
 
     def stop(self, images: Tensor) -> None:
-        """Lets the ``images`` (B,) make no further pass, as if their budget were spent."""
+        """Lets the ``images`` (B,) make no further forward, as if their budget were spent."""
         self.stopped = images if self.stopped is None else self.stopped | images
-        self.spent, self._any_spent = self.spent | images, True
+        self._stopped_anew = True
 
     def may_forward(self, owners: Tensor | None) -> Tensor | None:
         """(R,) which rows may go forward once more; None when all may. Raises ``Exhausted`` when every image is
         spent."""
+        if self._stopped_anew and self.stopped is not None:
+            self.spent, self._any_spent, self._stopped_anew = self.spent | self.stopped, True, False
         self._forwards_at_most += 0 if self.budget is None else most(owners)
         return self._within(self.forwards, self._forwards_at_most, owners)
 

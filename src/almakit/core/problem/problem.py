@@ -53,6 +53,7 @@ class Problem(Sealed):
             yield
         except Exhausted:
             spent = torch.zeros_like(before) if self.budget is None else self._counts.forwards >= self.budget
+            spent = spent if self._counts.stopped is None else spent | self._counts.stopped
             if not bool((before & ~spent).any()):
                 raise
         finally:
@@ -76,10 +77,12 @@ class Problem(Sealed):
     def limited_to(self, limit: Tensor) -> Iterator[None]:
         """What is found inside counts where its distance is at most ``limit`` (B,); elsewhere what was known before is
         kept."""
-        before = self._best
+        before, stop = self._best, self._stop_distance
+        self._stop_distance = None if stop is None else limit.clamp(max=stop)
         try:
             yield
         finally:
+            self._stop_distance = stop
             self._best = self._best.within(limit, before)
 
     def recheck_full_precision(self, outwards: tuple[float, ...]) -> None:
@@ -173,6 +176,10 @@ class Problem(Sealed):
             self._best = self._best.with_query(query, images)
         if stops is not None:
             self._counts.stop(stops)
+        if self._stop_distance is not None and not aside and bool(query.success.any()):
+            within = self._measured_best() <= self._stop_distance
+            if bool(within.any()):
+                self._counts.stop(within)
         return query
 
     def midway(self, candidate: Tensor) -> Tensor:
@@ -235,6 +242,14 @@ class Problem(Sealed):
         if not bool((self._active & ~self._counts.spent).any()):
             raise Exhausted
         return None if bool(allowed.all()) else allowed.nonzero().flatten()
+
+    def _measured_best(self) -> Tensor:
+        """(B,) the distance that counts of the best points, infinite where none is known."""
+        if self._measure is None:
+            return self._best.distance
+        with torch.no_grad():
+            measured = self._measure(self._best.point)
+        return torch.where(self._best.found, measured, self._best.distance)
 
     def _answered(self, point: Tensor, logits: Tensor, made: Pass) -> Query:
         """The query at ``point`` (R, ...), whose gradients go back through ``made``."""

@@ -28,7 +28,8 @@ class Sealed:
     ``x`` (B, ...) are the clean images; the ones that reached the goal unattacked were taken out by the caller's clean
     pass. ``reserve`` keeps one forward of the ``budget`` for ``recheck_full_precision``; ``rows`` (B,) are the images'
     places in the caller's batch, which ``trace`` is told. An image that improves by less than ``share`` over a
-    quarter of ``plan`` forwards stops.
+    quarter of ``plan`` forwards stops, and one with a success within ``stop_distance``. ``measure`` is the distance
+    that counts, where ``bound`` is another one.
     """
 
     __slots__ = (
@@ -47,12 +48,14 @@ class Sealed:
         "_grid",
         "_had_slope",
         "_last_logits",
+        "_measure",
         "_noise",
         "_oracle",
         "_random",
         "_rows",
         "_start",
         "_steepest",
+        "_stop_distance",
         "_sub_bound",
         "_trace",
         "_x",
@@ -72,13 +75,16 @@ class Sealed:
         reserve: bool = False,
         plan: int | None = None,
         share: float = 0.0,
+        stop_distance: float | None = None,
+        measure: Bound | None = None,
     ):
         self._oracle, self._x, self._goal, self._bound, self._box, self._random = oracle, x, goal, bound, box, random
         self._trace, self._rows = trace, torch.arange(len(x)) if rows is None else rows
         # On the CPU a look at (B,) values costs nothing and saves passes over whole images. On another device it would
         # wait for all that is under way, so there the same is done with masks.
         self._cheap_sync = x.device.type == "cpu"
-        self._budget = budget
+        self._budget, self._measure = budget, measure
+        self._stop_distance: float | Tensor | None = stop_distance
         self._grid = grid_of(repr(bound.distance), box, x)
         self._counts = Counts(len(x), x.device, max(budget - 1, 1) if budget is not None and reserve else budget)
         self._best = Best.nothing(x, self._cheap_sync)

@@ -37,7 +37,8 @@ class Result:
     model: in which share of fresh passes the goal is reached. ``surrogate_forwards`` (B,): passes of the model that
     gradients came from, whose are all ``backwards`` then. ``step``: the spacing of the grid on which originals and
     adversarial images lie, 0 where there is none. ``radii``: those of attacks at a fixed epsilon, empty where the
-    smallest distance was looked for. ``result[3]`` is one image, ``result[mask]`` and
+    smallest distance was looked for. ``stop_within``: the radius at which images stopped; distances up to it are not
+    the smallest. ``result[3]`` is one image, ``result[mask]`` and
     ``result[:10]`` are results again.
     """
 
@@ -56,6 +57,7 @@ class Result:
     surrogate_forwards: Tensor | None = None
     step: float = 0.0
     radii: tuple[float, ...] = ()
+    stop_within: float | None = None
 
     # One image, some images, all of them in turn.
 
@@ -163,10 +165,13 @@ class Result:
                 a grid, whole levels are counted.
 
         Returns:
-            The share; NaN where there are no images, and for attacks at a fixed epsilon at any other radius but 0.
+            The share; NaN where there are no images, for attacks at a fixed epsilon at any other radius but 0, and
+            between 0 and ``stop_within``.
         """
         radius = number(eps)
         unknown = bool(self.radii) and radius > 0 and not any(same(radius, known) for known in self.radii)
+        if self.stop_within is not None and 0 < radius < self.stop_within and not same(radius, self.stop_within):
+            unknown = True
         if unknown or not len(self):
             return float("nan")
         return float((self.distances.double() > self.grid.limit(radius)).double().mean())
@@ -175,7 +180,10 @@ class Result:
         """(eps, robust accuracy) for each radius; without radii for 0 and every distance found, where the curve has its
         steps, or the radii of an attack at a fixed epsilon."""
         if epsilons is None:
-            epsilons = sorted({0.0, *(self.radii or self.distances[torch.isfinite(self.distances)].double().tolist())})
+            known = set(self.radii or self.distances[torch.isfinite(self.distances)].double().tolist())
+            if self.stop_within is not None:
+                known = {self.stop_within, *(radius for radius in known if radius > self.stop_within)}
+            epsilons = sorted({0.0, *known})
         return [(number(eps), self.robust_accuracy(eps)) for eps in epsilons]
 
     def to_pandas(self) -> Any:
@@ -285,6 +293,7 @@ class Result:
             radii=tuple(dict.fromkeys(radius for part in parts for radius in part.radii))
             if all(part.radii for part in parts)
             else (),
+            stop_within=max((part.stop_within for part in parts if part.stop_within is not None), default=None),
         )
 
 
