@@ -15,9 +15,8 @@ from almakit import registry
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "almakit"
 FILES = sorted(ROOT.rglob("*.py"))
-# What everyone may use: the errors, what was meant, libraries that need not be there, the names, the version, output
-# that lasts. They know nothing themselves.
-COMMON = {"errors", "expression", "hints", "optional", "radius", "registry", "streams", "tensors", "version"}
+# Modules that everyone may import.
+COMMON = {"errors", "expression", "radius", "registry", "streams", "tensors", "version"}
 
 
 def module_of(path: Path) -> str:
@@ -132,7 +131,7 @@ def test_the_reader_of_imports_reads() -> None:
 def test_common_things_know_nothing(name: str) -> None:
     own, foreign = imports_of(ROOT / f"{name}.py")
     allowed = {"torch"} if name == "tensors" else set()
-    assert own <= {"errors", "hints"} and foreign <= set(sys.stdlib_module_names) | allowed
+    assert own <= {"errors", "expression"} and foreign <= set(sys.stdlib_module_names) | allowed
 
 
 def test_distances_know_torch_alone() -> None:
@@ -266,10 +265,6 @@ def test_attacking_needs_no_torchvision_and_no_report() -> None:
 # Imports inside functions, each with its reason; whoever adds one says why, and there are at most 25.
 TORCH = "torch takes a second or more, and --help, ls and completion do without it"
 LAZY = {
-    ("", "__getattr__"): (
-        1,
-        "difflib and inspect are for a misspelt name; importing almakit loads two modules of its own",
-    ),
     ("", "open"): (1, TORCH),
     ("certify.graph", "prefix"): (1, "graph and backward know each other"),
     ("cli.certify", "main"): (1, TORCH),
@@ -308,6 +303,9 @@ OPTIONAL = {
     "shtab",
 }
 COSTLY = {
+    ("registry", "importlib"): "importlib.metadata takes longer than all of import almakit",
+    ("errors", "difflib"): "importing almakit loads at most 40 modules",
+    ("errors", "inspect"): "importing almakit loads at most 40 modules",
     ("data.convert", "torch"): TORCH,
     ("data.sources", "urllib"): "asking for help loads nothing that knows the network",
     ("runs.environment", "torch"): TORCH,

@@ -1,12 +1,61 @@
-"""The one family of errors a user of almakit meets: each message is a sentence that says what to do."""
+"""Errors, and the sentences they are made of: the nearest known name, a wrong setting, a missing library."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from functools import wraps
+from importlib import import_module
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Names of settings in other libraries.
+SYNONYMS = {
+    "eps": "epsilon",
+    "epsilons": "epsilon",
+    "radius": "epsilon",
+    "norm": "distance",
+    "metric": "distance",
+    "p": "distance",
+    "lp": "distance",
+    "iterations": "steps",
+    "n_iter": "steps",
+    "nb_iter": "steps",
+    "max_iter": "steps",
+    "num_steps": "steps",
+    "iters": "steps",
+    "n_restarts": "restarts",
+    "num_restarts": "restarts",
+    "bs": "batch_size",
+    "batchsize": "batch_size",
+    "y": "labels",
+    "label": "labels",
+    "y_target": "targets",
+    "target": "targets",
+    "step_size": "rate",
+    "eps_iter": "rate",
+    "rel_stepsize": "rate",
+    "random_start": "random",
+    "rand_init": "random",
+    "bounds": "box",
+    "verbose": "progress",
+    "n_examples": "limit",
+    "output": "out",
+    "save_dir": "out",
+    "dataset": "data",
+    "attack": "attacks",
+    "quiet": "progress",
+}
+_RADIUS = ("eps", "epsilon", "epsilons", "radius")
 
 
 class AlmakitError(ValueError):
-    """Something the caller can mend; the message says how."""
+    """Base of all errors that the caller can correct; the message says how."""
 
 
 class UnknownName(AlmakitError):
-    """A name no registry knows; the message offers the nearest ones."""
+    """A name that no registry knows; the message offers the nearest ones."""
 
 
 class BadInput(AlmakitError):
@@ -18,12 +67,11 @@ class BadModel(AlmakitError):
 
 
 class Unavailable(AlmakitError):
-    """A file, an optional library or a download that is not at hand."""
+    """A file, an optional library or a download that is not available."""
 
 
 def require_text(text: str, what: str) -> str:
-    """``text`` itself where files and databases can hold it; half a character, as in a file name that is not UTF-8, is
-    refused with a sentence."""
+    """Return ``text`` if files and databases can hold it; refuse surrogates, as in a file name that is not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -31,3 +79,95 @@ def require_text(text: str, what: str) -> str:
             f"{what} is {text!a}, which is not text in UTF-8, so that no record or report could hold it; rename it."
         ) from None
     return text
+
+
+def suggestion(word: str, known: Iterable[str], unlisted: Iterable[str] = (), most: int = 3) -> str:
+    """The end of a sentence about an unknown word: ``did you mean ddn?``, or all known words where none is near.
+
+    Args:
+        word: what the user wrote.
+        known: the words that exist.
+        unlisted: further words that may be meant and are not listed otherwise.
+        most: how many words are suggested.
+    """
+    import difflib
+
+    words = list(known)
+    # Of names that differ in case alone the first is suggested.
+    by_lower_case = {name.lower(): name for name in reversed([*words, *unlisted])}
+    near = [by_lower_case[name] for name in difflib.get_close_matches(word.lower(), by_lower_case, n=most, cutoff=0.5)]
+    # Letters in another order are the likeliest slip.
+    near.sort(key=lambda name: sorted(name.lower()) != sorted(word.lower()))
+    other = SYNONYMS.get(word.lower())
+    if other in words:
+        near = [str(other)]
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"known: {', '.join(words)}." if words else "there are none."
+
+
+def wrong_setting(owner: str, word: str, known: Iterable[str]) -> BadInput:
+    """The error for a setting or option ``word`` that ``owner``, whose settings are ``known``, does not have."""
+    words = list(known)
+    if word in _RADIUS and "epsilon" not in words and "eps" not in words and "epsilons" not in words:
+        return BadInput(
+            f"{owner} has no setting {word!r}: it looks for the smallest change, and robust accuracy at any radius is "
+            "read off the result, result.robust_accuracy(8/255). Attacks at a fixed radius are pgd and apgd."
+        )
+    hint = suggestion(word, words)
+    listed = "" if hint.startswith(("known", "there")) else f" Its settings are {', '.join(words)}."
+    return BadInput(f"{owner} has no setting {word!r}; {hint}{listed}")
+
+
+def check_keywords(function: F) -> F:
+    """Decorate ``function`` so that a wrong keyword raises ``wrong_setting`` instead of a TypeError."""
+    import inspect
+
+    parameters = inspect.signature(function).parameters
+    known = [name for name, each in parameters.items() if name != "self" and each.kind is not each.VAR_KEYWORD]
+
+    @wraps(function)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        for word in named:
+            if word not in known:
+                owner = (
+                    f"a call of {type(arguments[0]).__name__}"
+                    if "self" in parameters and arguments
+                    else f"almakit.{function.__name__}"
+                )
+                raise wrong_setting(owner, word, known)
+        return function(*arguments, **named)
+
+    return cast(F, checked)
+
+
+def optional(module: str, missing: str, install: str = "") -> Any:
+    """Import an optional library, or raise ``Unavailable`` with a sentence that says what to install.
+
+    Any exception counts: a torchvision that was not built for this torch raises RuntimeError in whoever imports it.
+
+    Args:
+        module: the module to import.
+        missing: the sentence where the library is not installed.
+        install: the command that repairs an installed library which fails to import.
+    """
+    try:
+        return import_module(module)
+    except Exception as error:
+        root = module.split(".")[0]
+        absent = str(error.name).split(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else None
+        if absent == root:
+            raise Unavailable(missing) from error
+        if absent is not None:
+            raise Unavailable(f"{root} is installed but lacks {absent}: pip install {absent}.") from error
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if "torchvision" in str(error):
+            torch = getattr(sys.modules.get("torch"), "__version__", "")
+            raise Unavailable(
+                f"{root} is installed but does not go with torch {torch} ({why}): install the torchvision that was "
+                "built for it, from where that torch came (pip install --force-reinstall --no-deps torchvision "
+                "--index-url <the same as for torch>); almakit itself does not need it."
+            ) from error
+        raise Unavailable(
+            f"{root} is installed but cannot be imported ({why}): {install or f'pip install -U {root}'}."
+        ) from error

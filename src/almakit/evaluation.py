@@ -16,7 +16,7 @@ from . import goals
 from .core import Attack, Box
 from .core.model import Model
 from .data.given import Data, in_box, name_of
-from .hints import wrong_setting
+from .errors import wrong_setting
 from .report.run import Run, finish
 from .report.transfers import matrix
 from .runs.attack_text import build_all, text_of

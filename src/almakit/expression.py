@@ -8,7 +8,19 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from .errors import BadInput
-from .hints import number
+
+FRACTION = re.compile(
+    r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*/\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*\Z"
+)
+
+
+def parse_number(text: str) -> float:
+    """The number that ``"0.3"`` or a fraction such as ``"8/255"`` stands for; ValueError for anything else."""
+    if (parts := FRACTION.match(text)) is None:
+        return float(text)
+    if not float(parts[2]):
+        raise ValueError(f"{text!r} divides by zero")
+    return float(parts[1]) / float(parts[2])
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,7 @@ class _Parser:
 def _plain(token: str) -> Value:
     if token.lower() in WORDS:
         return WORDS[token.lower()]
-    for kind in (int, number):
+    for kind in (int, parse_number):
         try:
             return kind(token)
         except ValueError:

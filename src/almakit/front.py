@@ -20,9 +20,8 @@ from .core.problem import expected_forwards
 from .data import load
 from .data.dataset import Dataset
 from .data.given import Data, tensors_of
-from .errors import BadInput
+from .errors import SYNONYMS, BadInput, wrong_setting
 from .goals.given import GoalLike
-from .hints import SYNONYMS, wrong_setting
 from .models.load import opened
 from .runs.attack_text import text_of
 from .runs.progress import Silent, forwards_per_image, shown

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from . import hints
 from .errors import BadInput
+from .expression import parse_number
 
 Radius = TypeVar("Radius")
 TOLERANCE = 1e-5
@@ -23,7 +23,7 @@ OFF_LEVEL = 0.05
 def number(value: float | str, name: str = "epsilon") -> float:
     """A radius: 0.5, "0.5" or "8/255"; anything else is an error that names the argument ``name``."""
     try:
-        found = hints.number(value) if isinstance(value, str) else math.nan if isinstance(value, bool) else float(value)
+        found = parse_number(value) if isinstance(value, str) else math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not 0 <= found < math.inf:

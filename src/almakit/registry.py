@@ -1,8 +1,11 @@
-"""Names for everything a user can choose: ``kind`` and ``name`` -> an object, imported only when asked for.
+"""The only list of names. Everything that users write is looked up here and imported when it is first used.
 
-Third-party packages add names through entry points in the groups ``almakit.attacks``, ``almakit.distances``,
-``almakit.goals``, ``almakit.bridges`` and ``almakit.trackers``; a name given there wins over nothing: built-in names
-cannot be replaced.
+``BUILT_IN`` maps kind and name to an object. The classes of its attacks, with ``PUBLIC`` and ``SUBPACKAGES``, are the
+public names of the package: ``almakit.X``, ``__all__``, ``dir(almakit)``, the stub ``__init__.pyi``, ``almakit ls``,
+the tables of the documentation and shell completion are derived from them.
+
+Other packages add names through entry points in the groups ``almakit.attacks``, ``almakit.distances``,
+``almakit.goals``, ``almakit.bridges`` and ``almakit.trackers``. They cannot replace built-in names.
 """
 
 from __future__ import annotations
@@ -10,11 +13,9 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
-from .errors import Unavailable, UnknownName
-from .hints import meant
+from .errors import Unavailable, UnknownName, suggestion
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "attacks": {
@@ -94,8 +95,30 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
 }
 
-# Names of before that still work; what they are called now is what is listed.
+# Deprecated names that are still accepted and not listed.
 ALIASES: dict[str, dict[str, str]] = {"attacks": {"alma-plus": "soft-walk"}}
+DEPRECATED = {"ALMAPlus": "SoftWalk"}
+
+SUBPACKAGES = ("attacks", "certify", "data", "distances", "goals", "models", "trackers")
+
+PUBLIC: dict[str, str] = {
+    "AlmakitError": "almakit.errors:AlmakitError",
+    "Attack": "almakit.core.attack:Attack",
+    "Box": "almakit.core.box:Box",
+    "ImageResult": "almakit.core.result:ImageResult",
+    "Result": "almakit.core.result:Result",
+    "Run": "almakit.report.run:Run",
+    "StandardEvaluation": "almakit.attacks.standard:StandardEvaluation",
+    "Status": "almakit.core.result:Status",
+    "attack": "almakit.front:attack",
+    "best_of": "almakit.core.result:best_of",
+    "check_distance": "almakit.distances:check_distance",
+    "check_goal": "almakit.goals:check_goal",
+    "evaluate": "almakit.evaluation:evaluate",
+    "standard_evaluation": "almakit.front:standard_evaluation",
+    "transfer": "almakit.evaluation:transfer",
+}
+"""The names of the package besides its attacks and subpackages: name -> module:attribute."""
 
 SINGULAR = {
     "attacks": "attack",
@@ -107,8 +130,21 @@ SINGULAR = {
 }
 
 
+def public_names() -> dict[str, str]:
+    """Every object of the package ``almakit``: name -> module:attribute."""
+    return {place.partition(":")[2]: place for place in BUILT_IN["attacks"].values()} | PUBLIC
+
+
+def load(place: str) -> Any:
+    """The object at ``module:attribute``."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
 @cache
 def _plugins(kind: str) -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
     return {point.name: point for point in entry_points(group=f"almakit.{kind}")}
 
 
@@ -119,8 +155,10 @@ def names(kind: str) -> list[str]:
 
 
 def canonical(kind: str, name: str | float) -> str:
-    """The known name that one as people write it stands for: ``Linf``, ``l_2``, ``2``, ``inf``; ``DDN``, ``alma_plus``.
-    Others come back as they are."""
+    """The known name that ``name`` stands for: ``Linf``, ``l_2``, ``2`` and ``inf``, ``DDN``, ``alma_plus``.
+
+    Unknown names are returned as they are.
+    """
     text = f"l{name:g}" if not isinstance(name, str) else name.strip()
     if text in BUILT_IN[kind] or text in _plugins(kind):
         return text
@@ -132,21 +170,20 @@ def canonical(kind: str, name: str | float) -> str:
 
 
 def get(kind: str, name: str | float) -> Any:
-    """The object behind a name; an unknown name is answered with the nearest known ones."""
+    """The object that ``name`` stands for; the error for an unknown name suggests the nearest known ones."""
     name = canonical(kind, name)
     if name in BUILT_IN[kind]:
-        module, attribute = BUILT_IN[kind][name].split(":")
-        return getattr(import_module(module), attribute)
+        return load(BUILT_IN[kind][name])
     if name in _plugins(kind):
         point = _plugins(kind)[name]
         try:
             return point.load()
         except Exception as error:
-            whose = point.dist.name if point.dist else point.value
+            package = point.dist.name if point.dist else point.value
             raise Unavailable(
-                f"the {SINGULAR[kind]} {name!r} comes from the package {whose}, which cannot be loaded "
+                f"the {SINGULAR[kind]} {name!r} comes from the package {package}, which cannot be loaded "
                 f"({type(error).__name__}: {error}); update or uninstall that package."
             ) from error
     raise UnknownName(
-        f"there is no {SINGULAR[kind]} called {name!r}; {meant(name, names(kind), ALIASES.get(kind, ()))}"
+        f"there is no {SINGULAR[kind]} called {name!r}; {suggestion(name, names(kind), ALIASES.get(kind, ()))}"
     )

@@ -152,7 +152,7 @@ def test_a_model_and_data_by_name(digits: dict[str, Any]) -> None:
 
 
 def test_an_attack_object_takes_arrays_and_says_where_the_rest_goes(digits: dict[str, Any]) -> None:
-    attack = almakit.ALMAPlus(steps=10)
+    attack = almakit.SoftWalk(steps=10)
     for x in (digits["x"].numpy(), list(digits["x"])):
         assert torch.equal(attack(digits["model"], x, digits["labels"].numpy()).distances, digits["distances"])
     with pytest.raises(

@@ -18,8 +18,8 @@ from almakit import registry
 from almakit.attacks import get
 from almakit.attacks.standard import Standard
 from almakit.cli.main import main
-from almakit.errors import AlmakitError, BadInput, UnknownName
-from almakit.hints import meant, number
+from almakit.errors import AlmakitError, BadInput, UnknownName, suggestion
+from almakit.expression import parse_number
 from almakit.runs.attack_text import text_of
 from almakit.runs.spec import RunSpec
 
@@ -30,16 +30,21 @@ with torch.no_grad():
     LABELS = MODEL(X).argmax(1)
 
 
-def test_every_attack_is_a_class_at_the_top() -> None:
-    for name, home in registry.BUILT_IN["attacks"].items():
-        kind = home.partition(":")[2]
-        assert kind in almakit.__all__ and kind in dir(almakit), f"{name}: write {kind} into almakit/__init__.py"
-        assert getattr(almakit, kind) is registry.get("attacks", name)
-    assert almakit.ALMAPlus is almakit.SoftWalk
-    assert set(almakit._HOME) | set(almakit._ROOMS) | {"__version__"} == set(almakit.__all__)
+def test_public_names_are_those_of_the_registry() -> None:
+    for name, place in registry.BUILT_IN["attacks"].items():
+        kind = place.partition(":")[2]
+        assert kind in almakit.__all__ and getattr(almakit, kind) is registry.get("attacks", name)
     for name in almakit.__all__:
         assert getattr(almakit, name) is not None
-    assert "open" in dir(almakit) and "open" not in almakit.__all__, "a star import must not hide Python's open"
+    assert set(dir(almakit)) == {*almakit.__all__, "open"}
+    assert "open" not in almakit.__all__, "a star import must not hide Python's open"
+
+
+def test_deprecated_names_work_and_are_not_listed() -> None:
+    with pytest.warns(DeprecationWarning, match="almakit.SoftWalk"):
+        assert almakit.ALMAPlus is almakit.SoftWalk
+    assert "ALMAPlus" not in dir(almakit) and "alma-plus" not in registry.names("attacks")
+    assert get("alma-plus(steps=20)") == almakit.SoftWalk(steps=20)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +157,7 @@ def test_a_wrong_option_elsewhere() -> None:
         almakit.evaluate(MODEL, (X, LABELS), "ddn(steps=2)", progress="yes", allow=["low-clean-accuracy"])
     with pytest.raises(BadInput, match="a run has no setting 'limits'; did you mean limit"):
         RunSpec.from_dict({"limits": 3})
-    assert meant("zzz", ["a"]) == "known: a." and meant("zzz", []) == "there are none."
+    assert suggestion("zzz", ["a"]) == "known: a." and suggestion("zzz", []) == "there are none."
 
 
 def test_progress_true_shows(capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,10 +177,10 @@ def test_fractions_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str
         attack = get(text)
         assert attack == almakit.PGD(epsilon=8 / 255) and get(text_of(attack)) == attack
     assert text_of(get("pgd(epsilon=8/255)")) == f"pgd(epsilon={8 / 255!r}, distance=linf, steps=40)"
-    assert number("8/255") == 8 / 255 and number(".5") == 0.5 and number("1e-1/2") == 0.05
+    assert parse_number("8/255") == 8 / 255 and parse_number(".5") == 0.5 and parse_number("1e-1/2") == 0.05
     for wrong in ("8/0", "8/", "/8", "8/2/2", "a/b"):
         with pytest.raises(ValueError):
-            number(wrong)
+            parse_number(wrong)
     with pytest.raises(BadInput):
         get("pgd(epsilon=8/0)")
     config = tmp_path / "run.toml"
@@ -280,6 +285,6 @@ def test_importing_is_light_and_silent() -> None:
         loaded("from almakit.cli.main import main; main(['--help'])"),
     )
     own = {name for name in light if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert own == {"almakit", "almakit.version"} and len(light) <= 40
+    assert own == {"almakit", "almakit.errors", "almakit.registry", "almakit.version"} and len(light) <= 40
     own = {name for name in helped if name.partition(".")[0] not in sys.stdlib_module_names}
     assert all(name.startswith("almakit") for name in own) and len(own) <= 10 and len(helped) <= 70

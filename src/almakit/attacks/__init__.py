@@ -9,9 +9,8 @@ from typing import Any
 
 from .. import registry
 from ..core import Attack
-from ..errors import BadInput
+from ..errors import BadInput, wrong_setting
 from ..expression import Call, Value, parse
-from ..hints import wrong_setting
 
 __all__ = ["get", "names"]
 

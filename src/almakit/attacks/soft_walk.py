@@ -246,7 +246,3 @@ def _elsewhere(problem: Problem, lost: Tensor, times: Tensor) -> Tensor:
     for time, end in ((1, problem.box.lo), (2, problem.box.hi)):
         point = torch.where(per_image(times == time, point), end, point)
     return point
-
-
-# The default attack's name in version 0.1.
-ALMAPlus = SoftWalk

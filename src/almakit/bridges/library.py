@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ..errors import UnknownName
-from ..hints import meant
-from ..optional import optional
+from ..errors import UnknownName, optional, suggestion
 
 
 def library(module: str, install: str) -> Any:
@@ -27,7 +25,7 @@ def distribution(name: str) -> str:
 
 def unknown(library_name: str, name: str, known: Iterable[str]) -> UnknownName:
     """The error for a name a library does not have, with the nearest ones it has."""
-    return UnknownName(f"{library_name} has no attack {name!r}; {meant(name, sorted(known))}")
+    return UnknownName(f"{library_name} has no attack {name!r}; {suggestion(name, sorted(known))}")
 
 
 def named(library_name: str, full: str, place: Any, kind: Callable[[Any], bool]) -> Callable[..., Any]:

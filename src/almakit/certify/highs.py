@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..optional import optional
+from ..errors import optional
 
 Row = tuple[np.ndarray, np.ndarray, float, float]
 """A constraint: the columns it has, their factors, and the least and the most their sum may be."""

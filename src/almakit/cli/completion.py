@@ -11,7 +11,7 @@ import argparse
 from importlib import import_module
 
 from .. import registry
-from ..optional import optional
+from ..errors import optional
 from .main import DONE, VERBS
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")

@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from .. import data, models, registry
-from ..hints import meant
+from ..errors import suggestion
 from ..models import ZOO
 from ..report.tables import fitted_table
 from .main import DONE, Usage
@@ -180,7 +180,7 @@ def _weights(name: str) -> str:
 
 def _model(name: str) -> str:
     if name not in ZOO:
-        raise Usage(f"there is no model called {name!r} in the zoo; {meant(name, ZOO)}")
+        raise Usage(f"there is no model called {name!r} in the zoo; {suggestion(name, ZOO)}")
     entry = ZOO[name]
     facts = {
         "about": entry.about,
@@ -202,7 +202,7 @@ def _data() -> str:
 
 def _one_data(name: str) -> str:
     if name not in ABOUT:
-        raise Usage(f"there are no data called {name!r}; {meant(name, ABOUT)}")
+        raise Usage(f"there are no data called {name!r}; {suggestion(name, ABOUT)}")
     return f"{name}: {ABOUT[name]}"
 
 

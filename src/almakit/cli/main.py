@@ -13,8 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import TextIO, cast
 
-from ..errors import AlmakitError, UnknownName
-from ..hints import meant
+from ..errors import AlmakitError, UnknownName, suggestion
 from ..runs.failures import Refused
 from ..streams import Lasting, hold_standard_places
 from ..version import VERSION
@@ -131,7 +130,7 @@ def _dispatch(given: list[str], own_process: bool) -> int:
         return DONE
     verb = given[0]
     if verb not in VERBS:
-        raise Usage(f"there is no verb {verb!r}; {meant(verb, VERBS)}")
+        raise Usage(f"there is no verb {verb!r}; {suggestion(verb, VERBS)}")
     module = import_module(f".{verb}", __package__)
     parser = argparse.ArgumentParser(
         prog=f"almakit {verb}",

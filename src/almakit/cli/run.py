@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..hints import number
+from ..expression import parse_number
 from ..runs.progress import Silent, for_terminal
 from ..runs.radii import for_distances
 from ..runs.rules import parse_shard
@@ -231,4 +231,4 @@ def _size(text: str) -> int | str:
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(number(part) for part in text.split(","))
+    return tuple(parse_number(part) for part in text.split(","))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.user_file import is_user_file
 from ..errors import BadInput
-from ..hints import number
+from ..expression import parse_number
 from ..models.zoo import ZOO
 from ..runs.progress import Silent, duration, for_terminal
 from .main import DONE, Usage
@@ -177,7 +177,7 @@ def _recipe(args: argparse.Namespace, known: dict[str, Recipe], new: type[Recipe
     for text in args.option:
         name, equals, value = text.partition("=")
         try:
-            options[name.strip()] = number(value)
+            options[name.strip()] = parse_number(value)
         except ValueError:
             raise Usage(f"--option {text!r}: write NAME=NUMBER, e.g. radius=0.3.") from None
         if not equals:

@@ -14,10 +14,9 @@ from torch import Tensor
 from .. import registry
 from ..distances.base import Distance, DistanceLike
 from ..distances.base import resolve as resolve_distance
-from ..errors import BadInput
+from ..errors import BadInput, check_keywords, wrong_setting
 from ..goals.base import Goal
 from ..goals.given import GoalLike, goal_of
-from ..hints import sentences, wrong_setting
 from ..radius import number
 from . import validate
 from .box import Box, grid_of
@@ -116,7 +115,7 @@ class Attack:
         """The part of the pixels that must be wrong where labels are maps."""
         return 0.99
 
-    @sentences
+    @check_keywords
     def __call__(
         self,
         model: Model,

@@ -15,8 +15,7 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from ..errors import Unavailable, UnknownName
-from ..hints import meant
+from ..errors import Unavailable, UnknownName, suggestion
 from .catalogue import COLLECTIONS
 from .recipes import Collection, File, Recipe
 from .sources import Progress
@@ -58,14 +57,14 @@ def path(name: str, progress: Progress | None = None) -> Path:
 def fetch(collection: str, progress: Progress | None = None) -> list[Path]:
     """All files of a collection, ready for use offline."""
     if collection not in COLLECTIONS:
-        raise UnknownName(f"there is nothing to fetch called {collection!r}; {meant(collection, COLLECTIONS)}")
+        raise UnknownName(f"there is nothing to fetch called {collection!r}; {suggestion(collection, COLLECTIONS)}")
     return [path(file.name, progress) for file in COLLECTIONS[collection].files]
 
 
 def _entry(name: str) -> tuple[Collection, File]:
     files = {file.name: (collection, file) for collection in COLLECTIONS.values() for file in collection.files}
     if name not in files:
-        raise UnknownName(f"the catalogue has no file called {name!r}; {meant(name, files)}")
+        raise UnknownName(f"the catalogue has no file called {name!r}; {suggestion(name, files)}")
     return files[name]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import Unavailable
-from ..optional import optional
+from ..errors import Unavailable, optional
 from .dataset import Dataset
 from .given import dataset_of
 

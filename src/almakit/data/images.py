@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import AlmakitError, BadInput
-from ..optional import optional
+from ..errors import AlmakitError, BadInput, optional
 from .load import LARGEST_SIDE
 
 MOST_PIXELS = LARGEST_SIDE**2

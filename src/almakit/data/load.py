@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import BadInput, UnknownName
-from ..hints import meant
+from ..errors import BadInput, UnknownName, suggestion
 from .user_file import is_user_file
 
 if TYPE_CHECKING:
@@ -97,4 +96,4 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
         raise UnknownName(
             f"there is no data set called {uri!r}, but there is something of that name here; write {form} for it."
         )
-    raise UnknownName(f"there is no data set called {uri!r}; {meant(uri, NAMES + FORMS)}")
+    raise UnknownName(f"there is no data set called {uri!r}; {suggestion(uri, NAMES + FORMS)}")

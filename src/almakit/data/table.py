@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import BadInput, Unavailable
-from ..hints import meant
+from ..errors import BadInput, Unavailable, suggestion
 from .dataset import Dataset
 from .features import Features
 
@@ -77,7 +76,7 @@ def from_columns(uri: str, table: Table, options: Options) -> Dataset:
     named = [options.label, *options.fixed, *options.drop, *([options.id] if options.id else [])]
     for name in [*named, *(() if options.integer == ("auto",) else options.integer)]:
         if name not in table.columns:
-            raise BadInput(f"{table.place} has no column {name!r}; {meant(name, list(table.columns))}")
+            raise BadInput(f"{table.place} has no column {name!r}; {suggestion(name, list(table.columns))}")
     apart = {options.label, options.id, *options.drop}
     names = [name for name in table.columns if name not in apart]
     if not names:

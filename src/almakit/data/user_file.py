@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import AlmakitError, BadInput, Unavailable
-from ..hints import meant
+from ..errors import AlmakitError, BadInput, Unavailable, suggestion
 
 _FORM = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)\Z", re.DOTALL)
 
@@ -58,7 +57,7 @@ def function(uri: str) -> Callable[..., Any]:
                 for key, value in vars(module).items()
                 if callable(value) and getattr(value, "__module__", None) == module.__name__
             ]
-            raise BadInput(f"{named} has no function called {name!r}; {meant(name, own)}")
+            raise BadInput(f"{named} has no function called {name!r}; {suggestion(name, own)}")
         return cast("Callable[..., Any]", found)
 
 

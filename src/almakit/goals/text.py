@@ -10,9 +10,8 @@ from torch import Tensor
 
 from .. import registry
 from ..data import user_file
-from ..errors import BadInput
+from ..errors import BadInput, wrong_setting
 from ..expression import Call, Value, parse
-from ..hints import wrong_setting
 from .base import Goal
 from .given import FunctionGoal, as_goal
 

@@ -6,8 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..data import hub
-from ..errors import BadModel, Unavailable, UnknownName
-from ..optional import optional
+from ..errors import BadModel, Unavailable, UnknownName, optional
 from .classifier import Classifier
 from .weights import no_unpickling, pair
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import AlmakitError, BadModel, Unavailable
-from ..optional import optional
+from ..errors import AlmakitError, BadModel, Unavailable, optional
 from .exported import FAULTS, failed, in_fixed_batches, possible
 from .onnx_layers import Node
 from .onnx_ops import OPS

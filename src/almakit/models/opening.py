@@ -12,8 +12,7 @@ from torch import nn
 
 from ..data import hub
 from ..data.user_file import call, is_user_file
-from ..errors import BadInput, BadModel, Unavailable, UnknownName
-from ..hints import meant
+from ..errors import BadInput, BadModel, Unavailable, UnknownName, suggestion
 from . import foreign
 from .classifier import Classifier, state_sha256
 from .exported import exported
@@ -144,4 +143,4 @@ def _unknown(uri: str) -> Exception:
             f"name>@{uri}), or write a function that "
             "builds the network, loads them and returns it, and name it as file.py:function."
         )
-    return UnknownName(f"there is no model called {uri!r}; {meant(uri.partition('@')[0], [*ZOO, *FORMS])}")
+    return UnknownName(f"there is no model called {uri!r}; {suggestion(uri.partition('@')[0], [*ZOO, *FORMS])}")

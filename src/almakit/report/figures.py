@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..optional import optional
+from ..errors import optional
 from ..runs.store.files import write_bytes
 from ..runs.threat import goal_name, resisted
 from . import palette, pictures

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ..optional import optional
+from ..errors import optional
 from ..runs.failures import writable
 from ..runs.threat import resisted_by
 from ..version import VERSION

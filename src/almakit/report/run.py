@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..optional import optional
+from ..errors import optional
 from ..runs.export.table import flat_rows
 from ..runs.failures import writable
 from ..runs.folder import SUMMARY, RunFolder

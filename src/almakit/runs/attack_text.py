@@ -17,7 +17,7 @@ from ..attacks.fixed_epsilon import FixedEpsilon
 from ..core import Attack
 from ..distances.base import Distance, FunctionDistance
 from ..errors import AlmakitError, BadInput
-from ..hints import number
+from ..expression import parse_number
 from .store.records import AttackInfo
 
 _WORD = re.compile(r"[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*\Z")
@@ -151,7 +151,7 @@ def _value(value: object) -> str:
 
 def _number(text: str) -> bool:
     try:
-        number(text)
+        parse_number(text)
     except ValueError:
         return False
     return True

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import BadInput, require_text
-from ..hints import number
+from ..expression import parse_number
 from .radii import parse, texts_of
 
 Rule = Callable[[str, Any], Any]
@@ -54,7 +54,7 @@ def stop_radii(name: str, value: Any) -> tuple[str, ...]:
 
 def numbers(name: str, value: Any) -> tuple[float, ...]:
     try:
-        found = tuple(number(each) if isinstance(each, str) else float(each) for each in value)
+        found = tuple(parse_number(each) if isinstance(each, str) else float(each) for each in value)
     except (TypeError, ValueError, OverflowError):
         found = (math.nan,)
     if not all(map(math.isfinite, found)):
@@ -91,7 +91,7 @@ def bits(name: str, value: Any) -> int:
 
 def share(name: str, value: Any) -> float:
     try:
-        found = number(value) if isinstance(value, str) else value
+        found = parse_number(value) if isinstance(value, str) else value
     except ValueError:
         found = math.nan
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found <= 1:

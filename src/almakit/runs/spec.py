@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
-from ..hints import wrong_setting
+from ..errors import BadInput, wrong_setting
 from . import rules
 
 if sys.version_info >= (3, 11):

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput, Unavailable
-from ..optional import optional
+from ..errors import BadInput, Unavailable, optional
 from .base import Numbers, Tracker
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 from torch import Tensor
 
-from ...errors import BadInput
-from ...optional import optional
+from ...errors import BadInput, optional
 from ...radius import Grid, number, same
 from .image import ImageResult, Status
 

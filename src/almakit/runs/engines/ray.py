@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...errors import BadInput, Unavailable
-from ...optional import optional
+from ...errors import BadInput, Unavailable, optional
 from ..failures import SpecChanged
 from ..job import Outcome
 from ..plan import Job, Progress

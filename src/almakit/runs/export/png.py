@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BadInput
-from ...optional import optional
+from ...errors import BadInput, optional
 from ..failures import explained
 from ..folder import RunFolder
 from ..store.files import attack_folder, inside

@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import BadInput
-from ...optional import optional
+from ...errors import BadInput, optional
 from ..folder import RunFolder
 from ..store import fields
 from ..store.fields import finite
