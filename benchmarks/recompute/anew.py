@@ -50,13 +50,37 @@ def ends(drawn: np.ndarray) -> tuple[float, float]:
     return quantile(drawn, 0.025), quantile(drawn, 0.975)
 
 
-def share(flags: np.ndarray) -> dict[str, float]:
-    """A share with the interval of binomial resampling."""
+def share(flags: np.ndarray, images: list[int] | None = None) -> dict[str, float]:
+    """A share with Wilson's interval, whose ends are the roots of (1 + z^2/n) p^2 - (2 s + z^2/n) p + s^2; n is the
+    number of images, or what gives the share the variance it has over images, where these have several flags each."""
     if not len(flags):
         return {"value": np.nan, "low": np.nan, "high": np.nan}
-    drawn = np.random.default_rng((0, 1)).binomial(len(flags), float(np.mean(flags)), RESAMPLES) / len(flags)
-    low, high = ends(drawn)
-    return {"value": float(np.mean(flags)), "low": low, "high": high}
+    value, count = float(np.mean(flags)), float(len(flags))
+    if images is not None and len(set(images)) < len(images):
+        places: dict[int, list[float]] = defaultdict(list)
+        for image, flag in zip(images, flags, strict=True):
+            places[image].append(float(flag) - value)
+        variance = sum(sum(part) ** 2 for part in places.values()) / count**2
+        few = float(len(places))
+        count = min(max(value * (1 - value) / variance, few), count) if variance else count if 0 < value < 1 else few
+    z = 1.959964**2 / count
+    a, b, c = 1 + z, -(2 * value + z), value**2
+    root = np.sqrt(max(b * b - 4 * a * c, 0.0))
+    low, high = (-b - root) / (2 * a), (-b + root) / (2 * a)
+    return {"value": value, "low": low if value > 0 else 0.0, "high": high if value < 1 else 1.0}
+
+
+def middle_over_images(values: np.ndarray, images: list[int], known: list[int]) -> dict[str, float]:
+    """A median of several values per image, with the interval of resampling the images ``known``."""
+    parts = [values[[place for place, image in enumerate(images) if image == one]] for one in known]
+    generator = np.random.default_rng(0)
+    drawn = [
+        quantile(np.concatenate([parts[place] for place in pick]), 0.5)
+        for pick in (generator.integers(0, len(known), size=len(known), dtype=np.int32) for _ in range(RESAMPLES))
+    ]
+    middles = np.array([value for value in drawn if not np.isnan(value)])
+    low, high = ends(middles)
+    return {"value": quantile(values, 0.5), "low": low, "high": high}
 
 
 def middle(values: np.ndarray, keep: np.ndarray | None = None) -> dict[str, float]:
@@ -89,6 +113,7 @@ class Attack:
         self.rows, self.text, self.distance = rows, rows[0]["attack"], rows[0]["distance_name"]
         self.epsilon = float(rows[0]["epsilon"]) if rows[0]["epsilon"] else None
         self.keys = [(int(row["image"]), int(row["target"] or -1)) for row in rows]
+        self.images = [image for image, _ in self.keys]
         self.attacked = np.array([row["status"] != "already-wrong" for row in rows])
         self.verified = np.array([self._verified(row, "") for row in rows])
         self.coarse = np.array([self._verified(row, "_8bit") for row in rows])
@@ -111,18 +136,30 @@ class Attack:
 
     def numbers(self) -> dict[str, Any]:
         found = {
-            "success_rate": share(np.isfinite(self.verified)),
-            "success_rate_8bit": share(np.isfinite(self.coarse)),
+            "success_rate": self.share(np.isfinite(self.verified)),
+            "success_rate_8bit": self.share(np.isfinite(self.coarse)),
             "forwards": self.column("forwards", True).mean(),
             "backwards": self.column("backwards", True).mean(),
             "seconds": self.column("seconds").mean(),
         }
         none = {"value": np.nan, "low": np.nan, "high": np.nan}
         smallest = self.epsilon is None
-        found["median_all"] = middle(self.verified) if smallest else none
-        found["median_attacked"] = middle(self.verified, self.attacked) if smallest else none
-        found["median_all_8bit"] = middle(self.coarse) if smallest else none
+        found["median_all"] = self.middle(self.verified) if smallest else none
+        found["median_attacked"] = self.middle(self.verified, self.attacked) if smallest else none
+        found["median_all_8bit"] = self.middle(self.coarse) if smallest else none
         return found
+
+    def share(self, flags: np.ndarray) -> dict[str, float]:
+        return share(flags, self.images if len(flags) else None)
+
+    def middle(self, values: np.ndarray, keep: np.ndarray | None = None) -> dict[str, float]:
+        if len(set(self.images)) == len(self.images):
+            return middle(values, keep)
+        kept = np.ones(len(values), dtype=bool) if keep is None else keep
+        known = sorted(set(self.images))
+        return middle_over_images(
+            values[kept], [image for image, here in zip(self.images, kept, strict=True) if here], known
+        )
 
     def optimality(self, best: dict[tuple[int, int], float]) -> float:
         """1 - (area under this curve - area under the best one) / (area under no attack's - that)."""
@@ -148,6 +185,11 @@ def best_known(attacks: list[Attack]) -> dict[str, dict[tuple[int, int], float]]
                 if np.isfinite(verified):
                     known[key] = min(known.get(key, np.inf), value if attacked else 0.0)
     return best
+
+
+def images_of(attacks: list[Attack]) -> list[int]:
+    """The image of each place of ``worst``."""
+    return [image for image, _ in sorted({key for attack in attacks for key in attack.keys})]
 
 
 def worst(attacks: list[Attack], radius: float) -> np.ndarray | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.recompute.anew import Attack, Check, middle, quantile, share, worst
+from benchmarks.recompute.anew import Attack, Check, images_of, middle, middle_over_images, quantile, share, worst
 
 SIDES = ("value", "low", "high")
 NONE = dict.fromkeys(SIDES)
@@ -55,7 +55,7 @@ def check_row(
         what, found = f"{name} {head['label']}", attack.numbers()
         check.same("board", f"{what} epsilon", attack.epsilon, cell["epsilon"])
         for entry in cell["robust_accuracy"]:
-            compare(check, f"{what} robust at {entry['epsilon']}", share(attack.robust(entry["epsilon"])), entry)  # type: ignore[arg-type]
+            compare(check, f"{what} robust at {entry['epsilon']}", attack.share(attack.robust(entry["epsilon"])), entry)  # type: ignore[arg-type]
         compare(check, f"{what} median", found["median_all"], cell["median"])
         check.same("board", f"{what} passes", found["forwards"] + found["backwards"], cell["passes"])
         check.same("board", f"{what} seconds", found["seconds"], cell["seconds"])
@@ -66,9 +66,9 @@ def check_row(
     check.same("board", f"{together} count", len(mine), entry["attacks"])
     for at in entry["robust_accuracy"]:
         flags = worst(mine, at["epsilon"])
-        compare(check, f"{together} at {at['epsilon']}", NONE if flags is None else share(flags), at)
+        compare(check, f"{together} at {at['epsilon']}", NONE if flags is None else share(flags, images_of(mine)), at)
     minimal = [attack for attack in mine if attack.epsilon is None]
-    compare(check, f"{together} median", middle(nearest(minimal)) if minimal else NONE, entry["median"])
+    compare(check, f"{together} median", middle_of(minimal) if minimal else NONE, entry["median"])
     check.same(
         "board",
         f"{together} passes",
@@ -110,6 +110,14 @@ def nearest(attacks: list[Attack]) -> np.ndarray:
             known = value if attack.epsilon is None or not 0 < value < np.inf else attack.epsilon
             best[key] = min(best.get(key, np.inf), known)
     return np.array([best[key] for key in sorted(best)])
+
+
+def middle_of(attacks: list[Attack]) -> dict[str, float]:
+    """The median of ``nearest``, with its interval over images."""
+    images = images_of(attacks)
+    if len(set(images)) == len(images):
+        return middle(nearest(attacks))
+    return middle_over_images(nearest(attacks), images, sorted(set(images)))
 
 
 # The page's table of models and radii, its tables of classes, its figures at the head.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.recompute.anew import Attack, Check, Rows, best_known, quantile, share, worst
+from benchmarks.recompute.anew import Attack, Check, Rows, best_known, images_of, quantile, share, worst
 from benchmarks.recompute.board import check_parts
 
 
@@ -53,7 +53,7 @@ def check_json(
     for row in part["robust_accuracy"]:
         flags = attack.robust(row["epsilon"])
         check.same("summary.json", f"{attack.text} speaks of {row['epsilon']}", flags is not None, True)
-        for side, value in share(flags if flags is not None else np.array([])).items():
+        for side, value in attack.share(flags if flags is not None else np.array([])).items():
             check.same("summary.json", f"{attack.text} robust at {row['epsilon']} {side}", value, row[side])
     if attack.epsilon is None:
         for row in part["quantiles_all"]:
@@ -140,7 +140,7 @@ def check_report(check: Check, place: Path, runs: list[list[Attack]]) -> None:
         robust = []
         for number, radius in enumerate(summary["radii"][attack.distance], 1):
             flags = attack.robust(radius)
-            value = None if flags is None else share(flags)
+            value = None if flags is None else attack.share(flags)
             robust.append((radius, value))
             check.same("tables.csv", f"{part['label']} epsilon {number}", radius, float(line[f"epsilon_{number}"]))
             for side, ending in (("value", ""), ("low", "_low"), ("high", "_high")):
@@ -230,7 +230,7 @@ def check_worst(
         ]
         for number, row in enumerate(entry["robust_accuracy"], 1):
             flags = worst(mine, row["epsilon"])
-            value = {"value": None, "low": None, "high": None} if flags is None else share(flags)
+            value = {"value": None, "low": None, "high": None} if flags is None else share(flags, images_of(mine))
             for side in ("value", "low", "high"):
                 check.same("summary.json", f"all attacks at {row['epsilon']} {side}", value[side], row[side])
                 if lines:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from almakit.report.numbers import Bootstrap, percentiles
+from almakit.report.numbers import Bootstrap, percentiles, share, wilson
 
 
 def resampled(values: np.ndarray, statistic, count: int = 4000) -> tuple[float, float]:
@@ -34,11 +34,29 @@ def test_median_of_the_kept_agrees_with_resampling() -> None:
     assert np.allclose(fast, slow, atol=0.07 * (slow[1] - slow[0]))
 
 
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.97])
-def test_shares_agree_with_resampling(share: float) -> None:
-    values = (np.arange(200) < 200 * share).astype(np.float64)
-    fast, slow = Bootstrap(200, 1, resamples=20000).of_mean(values), resampled(values, np.mean)
-    assert np.allclose(fast, slow, atol=0.006)
+def test_shares_have_wilson_intervals() -> None:
+    none = share(np.zeros(32), Bootstrap(32))
+    assert none["low"] == 0 and none["high"] == pytest.approx(0.1072, abs=1e-4)
+    every = share(np.ones(32), Bootstrap(32))
+    assert every["high"] == 1 and every["low"] == pytest.approx(1 - 0.1072, abs=1e-4)
+    low, high = wilson(0.3, 50)
+    for end in (low, high):  # the definition
+        assert abs(0.3 - end) == pytest.approx(1.959964 * math.sqrt(end * (1 - end) / 50), rel=1e-9)
+
+
+def test_records_of_one_image_are_not_independent() -> None:
+    """Nine records per image that say the same are one image; nine that say nothing about each other are nine."""
+    images = np.repeat(np.arange(40), 9)
+    alike = np.repeat((np.arange(40) < 12).astype(np.float64), 9)
+    draw = Bootstrap(images.tolist())
+    assert share(alike, draw) == share(alike[::9], Bootstrap(40))
+    spread = (np.arange(360) % 9 < 3).astype(np.float64)
+    assert draw.effective(spread) == 360 and draw.effective(np.zeros(360)) == 40
+    distances = np.repeat(np.exp(np.random.default_rng(1).normal(size=40)), 9)
+    low, high = draw.of_median(distances)
+    single = Bootstrap(40, resamples=20000).of_median(distances[::9])
+    assert np.allclose((low, high), single, atol=0.1 * (single[1] - single[0]))
+    assert high - low > 2 * np.subtract(*Bootstrap(360).of_median(distances)[::-1])
 
 
 def test_mean_agrees_with_resampling() -> None:

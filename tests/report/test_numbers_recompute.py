@@ -24,6 +24,7 @@ def report(tmp_path_factory):
         small_run(root / "a", attacks=[*ATTACKS, fixed]),
         small_run(root / "b", attacks=ATTACKS[:1], targets="next"),
         small_run(root / "c", attacks=ATTACKS[:1], bits=8),
+        small_run(root / "d", attacks=ATTACKS[:1], targets="all"),
     ]
     for run in runs:
         export_csv(run, run.folder / "records.csv")

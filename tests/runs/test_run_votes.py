@@ -13,7 +13,7 @@ import almakit
 from almakit import Run, evaluate
 from almakit.core.votes import wilson
 from almakit.errors import BadInput
-from almakit.report.votes import interval
+from almakit.report import numbers
 from almakit.runs.failures import Refused, SpecChanged
 from almakit.runs.model import open_model
 from almakit.runs.spec import RunSpec
@@ -65,7 +65,7 @@ def test_votes_are_what_the_noise_says(tmp_path: Path) -> None:
         true = one if run.images[record.image].label == 0 else 1 - one
         low, high = wilson(record.vote * VOTES, VOTES)
         assert low - 0.04 <= true <= high + 0.04 and record.fooled == (record.vote >= 0.5)
-        assert interval(record.vote, VOTES) == pytest.approx((low, high))
+        assert numbers.wilson(record.vote, VOTES) == pytest.approx((low, high))
         seen += record.status == "success"
     assert seen >= 8
     assert verify_run(run, open_model(Shaken(), run.spec)).good

@@ -42,7 +42,7 @@ def attack_summary(
     ``certified`` its images' radii; ``step`` the spacing of the run's grid."""
     distances, coarse = distances_of(records), distances_of(records, eight_bit=True)
     attacked = np.array([record.attacked for record in records], dtype=bool)
-    draw = Bootstrap(len(records), seed)
+    draw = Bootstrap([record.image for record in records], seed)
     seen = {record.image for record in records}
     reach, grid = reach_of(info, distances), grid_of(info, distances, step)
     # An attack at a fixed radius does not look for the smallest.

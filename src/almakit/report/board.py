@@ -203,7 +203,7 @@ def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | Non
     part, values = column.numbers, distances_of(column.records)
     at = [] if math.isinf(column.reach) else [column.reach]
     passes = None if part["forwards"]["mean"] is None else part["forwards"]["mean"] + part["backwards"]["mean"]
-    draw = Bootstrap(len(values))
+    draw = Bootstrap([record.image for record in column.records])
     return {
         "run": next(place for place, (run, _) in enumerate(table.runs) if run is column.run),
         "epsilon": finite(column.reach),
@@ -228,13 +228,15 @@ def _together(subject: Subject, group: tuple[str, str], columns: Sequence[Column
     sums. Certified radii are the images', whichever attack stands beside them."""
     together = subject.together(group)
     found = [values for values, reach in zip(together.found, together.reaches, strict=True) if math.isinf(reach)]
-    smallest = _known(worst_distances(found, [math.inf] * len(found))) if found else np.full(0, np.nan)
+    nearest = worst_distances(found, [math.inf] * len(found)) if found else np.full(0, np.nan)
+    images = [key[0] for key, value in zip(together.keys, nearest, strict=bool(found)) if not math.isnan(value)]
+    smallest = _known(nearest)
     parts = [column.numbers for column in columns if column.numbers["forwards"]["mean"] is not None]
     return {
         "attacks": len(columns),
         "robust_accuracy": subject.worst_case(group),
         "certified": None if group[1] else bound_of(subject, group[0], subject.radii[group[0]]),
-        "median": value_of(median(smallest), Bootstrap(len(smallest)).of_median(smallest)),
+        "median": value_of(median(smallest), Bootstrap(images).of_median(smallest)),
         "passes": sum(part["forwards"]["mean"] + part["backwards"]["mean"] for part in parts) if parts else None,
         "seconds": sum(part["seconds"]["per_image"] for part in parts) if parts else None,
         **(

@@ -4,7 +4,7 @@ found."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ FREE = Grid()
 """Distances that lie on no grid."""
 RESAMPLES = 1000
 LEVEL = 0.95
+Z = 1.959964
+"""Of the normal distribution, for ``LEVEL``."""
 
 
 def quantile(values: Array, at: float) -> float:
@@ -108,31 +110,70 @@ def optimality(distances: Array, best: Array, clean_accuracy: float) -> tuple[fl
     return (1 - (here - ideal) / scale if scale > 1e-12 * furthest else float("nan")), furthest
 
 
+def wilson(value: float, count: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of ``count`` images: the two p with |value - p| = Z sqrt(p (1 - p)/count).
+
+    Unlike resampling it has a width where no image or every image counts: 0 of 32 is 0 to 0.107.
+    """
+    if not count > 0 or math.isnan(value):
+        return math.nan, math.nan
+    square = Z * Z
+    root = Z * math.sqrt(value * (1 - value) / count + square / (4 * count * count))
+    low, high = ((value + square / (2 * count) + sign * root) / (1 + square / count) for sign in (-1, 1))
+    return (0.0 if value == 0 else max(0.0, low)), (1.0 if value == 1 else min(1.0, high))
+
+
 class Bootstrap:
     """Percentile intervals of what would come out had other images of the same kind been drawn; the same seed gives the
-    same intervals.
+    same intervals. Images are resampled, never records: those of one image are drawn together.
 
-    The resamples of a share and of a median are not built image by image: a share of n draws is binomial, and the
-    middle of n draws from n sorted values lies at n times a beta variable. Both have exactly the distribution of
-    resampling, at a thousandth of its cost.
+    Where every image has one value, the resamples of a median are not built image by image: the middle of n draws from
+    n sorted values lies at n times a beta variable, which has exactly the distribution of resampling.
+
+    Args:
+        images: how many images there are, one value each, or the image that each value belongs to.
+        seed: of the resamples.
+        resamples: how many.
     """
 
-    def __init__(self, images: int, seed: int = 0, resamples: int = RESAMPLES):
-        self.images, self.seed, self.resamples = images, seed, resamples
+    def __init__(self, images: int | Sequence[int], seed: int = 0, resamples: int = RESAMPLES):
+        groups = np.arange(images) if isinstance(images, int) else np.unique(images, return_inverse=True)[1]
+        self.groups: NDArray[np.int64] = groups.astype(np.int64).ravel()
+        self.images = int(self.groups.max()) + 1 if len(self.groups) else 0
+        self.seed, self.resamples = seed, resamples
+
+    @property
+    def several(self) -> bool:
+        """Whether an image has more than one value."""
+        return self.images < len(self.groups)
 
     def picks(self) -> Iterator[NDArray[np.int32]]:
-        """The resamples one by one, each (N,) places; the same for every attack, so that ratios of two attacks are
+        """The resamples one by one, each (N,) images; the same for every attack, so that ratios of two attacks are
         paired."""
         generator = np.random.default_rng(self.seed)
         for _ in range(self.resamples):
             yield generator.integers(0, self.images, size=self.images, dtype=np.int32)
 
+    def effective(self, values: Array) -> float:
+        """How many independent images give a share of zeros and ones the variance it has: the number of images where
+        each has one value, up to the number of values where those of one image say nothing about each other."""
+        if not self.several:
+            return len(values)
+        value, sums, counts = mean(values), np.bincount(self.groups, values), np.bincount(self.groups)
+        variance = float(((sums - value * counts) ** 2).sum()) / len(values) ** 2
+        spread = value * (1 - value)
+        return (
+            float(np.clip(spread / variance, self.images, len(values)))
+            if variance > 0
+            else float(self.images if spread == 0 else len(values))
+        )
+
     def of_mean(self, values: Array) -> tuple[float, float]:
         """Of the mean of ``values`` (N,)."""
         if not self.images:
             return float("nan"), float("nan")
-        if bool(np.isin(values, (0.0, 1.0)).all()):
-            return percentiles(self._generator(1).binomial(self.images, mean(values), self.resamples) / self.images)
+        if self.several:
+            return self._over_images(values, mean)
         finite = values[np.isfinite(values)]
         if len(finite) < len(values):  # one infinite value in a resample makes its mean infinite
             hit = self._generator(2).binomial(self.images, 1 - len(finite) / self.images, self.resamples) > 0
@@ -151,6 +192,8 @@ class Bootstrap:
         source = np.sort(values if keep is None else values[keep])
         if not len(source):
             return float("nan"), float("nan")
+        if self.several:
+            return self._over_images(values if keep is None else np.where(keep, values, np.nan), median)
         generator = self._generator(3)
         sizes = generator.binomial(self.images, len(source) / self.images, self.resamples)
         sizes = sizes[sizes > 0]
@@ -169,6 +212,16 @@ class Bootstrap:
         )
         with np.errstate(invalid="ignore"):
             return percentiles(np.where(below == above, below, (below + above) / 2))
+
+    def _over_images(self, values: Array, statistic: Callable[[Array], float]) -> tuple[float, float]:
+        """Of a statistic of the values of resampled images; NaN marks values that are left out."""
+        counts = np.bincount(self.groups)
+        order, starts = np.argsort(self.groups, kind="stable"), np.cumsum(counts) - counts
+        rows = np.full((self.images, int(counts.max())), np.nan)
+        rows[self.groups[order], np.arange(len(order)) - starts[self.groups[order]]] = values[order]
+        drawn = np.array([statistic(part[~np.isnan(part)]) for part in (rows[pick] for pick in self.picks())])
+        drawn = drawn[~np.isnan(drawn)]
+        return percentiles(drawn) if len(drawn) else (math.nan, math.nan)
 
     def _generator(self, what: int) -> np.random.Generator:
         return np.random.default_rng((self.seed, what))
@@ -195,8 +248,12 @@ Value = dict[str, float | None]
 
 
 def share(values: Array, draw: Bootstrap) -> Value:
-    """The mean of zeros and ones with its interval."""
-    return value_of(mean(values), draw.of_mean(values))
+    """The share of ones among zeros and ones with Wilson's interval; of other values their mean with a resampled
+    one."""
+    value = mean(values)
+    if len(values) and not bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all()):
+        return value_of(value, draw.of_mean(values))
+    return value_of(value, wilson(value, draw.effective(values)))
 
 
 def value_of(value: float, interval: tuple[float, float]) -> Value:

@@ -225,7 +225,7 @@ def _with_radii(column: Column, radii: Sequence[float]) -> list[dict[str, float 
     rows, values = list(column.numbers["robust_accuracy"]), distances_of(column.records)
     known = {row["epsilon"] for row in rows}
     if column.info.minimal:
-        draw, grid = Bootstrap(len(values)), column.grid
+        draw, grid = Bootstrap([record.image for record in column.records]), column.grid
         rows += [
             {"epsilon": epsilon, **share(robust(values, epsilon, grid=grid), draw)}
             for epsilon in radii

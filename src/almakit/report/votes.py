@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
+from .numbers import wilson
 from .subjects import Column, Subject
-
-Z = 1.959964
-
-
-def interval(share: float, passes: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of so many passes: the two p with |share - p| = Z sqrt(p (1 - p) / passes)."""
-    square = Z * Z
-    root = Z * math.sqrt(share * (1 - share) / passes + square / (4 * passes * passes))
-    low, high = ((share + square / (2 * passes) + sign * root) / (1 + square / passes) for sign in (-1, 1))
-    return max(0.0, low), min(1.0, high)
 
 
 def sections(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
@@ -41,7 +31,7 @@ def _attack(column: Column, passes: int) -> dict[str, Any]:
         "text": column.info.text,
         "claims": len(claims),
         "refuted": sum(row.refuted for row in claims),
-        "quantiles": [(share, *interval(share, passes)) for share in (shares[0], shares[len(shares) // 2], shares[-1])]
+        "quantiles": [(share, *wilson(share, passes)) for share in (shares[0], shares[len(shares) // 2], shares[-1])]
         if shares
         else [],
     }

@@ -69,11 +69,11 @@ class Together:
         return mean(worst_case(self.found, self.reaches, epsilon, self.grid))
 
     def rows(self, radii: Sequence[float], seed: int = 0) -> list[dict[str, float | None]]:
-        rows = []
-        for epsilon in radii:
-            values = worst_case(self.found, self.reaches, epsilon, self.grid)
-            rows.append({"epsilon": epsilon, **share(values, Bootstrap(len(values), seed))})
-        return rows
+        draw = Bootstrap([image for image, _ in self.keys], seed)
+        return [
+            {"epsilon": epsilon, **share(worst_case(self.found, self.reaches, epsilon, self.grid), draw)}
+            for epsilon in radii
+        ]
 
 
 def _key(record: Record) -> tuple[int, int]:
