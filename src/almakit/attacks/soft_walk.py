@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..optim import SOLVERS, QuasiNewton, length, room, subproblem, to_halfspace
+from ..optim import SOLVERS, QuasiNewton, Subproblem, length, room, subproblem, to_halfspace
 from ..tensors import per_image
 
 
@@ -80,28 +80,44 @@ class SoftWalk(Attack):
         total = self.steps if problem.budget is None else min(self.steps, problem.budget)
         norm = problem.bound.distance.norm
         thinning = total // 2 if norm == 0 else 0
-        worth = _worth(problem, total - thinning, norm not in SOLVERS)
-        walks = max(1, round((total - thinning) / worth))
-        first, spent = look(problem, total, norm, walks)
+        usual = queries_per_walk(problem, total - thinning)
+        walks = max(1, round((total - thinning) / usual))
+        point, spent = probe_clean(problem, total, walks)
         queries = total - thinning - spent
         for number in range(walks):
             share = queries // walks if number < walks - 1 else queries - number * (queries // walks)
             inside = norm not in SOLVERS and number % 2 == 0
-            point = first if number == 0 else problem.best_point if inside else _somewhere(problem, problem.active)
-            walk(problem, share, worth, point, norm, inside)
+            if number:
+                point = problem.best_point if inside else random_points(problem, problem.active)
+            walk(problem, share, usual, point, inside)
         if thinning:
             thin_out(problem, thinning)
 
 
-def look(problem: Problem, total: int, norm: float | None, walks: int) -> tuple[Tensor, int]:
-    """Where the first walk begins (B, ...) and the queries spent: the clean one and, in a ``norm`` whose linearised
-    distances are exact, one at the nearest linearised boundary. What its backwards exceed the forwards of the last
-    queries by is spent as well."""
+def queries_per_walk(problem: Problem, total: int) -> int:
+    """The length of a walk: that of the settings; 1 + log2 of their number as long where several boundaries meet, if
+    there are so many queries in ``total``."""
+    usual = SETTINGS.queries[problem.bound.distance.norm not in SOLVERS]
+    return max(usual, min(total, round(usual * (1 + math.log2(problem.goal.conditions)))))
+
+
+def probe_clean(problem: Problem, total: int, walks: int) -> tuple[Tensor, int]:
+    """Query the clean image and, in a norm whose linearised distances are exact, the nearest linearised boundary.
+
+    Args:
+        problem: the images.
+        total: the budget in queries.
+        walks: how many walks follow; the last query of each needs no backward.
+
+    Returns:
+        The start of the first walk (B, ...), and the queries spent, to which backwards beyond the forwards are added.
+    """
+    norm = problem.bound.distance.norm
     query, goal, x, limits = problem.start(), problem.goal, problem.x, room(problem.box, problem.x)
     warm = query.margin.new_full((len(x),), SETTINGS.warm[norm not in SOLVERS])
     if norm not in SOLVERS:
         return x + to_halfspace(
-            -_slope(problem, query, warm), SETTINGS.overshoot * (query.margin + 2 * query.tolerance), *limits, 2
+            -soft_gradient(problem, query, warm), SETTINGS.overshoot * (query.margin + 2 * query.tolerance), *limits, 2
         ), 1
     ways = goal.rivals(query.values)
     most = 1 if ways is None else ways.shape[1]
@@ -114,71 +130,212 @@ def look(problem: Problem, total: int, norm: float | None, walks: int) -> tuple[
         reach = length(step, norm)
         nearest = torch.where(per_image(reach < shortest, x), x + step, nearest)
         shortest = torch.minimum(shortest, reach)
-    slope = _slope(problem, query, warm)
+    slope = soft_gradient(problem, query, warm)
     if rivals:
         problem.query(nearest, grad=False)
-    point = problem.box.project_continuous(x - _strides(total)[0] * problem.box.sides * slope.sign(), x)
+    point = problem.box.project_continuous(x - strides(total)[0] * problem.box.sides * slope.sign(), x)
     return point, (2 + max(0, rivals + 1 - 2 - walks) if rivals else 1)
 
 
-def walk(problem: Problem, queries: int, worth: int, point: Tensor, norm: float | None, inside: bool) -> None:
-    """Spends ``queries`` (one is ``worth`` about so many) on a walk from ``point`` (B, ...): every image strides out,
-    bisects and walks in its own time, one model call for all. From ``inside`` it walks at once, and images that half of
-    the queries did not bring out stride."""
-    s, x, box, free = SETTINGS, problem.x, problem.box, norm not in SOLVERS
-    # Few queries leave the more for the distance: a walk follows its curvature about as far whatever its length.
-    each = round(s.gradients / max(queries, 4))
-    solver = (
-        subproblem(x, box, norm) if norm in SOLVERS else QuasiNewton(problem.bound, box, each, s.memory, s.smoothing)
-    )
+# The phases of a walk: out of the class, back to its boundary, along the boundary towards the clean image.
+STRIDING, BISECTING, WALKING = 0, 1, 2
+
+
+@dataclass
+class WalkState:
+    """Where the walk of every image is: tensors (B,), or (B, ...) where stated. Fields are replaced, not overwritten
+    in place."""
+
+    # Every query.
+    point: Tensor
+    """(B, ...) the next query."""
+    phase: Tensor
+
+    # Striding.
+    strides: Tensor
+    """Strides taken."""
+
+    # Bisecting, between the clean image and the first point that reached the goal.
+    outside: Tensor
+    """(B, ...) that point."""
+    near: Tensor
+    """The share of the way to it that is known not to reach the goal."""
+    far: Tensor
+    """The share that is known to reach it."""
+    bisections: Tensor
+    """Bisections left."""
+
+    # Walking.
+    started_at: Tensor
+    """The query of this walk at which the phase began."""
+    max_distance: Tensor
+    """The largest l2 distance since then: the scale of the trust region."""
+    normal: Tensor
+    """(B, ...) the running average of the soft margin's gradients."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all images of one walk share."""
+
+    queries: int
+    inside: bool
+    """Whether it starts in the class; images that half of the queries do not bring out stride."""
+    strides: Tensor
+    """(S,) their lengths in widths of the box."""
+    bisections: int
+    halvings: float
+    """Of the trust radius, per query."""
+    warm: float
+    """The first temperature."""
+
+    @property
+    def striding_at(self) -> int:
+        """The query at which images that are still in their class begin to stride."""
+        return self.queries - self.queries // 2 if self.inside else 0
+
+
+def plan_walk(problem: Problem, queries: int, usual: int, inside: bool) -> Plan:
+    """The plan of a walk of ``queries``, where ``usual`` are the length of a walk."""
+    s, free = SETTINGS, problem.bound.distance.norm not in SOLVERS
     striding = queries // 2 if inside else queries
-    strides, bisections = x.new_tensor(_strides(striding)), min(s.bisections, striding // 8)
-    taken, left = torch.zeros_like(problem.forwards), torch.full_like(problem.forwards, 0 if inside else bisections)
-    out, walking = torch.full_like(problem.found, not inside), torch.zeros_like(problem.found)
-    far, near_part, far_part = x, x.new_zeros(len(x)), x.new_ones(len(x))
-    begun, widest, boundary = x.new_zeros(len(x)), x.new_zeros(len(x)), torch.zeros_like(x)
-    # A longer walk ends in a smaller region, but not by as much: halvings per query.
-    rate = s.halvings / math.sqrt(worth * s.queries[free])
+    return Plan(
+        queries=queries,
+        inside=inside,
+        strides=problem.x.new_tensor(strides(striding)),
+        bisections=min(s.bisections, striding // 8),
+        # A longer walk ends in a smaller region, but not by as much.
+        halvings=s.halvings / math.sqrt(usual * s.queries[free]),
+        warm=s.warm[free],
+    )
+
+
+def walk(problem: Problem, queries: int, usual: int, start: Tensor, inside: bool) -> None:
+    """Spend ``queries``, where ``usual`` are the length of a walk, on a walk from ``start`` (B, ...).
+
+    Every image has its own phase; each query is one model call for all of them. A walk from ``inside`` the class
+    begins in the phase of walking.
+    """
+    plan, solver, free = (
+        plan_walk(problem, queries, usual, inside),
+        solver_for(problem, queries),
+        problem.bound.distance.norm not in SOLVERS,
+    )
+    state = init(problem, plan, start)
     for index in range(queries):
-        query = problem.query(point, grad=index < queries - 1, distance_grad=free and index < queries - 1)
+        last = index == queries - 1
+        query = problem.query(state.point, grad=not last, distance_grad=free and not last)
         problem.record(index, margin=query.margin, distance=query.distance, success=query.success)
-        if index == queries - 1:
-            break
-        if inside and index == queries - striding:
-            out = ~problem.found
-            walking, left = walking & ~out, torch.where(out, bisections, left)
-        bisecting, come = ~out & ~walking & (left > 0), out & query.success
-        out = out & ~come
-        far = torch.where(per_image(come, x), query.point, far)
-        middle = (near_part + far_part) / 2
-        near_part = torch.where(bisecting & ~query.success, middle, near_part)
-        far_part = torch.where(bisecting & query.success, middle, far_part)
-        left = left - bisecting.long()
-        begins = ~out & ~walking & (left <= 0)
-        walking = walking | begins
-        delta = query.point - x
-        begun, away = torch.where(begins, float(index), begun), length(delta, 2)
-        widest = torch.where(begins, away, torch.maximum(widest, away))
-        # In double precision, since the last bit of a float32 power depends on the place in the batch.
-        phase = torch.where(walking, (index - begun) / (queries - begun), 0.0).double()
-        radius = s.radius * widest * torch.exp2((begun - index).double() * rate).to(x.dtype)
-        slope = _slope(problem, query, (s.warm[free] * torch.exp(phase * math.log(s.cold / s.warm[free]))).to(x.dtype))
-        boundary = torch.where(per_image(walking & ~begins, x), s.momentum * boundary + (1 - s.momentum) * slope, slope)
-        margin = query.margin + 2 * query.tolerance
-        c = torch.where(margin > 0, -s.overshoot * margin, -(2 - s.overshoot) * margin)
-        moved = query.point
-        if not problem.cheap_sync or bool(walking.any()):
-            moved = moved + solver.step(delta, boundary, c, radius, begins | ~walking, query.distance_gradient)
-        if not problem.cheap_sync or not bool(walking.all()):
-            ahead = per_image(strides[taken % len(strides)], x) * box.sides * slope.sign()
-            stride = box.project_continuous(query.point - ahead, x)
-            taken = taken + out.long()
-            lost = out & (taken % len(strides) == 0)
-            if not problem.cheap_sync or bool(lost.any()):
-                stride = torch.where(per_image(lost, x), _elsewhere(problem, lost, taken // len(strides)), stride)
-            part = x + per_image((near_part + far_part) / 2, x) * (far - x)
-            moved = torch.where(per_image(walking, x), moved, torch.where(per_image(out, x), stride, part))
-        point = problem.step_or_backtrack(query, moved, point)
+        if not last:
+            advance(problem, plan, state, query, index)
+            state.point = problem.step_or_backtrack(
+                query, next_point(problem, plan, state, query, index, solver), state.point
+            )
+
+
+def init(problem: Problem, plan: Plan, start: Tensor) -> WalkState:
+    """The state before the first query, which is ``start`` (B, ...)."""
+    x, none = problem.x, torch.zeros_like(problem.forwards)
+    zeros = x.new_zeros(len(x))
+    return WalkState(
+        point=start,
+        phase=torch.full_like(none, BISECTING if plan.inside else STRIDING),
+        strides=none,
+        outside=x,
+        near=zeros,
+        far=torch.ones_like(zeros),
+        bisections=torch.full_like(none, 0 if plan.inside else plan.bisections),
+        started_at=zeros,
+        max_distance=zeros,
+        normal=torch.zeros_like(x),
+    )
+
+
+def advance(problem: Problem, plan: Plan, state: WalkState, query: Query, index: int) -> None:
+    """Take in the answer to a query: each image's phase, what is known of the boundary, and its normal."""
+    x, success = problem.x, query.success
+    if plan.inside and index == plan.striding_at:
+        lost = ~problem.found
+        state.phase = torch.where(lost, STRIDING, state.phase)
+        state.bisections = torch.where(lost, plan.bisections, state.bisections)
+    striding, bisecting = state.phase == STRIDING, (state.phase == BISECTING) & (state.bisections > 0)
+    arrived = striding & success
+    state.strides = state.strides + (striding & ~success).long()
+    state.outside = torch.where(per_image(arrived, x), query.point, state.outside)
+    middle = (state.near + state.far) / 2
+    state.near = torch.where(bisecting & ~success, middle, state.near)
+    state.far = torch.where(bisecting & success, middle, state.far)
+    state.bisections = state.bisections - bisecting.long()
+    begins = (arrived | (state.phase == BISECTING)) & (state.bisections <= 0)
+    state.phase = torch.where(begins, WALKING, torch.where(arrived, BISECTING, state.phase))
+    walking, distance = state.phase == WALKING, length(query.point - x, 2)
+    state.started_at = torch.where(begins, float(index), state.started_at)
+    state.max_distance = torch.where(begins, distance, torch.maximum(state.max_distance, distance))
+    # In double precision, since the last bit of a float32 power depends on the place in the batch.
+    progress = torch.where(walking, (index - state.started_at) / (plan.queries - state.started_at), 0.0).double()
+    temperature = plan.warm * torch.exp(progress * math.log(SETTINGS.cold / plan.warm))
+    gradient, momentum = soft_gradient(problem, query, temperature.to(x.dtype)), SETTINGS.momentum
+    averaged = per_image(walking & ~begins, x)
+    state.normal = torch.where(averaged, momentum * state.normal + (1 - momentum) * gradient, gradient)
+
+
+def next_point(problem: Problem, plan: Plan, state: WalkState, query: Query, index: int, solver: Subproblem) -> Tensor:
+    """(B, ...) the next query of each image, by its phase."""
+    walking, moved = state.phase == WALKING, query.point
+    if not problem.cheap_sync or bool(walking.any()):
+        moved = moved + step_along_boundary(problem, plan, state, query, index, solver)
+    if problem.cheap_sync and bool(walking.all()):
+        return moved
+    x, striding = problem.x, state.phase == STRIDING
+    middle = x + per_image((state.near + state.far) / 2, x) * (state.outside - x)
+    away = torch.where(per_image(striding, x), stride(problem, plan, state, query), middle)
+    return torch.where(per_image(walking, x), moved, away)
+
+
+def step_along_boundary(
+    problem: Problem, plan: Plan, state: WalkState, query: Query, index: int, solver: Subproblem
+) -> Tensor:
+    """(B, ...) argmin_d D(x, x + delta + d) with b.d <= c, |d| <= r and x + delta + d in the box, where b is the
+    normal, c = -1.1 m outside the goal and -0.9 m inside it."""
+    overshoot, delta, margin = SETTINGS.overshoot, query.point - problem.x, query.margin + 2 * query.tolerance
+    c = torch.where(margin > 0, -overshoot * margin, -(2 - overshoot) * margin)
+    shrunk = torch.exp2((state.started_at - index).double() * plan.halvings).to(delta.dtype)
+    radius = SETTINGS.radius * state.max_distance * shrunk
+    fresh = (state.phase != WALKING) | (state.started_at == index)
+    return solver.step(delta, state.normal, c, radius, fresh, query.distance_gradient)
+
+
+def stride(problem: Problem, plan: Plan, state: WalkState, query: Query) -> Tensor:
+    """(B, ...) a signed step against the gradient; after a whole round of strides, another start."""
+    x, count = problem.x, len(plan.strides)
+    step = per_image(plan.strides[(state.strides - 1) % count], x) * problem.box.sides * state.normal.sign()
+    point = problem.box.project_continuous(query.point - step, x)
+    lost = (state.phase == STRIDING) & (state.strides % count == 0)
+    if not problem.cheap_sync or bool(lost.any()):
+        point = torch.where(per_image(lost, x), restart_points(problem, lost, state.strides // count), point)
+    return point
+
+
+def strides(queries: int) -> list[float]:
+    """The strides, in widths of the box, which they cross together; no more of them than a third of a short walk's
+    ``queries``."""
+    count = max(1, min(SETTINGS.strides, queries // 3))
+    sizes = [SETTINGS.growth**number for number in range(count)]
+    return [size / sum(sizes) for size in sizes]
+
+
+def random_points(problem: Problem, images: Tensor) -> Tensor:
+    """(B, ...) random points of the box for the marked ``images`` (B,)."""
+    return problem.box.lo + problem.box.sides * problem.random.uniform(images.nonzero().flatten().tolist())
+
+
+def restart_points(problem: Problem, images: Tensor, times: Tensor) -> Tensor:
+    """(B, ...) where the marked ``images`` (B,), which did not leave their class, start for the ``times``-th (B,) time:
+    the box's two ends first, then random points."""
+    point = random_points(problem, images)
+    for time, end in ((1, problem.box.lo), (2, problem.box.hi)):
+        point = torch.where(per_image(times == time, point), end, point)
+    return point
 
 
 def thin_out(problem: Problem, queries: int) -> None:
@@ -195,7 +352,7 @@ def thin_out(problem: Problem, queries: int) -> None:
         if index == queries - 1:
             break
         phase = index / max(queries - 2, 1)
-        slope = _slope(problem, query, x.new_full((len(x),), s.warm[1] * (s.cold / s.warm[1]) ** phase))
+        slope = soft_gradient(problem, query, x.new_full((len(x),), s.warm[1] * (s.cold / s.warm[1]) ** phase))
         average = s.momentum * average + (1 - s.momentum) * slope / per_image(length(slope, 2).clamp_min(1e-30), x)
         share = s.fewer[0] * (s.fewer[1] / s.fewer[0]) ** phase
         wanted = torch.where(
@@ -209,7 +366,16 @@ def thin_out(problem: Problem, queries: int) -> None:
         point = problem.step_or_backtrack(query, torch.where(chosen, x + move, x), point)
 
 
-def _slope(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
+def solver_for(problem: Problem, queries: int) -> Subproblem:
+    """What solves the steps of a walk of ``queries``."""
+    s, norm = SETTINGS, problem.bound.distance.norm
+    if norm in SOLVERS:
+        return subproblem(problem.x, problem.box, norm)
+    # Few queries leave the more for the distance: a walk follows its curvature about as far whatever its length.
+    return QuasiNewton(problem.bound, problem.box, round(s.gradients / max(queries, 4)), s.memory, s.smoothing)
+
+
+def soft_gradient(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
     """The gradient (B, ...) of the margin with its maximum softened over ``temperature`` (B,) standard deviations of
     the logits, which are not differentiated: on saturated logits a differentiated scale hides the margin's own
     gradient."""
@@ -217,32 +383,3 @@ def _slope(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
     return problem.replace_zero_gradients(
         query.gradient(problem.goal.soft_margin(query.logits, temperature * spread)), ~query.success
     )
-
-
-def _worth(problem: Problem, total: int, free: bool) -> int:
-    """The queries a walk is worth: those of the settings, where several boundaries meet 1 + log2 of their number as
-    many, if there are so many in ``total``."""
-    least = SETTINGS.queries[free]
-    return max(least, min(total, round(least * (1 + math.log2(problem.goal.conditions)))))
-
-
-def _strides(queries: int) -> list[float]:
-    """The strides, in widths of the box, which they cross together; no more of them than a third of a short walk's
-    ``queries``."""
-    count = max(1, min(SETTINGS.strides, queries // 3))
-    sizes = [SETTINGS.growth**number for number in range(count)]
-    return [size / sum(sizes) for size in sizes]
-
-
-def _somewhere(problem: Problem, images: Tensor) -> Tensor:
-    """(B, ...) random points of the box for the marked ``images`` (B,)."""
-    return problem.box.lo + problem.box.sides * problem.random.uniform(images.nonzero().flatten().tolist())
-
-
-def _elsewhere(problem: Problem, lost: Tensor, times: Tensor) -> Tensor:
-    """(B, ...) where images that strides did not bring out begin again: the box's two ends first, then random
-    points."""
-    point = _somewhere(problem, lost)
-    for time, end in ((1, problem.box.lo), (2, problem.box.hi)):
-        point = torch.where(per_image(times == time, point), end, point)
-    return point
