@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from almakit import Run, attacks, data, models
-from almakit.paper.collect import collect
+from almakit.paper.entries import collect
 from almakit.paper.grid import TITLES
-from almakit.paper.layout import name_of
+from almakit.paper.plan import name_of
 from almakit.report import palette
 from almakit.report.figures import STYLE, mathematical, plotting, save_figure
 from benchmarks import DOCS, RESULTS

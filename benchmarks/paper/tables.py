@@ -22,9 +22,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from almakit import Run
-from almakit.paper import layout, typeset
+from almakit.paper import tables as paper_tables
 from almakit.paper.entries import Entry, described, folder_sha256, from_json, to_json
 from almakit.paper.grid import DATASETS, Cell, choose, networks
+from almakit.paper.plan import name_of
 from almakit.report.formats import figure
 from benchmarks import DOCS, RESULTS
 from benchmarks.common import Results, markdown
@@ -94,7 +95,7 @@ def keep_parts(run: Path, entries: list[Entry]) -> None:
         if entry.images == PARTS[-1][1] and place.is_file():
             medians = [results_check.median(place, part) for part in PARTS]
             first = {str(count): results_check.median(place, (0, count)) for count in counts}
-            results.keep(f"{entry.label}|{entry.distance}|{entry.cell.title}", {"medians": medians, "first": first})
+            results.keep(f"{entry.label}|{entry.distance}|{entry.title}", {"medians": medians, "first": first})
 
 
 def ease(entry: Entry) -> float | None:
@@ -112,11 +113,11 @@ def easier(entries: list[Entry]) -> str:
     kept = Results(KEPT / "reproduce-parts.json").cells
     rows = []
     for entry in entries:
-        cell = kept.get(f"{entry.label}|{entry.distance}|{entry.cell.title}")
+        cell = kept.get(f"{entry.label}|{entry.distance}|{entry.title}")
         if cell is not None and entry.paper is not None and entry.paper.median:
             medians = [figure(value, 4) for value in cell["medians"]]
             ratio = f"{cell['medians'][-1] / entry.paper.median:.3f}" if cell["medians"][-1] else ""
-            name = [entry.label, layout.name_of(entry.distance), entry.cell.title]
+            name = [entry.label, name_of(entry.distance), entry.title]
             rows.append([*name, *medians, figure(entry.paper.median, 3), ratio])
     head = ["Network ", "Distance ", "Attack ", "first 1000", "first 5000", "last 5000", "all 10 000", "Paper", "Ratio"]
     return markdown(head, rows) if rows else ""
@@ -162,7 +163,7 @@ def judged(entries: list[Entry]) -> str:
     for entry in entries:
         if entry.paper is None or entry.paper.median is None:
             continue
-        cells = [entry.label, layout.name_of(entry.distance), entry.cell.title, str(entry.images), figure(entry.median)]
+        cells = [entry.label, name_of(entry.distance), entry.title, str(entry.images), figure(entry.median)]
         if entry.median is None:
             rows.append([*cells, "", figure(entry.paper.median, 3), "", "", "no median: less than half found"])
             continue
@@ -224,7 +225,7 @@ def page() -> str:
             *([] if dataset not in REMARKS else ["", REMARKS[dataset]]),
             *([] if not easier(entries) else ["", easier(entries)]),
             "",
-            typeset.markdown([*layout.geometric(entries), *layout.by_model(entries)]),
+            paper_tables.markdown([*paper_tables.geometric(entries), *paper_tables.by_model(entries)]),
         ]
         if any(entry.paper for entry in entries):
             parts += [

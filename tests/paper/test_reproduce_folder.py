@@ -11,9 +11,8 @@ import pytest
 from almakit.cli.main import main
 from almakit.data import hub
 from almakit.models.zoo import ZOO
-from almakit.paper.collect import collect
-from almakit.paper.entries import from_json
-from almakit.paper.reproduce import Settings, plan
+from almakit.paper.entries import collect, from_json
+from almakit.paper.plan import Settings, plan
 from almakit.runs.spec import RunSpec
 from almakit.runs.store import ATTACK, ChunkKey, FailureRow, Store
 
@@ -57,9 +56,9 @@ def test_a_cell_begun_with_other_settings_does_not_stop_the_others(
     assert main([*SMALL, "--attacks", "alma", *out]) == 0
     assert main([*SMALL, "--attacks", "alma,ddn", "--seed", "1", *out]) == 0
     said = capsys.readouterr().out
-    assert "ALMA 100 (ℓ2) on mnist/smallcnn-tiny is not gone on with" in said and "seed is 1 now and was 0" in said
+    assert "ALMA 100 (ℓ2) on mnist/smallcnn-tiny is not resumed" in said and "seed is 1 now and was 0" in said
     assert set(attack for _, attack, _ in reported(tmp_path)) == {"alma", "ddn"}
-    assert "is not gone on with" in (tmp_path / "report" / "paper.md").read_text()
+    assert "is not resumed" in (tmp_path / "report" / "paper.md").read_text()
 
 
 def test_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,8 +66,12 @@ def test_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for shard in ("0/2", "1/2"):
         assert main([*flags, "--shard", shard]) == 0
     assert "--batch-size" not in capsys.readouterr().out
+    assert not (tmp_path / "report").exists()
     assert main([*flags, "--report-only"]) == 0
     assert reported(tmp_path) == {("mnist/smallcnn-tiny", "alma", "100"): 4}
+    assert main([*SMALL, "--attacks", "alma", "--out", str(tmp_path / "whole")]) == 0
+    (one,), (other,) = (from_json(out / "report" / "reproduce.json")[0] for out in (tmp_path, tmp_path / "whole"))
+    assert one.complete and (one.median, one.success, one.forwards) == (other.median, other.success, other.forwards)
     assert main([*flags, "--report-only", "--shard", "0/2"]) == 2 and "leave --shard out" in capsys.readouterr().err
     made = plan(
         Settings("mnist", tmp_path, "small", ("alma",), ("l2",), ("mnist/smallcnn-tiny",), limit=20, shard=(1, 4))

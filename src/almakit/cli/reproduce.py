@@ -75,40 +75,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         metavar="N",
-        help="share the chunks of a cell, or cells of few chunks, between N processes of one thread each (default: as "
-        "many as there are cores where it is worth it)",
+        help="share the chunks of a cell between N processes of one thread each (default: as many as there are cores "
+        "where it is worth it)",
     )
     add_malloc(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..paper import reproduce
+    from ..paper import plan, reproduce
 
-    out = args.out or Path("runs") / f"reproduce-{args.dataset}"
     if args.workers is not None and args.workers < 1:
         raise Usage(f"--workers {args.workers}: give a whole number, at least 1.")
-    tune(args)
     if args.report_only and args.shard:
         raise Usage("--report-only reports all shards together: leave --shard out.")
+    tune(args)
     try:
-        settings = reproduce.Settings(
-            args.dataset,
-            out,
-            args.budget,
-            _words("--attacks", args.attacks),
-            _words("--distances", args.distances),
-            tuple(args.model),
-            args.limit,
-            args.costly_limit,
-            args.data,
-            args.seed,
-            args.batch_size,
-            args.device,
-            parse_shard(args.shard),
-            args.trust,
+        made = plan.plan(
+            plan.Settings(
+                args.dataset,
+                args.out or Path("runs") / f"reproduce-{args.dataset}",
+                budget=args.budget,
+                attacks=_words("--attacks", args.attacks),
+                distances=_words("--distances", args.distances),
+                models=tuple(args.model),
+                limit=args.limit,
+                costly_limit=args.costly_limit,
+                data=args.data,
+                seed=args.seed,
+                batch_size=args.batch_size,
+                device=args.device,
+                shard=parse_shard(args.shard),
+                trust=args.trust,
+            )
         )
-        made = reproduce.plan(settings)
     except BadInput as error:
         raise Usage(str(error)) from error
     show = Silent() if args.quiet else for_terminal()
@@ -116,17 +116,12 @@ def main(args: argparse.Namespace) -> int:
         print(sentence)
     began, said = time.monotonic(), len(made.skipped)
     if not args.report_only:
-        many, threads = reproduce.crowd(made, args.workers or "auto")
-        if not args.quiet and (seconds := reproduce.estimate(made, many, threads)):
-            whole = 1 if settings.shard is None else settings.shard[1]
-            show.note(
-                f"{len(made.tasks)} cells, about {duration(seconds / whole)} for what is left with {many} "
-                f"process{'es' if many > 1 else ''}, by a trial of each attack."
-            )
+        if not args.quiet and (seconds := plan.estimate(made)):
+            show.note(f"{len(made.tasks)} cells, about {duration(seconds)} of one process for what is left.")
         reproduce.run(made, show, args.workers or "auto")
     for sentence in made.skipped[said:]:
         print(sentence)
-    if settings.shard is not None:
+    if args.shard:
         print(
             f"Shard {args.shard} of {len(made.tasks)} cells is done; when all are, the same command without --shard "
             "joins them and reports."
@@ -135,12 +130,12 @@ def main(args: argparse.Namespace) -> int:
     found = reproduce.gather(made)
     for sentence in found.unfinished:
         print(sentence)
-    written = reproduce.report(made, found, figures=not args.no_figures, say=print)
+    written = reproduce.report(made, found, figures=not args.no_figures)
     print(
         f"{len(found.entries)} cells, {time.monotonic() - began:.0f} s. {written[0]}, and beside it "
         f"{', '.join(path.name for path in written[1:5])}."
     )
-    return FAILED_IMAGES if found.given_up else DONE
+    return FAILED_IMAGES if found.failed_chunks else DONE
 
 
 def _words(flag: str, text: str | None) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """The paper's experiments: its published numbers (``tables.csv``), its grid (``grid.csv``, ``models.csv``), and
 `almakit reproduce`.
 
-``tables.csv`` has one line per data set, model, distance, attack and budget. ``grid.csv`` says which attack of almakit,
-with the settings of the paper's runs, stands for each of those cells; ``models.csv`` which network of the zoo is which
-of the paper's.
+``grid.csv`` names the attack of almakit, with the settings of the paper's runs, for each line of the paper's tables;
+``models.csv`` names the network of the zoo for each of its models. Each cell is an ordinary run in a folder of its own.
 """

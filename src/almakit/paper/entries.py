@@ -1,20 +1,27 @@
-"""What a cell of the grid came to, as plain values: kept small, enough to print every table again. No torch here."""
+"""The numbers of the paper's cells as plain values, read from run folders or from a stored file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
 from ..report.published import Published, published
 from ..report.run import Run
-from .grid import Cell, Network
+from ..runs.attack_text import as_written_now
+from ..runs.merge import merge
+from ..runs.spec import RunSpec
+from ..runs.store import database_name
+from .grid import DATASETS, Cell, Network, cells, distinct, network_of, networks, title_of
+from .plan import name_of
+from .sample import WRITTEN
 
 FORMAT = 1
+MACHINE = ("almakit", "commit", "python", "torch", "processor", "cores", "threads", "device", "system", "machine")
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Entry:
     size: str
     text: str
     images: int
-    success: float
+    success: float | None
     median: float | None
     low: float | None
     high: float | None
@@ -48,68 +55,134 @@ class Entry:
     weights_sha256: str
     data_sha256: str
     folder: str
-    machine: str | None = None  # who measured it, with which almakit; None in files that name one machine for all
-    folder_sha256: str | None = None  # see below; None in older files
+    machine: str | None = None  # processor and versions; None in files that name one machine for all entries
+    folder_sha256: str | None = None  # of the run folder's stored files; None in older files
 
     @property
-    def cell(self) -> Cell:
-        return Cell(self.dataset, self.distance, self.attack, self.budget, self.size, self.text)
+    def title(self) -> str:
+        return title_of(self.attack, self.budget)
+
+    @property
+    def ratio(self) -> float | None:
+        """Our median over the paper's."""
+        if self.median is None or self.paper is None or not self.paper.median:
+            return None
+        return self.median / self.paper.median
+
+
+@dataclass
+class Collected:
+    """Entries in the paper's order, their run folders with the number of images each is to have, and sentences about
+    what is not finished."""
+
+    entries: list[Entry] = field(default_factory=list)
+    folders: dict[Path, int] = field(default_factory=dict)
+    unfinished: list[str] = field(default_factory=list)
+    failed_chunks: int = 0
+    environment: dict[str, Any] | None = None
+
+
+def collect(out: Path, dataset: str, first: Sequence[str] = ()) -> Collected:
+    """Every cell of the grid with a run folder below ``out``, whichever command made it; shards are joined.
+
+    Of several folders of one cell on one network the one with the most records counts. Networks are in the order of
+    ``first``, then of the paper, then by name.
+    """
+    grid = {as_written_now(cell.text): cell for cell in cells(dataset)}
+    runs: dict[tuple[str, str | None], list[Run]] = {}
+    for config in sorted(out.glob("runs/*/*/run.toml")):
+        spec = RunSpec.from_toml(config)
+        text = as_written_now(spec.attacks[0]) if len(spec.attacks) == 1 else None
+        if text not in grid or _other_dataset(spec.data, dataset):
+            continue
+        join_shards(config.parent)
+        if (config.parent / database_name()).is_file():
+            runs.setdefault((spec.model, text), []).append(Run(config.parent))
+    present = {model for model, _ in runs}
+    order = dict.fromkeys([*first, *(network.name for network in networks(dataset)), *sorted(present)])
+    known = distinct([network_of(dataset, name) for name in order if name in present])
+    found = Collected()
+    for text, cell in grid.items():
+        for network in known:
+            if (network.name, text) in runs:
+                _add(found, max(runs[network.name, text], key=lambda run: len(run.records)), cell, network, out)
+    return found
+
+
+def join_shards(folder: Path) -> None:
+    """Merges what shards have stored in a run folder."""
+    if any(folder.glob("records-*-of-*.sqlite")):
+        merge([folder])
+
+
+def _add(found: Collected, run: Run, cell: Cell, network: Network, out: Path) -> None:
+    images, failed = int(run.meta.get("images", 0)), len(run.failures)
+    entry = entry_of(run, cell, network, run.folder.relative_to(out).as_posix()) if run.records else None
+    if entry is not None:
+        found.entries.append(entry)
+        found.folders[run.folder] = images
+        found.environment = found.environment or run.summary["environment"]
+    if entry is None or not entry.complete:
+        why = f"; {failed} chunk{'s were' if failed > 1 else ' was'} given up" if failed else ""
+        found.unfinished.append(
+            f"{cell.title} ({name_of(cell.distance)}) on {network.label} is not finished: {len(run.records)} of "
+            f"{images} images{why}. Re-run the command that began it to resume."
+        )
+    found.failed_chunks += failed
+
+
+def _other_dataset(data: str, dataset: str) -> bool:
+    """Whether the images belong to another of the paper's data sets, where an attack may have the same text."""
+    name = "imagenet" if data.endswith(WRITTEN) else data.partition(":")[0]
+    return name in DATASETS and name != dataset
 
 
 def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
-    """The numbers of a cell's run folder, which holds one attack."""
+    """The numbers of a cell's run, which holds one attack."""
     summary = run.summary
     part, facts = summary["attacks"][0], summary["run"]
-    middle = part["median_all"]
     return Entry(
-        cell.dataset,
-        network.model,
-        network.label,
-        cell.distance,
-        cell.attack,
-        cell.budget,
-        cell.size,
-        cell.text,
-        part["images"],
-        part["success_rate"]["value"],
-        middle["value"],
-        middle["low"],
-        middle["high"],
-        part["median_attacked"]["value"],
-        part["forwards"]["mean"],
-        part["backwards"]["mean"],
-        part["seconds"]["per_image"],
-        summary["clean_accuracy"]["value"],
-        published(
-            network.name, run.spec.data, replace(run.attacks[0], text=cell.text)
-        ),  # a folder may have an older text of the same attack
-        summary["complete"],
-        facts["seed"],
-        str(summary["started"]),
-        str(facts["spec_sha256"]),
-        str(facts["weights_sha256"]),
-        str(facts["data_sha256"]),
-        folder,
-        described(summary["environment"]),
-        folder_sha256(run),
+        **{name: getattr(cell, name) for name in ("dataset", "distance", "attack", "budget", "size", "text")},
+        model=network.model,
+        label=network.label,
+        images=part["images"],
+        success=part["success_rate"]["value"],
+        median=part["median_all"]["value"],
+        low=part["median_all"]["low"],
+        high=part["median_all"]["high"],
+        median_attacked=part["median_attacked"]["value"],
+        forwards=part["forwards"]["mean"],
+        backwards=part["backwards"]["mean"],
+        seconds=part["seconds"]["per_image"],
+        clean_accuracy=summary["clean_accuracy"]["value"],
+        # An older folder may hold an older text of the same attack.
+        paper=published(network.name, run.spec.data, replace(run.attacks[0], text=cell.text)),
+        complete=summary["complete"],
+        seed=facts["seed"],
+        started=str(summary["started"]),
+        spec_sha256=str(facts["spec_sha256"]),
+        weights_sha256=str(facts["weights_sha256"]),
+        data_sha256=str(facts["data_sha256"]),
+        folder=folder,
+        machine=described(summary["environment"]),
+        folder_sha256=folder_sha256(run),
     )
 
 
 def folder_sha256(run: Run) -> str:
-    """Which folder it was: a hash of its specification, weights, data and all its stored files. Unlike ``Run.sha256``
-    it does not change when a later almakit knows more columns."""
+    """A hash of a folder's specification, weights, data and stored files. Unlike ``Run.sha256`` it does not change when
+    a later almakit stores more columns."""
     facts = [run.meta.get(name) for name in ("spec_sha256", "weights_sha256", "data_sha256")]
     rows = [(row.key.kind, row.key.attack, row.key.chunk, row.key.round, row.sha256) for row in run.chunks]
     return hashlib.sha256(json.dumps([facts, rows]).encode()).hexdigest()
 
 
 def described(environment: dict[str, Any] | None) -> str | None:
-    """A machine and its software in one line, None where nothing is known of it."""
+    """A machine and its software in one line."""
     if not environment:
         return None
-    head, plus, rest = str(environment.get("commit")).partition(
-        "+"
-    )  # after the plus: that files differed from the commit
+    # The part after the plus says that files differed from the commit.
+    head, plus, rest = str(environment.get("commit")).partition("+")
     return (
         f"{environment.get('processor')}, {environment.get('threads')} thread(s), torch {environment.get('torch')}, "
         f"almakit {environment.get('almakit')} (source {head[:12]}{plus}{rest})"
@@ -117,26 +190,25 @@ def described(environment: dict[str, Any] | None) -> str | None:
 
 
 def to_json(entries: Sequence[Entry], environment: dict[str, Any] | None, skipped: Sequence[str]) -> str:
-    """The entries one to a line, so that a stored file shows in a diff what changed."""
-    wanted = ("almakit", "commit", "python", "torch", "processor", "cores", "threads", "device", "system", "machine")
-    machine = {name: environment.get(name) for name in wanted} if environment else None
+    """The entries one to a line, so that a diff of a stored file shows what changed."""
+    machine = {name: environment.get(name) for name in MACHINE} if environment else None
     lines = ",\n".join("  " + json.dumps(asdict(entry), ensure_ascii=False, allow_nan=False) for entry in entries)
     head = json.dumps({"format": FORMAT, "machine": machine, "skipped": list(skipped)}, ensure_ascii=False, indent=1)
     return f'{head[:-2]},\n "entries": [\n{lines}\n ]\n}}\n'
 
 
 def from_json(path: Path) -> tuple[list[Entry], dict[str, Any]]:
-    """The entries of a stored file and the rest of it: machine, skipped."""
+    """The entries of a stored file and the rest of it: ``machine`` and ``skipped``."""
+    known = {each.name for each in fields(Entry)}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        known = {field.name for field in fields(Entry)}
-        entries = [
-            Entry(**{**row, "paper": Published(**row["paper"]) if row["paper"] else None})
-            for row in content["entries"]
-            if set(row) | {"machine", "folder_sha256"} == known
-        ]
-        if content["format"] != FORMAT or len(entries) != len(content["entries"]):
+        if content["format"] != FORMAT or any(
+            set(row) | {"machine", "folder_sha256"} != known for row in content["entries"]
+        ):
             raise ValueError("another format")
+        entries = [
+            Entry(**{**row, "paper": Published(**row["paper"]) if row["paper"] else None}) for row in content["entries"]
+        ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{path} is not a reproduce.json of this almakit ({error}).") from error
     return entries, {key: value for key, value in content.items() if key != "entries"}

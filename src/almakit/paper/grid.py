@@ -20,7 +20,7 @@ set."""
 
 COSTLY = ("cw", "apgd-t-dlr+search", "lpa+search")
 """Attacks that take a hundred times the passes of the others; with ``--limit`` they get a fifth of its images unless
-told otherwise."""
+``--costly-limit`` says otherwise."""
 
 TITLES = {
     "ead": "EAD",
@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        return f"{TITLES[self.attack]} {self.budget.replace('x', '×')}".strip()
+        return title_of(self.attack, self.budget)
 
     @property
     def costly(self) -> bool:
@@ -75,6 +75,11 @@ class Network:
     label: str
 
 
+def title_of(attack: str, budget: str) -> str:
+    """How tables call an attack with its budget: ``C&W 9×1000``."""
+    return f"{TITLES[attack]} {budget.replace('x', '×')}".strip()
+
+
 def _rows(file: str) -> list[dict[str, str]]:
     text = files("almakit").joinpath("paper").joinpath(file).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
@@ -82,7 +87,7 @@ def _rows(file: str) -> list[dict[str, str]]:
 
 @cache
 def cells(dataset: str) -> tuple[Cell, ...]:
-    """The paper's cells for a data set, in its order; ALMA-plus, which it has not, after each ALMA."""
+    """The cells for a data set in the paper's order, with attacks of almakit that the paper does not have."""
     return tuple(
         Cell(**{**row, "forwards": int(row["forwards"])})  # type: ignore[arg-type]
         for row in _rows("grid.csv")
@@ -124,11 +129,11 @@ def choose(
     if budget not in BUDGETS:
         raise BadInput(f"budget {budget!r}: choose {', '.join(BUDGETS)}.")
     known = cells(dataset)
-    for what, given, have in (
+    for what, names, have in (
         ("attack", attacks, [cell.attack for cell in known]),
         ("distance", distances, [cell.distance for cell in known]),
     ):
-        for name in given:
+        for name in names:
             if name not in have:
                 raise BadInput(
                     f"the paper's tables for {dataset} have no {what} {name!r}; they have "

@@ -1,30 +1,36 @@
-"""What `almakit reproduce` will do: the paper's grid on the networks and images that are at hand, as specifications of
-runs with a folder each."""
+"""What `almakit reproduce` runs: the paper's grid on the available networks and images, one ordinary run per cell."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..attacks import get
+from ..data import load as load_data
 from ..errors import BadInput, Unavailable
 from ..models import load
 from ..models.zoo import ZOO
+from ..report.labels import DISTANCES
+from ..runs.cost import seconds_per_pass, seconds_per_query
+from ..runs.folder import SUMMARY
 from ..runs.spec import RunSpec
-from . import layout
 from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
 from .sample import images_of
 
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
 ONE_PASS_A_STEP = ("alma", "soft-walk", "bb", "fmn", "ddn")
-NOT_AT_HAND = "{label} ({name}) is not at hand and left out: {why}"
+CERTIFIED = ("linf", "l2", "l1")
+SECONDS_PER_CELL = 0.7
+"""Seconds of a cell outside its attack: opening, clean pass, verdict and summary."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked for. ``limit`` images for each cell, ``costly_limit`` for the costly attacks; None is the paper's
+    """The user's choices. ``limit`` images for each cell, ``costly_limit`` for the costly attacks; None is the paper's
     number."""
 
     dataset: str
@@ -59,47 +65,37 @@ class Task:
     folder: Path
 
     @property
-    def chunks(self) -> int:
-        return math.ceil((self.spec.limit or 0) / int(self.spec.batch_size))
-
-    @property
-    def work(self) -> int:
-        """About how many forwards of single images it takes."""
-        return self.cell.forwards * (self.spec.limit or 0)
-
-    @property
     def title(self) -> str:
-        return f"{self.cell.title} ({layout.name_of(self.cell.distance)}) on {self.network.label}"
+        return f"{self.cell.title} ({name_of(self.cell.distance)}) on {self.network.label}"
+
+    @property
+    def certify(self) -> str | None:
+        """The bound that certifies the run's images: only networks trained with interval bounds have useful ones."""
+        return "ibp" if "ibp" in self.network.name and self.cell.distance in CERTIFIED else None
 
 
 @dataclass
 class Plan:
-    """All that will be run, and sentences about what will not."""
+    """All tasks, and sentences about what is left out."""
 
     settings: Settings
     tasks: list[Task] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    joined: set[Path] = field(default_factory=set)
-    weights: int = 0  # of its largest network
 
 
 def plan(settings: Settings) -> Plan:
-    """What the settings come to on this machine: networks and images that are at hand, cheap attacks before costly
-    ones."""
-    chosen = choose(settings.dataset, settings.budget, settings.attacks, settings.distances)
+    """The tasks for these settings on this machine: the available networks and images, cheap attacks first."""
+    cells = choose(settings.dataset, settings.budget, settings.attacks, settings.distances)
     made = Plan(settings)
-    found, made.weights = _networks(settings, made.skipped)
+    available = _networks(settings, made.skipped)
     data, count, note = images_of(settings.dataset, settings.data, settings.out)
     if note:
         made.skipped.append(note)
     most = min(count, settings.limit or SAMPLES[settings.dataset])
     few = settings.costly_limit or (most if settings.limit is None else max(1, math.ceil(settings.limit / 5)))
-    size = settings.batch_size or BATCH[settings.dataset]
-    for cell in sorted(
-        chosen, key=lambda cell: (cell.costly, cell.size != "small", cell.attack not in ONE_PASS_A_STEP)
-    ):
+    for cell in sorted(cells, key=lambda cell: (cell.costly, cell.size != "small", cell.attack not in ONE_PASS_A_STEP)):
         images = min(most, few) if cell.costly else most
-        for network in found:
+        for network in available:
             spec = RunSpec(
                 model=network.name,
                 data=data,
@@ -107,7 +103,7 @@ def plan(settings: Settings) -> Plan:
                 limit=images,
                 size=224 if settings.dataset == "imagenet" else None,
                 seed=settings.seed,
-                batch_size=min(size, images),
+                batch_size=min(settings.batch_size or BATCH[settings.dataset], images),
                 device=settings.device,
                 trust=settings.trust,
             )
@@ -118,61 +114,98 @@ def plan(settings: Settings) -> Plan:
     return made
 
 
-def _too_few_chunks(tasks: list[Task], shards: int) -> list[str]:
+def estimate(made: Plan) -> float:
+    """Seconds that one process needs for the unfinished cells.
+
+    Each attack is timed on a few images of one network; other networks count by the time of their bare passes.
+    """
+    tasks = [task for task in made.tasks if not (task.folder / SUMMARY).is_file()]
+    passes: dict[str, float] = {}
+    queries: dict[str, float] = {}  # in passes of the network
+    seconds = 0.0
+    for task in tasks:
+        try:
+            _time(task, passes, queries)
+        except Unavailable:  # the cell will be left out, for weights of its distance are missing
+            continue
+        forwards = task.cell.forwards * (task.spec.limit or 0)
+        seconds += queries[task.cell.text] * passes[task.network.name] * forwards + SECONDS_PER_CELL
+    return seconds
+
+
+def name_of(distance: str) -> str:
+    """How the paper calls a distance."""
+    key = measure_of(distance)
+    return DISTANCES[key].label if key in DISTANCES else distance
+
+
+def measure_of(distance: str) -> str:
+    """almakit's name for a distance of the paper, whose runs measured a variant of CIEDE2000."""
+    return "ciede2000-paper" if distance == "ciede2000" else distance
+
+
+def _time(task: Task, passes: dict[str, float], queries: dict[str, float]) -> None:
+    """Fills in the seconds of a pass of the task's network and the passes that a query of its attack costs."""
+    name, text = task.network.name, task.cell.text
+    if name in passes and text in queries:
+        return
+    x, labels = load_data(task.spec.data, limit=int(task.spec.batch_size), size=task.spec.size).tensors()
+    model = load(name, trust=task.spec.trust)
+    if name not in passes:
+        passes[name] = seconds_per_pass(model, x, labels)
+    if text not in queries:
+        queries[text] = seconds_per_query(get(text), model, x, labels) / passes[name]
+
+
+def _too_few_chunks(tasks: Sequence[Task], shards: int) -> list[str]:
     """A sentence where some shards would have nothing to do."""
-    small = [task for task in tasks if task.chunks < shards]
+    images = [task.spec.limit or 0 for task in tasks]
+    small = [
+        count for task, count in zip(tasks, images, strict=True) if count <= (shards - 1) * int(task.spec.batch_size)
+    ]
     if not small:
         return []
-    images = min(task.spec.limit or 0 for task in small)
     return [
         f"{len(small)} of {len(tasks)} cells have fewer chunks than there are shards, so some shards have nothing to "
-        f"do in them: give all shards the same smaller --batch-size, {max(1, images // shards)} for example."
+        f"do in them: give all shards the same smaller --batch-size, {max(1, min(small) // shards)} for example."
     ]
 
 
-def _networks(settings: Settings, skipped: list[str]) -> tuple[list[Network], int]:
-    """The networks that can be loaded, the paper's or those the user names, and how many weights the largest has."""
+def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
+    """The networks that can be loaded: the paper's or the user's."""
     paper = networks(settings.dataset)
-    given = [network_of(settings.dataset, uri) for uri in dict.fromkeys(settings.models)]
+    own = [network_of(settings.dataset, uri) for uri in dict.fromkeys(settings.models)]
     skipped += [
         f"--model {network.name} was given more than once and counts once."
-        for network in given
+        for network in own
         if settings.models.count(network.name) > 1
     ]
-    own_names = [known.name for known in paper]
-    weights = [network for network in given if "@" in network.name and network.name.partition("@")[0] in own_names]
-    if given and len(weights) < len(given):
-        wanted = distinct(given)
-    else:  # only weights for networks of the paper: they take their places, and the others stay
-        wanted = distinct(
-            [
-                network
-                for known in paper
-                for network in ([own for own in weights if own.model == known.model] or [known])
-            ]
-        )
-    found, most = [], 0
-    for network in wanted:
+    names = [network.name for network in paper]
+    if own and not all("@" in network.name and network.name.partition("@")[0] in names for network in own):
+        chosen = distinct(own)
+    else:  # weights of the user's replace those of the paper's networks of the same name
+        chosen = distinct([use for known in paper for use in _replaced(known, own)])
+    found = []
+    for network in chosen:
         try:
-            model = load(network.name, trust=settings.trust)
-        except Unavailable as error:
-            skipped.append(NOT_AT_HAND.format(label=network.label, name=network.name, why=error))
-        else:
+            load(network.name, trust=settings.trust)
             found.append(network)
-            most = max(most, sum(part.numel() for part in model.parameters()))
+        except Unavailable as error:
+            skipped.append(f"{network.label} ({network.name}) is not at hand and left out: {error}")
     if not found:
         raise Unavailable(
-            f"none of the networks for {settings.dataset} is at hand. "
-            + " ".join(skipped)
-            + " Name weights you have, e.g. --model "
-            f"{wanted[0].name.partition('@')[0]}@<file>, or another network (almakit ls models), whose rows then "
-            "stand without published ones."
+            f"none of the networks for {settings.dataset} is at hand. {' '.join(skipped)} Name weights you have, e.g. "
+            f"--model {chosen[0].name.partition('@')[0]}@<file>, or another network (almakit ls models), whose rows "
+            "then stand without published ones."
         )
-    return found, most
+    return found
+
+
+def _replaced(known: Network, own: Sequence[Network]) -> list[Network]:
+    return [network for network in own if network.model == known.model] or [known]
 
 
 def _slug(network: Network) -> str:
-    """The folder of a network's runs; one that the zoo's name alone does not say carries a hash of its URI, so that two
-    never share a folder."""
+    """The folder of a network's runs; one outside the zoo carries a hash of its URI, so that two never share it."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", network.model).strip("-").lower() or "model"
     return name if network.name in ZOO else f"{name}-{hashlib.sha256(network.name.encode()).hexdigest()[:8]}"

@@ -23,55 +23,53 @@ _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 
 def numbers() -> frozenset[int]:
     """The numbers of the validation images, from 1."""
-    return frozenset(
-        int(line) for line in files("almakit").joinpath("paper").joinpath(LIST).read_text(encoding="utf-8").split()
-    )
+    return frozenset(map(int, files("almakit.paper").joinpath(LIST).read_text(encoding="utf-8").split()))
 
 
 def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str | None]:
-    """The data's URI, how many images there are, and a sentence where they are not the paper's.
+    """The data's URI, the number of images, and a sentence where they are not the paper's.
 
     For ImageNet's validation set a csv that names the listed files is written into ``out``, so that a run's
-    specification says all.
+    specification names its images.
     """
     uri = data or dataset
     if dataset != "imagenet":
-        found = min(SAMPLES[dataset], len(load(uri, limit=SAMPLES[dataset])))
-        return uri, found, None if data is None else f"The images are those of {data}, not the paper's."
-    whole = load(uri)
-    labels = dict(zip(whole.ids, whole.labels.tolist(), strict=True))
-    chosen = [name for name in labels if (match := _VALIDATION.search(name)) and int(match[1]) in numbers()]
-    if not chosen:
-        return (
-            uri,
-            len(whole),
-            f"{uri} is not ImageNet's validation set: its {len(whole)} photos are used instead of the paper's 1000.",
-        )
-    root = _root(uri)
-    text = io.StringIO()
+        count = min(SAMPLES[dataset], len(load(uri, limit=SAMPLES[dataset])))
+        return uri, count, None if data is None else f"The images are those of {data}, not the paper's."
+    everything = load(uri)
+    found = {
+        int(match[1]): (name, label)
+        for name, label in zip(everything.ids, everything.labels.tolist(), strict=True)
+        if (match := _VALIDATION.search(name)) and int(match[1]) in numbers()
+    }
+    if not found:
+        count = len(everything)
+        note = f"{uri} is not ImageNet's validation set: its {count} photos are used instead of the paper's 1000."
+        return uri, count, note
+    root, text = _root(uri), io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("file", "label"))
-    for name in sorted(chosen, key=lambda name: int(_VALIDATION.search(name)[1])):  # type: ignore[index]
+    for _, (name, label) in sorted(found.items()):
         if not (root / name).is_file():
             raise Unavailable(f"the file {root / name} of ImageNet's validation set is gone.")
-        table.writerow((root / name, labels[name]))
+        table.writerow((root / name, label))
     place = out.resolve() / WRITTEN
     if not place.is_file() or place.read_text(encoding="utf-8") != text.getvalue():
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text.getvalue(), encoding="utf-8")
-    missing = len(numbers()) - len(chosen)
+    missing = len(numbers()) - len(found)
     return (
         f"folder:{place}",
-        len(chosen),
+        len(found),
         f"{missing} of the 1000 listed validation images are missing." if missing else None,
     )
 
 
 def _root(uri: str) -> Path:
-    """The folder the ids of an ImageNet folder are relative to."""
-    given = uri.partition(":")[2]
-    if given:
-        place = Path(given).expanduser()
+    """The folder that the ids of an ImageNet folder are relative to."""
+    folder = uri.partition(":")[2]
+    if folder:
+        place = Path(folder).expanduser()
     else:
         place = next(folder / "imagenet" for folder in [*hub.folders(), hub.home()] if (folder / "imagenet").is_dir())
     place = place / "val" if (place / "val").is_dir() else place

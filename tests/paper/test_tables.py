@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from almakit.errors import BadInput
-from almakit.paper import layout, typeset
+from almakit.paper import tables
 from almakit.paper.entries import Entry, from_json, to_json
-from almakit.report.published import Published, tables
+from almakit.report import published
+from almakit.report.published import Published
 
 BASE = Entry(
     "mnist",
@@ -68,10 +69,10 @@ ALL = [FMN, FMN_DDN, BASE, DDN]
 
 
 def test_each_model_has_its_table_with_the_papers_numbers() -> None:
-    tables = layout.by_model(ALL)
-    assert [table.title for table in tables] == ["ℓ2, SmallCNN", "ℓ2, SmallCNN-DDN"]
-    assert "clean accuracy 99.0 % of 20 images" in tables[0].note
-    fmn, alma = (typeset.cells_of(line) for line in tables[0].lines)
+    found = tables.by_model(ALL)
+    assert [table.title for table in found] == ["ℓ2, SmallCNN", "ℓ2, SmallCNN-DDN"]
+    assert "clean accuracy 99.0 % of 20 images" in found[0].note
+    fmn, alma = ([column.text(line) for column in tables.COLUMNS] for line in found[0].lines)
     assert fmn == ["FMN 100", "20", "40.0", "–", "", "100 / 99", "82.04", "1.53", "100 / 100", ""]
     assert alma == [
         "ALMA 100",
@@ -85,12 +86,13 @@ def test_each_model_has_its_table_with_the_papers_numbers() -> None:
         "100 / 100",
         "1.014",
     ]
-    assert typeset.cells_of(tables[1].lines[1])[4] == "2.50 to –"
-    assert typeset.cells_of(tables[1].lines[0])[7] == "–", "a dash of the paper stays one"
+    interval, paper_median = tables.COLUMNS[4], tables.COLUMNS[7]
+    assert interval.text(found[1].lines[1]) == "2.50 to –"
+    assert paper_median.text(found[1].lines[0]) == "–", "a dash of the paper stays one"
 
 
 def test_geometric_means_are_over_the_same_models() -> None:
-    (table,) = layout.geometric(ALL)
+    (table,) = tables.geometric(ALL)
     fmn, alma = table.lines
     assert (
         alma.median == pytest.approx((1.4 * 2.8) ** 0.5)
@@ -102,16 +104,16 @@ def test_geometric_means_are_over_the_same_models() -> None:
     )
     assert alma.low == pytest.approx((1.2 * 2.5) ** 0.5) and alma.high is None, "an end that is infinite stays so"
     assert "over SmallCNN, SmallCNN-DDN" in table.note and "ALMA 100 99.72 % / 2.38" in table.note
-    assert layout.geometric([BASE, FMN]) == [], "one model has no mean"
-    assert len(layout.geometric([BASE, DDN, FMN])[0].lines) == 1, "an attack that one model lacks has no mean"
+    assert tables.geometric([BASE, FMN]) == [], "one model has no mean"
+    assert len(tables.geometric([BASE, DDN, FMN])[0].lines) == 1, "an attack that one model lacks has no mean"
 
 
 def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
-    rows = tables()
+    rows = published.tables()
     found = {
-        key: layout.own_mean(rows, key)
+        key: tables.own_mean(rows, key)
         for key, row in rows.items()
-        if key[1] == layout.SUMMARY and layout.contradicts(row, layout.own_mean(rows, key))
+        if key[1] == tables.SUMMARY and tables.contradicts(row, tables.own_mean(rows, key))
     }
     mine = {key[3:]: own for key, own in found.items() if key[0] == "mnist"}
     for attack, success, median, printed in (
@@ -120,7 +122,7 @@ def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
         (("fmn", "100"), 0.8325, 2.10, (0.7099, 3.18)),
         (("fmn", "1000"), 0.9628, 1.77, (0.9602, 1.77)),
     ):
-        own, row = mine.pop(attack), rows[("mnist", layout.SUMMARY, "l2", *attack)]
+        own, row = mine.pop(attack), rows[("mnist", tables.SUMMARY, "l2", *attack)]
         assert own.success == pytest.approx(success, abs=6e-5) and own.median == pytest.approx(median, abs=6e-3)
         assert (row.success, row.median) == pytest.approx(printed)
     assert not mine, "no other line of MNIST's summary does"
@@ -131,7 +133,7 @@ def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
         ("cifar10", "ciede2000", "alma", "100"),
         ("cifar10", "ciede2000", "alma", "1000"),
     }
-    (table,) = layout.geometric(ALL)
+    (table,) = tables.geometric(ALL)
     assert (
         "FMN 100 70.99 % / 3.18 (the paper's own rows give 83.25 % / 2.10)" in table.note
         and "ALMA 100 99.72 % / 2.38." in table.note
@@ -139,18 +141,18 @@ def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
 
 
 def test_networks_the_paper_has_not_stand_without_its_figures() -> None:
-    (table,) = layout.geometric([replace(entry, label=f"mine/{entry.model}", paper=None) for entry in ALL])
+    (table,) = tables.geometric([replace(entry, label=f"mine/{entry.model}", paper=None) for entry in ALL])
     assert "the same models" not in table.note and "over mine/smallcnn, mine/smallcnn-ddn." in table.note
 
 
 def test_every_format_holds_every_line() -> None:
-    tables = [*layout.geometric(ALL), *layout.by_model(ALL)]
-    assert typeset.markdown(tables).count("| ALMA 100 |") == 3
-    rows = list(csv.DictReader(typeset.comma_separated(tables).splitlines()))
+    found = [*tables.geometric(ALL), *tables.by_model(ALL)]
+    assert tables.markdown(found).count("| ALMA 100 |") == 3
+    rows = list(csv.DictReader(tables.comma_separated(found).splitlines()))
     assert len(rows) == 6 and rows[2]["median"] == "" and float(rows[3]["paper_median"]) == 1.38
-    tex = typeset.latex(tables)
+    tex = tables.latex(found)
     assert tex.count(r"\begin{tabular}") == 1 and tex.count("ALMA 100") == 3 and "& -- &" in tex and "–" not in tex
-    page = typeset.web_tables([replace(tables[1], title="<b>")])
+    page = tables.web([replace(found[1], title="<b>")])
     assert "&lt;b&gt;" in page and "<td>–</td>" in page
 
 
