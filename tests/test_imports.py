@@ -171,7 +171,7 @@ def test_attacks_know_the_core_and_no_other_attack() -> None:
 
 def test_goals_know_how_to_call_a_model_alone() -> None:
     # A user's goal is a file, read as models and data of the user's own are.
-    assert not beyond("goals", {"core.model"}, {"goals.text": {"data", "data.user_file"}})
+    assert not beyond("goals", {"core.model"}, {"goals.resolve": {"data", "data.user_file"}})
 
 
 def test_bridges_know_attacks_and_the_core() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from almakit.attacks.fixed_epsilon import ascent_loss, check_loss
 from almakit.errors import BadInput
-from almakit.goals.rules import ClassGoal
+from almakit.goals.classes import ClassGoal
 
 LOGITS = torch.tensor([[3.0, 1.0, 2.5, -1.0, 0.0], [0.0, 4.0, 1.0, 3.0, 2.0]], dtype=torch.float64)
 LABELS = torch.tensor([0, 1])

@@ -40,7 +40,7 @@ def test_every_registered_goal_has_a_sample() -> None:
 def test_the_sign_of_the_margin_is_the_decision(aim: Aim) -> None:
     generator = torch.Generator().manual_seed(5)
     reached = 0
-    goal = almakit.goals.given.goal_of(len(X), aim.labels, aim.targets, aim.goal, 0.0, None, 0.5)
+    goal = almakit.goals.resolve.goal_of(len(X), aim.labels, aim.targets, aim.goal, 0.0, None, 0.5)
     with torch.no_grad():
         fitted = goal.fit(goal.read(aim.model(X), len(X)), torch.arange(len(X)))
         for _ in range(200):
@@ -53,7 +53,7 @@ def test_the_sign_of_the_margin_is_the_decision(aim: Aim) -> None:
 
 @each_aim
 def test_soft_margins_tend_to_margins_and_rivals_imply_the_goal(aim: Aim) -> None:
-    goal = almakit.goals.given.goal_of(len(X), aim.labels, aim.targets, aim.goal, 0.0, None, 0.5)
+    goal = almakit.goals.resolve.goal_of(len(X), aim.labels, aim.targets, aim.goal, 0.0, None, 0.5)
     outputs = goal.read(aim.model(X), len(X)).detach()
     goal = goal.fit(outputs, torch.arange(len(X))).scaled_by(outputs)
     point = goal.read(
@@ -254,6 +254,20 @@ def test_goals_as_text(aim: Aim) -> None:
     assert type(goal) is type(aim.goal)
 
 
+def test_operators_combine_goals() -> None:
+    above, below = goals.threshold(above=0.5), goals.threshold(below=0, index=1)
+    outputs = torch.tensor([[1.0, -1.0], [1.0, 1.0], [0.0, -1.0], [0.0, 1.0]])
+    assert (above & below).margin(outputs).lt(0).tolist() == [True, False, False, False]
+    assert (above | below).margin(outputs).lt(0).tolist() == [True, True, True, False]
+    assert (above & (lambda z: z[:, 1])).margin(outputs).lt(0).tolist() == [True, False, False, False]
+    assert goals.text_of(above & below & above) == goals.text_of(goals.all_of(above, below, above))
+    assert goals.text_of(above & below | above) == (
+        "any-of(goals=[all-of(goals=[threshold(above=0.5), threshold(below=0, index=1)]), threshold(above=0.5)])"
+    )
+    with pytest.raises(almakit.AlmakitError, match="give one of"):
+        above & 3
+
+
 def test_texts_that_are_wrong(tmp_path) -> None:  # type: ignore[no-untyped-def]
     for text, words in (
         ("top-q(k=3)", "no goal called 'top-q'; did you mean top-k"),
@@ -278,7 +292,7 @@ def test_texts_that_are_wrong(tmp_path) -> None:  # type: ignore[no-untyped-def]
     )
 
 
-def test_the_check_names_each_law() -> None:
+def test_check_goal_names_each_violation() -> None:
     model = AIMS[0].model
     state = iter(range(1000))
     for function, law in (
@@ -292,4 +306,6 @@ def test_the_check_names_each_law() -> None:
         assert not report.ok and law in [name for name, _ in report.findings] and law in str(report)
     disagrees = goals.check_goal(lambda z: z[:, 0], model, X, decision=lambda z: z[:, 0] > 0)
     assert [name for name, _ in disagrees.findings] == ["sign"]
-    assert str(goals.check_goal(lambda z: z[:, 0], model, X)).endswith("keeps every law of a goal on these images.")
+    assert str(goals.check_goal(lambda z: z[:, 0], model, X)).endswith(
+        "is a goal that attacks can work with, on these images."
+    )

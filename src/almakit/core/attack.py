@@ -15,8 +15,8 @@ from .. import registry
 from ..distances.base import Distance, DistanceLike
 from ..distances.base import resolve as resolve_distance
 from ..errors import BadInput, check_keywords, wrong_setting
-from ..goals.base import Goal
-from ..goals.given import GoalLike, goal_of
+from ..goals.base import Goal, GoalLike
+from ..goals.resolve import goal_of
 from ..radius import number
 from . import validate
 from .box import Box, grid_of

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import BadInput
 from ..goals.base import Goal
 from ..goals.classes import ClassGoal
-from ..goals.given import first_margin
+from ..goals.resolve import first_margin
 from ..tensors import per_image
 from .box import Box
 from .model import Oracle, check_deterministic, check_outputs, outputs_alone

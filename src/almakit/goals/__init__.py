@@ -1,7 +1,9 @@
-"""Goals: what is wanted of a model's outputs. Each is a value with one margin per image, negative when it is reached.
+"""Goals: values with one margin per image, computed from the model's outputs, negative when the goal is reached.
 
-``almakit.attack(model, x, goal=goals.top_k(k=3), labels=y)``; a function of the outputs will do as well.
-``get("top-k(k=3)")`` reads one from text.
+>>> almakit.attack(model, x, labels, goal=goals.top_k(k=3))
+>>> almakit.attack(model, x, goal=goals.threshold(above=0) & goals.threshold(below=3, index=1))
+>>> almakit.attack(model, x, goal=lambda outputs: 4 - outputs[:, 3])      # a function is a goal
+>>> goals.get("top-k(k=3)")                                               # from text
 """
 
 from __future__ import annotations
@@ -10,21 +12,18 @@ from typing import Any
 
 from torch import Tensor
 
-from .base import Goal
+from .base import FunctionGoal, Goal, GoalLike, all_of, any_of
 from .check import check_goal
-from .classes import ClassGoal
-from .combined import all_of, any_of
-from .embedding import Embedding
-from .given import FunctionGoal, GoalLike
+from .classes import ClassGoal, Targeted
+from .classes import Reject as reject
+from .classes import TopK as top_k
 from .pixels import PixelGoal as pixels
-from .rules import Reject as reject
-from .rules import Targeted
-from .rules import TopK as top_k
+from .resolve import get, names, text_of
 from .scores import Detection as detection
+from .scores import Embedding
 from .scores import Multilabel as multilabel
 from .scores import Regression as regression
 from .scores import Threshold as threshold
-from .text import get, names, text_of
 
 __all__ = [
     "FunctionGoal",

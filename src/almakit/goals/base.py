@@ -1,12 +1,13 @@
-"""What an attack wants of the outputs: one margin per image, negative exactly when the goal is reached, and what can be
-said about it beside.
+"""The base of all goals, goals made of goals, and goals that are functions.
 
-A small tolerance, relative to the outputs and their precision, is demanded on top of the sign, so that a success is
-still one when the model rounds differently in another batch.
+A goal gives one margin per image, negative exactly when it is reached. A small tolerance, relative to the outputs and
+their precision, is demanded on top of the sign, so that a success still is one when the model rounds differently in
+another batch.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import BadInput, BadModel
-from ..tensors import largest_entry
+from ..errors import AlmakitError, BadInput, BadModel
+from ..tensors import deviation, largest_entry, soft_maximum
 from .outputs import described, picked
 
 if TYPE_CHECKING:
@@ -25,23 +26,25 @@ if TYPE_CHECKING:
 # that matters.
 SAFETY = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 TINY = 1e-12
-# Below this part of the logits a difference between them is a tie.
+# A difference below this share of the logits is a tie.
 TIE = 1e-4
-
-
-# Marks a field of a goal that is the same for all images; tensors in other fields have a row for each.
+# Metadata of a field that is the same for all images; tensors in other fields have a row for each.
 SHARED = {"shared": True}
 
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """A frozen value with ``margin(outputs) -> (B,)``; a subclass defines it, and what else it knows better than the
-    defaults here.
+    """A frozen value with ``margin(outputs) -> (B,)``. A subclass defines it, and overrides defaults it can improve on.
 
-    Tensors in its fields have a row for each image, unless its metadata are ``SHARED``. ``labels`` and ``targets`` (B,
-    ...) are the caller's, where the goal has none of its own. ``output`` says which part of the model's answer is meant
-    (a key, an attribute or a place); ``reference`` (B,) is the size of the margin on the clean images, the scale of
-    everything where nothing better is known.
+    ``a & b`` is reached where both goals are, ``a | b`` where one of them is. Tensors in the fields have a row for each
+    image, unless the field's metadata are ``SHARED``.
+
+    Args:
+        labels: classes or facts of the images, shape (B, ...); the caller's where the goal has none of its own.
+        targets: what is to be reached, shape (B, ...); the caller's where the goal has none of its own.
+        confidence: added to the margin.
+        reference: size of the margin on the clean images, shape (B,), the scale where nothing better is known.
+        output: part of the model's answer that is read: a key, an attribute or an index.
     """
 
     title: ClassVar[str] = ""
@@ -57,21 +60,16 @@ class Goal:
     reference: Tensor | None = None
     output: str | int | None = field(default=None, kw_only=True, metadata=SHARED)
 
-    # What a goal must say.
-
     def margin(self, outputs: Tensor) -> Tensor:
-        """(B,) of ``outputs`` (B, ...), differentiable: negative exactly when the goal is reached."""
+        """(B,) a differentiable function of ``outputs`` (B, ...), negative exactly when the goal is reached."""
         raise NotImplementedError
-
-    # What it may say better.
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         """(B,) the margin with its maxima and minima softened over ``temperature`` (B,) > 0, in units of ``spread``."""
         return self.margin(outputs)
 
     def spread(self, outputs: Tensor) -> Tensor:
-        """(B,) how much the numbers of ``outputs`` (B, ...) that the margin compares differ: the unit of
-        temperatures."""
+        """(B,) the spread of the numbers in ``outputs`` (B, ...) that the margin compares: the unit of temperatures."""
         return self._reference()
 
     def tolerance(self, outputs: Tensor, precision: torch.dtype) -> Tensor:
@@ -82,24 +80,26 @@ class Goal:
         """(B,) what the margin is divided by to become a constraint of order one, positive."""
         # Twice the clean margin: the constraint starts at 1/2, where linear models come out best at 100 and at 1000
         # steps.
-        return kept_safe(2 * self._reference(), outputs, largest_entry(outputs.detach()))
+        return safe_scale(2 * self._reference(), outputs, largest_entry(outputs.detach()))
 
     @property
     def conditions(self) -> int:
-        """How many things must be so at once, the same number for all images: the boundaries that may meet at the
-        nearest point. 1 where nothing is known."""
+        """Number of conditions that must hold at once, the same for all images: the boundaries that may meet."""
         return 1
 
     def rivals(self, outputs: Tensor) -> Tensor | None:
-        """(B, C) the ways to the goal, each with a boundary of its own, likeliest first; None where there is one way
-        only."""
+        """(B, C) indices of alternative ways to the goal, with a boundary each, nearest first; None for one way."""
         return None
 
     def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
-        """(B,) the margin towards one of the ways ``rivals`` (B,): negative only where the goal is reached."""
+        """(B,) the margin of the alternatives ``rivals`` (B,): negative only where the goal is reached."""
         return self.margin(outputs)
 
-    # What follows.
+    def __and__(self, other: GoalLike) -> AllOf:
+        return AllOf(goals=(*(self.goals if isinstance(self, AllOf) else (self,)), as_goal(other)))
+
+    def __or__(self, other: GoalLike) -> AnyOf:
+        return AnyOf(goals=(*(self.goals if isinstance(self, AnyOf) else (self,)), as_goal(other)))
 
     @property
     def targeted(self) -> bool:
@@ -115,18 +115,17 @@ class Goal:
         return (self.margin(outputs) + tolerance) / self.scale(outputs)
 
     def constraints(self, outputs: Tensor, tolerance: Tensor) -> Tensor:
-        """(B, P) the same for each of the P parts of a goal that is made of many, such as the pixels of a map."""
+        """(B, P) the constraint of each of the goal's P parts, such as the pixels of a map."""
         return self.constraint(outputs, tolerance).unsqueeze(1)
 
     def parts(self, size: int, device: torch.device) -> Tensor:
-        """(B, P) which of them count, for ``size`` images."""
+        """(B, P) which parts count, for ``size`` images."""
         return torch.ones(size, 1, dtype=torch.bool, device=device)
 
     def constraint_and_slope(
         self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """``constraint`` (B,) of the detached ``outputs`` (B, ...) whose ``margin`` (B,) is known, and its gradient in
-        them."""
+        """The constraint (B,) of detached ``outputs`` whose ``margin`` (B,) is known, and its gradient in them."""
         with torch.enable_grad():
             leaf = outputs.detach().clone().requires_grad_(True)
             value = self.constraint(leaf, tolerance)
@@ -149,8 +148,7 @@ class Goal:
         )
 
     def read(self, answer: Any, images: int) -> Tensor:
-        """The outputs (B, ...) that the margin needs, as one tensor, of whatever the model returned for so many
-        ``images``."""
+        """The outputs (B, ...) that the margin needs, from the model's ``answer`` for so many ``images``."""
         outputs = picked(answer, self.output)
         if (
             not isinstance(outputs, Tensor)
@@ -165,30 +163,26 @@ class Goal:
         return outputs if outputs.ndim > 1 else outputs.unsqueeze(1)
 
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
-        """The goal for clean ``outputs`` (B, ...) of the images ``rows`` (B,) of the caller's batch; a sentence where
-        it does not suit them."""
+        """The goal fitted to clean ``outputs`` (B, ...) of the images ``rows`` (B,); raises where they do not suit."""
         return self
 
     def scaled_by(self, outputs: Tensor) -> Self:
-        """The goal with the size of its margin on the clean ``outputs`` (B, ...) as its reference."""
+        """The goal with its margin on the clean ``outputs`` (B, ...) as reference."""
         return replace(self, reference=self.margin(outputs).detach().abs())
 
     def check_size(self, count: int) -> None:
-        """Raises where a tensor of the goal does not have a row for each of ``count`` images."""
+        """Raise where a tensor of the goal does not have a row for each of ``count`` images."""
         for each in fields(self):
             value = getattr(self, each.name)
-            if (
-                isinstance(value, Tensor)
-                and not each.metadata.get("shared")
-                and (not value.ndim or len(value) != count)
-            ):
+            per_image = isinstance(value, Tensor) and not each.metadata.get("shared")
+            if per_image and (not value.ndim or len(value) != count):
                 raise BadInput(
                     f"{each.name} of the goal {self.title} has shape {tuple(value.shape)}; for {count} images it "
                     "needs a row for each."
                 )
 
     def _reference(self) -> Tensor:
-        assert self.reference is not None, "the goal is bound to the clean images before its constraint is used"
+        assert self.reference is not None, "scaled_by(clean outputs) comes before the constraint"
         return self.reference
 
     def _with(self, change: Callable[[Tensor], Tensor], everything: bool) -> Self:
@@ -203,7 +197,11 @@ class Goal:
         return replace(self, **found)
 
 
-def kept_safe(scale: Tensor, outputs: Tensor, largest: Tensor | None = None) -> Tensor:
+GoalLike = Goal | Callable[..., Tensor]
+"""A goal, or a function of outputs (B, ...), and perhaps labels (B, ...), that returns margins (B,)."""
+
+
+def safe_scale(scale: Tensor, outputs: Tensor, largest: Tensor | None = None) -> Tensor:
     """``scale`` (B,) kept above the rounding of ``outputs`` (B, K), or of each pixel; 1 where all are zero.
 
     Divided by less, a constraint is so steep at a tie that the first step, sized by its gradient, is lost in rounding.
@@ -213,3 +211,189 @@ def kept_safe(scale: Tensor, outputs: Tensor, largest: Tensor | None = None) -> 
         largest = torch.maximum(values.amax(1), -values.amin(1))
     scale = torch.maximum(scale, TIE * largest)
     return torch.where(scale > 0, scale, torch.ones_like(scale))
+
+
+def soft_minimum(values: Tensor, temperature: Tensor) -> Tensor:
+    """(B,) ``soft_maximum`` for the minimum; entries of inf do not count."""
+    return -soft_maximum(-values, temperature)
+
+
+def spread_of(values: Tensor, otherwise: Tensor) -> Tensor:
+    """(B,) the standard deviation of ``values`` (B, N); ``otherwise`` (B,) where there is one only."""
+    return deviation(values.detach()) if values.shape[1] > 1 else otherwise
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise unless the setting ``name`` is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
+        raise BadInput(f"{name}={value!r}: give a finite number.")
+
+
+@dataclass(frozen=True, eq=False)
+class Several(Goal):
+    """Base of ``AnyOf`` and ``AllOf``: all ``goals`` read the same outputs."""
+
+    goals: tuple[Goal, ...] = field(default=(), kw_only=True, metadata=SHARED)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "goals", tuple(self.goals) if isinstance(self.goals, (tuple, list)) else (self.goals,))
+        if not self.goals or not all(isinstance(part, Goal) for part in self.goals):
+            raise BadInput(
+                f"the goal {self.title} is made of goals: {self.title}(goals=[top-k(k=3), threshold(below=0)])."
+            )
+        if len({part.output for part in self.goals}) > 1:
+            raise BadInput(f"the parts of {self.title} must read the same output of the model.")
+
+    @property
+    def needs_labels(self) -> bool:  # type: ignore[override]
+        return any(part.needs_labels for part in self.goals)
+
+    @property
+    def of_logits(self) -> bool:  # type: ignore[override]
+        return all(part.of_logits for part in self.goals)
+
+    @property
+    def finite(self) -> bool:  # type: ignore[override]
+        return all(part.finite for part in self.goals)
+
+    def _each(self, goals: Any) -> Self:
+        return replace(self, goals=tuple(goals))
+
+    def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Self:
+        return super().for_labels(labels, targets)._each(part.for_labels(labels, targets) for part in self.goals)
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Self:
+        return self._each(part.fit(outputs, rows) for part in self.goals)
+
+    def scaled_by(self, outputs: Tensor) -> Self:
+        return super().scaled_by(outputs)._each(part.scaled_by(outputs) for part in self.goals)
+
+    def check_size(self, count: int) -> None:
+        for part in self.goals:
+            part.check_size(count)
+
+    def read(self, answer: Any, images: int) -> Tensor:
+        return self.goals[0].read(answer, images)
+
+    def _margins(self, outputs: Tensor) -> Tensor:
+        return torch.stack([part.margin(outputs) for part in self.goals], 1) + self.confidence
+
+    def _soft(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        return torch.stack([part.soft_margin(outputs, temperature) for part in self.goals], 1) + self.confidence
+
+    def spread(self, outputs: Tensor) -> Tensor:
+        return torch.stack([part.spread(outputs) for part in self.goals], 1).amax(1)
+
+    def tolerance(self, outputs: Tensor, precision: torch.dtype) -> Tensor:
+        return torch.stack([part.tolerance(outputs, precision) for part in self.goals], 1).amax(1)
+
+
+@dataclass(frozen=True, eq=False)
+class AnyOf(Several):
+    """One of ``goals`` is reached: the smallest of their margins."""
+
+    title = "any-of"
+    about = "one of several goals"
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        return self._margins(outputs).amin(1)
+
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        return soft_minimum(self._soft(outputs, temperature), temperature)
+
+    @property
+    def conditions(self) -> int:
+        return max(part.conditions for part in self.goals)
+
+    def rivals(self, outputs: Tensor) -> Tensor | None:
+        return self._margins(outputs.detach()).argsort(dim=1, stable=True)
+
+    def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
+        return self._margins(outputs).gather(1, rivals.unsqueeze(1)).squeeze(1)
+
+
+@dataclass(frozen=True, eq=False)
+class AllOf(Several):
+    """All ``goals`` are reached at once: the largest of their margins."""
+
+    title = "all-of"
+    about = "several goals at once"
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        return self._margins(outputs).amax(1)
+
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        return soft_maximum(self._soft(outputs, temperature), temperature)
+
+    @property
+    def conditions(self) -> int:
+        return sum(part.conditions for part in self.goals)
+
+
+def any_of(*goals: Goal) -> AnyOf:
+    """One of ``goals`` is reached."""
+    return AnyOf(goals=goals)
+
+
+def all_of(*goals: Goal) -> AllOf:
+    """All ``goals`` are reached at once."""
+    return AllOf(goals=goals)
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionGoal(Goal):
+    """``function(outputs) -> (B,)``, or ``function(outputs, labels) -> (B,)``: negative where the goal is reached.
+
+    The function sees some of the images at a time, so facts about an image come as ``labels``, of any shape (B, ...).
+    """
+
+    title = "function"
+    finite = False
+
+    function: Callable[..., Tensor] | None = field(default=None, kw_only=True, metadata=SHARED)
+
+    @property
+    def needs_labels(self) -> bool:  # type: ignore[override]
+        return _arguments(self.function) == 2
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        assert self.function is not None
+        given = (outputs, self.labels) if self.needs_labels else (outputs,)
+        try:
+            return self.function(*given)
+        except AlmakitError:
+            raise
+        except Exception as error:
+            raise BadInput(
+                f"the goal's function failed on outputs of shape {tuple(outputs.shape)} with {type(error).__name__}: "
+                f"{error}"
+            ) from error
+
+
+def as_goal(goal: object) -> Goal:
+    """``goal`` itself, or the goal of a function."""
+    if isinstance(goal, Goal):
+        return goal
+    if isinstance(goal, str):
+        raise BadInput(
+            f"goal={goal!r} is a text; almakit.goals.get(text) makes a goal of it, and almakit.attack and "
+            "almakit.evaluate take it as it is."
+        )
+    if not callable(goal) or _arguments(goal) not in (1, 2):
+        raise BadInput(
+            f"goal={goal!r}: give one of almakit.goals, or a function of the outputs (and perhaps labels) that "
+            "returns a margin for each image."
+        )
+    return FunctionGoal(function=goal)
+
+
+def _arguments(function: object) -> int:
+    """Number of required positional arguments; 1 where that cannot be inspected."""
+    try:
+        parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 1
+    return sum(
+        each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        for each in parameters
+    )

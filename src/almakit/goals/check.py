@@ -1,4 +1,4 @@
-"""Does a goal keep the laws an attack relies on? ``check_goal`` tries them on a few images and says what it saw."""
+"""``check_goal`` tests on a few images whether a goal is one that attacks can work with."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..core.model import Model, Oracle, borrowed
 from ..errors import AlmakitError
-from .base import Goal
-from .given import as_goal, first_margin, goal_of
+from .base import Goal, as_goal
+from .resolve import first_margin, goal_of
 
 Decision = Callable[[Tensor], Tensor]
 CLOSE = 1e-3  # how far two evaluations of one margin may lie apart, relative to it
@@ -19,7 +19,7 @@ CLOSE = 1e-3  # how far two evaluations of one margin may lie apart, relative to
 
 @dataclass(frozen=True)
 class GoalReport:
-    """What ``check_goal`` found; ``ok`` when nothing. Printed, it is a sentence per finding."""
+    """The findings of ``check_goal``; ``ok`` where there are none. Printed, it is one sentence per finding."""
 
     goal: str
     findings: tuple[tuple[str, str], ...]
@@ -30,11 +30,11 @@ class GoalReport:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{self.goal} keeps every law of a goal on these images."
+            return f"{self.goal} is a goal that attacks can work with, on these images."
         return "\n".join(
             [
-                f"{self.goal} breaks {len(self.findings)} of the laws of a goal:",
-                *(f"  {law}: {sentence}" for law, sentence in self.findings),
+                f"{self.goal} violates {len(self.findings)} requirements of a goal:",
+                *(f"  {name}: {sentence}" for name, sentence in self.findings),
             ]
         )
 
@@ -48,12 +48,19 @@ def check_goal(
     *,
     decision: Decision | None = None,
 ) -> GoalReport:
-    """Tries whether ``f``, a goal or a function of the outputs, keeps the laws of a goal for ``model`` and images ``x``
-    (B, ...).
+    """Test on some images whether ``f`` is a goal that attacks can work with.
 
-    The laws: a floating-point margin (B,), finite, of each image by itself, the same twice, with a gradient in the
-    images that is finite and not zero, and negative exactly where ``decision``, a function from outputs to booleans
-    (B,), says so. They are tried, not proved.
+    The margin must be floating-point of shape (B,) and finite, depend on its own image alone, be the same when it is
+    computed twice, have a finite gradient in the images that is not zero, and be negative exactly where ``decision`` is
+    true. The check finds violations on these images; it proves nothing about others.
+
+    Args:
+        f: a goal, or a function of the outputs, and perhaps the labels.
+        model: maps images to outputs.
+        x: images, shape (B, ...).
+        labels: labels or facts of the images, shape (B, ...).
+        targets: targets of the images, shape (B, ...).
+        decision: maps outputs to booleans of shape (B,).
     """
     with borrowed(model), torch.enable_grad():
         try:
@@ -71,33 +78,30 @@ def check_goal(
 
 def _findings(goal: Goal, outputs: Tensor, leaf: Tensor, decision: Decision | None) -> Iterator[tuple[str, str]]:
     values, margin = outputs.detach(), goal.margin(outputs)
-    seen = margin.detach()
-    size = seen.abs().clamp_min(1e-6)
+    first = margin.detach()
+    size = first.abs().clamp_min(1e-6)
     again = goal.margin(values).detach()
-    if bool(((again - seen).abs() > CLOSE * size).any()):
-        yield (
-            "the same twice",
-            "asked twice about the same outputs it gives different margins; take the randomness out.",
-        )
+    if bool(((again - first).abs() > CLOSE * size).any()):
+        yield ("the same twice", "two evaluations of the same outputs give different margins; take the randomness out.")
     for row in range(len(values)):
         alone = goal.take(torch.tensor([row], device=values.device)).margin(values[row : row + 1]).detach()
-        if bool((alone[0] - seen[row]).abs() > CLOSE * size[row]):
+        if bool((alone[0] - first[row]).abs() > CLOSE * size[row]):
             yield (
                 "per image",
                 (
-                    f"the margin of image {row} is {float(seen[row]):.4g} in its batch and {float(alone[0]):.4g} "
+                    f"the margin of image {row} is {float(first[row]):.4g} in its batch and {float(alone[0]):.4g} "
                     "alone; use nothing of the other images, and give what belongs to an image as labels."
                 ),
             )
             break
     if decision is not None:
-        told = decision(values).bool()
-        if bool((told != (seen < 0)).any()):
-            row = int((told != (seen < 0)).nonzero()[0])
+        reached = decision(values).bool()
+        if bool((reached != (first < 0)).any()):
+            row = int((reached != (first < 0)).nonzero()[0])
             yield (
                 "sign",
-                f"the margin of image {row} is {float(seen[row]):.4g}, and the decision says "
-                f"{'reached' if bool(told[row]) else 'not reached'}.",
+                f"the margin of image {row} is {float(first[row]):.4g}, and the decision says "
+                f"{'reached' if bool(reached[row]) else 'not reached'}.",
             )
     if not margin.requires_grad:
         yield (
@@ -110,7 +114,7 @@ def _findings(goal: Goal, outputs: Tensor, leaf: Tensor, decision: Decision | No
     flat = slope.flatten(1)
     if not bool(torch.isfinite(flat).all()):
         yield "gradient", f"the gradient of image {int((~torch.isfinite(flat)).any(1).nonzero()[0])} is not finite."
-    zero = (flat == 0).all(1) & (seen >= 0)
+    zero = (flat == 0).all(1) & (first >= 0)
     if bool(zero.any()):
         yield (
             "gradient",

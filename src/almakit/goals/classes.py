@@ -1,8 +1,9 @@
-"""The usual goal of a classifier: leave the label, or with targets reach them; DLR+ and tDLR+ as the paper has them."""
+"""Goals of classifiers: leave the label or reach a target, leave the first k places, a wrong class that is accepted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -10,8 +11,7 @@ from torch import Tensor
 
 from ..errors import BadInput, BadModel
 from ..tensors import deviation, soft_maximum
-from . import labels as label_checks
-from .base import SAFETY, Goal, kept_safe
+from .base import SAFETY, SHARED, Goal, safe_scale
 from .outputs import picked
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ClassGoal(Goal):
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
         for values, what in ((self.labels, "labels"), (self.targets, "targets")):
             if values is not None:
-                label_checks.class_range(values, what, outputs.shape[1], rows)
+                check_range(values, what, outputs.shape[1], rows)
         return self
 
     def _index(self) -> Tensor:
@@ -91,7 +91,7 @@ class ClassGoal(Goal):
             return super().scale(outputs)
         top = outputs.topk(wanted, dim=1).values
         lowest = (top[:, 2] + top[:, 3]) / 2 if self.targeted else top[:, 2]
-        return kept_safe(top[:, 0] - lowest, outputs)
+        return safe_scale(top[:, 0] - lowest, outputs)
 
     def constraint(self, outputs: Tensor, tolerance: Tensor | float = 0.0) -> Tensor:
         """(B,) DLR+ = (z_y - max_{i != y} z_i)/(z_p1 - z_p3), or tDLR+ = (max_{i != t} z_i - z_t)/(z_p1 - (z_p3 +
@@ -119,7 +119,7 @@ class ClassGoal(Goal):
             return (margin + tolerance) / scale, slope.div_(scale.unsqueeze(1))
         top, places = logits.topk(wanted, dim=1)
         span = top[:, 0] - ((top[:, 2] + top[:, 3]) / 2 if self.targeted else top[:, 2])
-        scale = kept_safe(span, logits, largest)
+        scale = safe_scale(span, logits, largest)
         d = (margin + tolerance) / scale
         # Where the scale was raised to its floor it is a constant.
         pull = torch.where(span == scale, d / scale, 0.0).unsqueeze(1)
@@ -150,3 +150,177 @@ class ClassGoal(Goal):
         """(B,) z_y - z_r plus the confidence, for the classes r ``rivals`` (B,)."""
         own = outputs.gather(1, self._index()).squeeze(1)
         return own - outputs.gather(1, rivals.unsqueeze(1)).squeeze(1) + self.confidence
+
+
+@dataclass(frozen=True, eq=False)
+class Targeted(ClassGoal):
+    """Be classified as ``targets`` (B,), or all as the class ``target``."""
+
+    title = "targeted"
+    about = "be classified as the target"
+
+    target: int | None = field(default=None, kw_only=True, metadata=SHARED)
+
+    def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Self:
+        bound = super().for_labels(labels, targets)
+        if bound.targets is None and self.target is not None and bound.labels is not None:
+            bound = replace(bound, targets=torch.full_like(bound.labels, self.target))
+        if bound.targets is None:
+            raise BadInput("the goal targeted needs targets, one class for each image, or target=3 for all.")
+        return bound
+
+
+@dataclass(frozen=True, eq=False)
+class TopK(ClassGoal):
+    """``labels`` (B,) are not among the ``k`` largest logits, or ``targets`` (B,) are: z_y - z_(k) < 0, or z_(k) - z_t
+    < 0, z_(k) the k-th largest other."""
+
+    title = "top-k"
+    about = "the label is not among the k likeliest classes, or the target is"
+    by_class = False
+
+    k: int = field(default=5, kw_only=True, metadata=SHARED)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
+            raise BadInput(f"k={self.k!r}: give a whole number, at least 1.")
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Self:
+        if self.k >= outputs.shape[1]:
+            raise BadInput(
+                f"k={self.k}: the model has {outputs.shape[1]} classes, so k must be at most {outputs.shape[1] - 1}."
+            )
+        return super().fit(outputs, rows)
+
+    @property
+    def conditions(self) -> int:
+        return 1 if self.targeted else self.k
+
+    def _own_and_first(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The own logit (B,) and the k largest others (B, k)."""
+        index = self._index()
+        return outputs.gather(1, index).squeeze(1), outputs.scatter(1, index, float("-inf")).topk(self.k, dim=1).values
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        own, first = self._own_and_first(outputs)
+        return (first[:, -1] - own if self.targeted else own - first[:, -1]) + self.confidence
+
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        """All k others must pass the label: the largest of k differences, softened. Towards a target only the k-th is
+        in the way."""
+        own, first = self._own_and_first(outputs)
+        if self.targeted:
+            return first[:, -1] - own + self.confidence
+        return soft_maximum(own.unsqueeze(1) - first, temperature) + self.confidence
+
+    def constraint_and_slope(
+        self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return super(ClassGoal, self).constraint_and_slope(outputs, margin, tolerance, largest)
+
+    def rivals(self, outputs: Tensor) -> Tensor | None:
+        return None
+
+    def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
+        return self.margin(outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Reject(ClassGoal):
+    """Wrong **and** accepted: leave ``labels`` (B,), or reach ``targets``, while the model's own check does not reject
+    the image.
+
+    The check is a ``detector``, another output (a key, or a place in a tuple) that accepts where its score is below
+    ``threshold``, or the largest softmax ``probability``, which must be at least so much: log p + logsumexp(z) - max_{i
+    != y} z_i < 0. The margin is the larger of both.
+    """
+
+    title = "reject"
+    about = "a wrong class that the detector, or a confidence threshold, accepts"
+    by_class = False
+
+    probability: float | None = field(default=None, kw_only=True, metadata=SHARED)
+    detector: str | int | None = field(default=None, kw_only=True, metadata=SHARED)
+    threshold: float = field(default=0.0, kw_only=True, metadata=SHARED)
+
+    def __post_init__(self) -> None:
+        if (self.probability is None) == (self.detector is None):
+            raise BadInput(
+                "the goal reject needs probability=0.9, the least that is accepted, or detector=1, the output that "
+                "rejects above threshold."
+            )
+        if self.probability is not None and not 0 < self.probability < 1:
+            raise BadInput(
+                f"probability={self.probability!r}: the least softmax probability that is accepted is between 0 and 1."
+            )
+
+    def read(self, answer: Any, images: int) -> Tensor:
+        """Logits (B, K), and with a detector its score as a last column."""
+        if self.detector is None:
+            return super().read(answer, images)
+        plain = self.output is None and isinstance(answer, (tuple, list))
+        logits, score = (
+            ClassGoal(output=0 if plain else self.output).read(answer, images),
+            picked(answer, self.detector),
+        )
+        if not isinstance(score, Tensor) or score.numel() != images:
+            raise BadModel(
+                f"the detector's output {self.detector!r} must be one score for each of the {images} images."
+            )
+        return torch.cat([logits, score.reshape(images, 1).to(logits)], 1)
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        return outputs if self.detector is None else outputs[:, :-1]
+
+    def _accepted(self, outputs: Tensor, rivals: Tensor | None = None) -> Tensor:
+        """(B,) negative where a wrong class, or the target, is accepted; that of ``rivals`` (B,) where given.
+
+        The label's own probability is left out: it decides nothing where the label is left, and until then it would
+        pull back to it.
+        """
+        if self.probability is None:
+            return outputs[:, -1] - self.threshold
+        if rivals is not None or self.targeted:
+            lead = outputs.gather(1, self._index() if rivals is None else rivals.unsqueeze(1)).squeeze(1)
+        else:
+            lead = outputs.scatter(1, self._index(), float("-inf")).amax(1)
+        return math.log(self.probability) + torch.logsumexp(outputs, 1) - lead
+
+    def fit(self, outputs: Tensor, rows: Tensor) -> Self:
+        ClassGoal(self.labels, self.targets).fit(self._logits(outputs), rows)
+        return self
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        return torch.maximum(super().margin(self._logits(outputs)), self._accepted(outputs))
+
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        return soft_maximum(
+            torch.stack([super().soft_margin(self._logits(outputs), temperature), self._accepted(outputs)], 1),
+            temperature,
+        )
+
+    def scale(self, outputs: Tensor) -> Tensor:
+        return super(ClassGoal, self).scale(outputs)
+
+    def constraint_and_slope(
+        self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return super(ClassGoal, self).constraint_and_slope(outputs, margin, tolerance, largest)
+
+    def rivals(self, outputs: Tensor) -> Tensor | None:
+        return super().rivals(self._logits(outputs))
+
+    def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
+        return torch.maximum(super().rival_margin(self._logits(outputs), rivals), self._accepted(outputs, rivals))
+
+
+def check_range(values: Tensor, what: str, count: int, rows: Tensor | None = None) -> None:
+    """Raise where a class in ``values`` (B,) is not one of the model's ``count``; ``rows`` (B,) number the images."""
+    wrong = (values < 0) | (values >= count)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        image = row if rows is None else int(rows[row])
+        raise BadInput(
+            f"{what[:-1]} {int(values[row])} of image {image} is not a class of this model, which has {count} (0 to "
+            f"{count - 1})."
+        )
