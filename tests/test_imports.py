@@ -187,8 +187,7 @@ def test_models_and_data_keep_to_themselves() -> None:
     # Whoever calls a model does it through core.model.
     # Weights are files that the data room's hub finds, its readers convert, and its loader of a user's own file runs.
     files = {
-        "models.opening": {"data.hub", "data.user_file"},
-        "models.foreign": {"data.hub"},
+        "models.open": {"data.hub", "data.user_file"},
         "models.weights": {"data.convert"},
         "models.labels": {"data.imagenet"},
     }  # ImageNet's order of WordNet ids
@@ -284,7 +283,7 @@ LAZY = {
     ("core.result.result", "load"): (1, "what is saved is a result, and a result saves itself"),
     ("data.load", "_whole"): (1, TORCH),
     ("runs.folder", "result"): (1, TORCH),
-    ("models.load", "load"): (1, TORCH),
+    ("models", "load"): (1, TORCH),
 }
 # Libraries that need not be there, or that cost more than the function that wants them; what installs them is an extra
 # of pyproject.toml.
@@ -311,7 +310,6 @@ COSTLY = {
     ("runs.environment", "torch"): TORCH,
     ("runs.folder", "torch"): TORCH,
     ("runs.tuning", "resource"): "Windows has none",
-    ("models.foreign", "pickle"): "the one place that names its error",
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from almakit import train
-from almakit.models.zoo import Entry, build, small
+from almakit.models.zoo import Entry, architectures, build
 from benchmarks.pool.architectures import mixer, residual
 from benchmarks.subjects import Quantised, Winners
 
@@ -45,7 +45,7 @@ def _network(
     **recipe: Any,
 ) -> Network:
     dataset = name.partition("-")[0]
-    plain = partial(small.plain, SHAPES[dataset], features, hidden, activation)
+    plain = partial(architectures.plain, SHAPES[dataset], features, hidden, activation)
     architecture = plain if isinstance(features, str) else features
     entry = Entry(name, architecture, about, dataset, SHAPES[dataset], normalisation=NORMALISATION.get(dataset))
     usual: dict[str, Any] = {

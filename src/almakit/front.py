@@ -22,7 +22,7 @@ from .data.dataset import Dataset
 from .data.given import Data, tensors_of
 from .errors import SYNONYMS, BadInput, wrong_setting
 from .goals.base import GoalLike
-from .models.load import opened
+from .models import opened
 from .runs.attack_text import text_of
 from .runs.progress import Silent, forwards_per_image, shown
 from .runs.units import box_of, in_units

@@ -17,7 +17,7 @@ from almakit import attacks, registry
 from almakit.attacks.square import HALVED_AT, Square, bump
 from almakit.core import Box, Result
 from almakit.errors import AlmakitError
-from almakit.models.findings import WAYS_OUT
+from almakit.models.preflight import REMEDIES
 
 TEXTS = [
     "square(distance=linf, epsilon=0.3, steps=60)",
@@ -86,7 +86,7 @@ def test_attacks_that_need_gradients_name_those_that_do_not(text: str, kind: obj
     with pytest.raises(AlmakitError, match=r"carry no gradient.* square .* hopskipjump"):
         attacks.get(text)(kind(model), x, labels)  # type: ignore[operator]
     for finding in ("non-differentiable", "zero-gradient"):
-        assert all(name in WAYS_OUT[finding] for name in named)
+        assert all(name in REMEDIES[finding] for name in named)
 
 
 def _needs_gradients(name: str) -> bool:

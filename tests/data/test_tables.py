@@ -15,7 +15,7 @@ import almakit
 from almakit.data import load, table
 from almakit.data.features import Features
 from almakit.errors import AlmakitError, BadInput, Unavailable
-from almakit.models.units import InUnits
+from almakit.models.classifier import InUnits
 
 PEOPLE = "who,age,income,sex,granted\na,37,1000.5,0,no\nb,50,2000,1,yes\nc,20,500.25,1,no\n"
 

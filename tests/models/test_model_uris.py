@@ -64,23 +64,24 @@ def test_an_exported_program_has_the_logits_and_gradients_of_the_original(tmp_pa
     original = models.load("mnist/smallcnn-tiny")
     dynamic = ({0: torch.export.Dim("batch")},) if free else None
     torch.export.save(torch.export.export(original.network, (X[:2],), dynamic_shapes=dynamic), tmp_path / "net.pt2")
-    if torch.__version__ < "2.6":  # torch's own comparison of versions
-        with pytest.raises(BadModel, match=r"torch 2\.6 and later"):
-            models.load(str(tmp_path / "net.pt2"))
-        return
-    loaded = models.load(str(tmp_path / "net.pt2"))
+    loaded = models.load(str(tmp_path / "net.pt2"), trust=True)
     x = X.clone().requires_grad_(True)
     torch.testing.assert_close(loaded(x), original(x))
     ours, theirs = (torch.autograd.grad(model(x)[:, 3].sum(), x)[0] for model in (loaded, original))
     torch.testing.assert_close(ours, theirs)
     assert loaded.shape == (None if free else (1, 28, 28))
     assert loaded.eval().train() is loaded
+    assert {key.removeprefix("program.") for key in loaded.network.state_dict()} == set(original.network.state_dict())
+    with pytest.raises(BadModel, match=r"exported for images of shape \(1, 28, 28\), not \(1, 20, 20\)"):
+        loaded(X[:2, :, :20, :20])
 
 
-def test_a_torn_exported_program_is_a_sentence(tmp_path: Path) -> None:
+def test_an_exported_program_is_read_only_with_trust_and_a_torn_one_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "torn.pt2").write_bytes(b"torn")
-    with pytest.raises(BadModel, match=r"cannot be read as a torch\.export file"):
+    with pytest.raises(BadModel, match=r"can run code of its author.*--trust"):
         models.load(str(tmp_path / "torn.pt2"))
+    with pytest.raises(BadModel, match=r"cannot be read as a torch\.export file"):
+        models.load(str(tmp_path / "torn.pt2"), trust=True)
 
 
 LIBRARIES = [

@@ -54,7 +54,7 @@ def test_item_3_a_missing_folder_is_noticed(tmp_path, capsys):
     assert (
         "The data have 9 classes (0, 1, 2, 3, ...) and the model 10" in said and "The class '9' has the label 8" in said
     )
-    assert "of class 8 ('9') are predicted as class 9" in said and "nothing to object to" not in said
+    assert "of class 8 ('9') are predicted as class 9" in said and "No problems found" not in said
     assert (
         main(["run", *flags, "--attack", "ddn(steps=2)", "--out", str(tmp_path / "run"), "--quiet"]) == 3
         and not (tmp_path / "run").exists()

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from almakit import models
-from almakit.errors import BadModel, Unavailable
+from almakit.errors import BadInput, BadModel, Unavailable
 from almakit.models.onnx import OnnxNetwork, onnx_network
 from almakit.models.onnx_ops import OPS
 
@@ -222,6 +222,72 @@ def test_a_network_from_onnx_has_the_logits_and_gradients_of_the_original(
     assert float(theirs.abs().max()) > 0
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert loaded.to(torch.float64)(x).dtype == torch.float64
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Pow"])
+@pytest.mark.parametrize(("shape", "axis"), [((3,), 1), ((3, 7), 1), ((7,), -2), ((2, 3), 0), ((8,), None), ((1,), 1)])
+def test_axes_of_the_second_input_before_opset_7(op: str, shape: tuple[int, ...], axis: int | None) -> None:
+    """Caffe2's and old PyTorch's exports: the second input's axes are those of the first from ``axis`` on."""
+    first, second = np.abs(IMAGE) + 0.5, np.abs(floats(*shape)) + 0.5
+    attributes = {"broadcast": 1} | ({} if axis is None else {"axis": axis})
+    model = graph_of(op, first, [second], attributes, 6)
+    got = OnnxNetwork(model.graph, 6)._run(torch.from_numpy(first)).numpy()
+    places = {None: 3, 0: 0, 1: 1, -2: 2}[axis]
+    spread = np.broadcast_to(second.reshape([1] * places + [*shape] + [1] * (4 - places - len(shape))), IMAGE.shape)
+    function = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power}[op]
+    np.testing.assert_allclose(got, function(first, spread), rtol=1e-5)
+
+
+def test_slopes_before_opset_7_belong_to_channels_and_pixelwise_normalisation_is_refused() -> None:
+    slope = floats(3)
+    got = OnnxNetwork(graph_of("PRelu", IMAGE, [slope], {}, 6).graph, 6)._run(torch.from_numpy(IMAGE)).numpy()
+    np.testing.assert_allclose(got, np.where(IMAGE < 0, slope.reshape(3, 1, 1) * IMAGE, IMAGE), rtol=1e-5)
+    model = graph_of("BatchNormalization", IMAGE, [floats(3)] * 4, {"spatial": 0}, 7)
+    with pytest.raises(BadModel, match="spatial=0"):
+        OnnxNetwork(model.graph, 7)._run(torch.from_numpy(IMAGE))
+
+
+def sklearn_like(path: Path, second: str = "scores") -> tuple[np.ndarray, Path]:
+    """A linear classifier as scikit-learn's exporter writes it: labels, and a dictionary of scores for each row."""
+    weights = floats(4, 3)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["scores"]),
+        helper.make_node("ArgMax", ["scores"], ["place"], axis=1),
+        helper.make_node("ArrayFeatureExtractor", ["classes", "place"], ["label"], domain="ai.onnx.ml"),
+        helper.make_node("ZipMap", ["scores"], ["probabilities"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]),
+    ]
+    kinds = {"label": TensorProto.INT64, "scores": TensorProto.FLOAT}
+    maps = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    outputs = [
+        helper.make_value_info(name, helper.make_sequence_type_proto(maps))
+        if name == "probabilities"
+        else helper.make_tensor_value_info(name, kinds[name], [None, 3] if name == "scores" else [None])
+        for name in ("label", *second.split())
+    ]
+    initial = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(whole(0, 1, 2), "classes")]
+    entry = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 4])
+    graph = helper.make_graph(nodes, "linear", [entry], outputs, initial)
+    domains = [helper.make_opsetid("", 13), helper.make_opsetid("ai.onnx.ml", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=domains, ir_version=8), path)
+    return weights, path
+
+
+@pytest.mark.parametrize("second", ["scores", "probabilities", "scores probabilities"])
+def test_class_scores_are_read_beside_labels(tmp_path: Path, second: str) -> None:
+    weights, path = sklearn_like(tmp_path / "linear.onnx", second)
+    x = torch.rand(5, 4)
+    uri = str(path)
+    if " " in second:
+        with pytest.raises(BadModel, match=r"outputs label, scores, probabilities; name one, model.onnx\?output="):
+            models.load(uri)
+        uri += "?output=probabilities"
+    torch.testing.assert_close(models.load(uri)(x), x @ torch.from_numpy(weights))
+    with pytest.raises(BadModel, match="no output 'score'"):
+        models.load(f"{path}?output=score")
+    with pytest.raises(BadModel, match=r"uses ArgMax, ai\.onnx\.ml\.ArrayFeatureExtractor"):
+        models.load(f"{path}?output=label")
+    with pytest.raises(BadInput, match=r"only an .onnx file has outputs by name"):
+        models.load("mnist/smallcnn-tiny?output=label")
 
 
 def test_channels_last_graphs_get_channels_last() -> None:

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from almakit import data, models
 from almakit.errors import BadInput, BadModel, UnknownName
-from almakit.models.findings import WAYS_OUT
-from almakit.models.preflight import preflight
+from almakit.models.preflight import REMEDIES, preflight
 
 MODEL = models.load("mnist/smallcnn-tiny")
 X, LABELS = data.load("mnist-demo").tensors()
@@ -146,7 +145,7 @@ def test_every_finding_has_a_way_out_and_a_sentence() -> None:
     report = preflight(lambda x: MODEL(x).softmax(1).roll(1, 1).detach(), X * 255, LABELS)
     assert len(report.findings) >= 4
     for finding in report.findings:
-        assert finding.way_out == WAYS_OUT[finding.name] and finding.sentence.endswith(".")
+        assert finding.way_out == REMEDIES[finding.name] and finding.sentence.endswith(".")
     order = [finding.severity for finding in report.findings]
     assert order == sorted(order, key=["refuse", "warn", "note"].index)
 

@@ -18,7 +18,7 @@ from almakit.errors import BadModel, Unavailable, UnknownName
 from almakit.models.classifier import state_sha256
 from almakit.models.weights import fit, read
 from almakit.models.zoo import ZOO, build
-from almakit.models.zoo.residual import CifarResNet50, ResNet50, WideResNet
+from almakit.models.zoo.architectures import CifarResNet50, ResNet50, WideResNet
 from almakit.train.loop import KINDS, accuracy, mean_iou
 
 # Correct answers among the first 1000 test images of each network's data set: measured for MNIST and ResNet-20, whose
@@ -259,8 +259,8 @@ def test_every_published_accuracy_says_whose_it_is() -> None:
 
 
 def test_weights_of_another_library_are_taken_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from almakit.models import foreign
     from almakit.models.classifier import Classifier
+    from almakit.models.open import OPENERS
 
     asked: list[tuple[str, bool]] = []
 
@@ -268,7 +268,7 @@ def test_weights_of_another_library_are_taken_where_it_is_installed(monkeypatch:
         asked.append((rest, trust))
         return Classifier(small_wide(), name="theirs", mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0))
 
-    monkeypatch.setattr(foreign, "robustbench", robustbench)
+    monkeypatch.setitem(OPENERS, "robustbench", robustbench)
     model = models.load("cifar10/wrn-28-10-carmon", trust=True)
     assert asked == [("cifar10/Linf/Carmon2019Unlabeled", True)] and model.name == "cifar10/wrn-28-10-carmon"
     assert model.std is not None and model.std.flatten().tolist() == [1.0, 2.0, 4.0] and model.dataset == "cifar10"

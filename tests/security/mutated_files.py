@@ -20,7 +20,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save as save_tensors
-from security.hostile_files import Parts, Payload, Small, edited, exploits, member, pack, program
+from security.hostile_files import Payload, Small, pack
 
 from almakit.models.zoo import ZOO, build
 
@@ -60,7 +60,7 @@ NUMBERS = (-1, 0, 1 << 31, 1 << 62, 1 << 70, -(1 << 63), 1e308, float("nan"), Tr
 def seeds(folder: Path) -> dict[str, Path]:
     """A good file of each kind."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = {"pt2": pack(folder / "good.pt2", program()), "onnx": folder / "good.onnx", "npz": folder / "good.npz"}
+    found = {"onnx": folder / "good.onnx", "npz": folder / "good.npz"}
     found |= {"safetensors": folder / "good.safetensors", "pt": folder / "good.pt", "tar": folder / "good.tar"}
     onnx.save(graph(), str(found["onnx"]))
     np.savez(found["npz"], x=np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32), y=np.arange(3))
@@ -99,7 +99,6 @@ def jobs(folder: Path, mark: Path, count: int, seed: int) -> list[Job]:
     chance = random.Random(seed)
     good = seeds(folder / "good")
     made = [
-        *_pt2(folder, mark),
         *_onnx(folder, mark),
         *_npz(folder, mark),
         *_safetensors(folder),
@@ -107,21 +106,17 @@ def jobs(folder: Path, mark: Path, count: int, seed: int) -> list[Job]:
         *_archives(folder),
     ]
     while len(made) < count:
-        kind = ("pt2", "onnx", "npz", "safetensors", "pt", "tar")[len(made) % 6]
+        kind = ("onnx", "npz", "safetensors", "pt", "tar")[len(made) % 5]
         path = folder / f"mutated-{len(made)}.{kind}"
         how = _mutate(kind, good[kind], path, mark, chance)
         made.append(
-            (
-                f"{kind}: {how}",
-                {"pt2": "model", "onnx": "model", "npz": "npz", "tar": "archive"}.get(kind, "weights"),
-                str(path),
-            )
+            (f"{kind}: {how}", {"onnx": "model", "npz": "npz", "tar": "archive"}.get(kind, "weights"), str(path))
         )
     return made
 
 
 def _mutate(kind: str, good: Path, path: Path, mark: Path, chance: random.Random) -> str:
-    if kind in ("pt2", "npz", "pt") and chance.random() < 0.7:
+    if kind in ("npz", "pt") and chance.random() < 0.7:
         with zipfile.ZipFile(good) as archive:
             parts = [(name, archive.read(name)) for name in archive.namelist()]
         how = _mutate_parts(parts, mark, chance)
@@ -252,64 +247,6 @@ def _mutate_graph(model: Any, mark: Path, chance: random.Random) -> str:
     else:
         weight.raw_data = weight.raw_data[: chance.randrange(len(weight.raw_data))]
     return how
-
-
-def _pt2(folder: Path, mark: Path) -> Iterator[Job]:
-    parts = program()
-    for number, (name, made) in enumerate(exploits(parts, mark).items()):
-        yield f"pt2: {name}", "model", str(pack(folder / f"exploit-{number}.pt2", made))
-    root = next(iter(parts)).partition("/")[0]
-    evil = exploits(parts, mark)["an opaque constant"]
-    listed = list(parts.items())
-    name = member(parts, "models/model.json")
-    doubles = {
-        "evil first": [*evil.items(), *listed],
-        "evil last": [*listed, *evil.items()],
-        "two graphs": [*listed, (name, b"{}")],
-    }
-    for how, made in doubles.items():
-        yield f"pt2: {how}", "model", str(pack(folder / f"{how.replace(' ', '-')}.pt2", made))
-    with zipfile.ZipFile(folder / "packed.pt2", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in evil.items():
-            archive.writestr(name, content)
-    yield "pt2: packed", "model", str(folder / "packed.pt2")
-    (folder / "behind.pt2").write_bytes(b"#!/bin/sh\ntouch x\n" + (folder / "exploit-0.pt2").read_bytes())
-    yield "pt2: behind a script", "model", str(folder / "behind.pt2")
-    saved = io.BytesIO()
-    torch.save({"x": Payload(mark)}, saved)
-    json_of = {name: json.loads(content) for name, content in parts.items() if name.endswith("models/model.json")}
-    older: Parts = {
-        "serialized_exported_program.json": json.dumps(next(iter(json_of.values()))).encode(),
-        "version": b"8.2",
-    }
-    older |= {f"serialized_{part}.pt": saved.getvalue() for part in ("state_dict", "constants", "example_inputs")}
-    yield "pt2: of torch 2.7", "model", str(pack(folder / "older.pt2", older))
-    compiled = {
-        f"{root}/archive_format": b"pt2",
-        f"{root}/archive_version": b"0",
-        f"{root}/data/aotinductor/model/x.so": b"\x7fELF",
-    }
-    yield "pt2: compiled", "model", str(pack(folder / "compiled.pt2", compiled))
-    script = torch.jit.trace(Small().eval(), torch.rand(2, 1, 8, 8))
-    torch.jit.save(script, str(folder / "script.pt2"))
-    yield "pt2: TorchScript", "model", str(folder / "script.pt2")
-
-    def outside(config: Any) -> None:
-        next(iter(config["config"].values()))["path_name"] = "../../models/model.json"
-
-    def large(config: Any) -> None:
-        meta = next(iter(config["config"].values()))["tensor_meta"]
-        meta.update(sizes=[{"as_int": 1 << 40}], strides=[{"as_int": 0}])
-
-    def beyond(config: Any) -> None:
-        next(iter(config["config"].values()))["tensor_meta"]["storage_offset"] = {"as_int": 1 << 30}
-
-    for change in (outside, large, beyond):
-        yield (
-            f"pt2: {change.__name__}",
-            "model",
-            str(pack(folder / f"{change.__name__}.pt2", edited(parts, "weights_config.json", change))),
-        )
 
 
 def _onnx(folder: Path, mark: Path) -> Iterator[Job]:

@@ -4,15 +4,12 @@ docs/security.md says the same in words."""
 from __future__ import annotations
 
 import ast
-import io
 import os
 import pickle
 import sqlite3
 import subprocess
 import sys
-import zipfile
 from collections import Counter
-from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -90,19 +87,6 @@ def test_malicious_data_and_programs_do_not_run(tmp_path):
     np.savez(tmp_path / "evil.npz", x=objects, y=np.zeros(2, dtype=np.int64))
     with pytest.raises(AlmakitError):
         data.load(f"npz:{tmp_path / 'evil.npz'}")
-    for inner in (
-        "data.pkl",
-        "models/model.pkl",
-        "serialized_state_dict.pt",
-        "data/weights/model.pt",
-        "archive/data.pkl",
-    ):
-        with zipfile.ZipFile(tmp_path / "evil.pt2", "w") as archive:
-            archive.writestr(inner, pickle.dumps(Payload(mark)))
-            archive.writestr("version", "3")
-            archive.writestr("archive_format", "pt2")
-        with pytest.raises(AlmakitError):
-            models.load(str(tmp_path / "evil.pt2"))
     (tmp_path / "evil.onnx").write_bytes(pickle.dumps(Payload(mark)))
     with pytest.raises(AlmakitError):
         models.load(str(tmp_path / "evil.onnx"))
@@ -110,29 +94,6 @@ def test_malicious_data_and_programs_do_not_run(tmp_path):
     with pytest.raises(AlmakitError):
         models.load(f"mnist/smallcnn-tiny@{tmp_path / 'evil.safetensors'}")
     assert not mark.exists()
-
-
-def test_an_exported_program_with_a_pickle_inside_does_not_run(tmp_path):
-    """A real .pt2 file in which every serialised part is replaced by a malicious one."""
-    mark, good = tmp_path / "it-ran", tmp_path / "good.pt2"
-    torch.export.save(
-        torch.export.export(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)), (torch.rand(2, 1, 2, 2),)),
-        good,
-    )
-    buffer = io.BytesIO()
-    torch.save(Payload(mark), buffer)
-    with zipfile.ZipFile(good) as source:
-        names = source.namelist()
-        for name in names:
-            if name.endswith((".json", "version", "archive_format", "byteorder", "format")):
-                continue
-            evil = tmp_path / "evil.pt2"
-            with zipfile.ZipFile(evil, "w") as target:
-                for other in names:
-                    target.writestr(other, buffer.getvalue() if other == name else source.read(other))
-            with suppress(AlmakitError):
-                models.load(str(evil))
-            assert not mark.exists(), name
 
 
 def test_configs_are_toml_and_texts_are_no_code(tmp_path, capsys):
@@ -166,7 +127,7 @@ def test_no_shell_no_eval_no_unpickling_in_the_source():
             "pickle.loads",
         ),  # an error that was packed the line before: does it survive the way?
         (
-            "models/exported.py",
+            "models/open.py",
             "torch.export.load",
         ),  # only where the user says trust: it unpickles and evaluates what a file holds
         ("models/weights.py", "torch.load"),  # weights_only unless the user says trust

@@ -17,7 +17,7 @@ from .main import DONE, REFUSED, Usage
 from .run import add_spec_arguments, spec_of
 
 if TYPE_CHECKING:
-    from ..models.findings import Finding
+    from ..models.preflight import Finding
     from ..runs.spec import RunSpec
 
 SEEN = 512
@@ -88,7 +88,7 @@ def _told(findings: Sequence[Finding], spec: RunSpec) -> int:
     for finding in findings:
         print(f"{finding.severity}: {finding.name}: {finding.sentence} {finding.way_out}")
     if not findings:
-        print("nothing to object to.")
+        print("No problems found.")
     names = [finding.name for finding in findings if finding.severity == "refuse" and finding.name not in spec.allow]
     if not names:
         return DONE

@@ -167,15 +167,14 @@ def _goal(text: str) -> str:
 def _models() -> str:
     rows = []
     for name, entry in ZOO.items():
-        rows.append(
-            (name, entry.dataset, "-" if entry.accuracy is None else f"{entry.accuracy:g}", _weights(name), entry.about)
-        )
-    table = fitted_table(("model", "data", "clean %", "weights", "about"), rows, (0, 1, 3, 4), WIDTH)
+        accuracy = "-" if entry.accuracy is None else f"{entry.accuracy:g} of {entry.images}"
+        rows.append((name, entry.dataset, accuracy, _weights(name), entry.about))
+    table = fitted_table(("model", "data", "clean % of images", "weights", "about"), rows, (0, 1, 3, 4), WIDTH)
     return f"{table}\n\n{_wrapped('other forms: ' + ', '.join(models.forms()))}"
 
 
 def _weights(name: str) -> str:
-    return "in the package" if ZOO[name].shipped else "fetched" if ZOO[name].at_hand else f"{name}@<file>"
+    return "in the package" if ZOO[name].shipped else "fetched" if ZOO[name].at_hand else "<model>@<file>"
 
 
 def _model(name: str) -> str:
@@ -185,7 +184,10 @@ def _model(name: str) -> str:
     facts = {
         "about": entry.about,
         "data": f"{entry.dataset}, images of {' x '.join(map(str, entry.shape))}, {entry.classes} classes",
-        "clean accuracy": "-" if entry.accuracy is None else f"{entry.accuracy:g} % of {entry.measured_on}",
+        "clean accuracy": "-"
+        if entry.accuracy is None
+        else f"{entry.accuracy:g} % of {entry.measured_on} ({entry.images} images), stated by "
+        f"{entry.stated_by or 'almakit, measured here'}",
         "weights": _weights(name),
         "whence": entry.whence or entry.via or "almakit fetches them",
     }

@@ -1,4 +1,4 @@
-"""A classifier as attacks want it: images in [0, 1] in, logits out, normalisation inside, evaluation mode, frozen."""
+"""Wrappers of networks: images in [0, 1] in, logits out, normalisation inside, evaluation mode, frozen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..core.model import Function
+from ..core.model import Function, filled
 from ..errors import BadModel
 from ..goals.outputs import logits_of
 
@@ -18,11 +18,11 @@ from ..goals.outputs import logits_of
 class Classifier(nn.Module):
     """Wraps a network: logits = network((x - mean) / std), for images ``x`` (B, C, H, W) in [0, 1]; the logits are (B,
     classes), or (B, classes, H, W) where every pixel has a class; ``fit_output``: such logits on a coarser or finer
-    grid are brought to the images' by bilinear steps.
+    grid are resized to the images' by bilinear interpolation.
 
     The network is put into evaluation mode and its parameters are frozen. Images are cast to the network's floating
     type; the logits of a half-precision network come back as float32, so that margins are not rounded a second time.
-    ``dataset``, ``shape`` (C, H, W) , ``classes`` and ``class_names`` are facts where they are known and None
+    ``dataset``, ``shape`` (C, H, W), ``classes`` and ``class_names`` are facts where they are known and None
     otherwise.
     """
 
@@ -50,7 +50,7 @@ class Classifier(nn.Module):
         self.network = network if isinstance(network, nn.Module) else Function(network)
         self.name, self.dataset, self.shape, self.classes = name, dataset, shape, classes
         self.class_names, self.fit_output = None if class_names is None else tuple(class_names), fit_output
-        self.by_name = False  # whether ``load`` made it of a name that says all about it
+        self.by_name = False  # whether ``load`` made it from a name that determines it
         # Not part of the weights: two networks that differ in nothing but the normalisation have the same weights.
         self.register_buffer("mean", _per_channel(name, mean, "mean"), persistent=False)
         self.register_buffer("std", _per_channel(name, std, "standard deviation"), persistent=False)
@@ -67,10 +67,10 @@ class Classifier(nn.Module):
             x = x - self.mean.to(x.dtype)
         if self.std is not None:
             x = x / self.std.to(x.dtype)
-        answer = self.network(x)
-        logits = answer if isinstance(answer, Tensor) else _only_tensor(self.name, answer)
+        output = self.network(x)
+        logits = output if isinstance(output, Tensor) else _only_tensor(self.name, output)
         if logits is None:
-            return answer
+            return output
         if self.fit_output and logits.ndim == 4 and logits.shape[2:] != x.shape[2:]:
             logits = interpolate(logits, size=x.shape[2:], mode="bilinear", align_corners=False)
         return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
@@ -92,7 +92,7 @@ class Classifier(nn.Module):
     @property
     def weights_sha256(self) -> str | None:
         """The sha256 over the names, types, shapes and values of all parameters and buffers; None where there are none
-        to see."""
+        visible."""
         return state_sha256(self.network.state_dict())
 
     @property
@@ -146,3 +146,30 @@ def _only_tensor(name: str, output: Any) -> Tensor | None:
             "(B, classes)."
         )
     return tensors[0] if len(tensors) == 1 else None
+
+
+def in_fixed_batches(network: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
+    """Logits of the images ``x`` (B, C, H, W) from a network that takes exactly ``size`` images at a time."""
+    return torch.cat([filled(network, part, size) for part in x.split(size)])
+
+
+class InUnits(nn.Module):
+    """A model of values in their own units, called with values in [0, 1]: x (B, ...) -> model(lo + sides x).
+
+    Values with a step are rounded to whole steps; gradients pass through the rounding unchanged.
+    """
+
+    def __init__(self, model: Callable[[Tensor], Any], lo: Any, sides: Any, step: Any):
+        """``lo``, ``sides`` and ``step`` (0: none) are arrays in the shape of one input."""
+        super().__init__()
+        self.inner = model
+        self.training = getattr(model, "training", False)
+        # No buffers: these are facts about the data, and the model's state is the model's own.
+        self.units = [torch.as_tensor(part, dtype=torch.float64) for part in (lo, sides, step)]
+
+    def forward(self, x: Tensor) -> Any:
+        lo, sides, step = self.units = [part.to(x.device) for part in self.units]
+        offset = x.double() * sides
+        steps = torch.where(step > 0, step, torch.ones_like(step))
+        offset = offset + torch.where(step > 0, (offset / steps).round() * steps - offset, 0.0).detach()
+        return self.inner((lo + offset).to(x.dtype))

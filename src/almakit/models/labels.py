@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ..data.imagenet import imagenet_index
-from .findings import Severity
+
+Severity = Literal["refuse", "warn", "note"]
 
 LEAST, NEARLY_ALL = 5, 0.9
-"""A class of so many images or more, of which so large a share goes to one other class, is a class under a wrong
+"""A class of so many images or more, of which so large a share goes to one other class, is a class with a wrong
 number."""
 SURE = 0.8
-"""Mean probability of the predicted class from which on a model that is as good as guessing is not weak but asked for
-the wrong labels."""
+"""Mean probability of the predicted class from which on a model that is as good as guessing is confident about other
+labels."""
 
 Said = tuple[str, Severity, str]
 

@@ -3,64 +3,74 @@ in torch."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path, PurePath
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import AlmakitError, BadModel, Unavailable, optional
-from .exported import FAULTS, failed, in_fixed_batches, possible
-from .onnx_layers import Node
-from .onnx_ops import OPS
+from ..errors import AlmakitError, BadModel, Unavailable, optional, suggestion
+from .classifier import in_fixed_batches
+from .onnx_ops import OPS, Node
+
+_OWN = ("", "ai.onnx")
+_FLOATS = (1, 10, 11, 16)  # TensorProto's float, float16, double and bfloat16
+_LARGEST = 1 << 30  # values of a batch of images: four gigabytes
+_FAULTS = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError, AssertionError)
+"""What an operator raises that gets arguments it cannot work with."""
 
 
 class OnnxNetwork(nn.Module):
     """An ONNX graph with one image input and one output of logits.
 
-    Initialisers are the parameters. A graph with a fixed batch size n is run n images at a time unless it proves to
-    give the same logits for a larger batch. A graph that wants channels last gets them last.
+    Initialisers are the parameters. A graph with a fixed batch size n is run n images at a time unless it gives the
+    same logits for a larger batch. A graph that expects channels last gets them last.
+
+    Args:
+        graph: the ``GraphProto``.
+        opset: the version of the operators' rules.
+        folder: where the file lies, and weights it keeps beside it.
+        output: the output to read; "" for the only one, or the only one of floats (scikit-learn's exports have labels
+            beside them).
     """
 
-    def __init__(self, graph: Any, opset: int, folder: Path = Path()):
+    def __init__(self, graph: Any, opset: int, folder: Path = Path(), output: str = ""):
         super().__init__()
+        self.output = _output(graph, output)
         self.names: dict[str, str] = {}
         self.constants: dict[str, Tensor] = {}
         for initial in graph.initializer:
             self._keep(initial.name, _tensor(initial, folder))
-        nodes = [_node(node, opset, folder) for node in graph.node]
+        nodes = [_node(node, opset, folder) for node in _needed(graph, self.output)]
         for node in nodes:
             if node.op == "Constant":
                 self._keep(node.outputs[0], OPS["Constant"](node))
         self.nodes = [node for node in nodes if node.op != "Constant"]
         inputs = [entry for entry in graph.input if entry.name not in {initial.name for initial in graph.initializer}]
-        if len(inputs) != 1 or len(graph.output) != 1:
-            raise BadModel(
-                f"the ONNX graph has {len(inputs)} inputs and {len(graph.output)} outputs; a classifier has one of "
-                "each."
-            )
-        self.input, self.output = inputs[0].name, graph.output[0].name
+        if len(inputs) != 1:
+            raise BadModel(f"the ONNX graph has {len(inputs)} inputs; a classifier has one, the images.")
+        self.input = inputs[0].name
         known = {self.input, *self.names, *self.constants, ""}
         for node in self.nodes:
             if missing := set(node.inputs) - known:
                 raise BadModel(f"the ONNX graph's {node.op} uses {sorted(missing)[0]!r} before there is such a value.")
             known |= set(node.outputs)
-        shape = [
-            side.dim_value if side.HasField("dim_value") else None for side in inputs[0].type.tensor_type.shape.dim
-        ]
-        if shape and not possible((shape[0] or None, *shape[1:])):
+        if self.output not in known:
+            raise BadModel(f"the ONNX graph's output {self.output!r} is no value of it.")
+        sides = inputs[0].type.tensor_type.shape.dim
+        shape = [side.dim_value if side.HasField("dim_value") else None for side in sides]
+        if shape and not _possible([shape[0] or None, *shape[1:]]):
             raise BadModel(f"the ONNX graph takes images of shape {tuple(shape)}, which no images have.")
         self.channels_last = len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3)
-        sides = [shape[3], shape[1], shape[2]] if self.channels_last else shape[1:]
-        self.image_shape: tuple[int, ...] | None = (
-            tuple(int(side) for side in sides if side) if len(sides) == 3 and all(sides) else None
-        )
+        own = [shape[3], shape[1], shape[2]] if self.channels_last else shape[1:]
+        self.image_shape = tuple(int(side) for side in own if side) if len(own) == 3 and all(own) else None
         self.batch = shape[0] or None if shape else None
         if self.batch is not None and self.image_shape is not None and self._takes_any_batch():
             self.batch = None
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.permute(0, 2, 3, 1) if self.channels_last else x
+        x = x.permute(0, 2, 3, 1) if self.channels_last and x.ndim == 4 else x
         return self._run(x) if self.batch is None else in_fixed_batches(self._run, x, self.batch)
 
     def _keep(self, name: str, value: Tensor) -> None:
@@ -77,11 +87,15 @@ class OnnxNetwork(nn.Module):
         values.update({name: value.to(x.device) for name, value in self.constants.items()})
         values.update({name: self.get_parameter(own) for name, own in self.names.items()})
         for node in self.nodes:
-            inputs = [values[name] if name else None for name in node.inputs]
             try:
-                outputs = OPS[node.op](node, *inputs)
-            except FAULTS as error:
-                raise failed(f"the ONNX graph's {node.op}", error) from error
+                outputs = OPS[node.op](node, *(values[name] if name else None for name in node.inputs))
+            except _FAULTS as error:
+                if isinstance(error, BadModel) or "memory" in str(error):
+                    raise  # where memory ran out, fewer images may do
+                raise BadModel(
+                    f"the ONNX graph's {node.op} failed ({type(error).__name__}: {str(error).strip()[:200]}); the "
+                    "graph does not fit these images, or is damaged."
+                ) from error
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             values.update(zip(node.outputs, outputs, strict=False))
         return values[self.output]
@@ -101,8 +115,8 @@ class OnnxNetwork(nn.Module):
         return together.shape == apart.shape and torch.allclose(together, apart, rtol=1e-4, atol=1e-5)
 
 
-def onnx_network(path: Path) -> OnnxNetwork:
-    """The network in an ONNX file."""
+def onnx_network(path: Path, output: str = "") -> OnnxNetwork:
+    """The network in an ONNX file; ``output`` names the one to read of several outputs."""
     missing = "reading ONNX files needs the onnx package: pip install 'almakit[vision]'."
     onnx = optional("onnx", missing)
     optional("onnx.numpy_helper", missing)  # the attribute onnx.numpy_helper exists after this
@@ -112,23 +126,56 @@ def onnx_network(path: Path) -> OnnxNetwork:
         raise BadModel(f"{path} is not a valid ONNX file ({str(error).strip()[:300]}).") from error
     if not model.graph.node:
         raise BadModel(f"{path} is not a valid ONNX file (its graph is empty).")
-    own = ("", "ai.onnx")
-    opset = next((entry.version for entry in model.opset_import if entry.domain in own), 1)
-    used = {node.op_type if node.domain in own else f"{node.domain}.{node.op_type}" for node in model.graph.node}
-    foreign = sorted(used - set(OPS))
-    if foreign:
-        raise BadModel(
-            f"{path} uses {', '.join(foreign)}, which almakit cannot run in torch; export the model again as plain "
-            "layers, or give it as file.py:function or .pt2."
-        )
+    opset = next((entry.version for entry in model.opset_import if entry.domain in _OWN), 1)
     try:
-        return OnnxNetwork(model.graph, opset, path.parent)
+        needed = _needed(model.graph, _output(model.graph, output))
+        used = {node.op_type if node.domain in _OWN else f"{node.domain}.{node.op_type}" for node in needed}
+        if unknown := sorted(used - set(OPS)):
+            raise BadModel(
+                f"{path} uses {', '.join(unknown)}, which almakit cannot run in torch; export the model again as plain "
+                "layers, or give it as file.py:function."
+            )
+        return OnnxNetwork(model.graph, opset, path.parent, output)
     except AlmakitError:
         raise
     except Exception as error:  # a graph that was not written by an exporter can be wrong in any way
         raise BadModel(
             f"{path} is not a valid ONNX file ({type(error).__name__}: {str(error).strip()[:300]})."
         ) from error
+
+
+def _output(graph: Any, wanted: str) -> str:
+    """The value that holds the logits: the output ``wanted``, else the only one, else the only one of floats.
+
+    A ``ZipMap`` turns scores into dictionaries, so its input is the output.
+    """
+    zipped: dict[str, str] = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "ZipMap"}
+    outputs: dict[str, Any] = {entry.name: entry for entry in graph.output}
+    if wanted:
+        if wanted not in outputs:
+            raise BadModel(f"the ONNX graph has no output {wanted!r}; {suggestion(wanted, outputs)}")
+        return zipped.get(wanted, wanted)
+    scores = [name for name, each in outputs.items() if name in zipped or each.type.tensor_type.elem_type in _FLOATS]
+    if len(outputs) > 1 and len(scores) != 1:
+        raise BadModel(f"the ONNX graph has the outputs {', '.join(outputs)}; name one, model.onnx?output=<name>.")
+    found = scores[0] if len(outputs) > 1 else next(iter(outputs), "")
+    return zipped.get(found, found)
+
+
+def _needed(graph: Any, output: str) -> list[Any]:
+    """The graph's nodes that the output depends on, in their order."""
+    needed, found = {output}, []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed |= set(node.input)
+            found.append(node)
+    return found[::-1]
+
+
+def _possible(sides: list[int | None]) -> bool:
+    """Whether images can have this shape (B, C, H, W), None for a free side."""
+    known = [side for side in sides if side is not None]
+    return bool(sides) and all(side > 0 for side in known) and math.prod(known) <= _LARGEST
 
 
 def _tensor(value: Any, folder: Path) -> Tensor:

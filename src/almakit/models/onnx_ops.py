@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,15 +12,136 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import BadModel
-from .onnx_layers import Layer, Node, average_pool, batch_norm, conv, gemm, ints, layer_norm, max_pool, torch_pads
 
 Op = Callable[..., Any]
+Layer = Callable[..., Tensor]
 
 
-def _axes(node: Node, given: Tensor | None) -> list[int] | None:
+@dataclass(frozen=True)
+class Node:
+    """One operation of a graph; ``opset`` is the version whose rules hold."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+    opset: int
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+
+def _ints(value: Any) -> list[int]:
+    return [int(entry) for entry in (value.tolist() if isinstance(value, Tensor) else value)]
+
+
+def _windows(node: Node, x: Tensor, kernel: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Strides, dilations and pads (starts, then ends) of a convolution or pooling, ``auto_pad`` worked out."""
+    n = len(kernel)
+    strides, dilations = node.get("strides", [1] * n), node.get("dilations", [1] * n)
+    pads, mode = list(node.get("pads", [0] * 2 * n)), node.get("auto_pad", "NOTSET")
+    if mode == "VALID":
+        pads = [0] * 2 * n
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        totals = []
+        for side, k, stride, dilation in zip(x.shape[2:], kernel, strides, dilations, strict=True):
+            totals.append(max(0, (math.ceil(side / stride) - 1) * stride + (k - 1) * dilation + 1 - side))
+        small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
+        pads = small + large if mode == "SAME_UPPER" else large + small
+    return list(strides), list(dilations), pads
+
+
+def _torch_pads(pads: list[int]) -> list[int]:
+    """(starts, ends) over the last axes -> torch's order: last axis first, start and end together."""
+    n = len(pads) // 2
+    return [pads[axis + end * n] for axis in reversed(range(n)) for end in (0, 1)]
+
+
+def _conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    strides, dilations, pads = _windows(node, x, list(weight.shape[2:]))
+    n = weight.ndim - 2
+    if pads[:n] == pads[n:]:
+        padding: Any = pads[:n]
+    else:
+        x, padding = F.pad(x, _torch_pads(pads)), 0
+    function: Layer = (F.conv1d, F.conv2d, F.conv3d)[n - 1]
+    return function(x, weight, bias, strides, padding, dilations, node.get("group", 1))
+
+
+def _pool_frame(node: Node, x: Tensor, fill: float) -> tuple[Tensor, list[int], list[int], list[int]]:
+    """The input with its padding (and what a ceiling adds at the end) filled in: then every pooling is one without
+    padding."""
+    kernel = list(node.get("kernel_shape"))
+    strides, dilations, pads = _windows(node, x, kernel)
+    n = len(kernel)
+    if node.get("ceil_mode", 0):
+        for axis in range(n):
+            free = x.shape[2 + axis] + pads[axis] + pads[axis + n] - (kernel[axis] - 1) * dilations[axis] - 1
+            count = math.ceil(free / strides[axis]) + 1
+            # A window that would start in the padding after the image is left out.
+            if (count - 1) * strides[axis] >= x.shape[2 + axis] + pads[axis]:
+                count -= 1
+            pads[axis + n] += max(0, (count - 1) * strides[axis] - free)
+    return F.pad(x, _torch_pads(pads), value=fill) if any(pads) else x, kernel, strides, dilations
+
+
+def _max_pool(node: Node, x: Tensor) -> Tensor:
+    x, kernel, strides, dilations = _pool_frame(node, x, -torch.inf)
+    function: Layer = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1]
+    return function(x, kernel, strides, 0, dilations)
+
+
+def _average_pool(node: Node, x: Tensor) -> Tensor:
+    framed, kernel, strides, dilations = _pool_frame(node, x, 0.0)
+    if any(dilation != 1 for dilation in dilations):
+        raise BadModel("the ONNX graph has an AveragePool with dilations, which torch does not have.")
+    function: Layer = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
+    total = function(framed, kernel, strides)
+    if framed is x:
+        return total
+    # Where padding does not count, divide by the share of real pixels in each window; what the ceiling added never
+    # counts.
+    ones = torch.ones_like(x[:1, :1])
+    if node.get("count_include_pad", 0):
+        pads = _windows(node, x, kernel)[2]
+        ones = F.pad(ones, _torch_pads(pads), value=1.0)
+        ones = F.pad(
+            ones,
+            [
+                value
+                for side in reversed(range(len(kernel)))
+                for value in (0, framed.shape[2 + side] - ones.shape[2 + side])
+            ],
+        )
+    else:
+        ones, *_ = _pool_frame(node, ones, 0.0)
+    return total / function(ones, kernel, strides)
+
+
+def _gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+    a = a.mT if node.get("transA", 0) else a
+    b = b.mT if node.get("transB", 0) else b
+    product: Tensor = node.get("alpha", 1.0) * (a @ b)
+    return product if c is None else product + node.get("beta", 1.0) * c
+
+
+def _batch_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    if node.get("spatial", 1) == 0:
+        raise BadModel("the ONNX graph normalises every pixel by itself (spatial=0), which almakit cannot run.")
+    if node.get("training_mode", 0):
+        raise BadModel("the ONNX graph was exported in training mode; call model.eval() before the export.")
+    return F.batch_norm(x, mean, variance, scale, bias, False, 0.0, node.get("epsilon", 1e-5))
+
+
+def _layer_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    axis = node.get("axis", -1) % x.ndim
+    return F.layer_norm(x, x.shape[axis:], scale, bias, node.get("epsilon", 1e-5))
+
+
+def _axes(node: Node, axes: Tensor | None) -> list[int] | None:
     """Axes as an input (newer opsets) or as an attribute (older ones)."""
-    value = given if given is not None else node.get("axes")
-    return None if value is None else ints(value)
+    value = axes if axes is not None else node.get("axes")
+    return None if value is None else _ints(value)
 
 
 def _softmax(function: Layer) -> Op:
@@ -53,29 +175,29 @@ def _clip(node: Node, x: Tensor, low: Tensor | None = None, high: Tensor | None 
 def _pad(
     node: Node, x: Tensor, pads: Tensor | None = None, value: Tensor | None = None, axes: Tensor | None = None
 ) -> Tensor:
-    given = ints(pads if pads is not None else node.get("pads"))
-    chosen = [axis % x.ndim for axis in ints(axes)] if axes is not None else list(range(x.ndim))
+    amounts = _ints(pads if pads is not None else node.get("pads"))
+    chosen = [axis % x.ndim for axis in _ints(axes)] if axes is not None else list(range(x.ndim))
     full = [0] * (2 * x.ndim)
     for position, axis in enumerate(chosen):
-        full[axis], full[axis + x.ndim] = given[position], given[position + len(chosen)]
+        full[axis], full[axis + x.ndim] = amounts[position], amounts[position + len(chosen)]
     fill = float(value) if value is not None else float(node.get("value", 0.0))
     mode = node.get("mode", "constant")
     if mode == "constant":
-        return F.pad(x, torch_pads(full), value=fill)
+        return F.pad(x, _torch_pads(full), value=fill)
     if mode not in ("reflect", "edge") or any(full[:2]) or any(full[x.ndim : x.ndim + 2]):
         raise BadModel(f"the ONNX graph pads with mode {mode!r} in a way torch cannot.")
     spatial = full[2 : x.ndim] + full[x.ndim + 2 :]
-    return F.pad(x, torch_pads(spatial), mode="replicate" if mode == "edge" else "reflect")
+    return F.pad(x, _torch_pads(spatial), mode="replicate" if mode == "edge" else "reflect")
 
 
 def _slice(node: Node, x: Tensor, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None) -> Tensor:
     first, last = (
-        ints(node.get("starts") if starts is None else starts),
-        ints(node.get("ends") if ends is None else ends),
+        _ints(node.get("starts") if starts is None else starts),
+        _ints(node.get("ends") if ends is None else ends),
     )
     axes = node.get("axes") if axes is None else axes
-    chosen = ints(axes) if axes is not None else list(range(len(first)))
-    strides = ints(steps) if steps is not None else [1] * len(first)
+    chosen = _ints(axes) if axes is not None else list(range(len(first)))
+    strides = _ints(steps) if steps is not None else [1] * len(first)
     for axis, start, end, step in zip(chosen, first, last, strides, strict=True):
         side = x.shape[axis]
         # Python's own rules, with the largest integers meaning "to the end" in either direction.
@@ -85,10 +207,10 @@ def _slice(node: Node, x: Tensor, starts: Any = None, ends: Any = None, axes: An
 
 
 def _reshape(node: Node, x: Tensor, shape: Tensor | None = None) -> Tensor:
-    wanted = ints(node.get("shape") if shape is None else shape)
+    sides = _ints(node.get("shape") if shape is None else shape)
     if not node.get("allowzero", 0):
-        wanted = [x.shape[axis] if side == 0 else side for axis, side in enumerate(wanted)]
-    return x.reshape(wanted)
+        sides = [x.shape[axis] if side == 0 else side for axis, side in enumerate(sides)]
+    return x.reshape(sides)
 
 
 def _gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
@@ -113,7 +235,7 @@ def _squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
 def _split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     axis, parts = node.get("axis", 0), node.get("split") if sizes is None else sizes
     if parts is not None:
-        return torch.split(x, ints(parts), axis)
+        return torch.split(x, _ints(parts), axis)
     return torch.split(x, math.ceil(x.shape[axis] / len(node.outputs)), axis)
 
 
@@ -129,7 +251,7 @@ def _constant(node: Node) -> Tensor:
 
 def _constant_of_shape(node: Node, shape: Tensor) -> Tensor:
     value = node.get("value", torch.zeros(1))
-    return torch.full(ints(shape), value.item(), dtype=value.dtype, device=shape.device)
+    return torch.full(_ints(shape), value.item(), dtype=value.dtype, device=shape.device)
 
 
 def _cast(node: Node, x: Tensor) -> Tensor:
@@ -151,21 +273,34 @@ def _shape(node: Node, x: Tensor) -> Tensor:
     return torch.tensor(list(x.shape)[node.get("start", 0) : node.get("end")], dtype=torch.int64, device=x.device)
 
 
-def _div(node: Node, a: Tensor, b: Tensor) -> Tensor:
+def _div(a: Tensor, b: Tensor) -> Tensor:
     return a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
 
 
 def _expand(node: Node, x: Tensor, shape: Tensor) -> Tensor:
-    return x.expand(torch.broadcast_shapes(x.shape, tuple(ints(shape))))
+    return x.expand(torch.broadcast_shapes(x.shape, tuple(_ints(shape))))
 
 
 def _prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
+    if node.opset < 7 and slope.ndim == 1 and len(slope) > 1:
+        slope = slope.reshape(-1, *[1] * (x.ndim - 2))  # one for each channel
     return torch.where(x < 0, slope * x, x)
 
 
 def _plain(function: Op) -> Op:
     """An operator that is a torch function of its inputs and has no attributes."""
     return lambda node, *inputs: function(*inputs)
+
+
+def _binary(function: Layer) -> Op:
+    """A function of two inputs. Before opset 7 the second one's axes are those of the first from ``axis`` on."""
+
+    def run(node: Node, a: Tensor, b: Tensor) -> Tensor:
+        if node.opset < 7 and node.get("broadcast", 0) and "axis" in node.attributes:
+            b = b.reshape(*b.shape, *[1] * (a.ndim - node.get("axis") % a.ndim - b.ndim))
+        return function(a, b)
+
+    return run
 
 
 def _fold(function: Op) -> Op:
@@ -181,20 +316,20 @@ def _fold(function: Op) -> Op:
 
 OPS: dict[str, Op] = {
     "Abs": _plain(torch.abs),
-    "Add": _plain(torch.add),
-    "AveragePool": average_pool,
-    "BatchNormalization": batch_norm,
+    "Add": _binary(torch.add),
+    "AveragePool": _average_pool,
+    "BatchNormalization": _batch_norm,
     "Cast": _cast,
     "Ceil": _plain(torch.ceil),
     "Clip": _clip,
-    "Concat": lambda node, *parts: torch.cat(parts, node.get("axis")),
+    "Concat": lambda node, *parts: torch.cat(parts, node.get("axis", 1)),
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
-    "Conv": conv,
-    "Div": _div,
+    "Conv": _conv,
+    "Div": _binary(_div),
     "Dropout": lambda node, x, *_: x,
     "Elu": lambda node, x: F.elu(x, node.get("alpha", 1.0)),
-    "Equal": _plain(torch.eq),
+    "Equal": _binary(torch.eq),
     "Erf": _plain(torch.erf),
     "Exp": _plain(torch.exp),
     "Expand": _expand,
@@ -204,25 +339,25 @@ OPS: dict[str, Op] = {
     "Floor": _plain(torch.floor),
     "Gather": _gather,
     "Gelu": lambda node, x: F.gelu(x, approximate=node.get("approximate", "none")),
-    "Gemm": gemm,
+    "Gemm": _gemm,
     "GlobalAveragePool": lambda node, x: x.mean(tuple(range(2, x.ndim)), keepdim=True),
     "GlobalMaxPool": lambda node, x: x.amax(tuple(range(2, x.ndim)), keepdim=True),
     "HardSigmoid": lambda node, x: (node.get("alpha", 0.2) * x + node.get("beta", 0.5)).clamp(0, 1),
     "HardSwish": lambda node, x: x * (x / 6 + 0.5).clamp(0, 1),
     "Identity": _plain(lambda x: x),
-    "LayerNormalization": layer_norm,
+    "LayerNormalization": _layer_norm,
     "LeakyRelu": lambda node, x: F.leaky_relu(x, node.get("alpha", 0.01)),
     "Log": _plain(torch.log),
     "LogSoftmax": _softmax(torch.log_softmax),
     "MatMul": _plain(torch.matmul),
     "Max": _fold(torch.maximum),
-    "MaxPool": max_pool,
+    "MaxPool": _max_pool,
     "Min": _fold(torch.minimum),
-    "Mul": _plain(torch.mul),
+    "Mul": _binary(torch.mul),
     "Neg": _plain(torch.neg),
     "PRelu": _prelu,
     "Pad": _pad,
-    "Pow": lambda node, x, power: torch.pow(x, power.to(x.dtype)),
+    "Pow": _binary(lambda x, power: torch.pow(x, power.to(x.dtype))),
     "Reciprocal": _plain(torch.reciprocal),
     "ReduceMax": _reduce(torch.amax),
     "ReduceMean": _reduce(torch.mean),
@@ -241,7 +376,7 @@ OPS: dict[str, Op] = {
     "Split": _split,
     "Sqrt": _plain(torch.sqrt),
     "Squeeze": _squeeze,
-    "Sub": _plain(torch.sub),
+    "Sub": _binary(torch.sub),
     "Sum": _fold(torch.add),
     "Tanh": _plain(torch.tanh),
     "Transpose": lambda node, x: x.permute(node.get("perm", list(reversed(range(x.ndim))))),

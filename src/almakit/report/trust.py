@@ -144,7 +144,7 @@ def _finished(subject: Subject) -> Check:
 def _preflight(subject: Subject) -> list[Check]:
     findings = [finding for run in subject.runs for finding in run.findings]
     if not findings:
-        return [Check(GOOD, "Preflight", "Preflight had nothing to object to.")]
+        return [Check(GOOD, "Preflight", "Preflight found no problems.")]
     unique = {(finding["name"], finding["sentence"]): finding for finding in findings}
     return [
         Check(

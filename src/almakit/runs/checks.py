@@ -12,8 +12,8 @@ from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError
 from ..goals.base import Goal
 from ..goals.check import check_goal
-from ..models.findings import WAYS_OUT, Finding, Severity
-from ..models.preflight import preflight
+from ..models.labels import Severity
+from ..models.preflight import REMEDIES, Finding, preflight
 from .failures import Refused
 from .plan import Job, Options
 
@@ -87,7 +87,7 @@ def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients:
     x, truth, found = x[:most], truth[:most], []
 
     def note(name: str, severity: Severity, sentence: str) -> None:
-        found.append(Finding(name, severity, sentence, WAYS_OUT[name]))
+        found.append(Finding(name, severity, sentence, REMEDIES[name]))
 
     try:
         with torch.no_grad(), borrowed(model):

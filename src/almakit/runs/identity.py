@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..models.load import FIT
+from ..models import OUTPUT
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def _digest(name: str, facts: Mapping[str, Any], spec: RunSpec) -> str:
 
 def _built(name: str) -> str:
     """How a name says that the model is built: a function of a .py file, a zoo name without its file of weights."""
-    source, fit, _ = name.partition(FIT)
+    source, *output = name.partition(OUTPUT)
     function = re.match(r".+\.py:(\w+)(@.*)?\Z", source, re.DOTALL)
     if function:
-        return function[1] + fit
+        return "".join([function[1], *output])
     suffix = Path(source).suffix
-    return (suffix if suffix in (".pt2", ".onnx") else source.partition("@")[0]) + fit
+    return "".join([suffix if suffix in (".pt2", ".onnx") else source.partition("@")[0], *output])

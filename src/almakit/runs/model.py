@@ -19,9 +19,9 @@ from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from ..goals.base import Goal
 from ..goals.outputs import logits_of
+from ..models import OUTPUT
 from ..models import load as load_model
 from ..models.classifier import state_sha256
-from ..models.load import FIT
 from .attack_text import fingerprint
 from .identity import model_sha256
 from .settings import settings_sha256
@@ -254,7 +254,7 @@ def autocast_of(dtype: str) -> torch.dtype | None:
 
 def _file_of(uri: object) -> Path | None:
     """The file a model is loaded from, where it is one that holds more than weights."""
-    source = uri.partition(FIT)[0] if isinstance(uri, str) else ""
+    source = uri.partition(OUTPUT)[0] if isinstance(uri, str) else ""
     file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", source)).expanduser() if source else None
     return file if file is not None and file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
 

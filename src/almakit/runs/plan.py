@@ -19,7 +19,7 @@ from ..data.dataset import Chunk, Dataset
 from ..data.given import Data
 from ..errors import BadInput
 from ..goals.pixels import PixelGoal
-from ..models.load import is_foreign
+from ..models import is_foreign
 from ..trackers import Track
 from .attack_text import describe
 from .failures import SpecChanged

@@ -11,7 +11,7 @@ from ..core import Box
 from ..core.model import Model
 from ..data.features import Features
 from ..errors import BadInput
-from ..models.units import InUnits
+from ..models.classifier import InUnits
 
 
 def box_of(features: Features | None, bits: int | None = None) -> Box:
