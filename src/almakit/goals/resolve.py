@@ -67,7 +67,7 @@ def goal_of(
 
 def _classes(count: int, labels: object, targets: object, maps: bool) -> tuple[Tensor | None, Tensor | None]:
     """Labels and targets as int64, (B,) or (B, H, W)."""
-    kind = _maps if maps else _class_indices
+    kind = _maps if maps else class_indices
     found = None if labels is None else kind(labels, "labels", count)
     wanted = None if targets is None else kind(targets, "targets", count)
     if not maps and found is not None and wanted is not None:
@@ -90,7 +90,7 @@ def _facts(values: object, what: str, count: int) -> Tensor | None:
     return found.detach()
 
 
-def _class_indices(values: object, what: str, batch: int) -> Tensor:
+def class_indices(values: object, what: str, batch: int) -> Tensor:
     """Labels or targets as int64 (B,)."""
     if not isinstance(values, Tensor):
         try:
