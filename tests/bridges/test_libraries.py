@@ -16,7 +16,7 @@ import almakit
 from almakit.attacks import get
 from almakit.bridges.attackbench import as_function
 from almakit.bridges.foolbox import FoolboxAttack
-from almakit.bridges.library import library
+from almakit.bridges.foreign import library
 from almakit.core import Status
 from almakit.errors import AlmakitError, BadInput, Unavailable
 from almakit.runs.attack_text import describe, text_of
@@ -238,7 +238,6 @@ def test_adv_libs_call_drives_ours(digits: tuple[torch.nn.Module, Tensor, Tensor
 
 BLACK_BOX = [
     "foolbox:HopSkipJumpAttack(steps=2)",
-    "foolbox:HopSkipJumpAttack(steps=2, constraint=linf)",
     "foolbox:BoundaryAttack(steps=40)",
     "foolbox:SaltAndPepperNoiseAttack(steps=20, distance=l0)",
     "autoattack:square(eps=0.3, norm=Linf)",

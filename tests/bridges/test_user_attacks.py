@@ -132,7 +132,7 @@ def test_a_targeted_attack_past_its_budget_hears_the_label_too() -> None:
 
 
 def test_an_attack_that_never_stops_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("almakit.bridges.gate.PATIENCE", 50)
+    monkeypatch.setattr("almakit.bridges.foreign.PATIENCE", 50)
     model, x, labels = problem()
 
     def endless(model, x, y):

@@ -12,28 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
-from .foreign import Foreign, norm_name
-from .gate import Gate
-from .library import distribution, library, named
+from .foreign import CountedModel, Foreign, library
 
 attacks = library("adv_lib.attacks", "pip install adv-lib")
 
 GREEK = {"alpha": "α", "gamma": "γ", "epsilon": "ε", "mu": "μ", "rho": "ρ", "tau": "τ", "delta": "δ", "lambda": "λ"}
-# What the functions without a setting ``norm`` or ``distance`` minimise.
-MINIMISES = {
-    "carlini_wagner_l2": "l2",
-    "carlini_wagner_linf": "linf",
-    "ddn": "l2",
-    "df": "l2",
-    "sdf": "l2",
-    "pdgd": "l2",
-    "perc_al": "ciede2000",
-    "pgd_linf": "linf",
-    "sigma_zero": "l0",
-    "fga": "l0",
-    "vfga": "l0",
-    "str_attack": "l2",
-}
 
 
 @dataclass(frozen=True)
@@ -42,39 +25,44 @@ class AdvLibForeign(Foreign):
     ``mu_init`` for μ_init."""
 
     library = "adv-lib"
+    package = "adv-lib"
+    minimises = {
+        "carlini_wagner_l2": "l2",
+        "carlini_wagner_linf": "linf",
+        "ddn": "l2",
+        "df": "l2",
+        "sdf": "l2",
+        "pdgd": "l2",
+        "perc_al": "ciede2000",
+        "pgd_linf": "linf",
+        "sigma_zero": "l0",
+        "fga": "l0",
+        "vfga": "l0",
+        "str_attack": "l2",
+    }
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        return named("adv-lib", self.name, attacks, lambda value: isinstance(value, types.FunctionType))
+        return self.find(attacks, lambda value: isinstance(value, types.FunctionType))
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
         found = inspect.signature(self.target).parameters
-        return {_in_letters(name): each for name, each in found.items() if name not in self.hidden()}
-
-    def guess_distance(self) -> str | None:
-        for name in ("norm", "distance"):
-            if name in self.parameters:
-                return norm_name(self.values[name]) or str(self.values[name])
-        return MINIMISES.get(self.name.partition(":")[2])
+        return {_in_letters(name): each for name, each in found.items() if name not in self.not_settings}
 
     def radius(self) -> float | None:
-        given = self.values.get("eps", self.epsilon)
-        return float(given) if isinstance(given, (int, float)) else None
+        radius = self.values.get("eps", self.epsilon)
+        return float(radius) if isinstance(radius, (int, float)) else None
 
-    def version(self) -> str:
-        return distribution("adv-lib")
-
-    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+    def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         theirs = {_in_letters(name): name for name in inspect.signature(self.target).parameters}
-        given = {theirs[name]: value for name, value in self.settings}
-        if isinstance(given.get("penalty"), str):
-            given["penalty"] = library("adv_lib.utils.lagrangian_penalties", "pip install adv-lib").all_penalties[
-                given["penalty"]
-            ]
+        settings = {theirs[name]: value for name, value in self.settings}
+        if isinstance(settings.get("penalty"), str):
+            penalties = library("adv_lib.utils.lagrangian_penalties", "pip install adv-lib").all_penalties
+            settings["penalty"] = penalties[settings["penalty"]]
         if targets is not None:
-            given["targeted"] = True
-        found: Tensor = self.target(model.eval(), x, labels if targets is None else targets, **given)
+            settings["targeted"] = True
+        found: Tensor = self.target(model.eval(), x, labels if targets is None else targets, **settings)
         return found
 
 

@@ -15,10 +15,7 @@ from torch import Tensor, nn
 from ..attacks import get
 from ..core import Attack, Box, Result
 from ..errors import BadInput
-from .aims import labels_and_targets
-from .foreign import Foreign, norm_name
-from .gate import Gate
-from .library import attack_class, distribution, library
+from .foreign import CountedModel, Foreign, labels_and_targets, library
 
 INSTALL = "pip install adversarial-robustness-toolbox, or pip install 'almakit[bridges]'"
 evasion = library("art.attacks.evasion", INSTALL)
@@ -27,25 +24,6 @@ classification = library("art.estimators.classification", INSTALL)
 Base: Any = base.EvasionAttack
 label_format = library("art.utils", INSTALL).check_and_transform_label_format
 
-# What the attacks without a setting ``norm`` minimise, or whose ball they stay in.
-MINIMISES = {
-    "DeepFool": "l2",
-    "ElasticNet": "l1",
-    "CarliniL2Method": "l2",
-    "CarliniLInfMethod": "linf",
-    "CarliniL0Method": "l0",
-    "NewtonFool": "l2",
-    "BoundaryAttack": "l2",
-    "SaliencyMapMethod": "l0",
-    "ZooAttack": "l2",
-    "PixelAttack": "l0",
-    "ThresholdAttack": "linf",
-    "SignOPTAttack": "l2",
-    "SimBA": "l2",
-    "VirtualAdversarialMethod": "l2",
-    "BasicIterativeMethod": "linf",
-}
-
 
 @dataclass(frozen=True)
 class ARTForeign(Foreign):
@@ -53,32 +31,35 @@ class ARTForeign(Foreign):
     to."""
 
     library = "art"
-    forwards_alone = (
-        "HopSkipJump",
-        "BoundaryAttack",
-        "SquareAttack",
-        "ZooAttack",
-        "SimBA",
-        "SignOPTAttack",
-        "GeoDA",
-        "PixelAttack",
-        "ThresholdAttack",
+    package = "adversarial-robustness-toolbox"
+    minimises = {
+        "DeepFool": "l2",
+        "ElasticNet": "l1",
+        "CarliniL2Method": "l2",
+        "CarliniLInfMethod": "linf",
+        "CarliniL0Method": "l0",
+        "NewtonFool": "l2",
+        "BoundaryAttack": "l2",
+        "SaliencyMapMethod": "l0",
+        "ZooAttack": "l2",
+        "PixelAttack": "l0",
+        "ThresholdAttack": "linf",
+        "SignOPTAttack": "l2",
+        "SimBA": "l2",
+        "VirtualAdversarialMethod": "l2",
+        "BasicIterativeMethod": "linf",
+    }
+    gradient_free = (
+        *("HopSkipJump", "BoundaryAttack", "SquareAttack", "ZooAttack", "SimBA"),
+        *("SignOPTAttack", "GeoDA", "PixelAttack", "ThresholdAttack"),
     )
+    not_settings = ("self", "classifier", "estimator", "targeted", "summary_writer", "tensor_board")
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        return attack_class("art", self.name, evasion, base.EvasionAttack)
+        return self.find_class(evasion, base.EvasionAttack)
 
-    def hidden(self) -> tuple[str, ...]:
-        return ("self", "classifier", "estimator", "targeted", "summary_writer", "tensor_board")
-
-    def guess_distance(self) -> str | None:
-        return norm_name(self.values["norm"]) if "norm" in self.values else MINIMISES.get(self.name.partition(":")[2])
-
-    def version(self) -> str:
-        return distribution("adversarial-robustness-toolbox")
-
-    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+    def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         assert model.problem.clean_logits is not None
         box, classes = model.problem.box, model.problem.clean_logits.shape[1]
         classifier = classification.PyTorchClassifier(
@@ -89,13 +70,13 @@ class ARTForeign(Foreign):
             clip_values=box.ends,
             device_type="gpu" if x.is_cuda else "cpu",
         )
-        given = dict(self.settings)
+        settings = dict(self.settings)
         if "verbose" in self.parameters:
-            given.setdefault("verbose", False)
+            settings.setdefault("verbose", False)
         if self.targets_too():
-            given["targeted"] = targets is not None
+            settings["targeted"] = targets is not None
         goal = np.eye(classes, dtype=np.float32)[(labels if targets is None else targets).cpu().numpy()]
-        return torch.from_numpy(np.asarray(self.target(classifier, **given).generate(x.cpu().numpy(), goal)))
+        return torch.from_numpy(np.asarray(self.target(classifier, **settings).generate(x.cpu().numpy(), goal)))
 
 
 class ARTAttack(Base):
@@ -123,14 +104,11 @@ class ARTAttack(Base):
         device, clip = self.estimator.device, self.estimator.clip_values
         images = torch.from_numpy(np.asarray(x)).to(device)
         predicted = torch.from_numpy(self.estimator.predict(np.asarray(x))).to(device)
-        classes = (
-            None
-            if y is None
-            else torch.from_numpy(label_format(np.asarray(y), self.estimator.nb_classes)).argmax(1).to(device)
-        )
-        labels, targets = predicted.argmax(1) if classes is None else classes, None
-        if self._targeted and classes is not None:
-            labels, targets = labels_and_targets(predicted, classes)
+        labels, targets = predicted.argmax(1), None
+        if y is not None:
+            labels = torch.from_numpy(label_format(np.asarray(y), self.estimator.nb_classes)).argmax(1).to(device)
+        if self._targeted:
+            labels, targets = labels_and_targets(predicted, labels)
         box = Box() if clip is None else Box(torch.as_tensor(np.asarray(clip[0])), torch.as_tensor(np.asarray(clip[1])))
         self.result = self.attack(
             lambda batch: self.estimator._predict_framework(batch)[0], images, labels, targets, box=box, **self.options

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..attacks import get
 from ..core import Attack
 from ..core.model import Model, predict
-from .aims import labels_and_targets
+from .foreign import labels_and_targets
 
 Call = Callable[..., Tensor]
 

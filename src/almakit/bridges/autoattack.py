@@ -13,9 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import Unavailable
-from .foreign import Foreign, norm_name
-from .gate import Gate
-from .library import distribution, library, unknown
+from .foreign import CountedModel, Foreign, library, unknown
 
 VERSIONS = ("standard", "plus", "rand")
 SINGLE = ("apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square")
@@ -44,61 +42,43 @@ class AutoAttackForeign(Foreign):
     """
 
     library = "autoattack"
-    forwards_alone = ("square",)
+    package = PACKAGE
+    gradient_free = ("square",)
+    not_settings = (
+        *("self", "model", "attacks", "attacks_to_run", "device", "version", "verbose"),
+        *("is_tf_model", "log_path", "logger"),
+    )
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        name = self.name.partition(":")[2]
-        if name not in (*VERSIONS, *SINGLE):
-            raise unknown("autoattack", name, (*VERSIONS, *SINGLE))
+        if self.short_name not in (*VERSIONS, *SINGLE):
+            raise unknown("autoattack", self.short_name, (*VERSIONS, *SINGLE))
         found: Callable[..., Any] = module.AutoAttack
         return found
 
-    def hidden(self) -> tuple[str, ...]:
-        return (
-            "self",
-            "model",
-            "attacks",
-            "attacks_to_run",
-            "device",
-            "version",
-            "verbose",
-            "is_tf_model",
-            "log_path",
-            "logger",
-        )
-
     def __post_init__(self) -> None:
-        given = dict(self.settings)
-        if isinstance(self.distance, str) and "norm" not in given:
-            object.__setattr__(
-                self, "settings", (*self.settings, ("norm", THEIR_NORM.get(self.distance, self.distance)))
-            )
+        if isinstance(self.distance, str) and "norm" not in dict(self.settings):
+            norm = THEIR_NORM.get(self.distance, self.distance)
+            object.__setattr__(self, "settings", (*self.settings, ("norm", norm)))
         super().__post_init__()
-
-    def guess_distance(self) -> str | None:
-        return norm_name(self.values["norm"])
 
     def targets_too(self) -> bool:
         return False
 
-    def version(self) -> str:
-        return distribution(PACKAGE)
-
-    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
-        name, takes = self.name.partition(":")[2], inspect.signature(self.target).parameters
-        # The seed is drawn from the image's own, as all randomness of foreign attacks is; given, the library's own
-        # wins.
-        given = {"seed": model.problem.random.seed, **dict(self.settings), "device": x.device}
-        given |= {"verbose": False} if "verbose" in takes else {}
-        if name in SINGLE:
-            given |= {"version": "custom", "attacks" if "attacks" in takes else "attacks_to_run": [name]}
+    def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+        takes = inspect.signature(self.target).parameters
+        # The image's own seed, as for all randomness of foreign attacks, unless the user gives one.
+        settings = {"seed": model.problem.random.seed, **dict(self.settings), "device": x.device}
+        settings |= {"verbose": False} if "verbose" in takes else {}
+        if self.short_name in SINGLE:
+            attacks = "attacks" if "attacks" in takes else "attacks_to_run"
+            settings |= {"version": "custom", attacks: [self.short_name]}
         else:
-            given["version"] = name
-        attack = self.target(model.eval(), **given)
+            settings["version"] = self.short_name
+        attack = self.target(model.eval(), **settings)
         logging.getLogger("auto-attack").setLevel(logging.ERROR)
         run = attack.run_standard_evaluation
-        size = {"bs" if "bs" in inspect.signature(run).parameters else "batch_size": len(x)}
-        found = run(x, labels, **size)
+        size = "bs" if "bs" in inspect.signature(run).parameters else "batch_size"
+        found = run(x, labels, **{size: len(x)})
         adversarials: Tensor = found[0] if isinstance(found, tuple) else found
         return adversarials

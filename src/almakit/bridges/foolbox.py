@@ -20,10 +20,7 @@ from ..errors import BadInput
 from ..goals.classes import ClassGoal
 from ..radius import Grid
 from ..tensors import per_image
-from .aims import labels_and_targets
-from .foreign import Foreign, norm_name
-from .gate import Gate
-from .library import attack_class, distribution, library
+from .foreign import CountedModel, Foreign, labels_and_targets, library, norm_name
 
 foolbox = library("foolbox", "pip install foolbox, or pip install 'almakit[bridges]'")
 base = library("foolbox.attacks.base", "pip install foolbox")
@@ -36,20 +33,15 @@ class FoolboxForeign(Foreign):
     """``foolbox:<class of foolbox.attacks>(settings)``. Attacks at a fixed radius take it as ``epsilon``."""
 
     library = "foolbox"
-    forwards_alone = (
-        "HopSkipJumpAttack",
-        "BoundaryAttack",
-        "PointwiseAttack",
-        "GenAttack",
-        "NoiseAttack",
-        "ContrastReductionAttack",
-        "GaussianBlurAttack",
-        "InversionAttack",
+    package = "foolbox"
+    gradient_free = (
+        *("HopSkipJumpAttack", "BoundaryAttack", "PointwiseAttack", "GenAttack"),
+        *("NoiseAttack", "ContrastReductionAttack", "GaussianBlurAttack", "InversionAttack"),
     )
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        return attack_class("foolbox", self.name, foolbox.attacks, base.Attack)
+        return self.find_class(foolbox.attacks, base.Attack)
 
     def guess_distance(self) -> str | None:
         if "constraint" in self.parameters:  # HopSkipJump says l1 whatever it minimises
@@ -77,24 +69,19 @@ class FoolboxForeign(Foreign):
         # Attacks without a targeted form say so when they are run.
         return True
 
-    def version(self) -> str:
-        return distribution("foolbox")
-
     def made(self) -> Any:
         """foolbox's own attack object."""
-        given = {name: value.made() if isinstance(value, FoolboxForeign) else value for name, value in self.settings}
-        if "distance" in given:
-            given["distance"] = _their_distance(self.measure)
-        return self.target(**given)
+        settings = {name: value.made() if isinstance(value, FoolboxForeign) else value for name, value in self.settings}
+        if "distance" in settings:
+            settings["distance"] = _their_distance(self.measure)
+        return self.target(**settings)
 
-    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+    def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         box = model.problem.box
         wrapped = foolbox.PyTorchModel(model.eval(), bounds=box.ends, device=x.device)
-        criterion = (
-            foolbox.criteria.Misclassification(labels)
-            if targets is None
-            else foolbox.criteria.TargetedMisclassification(targets)
-        )
+        criteria = foolbox.criteria
+        targeted = targets is not None
+        criterion = criteria.TargetedMisclassification(targets) if targeted else criteria.Misclassification(labels)
         more = {} if self.minimal else {"epsilon": self.epsilon}
         found: Tensor = self.made().run(wrapped, x, criterion, **more)
         return found
@@ -138,16 +125,13 @@ class FoolboxAttack(Base):
         criterion = base.get_criterion(criterion)
         box = Box(float(model.bounds.lower), float(model.bounds.upper))
         labels, targets = _goal(model, x.raw, criterion)
-        start = (
-            None
-            if starting_points is None
-            else _starting_points(getattr(starting_points, "raw", starting_points), x.raw, box)
-        )
+        starts = None
+        if starting_points is not None:
+            starts = _starting_points(getattr(starting_points, "raw", starting_points), x.raw, box)
         result = self.attack(model, x.raw, labels, targets, box=box, **self.options)
-        if start is not None:
-            result = self._or_start(
-                result, model, x.raw, start, ClassGoal(labels, targets, self.options.get("confidence", 0.0))
-            )
+        if starts is not None:
+            goal = ClassGoal(labels, targets, self.options.get("confidence", 0.0))
+            result = self._or_start(result, model, x.raw, starts, goal)
         self.result = result
         return restore(eager.astensor(result.adversarials.to(x.raw)))
 

@@ -1,51 +1,72 @@
-"""What all foreign attacks share: settings checked before the model is called, one way to run them, and a text that
-builds them again."""
+"""Attacks of other libraries and functions of a user, run behind the ``Problem`` like almakit's own.
+
+``Foreign`` is the base class: it checks the settings before the model is called, runs the attack and writes the text
+that builds it again. ``CountedModel`` is the model that the attack is given.
+"""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from ..core import Attack, Exhausted, Problem
+from ..core import Attack, Exhausted, Problem, Query
 from ..core.model import out_of_memory, seeded
 from ..distances.base import DistanceLike
-from ..errors import AlmakitError, BadInput, Unavailable
+from ..errors import AlmakitError, BadInput, Unavailable, UnknownName, optional, suggestion
+from ..goals.classes import check_range
+from ..goals.resolve import class_indices
 from ..tensors import per_image
-from .gate import Gate
 
 OURS = ("distance", "epsilon", "at_once")
-# What one looks for in a table is always in the text, as it is for our own attacks.
 ALWAYS = ("steps", "num_steps", "n_iter", "max_iter", "norm", "eps")
+"""Settings that are always in the text, as they are for almakit's own attacks."""
 NORMS = {0.0: "l0", 1.0: "l1", 2.0: "l2", float("inf"): "linf"}
+PATIENCE = 20_000
+"""An attack that goes on querying after every image has spent its budget is ended after so many refusals per image."""
+
+
+def library(module: str, install: str) -> Any:
+    """The module, or an ``Unavailable`` with the line that installs it."""
+    return optional(module, f"{module.split('.')[0]} is not installed: {install}.", install)
 
 
 @dataclass(frozen=True)
 class Foreign(Attack):
-    """An attack of another library, or a user's function, run behind the ``Problem`` like our own: counted, capped,
-    verified, remembered.
+    """An attack of another library, or a user's function, run behind the ``Problem``: queries are counted and capped,
+    successes verified.
 
-    ``name`` is ``library:attack`` and ``settings`` are the library's own. Three more belong to almakit: ``distance``,
-    what is measured (by default what the attack minimises), ``epsilon``, the radius of an attack that takes one when it
-    is called, and ``at_once``, how many images it gets at a time (by default as many as the engine's batch holds; with
-    1 no image can depend on another, and no count on a guess).
+    The result of an image is the best verified point among all queried points and what the attack returned; a returned
+    point that was not queried costs one more forward. Successes of an attack at a fixed radius lie within it, up to a
+    relative 1e-5.
 
-    A result is the best verified point among all the attack asked about and what it returned. A returned point that was
-    not asked about costs one more forward. Successes of an attack at a fixed radius lie within it, up to a relative
-    1e-5.
+    Args:
+        name: ``library:attack``.
+        settings: names and values of the library's own settings.
+        distance: what is measured; by default what the attack minimises.
+        epsilon: the radius of an attack that takes one when it is called.
+        at_once: number of images the attack gets at a time, by default the engine's batch. With 1 no image can depend
+            on another, and queries need not be matched to images.
     """
 
     library: ClassVar[str] = ""
+    package: ClassVar[str] = ""  # its name among the installed distributions
+    minimises: ClassVar[Mapping[str, str]] = {}  # attack -> distance, where no setting says it
+    gradient_free: ClassVar[tuple[str, ...]] = ()  # attacks that need no gradient
+    not_settings: ClassVar[tuple[str, ...]] = (
+        *("self", "model", "inputs", "labels", "x", "y", "images", "targeted", "targets", "callback"),
+    )
     cost: ClassVar[str] = "counted while it runs"
-    forwards_alone: ClassVar[tuple[str, ...]] = ()  # how names of attacks end that ask for no gradient
 
     name: str = ""
     settings: tuple[tuple[str, Any], ...] = ()
@@ -55,29 +76,32 @@ class Foreign(Attack):
 
     @classmethod
     def build(cls, name: str, settings: Mapping[str, Any]) -> Foreign:
-        """The attack ``name`` (``library:attack``) with all its settings, the library's and ours, by name."""
+        """The attack ``name`` (``library:attack``) with all settings by name, the library's and almakit's."""
         own = {key: value for key, value in settings.items() if key in OURS}
         return cls(name=name, settings=tuple((key, value) for key, value in settings.items() if key not in OURS), **own)
 
-    # What a library's file says.
+    # Overridden for each library.
 
     @cached_property
     def target(self) -> Callable[..., Any]:
         """The library's class or function."""
         raise NotImplementedError
 
-    def hidden(self) -> tuple[str, ...]:
-        """Parameters of the target that are not settings."""
-        return ("self", "model", "inputs", "labels", "x", "y", "images", "targeted", "targets", "callback")
+    def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+        """The library's adversarial images for ``x`` (G, ...) with ``labels`` (G,) and perhaps ``targets`` (G,)."""
+        raise NotImplementedError
 
     def guess_distance(self) -> str | None:
         """What the attack minimises, or the norm of its ball; None where the library does not say."""
-        return None
+        for name in ("norm", "distance"):
+            if name in self.parameters:
+                return norm_name(self.values[name]) or str(self.values[name])
+        return self.minimises.get(self.short_name)
 
     def radius(self) -> float | None:
         """The radius of an attack at a fixed one; None for an attack that looks for the smallest change."""
-        given = {"eps": None, **self.defaults, **dict(self.settings)}["eps"] if self.epsilon is None else self.epsilon
-        return float(given) if isinstance(given, (int, float)) else None
+        radius = self.values.get("eps") if self.epsilon is None else self.epsilon
+        return float(radius) if isinstance(radius, (int, float)) else None
 
     def targets_too(self) -> bool:
         """Whether the attack has a targeted form."""
@@ -85,23 +109,26 @@ class Foreign(Attack):
 
     def version(self) -> str:
         """The library with its version, or whatever else tells one state of the code from another."""
-        return self.library
+        try:
+            return f"{self.package} {version(self.package)}"
+        except PackageNotFoundError:
+            return f"{self.package} of unknown version"
 
-    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
-        """What the library makes of the images ``x`` (G, ...) with ``labels`` (G,) and, where given, ``targets``
-        (G,)."""
-        raise NotImplementedError
+    # Derived from those.
 
-    # What follows from it.
+    @property
+    def short_name(self) -> str:
+        """The name without the library."""
+        return self.name.partition(":")[2]
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """The settings the library's class or function takes."""
+        """The settings that the library's class or function takes."""
         found = inspect.signature(self.target).parameters
         return {
             name: each
             for name, each in found.items()
-            if name not in self.hidden() and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+            if name not in self.not_settings and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
         }
 
     @cached_property
@@ -110,24 +137,34 @@ class Foreign(Attack):
 
     @property
     def values(self) -> dict[str, Any]:
-        """All settings by name: the library's defaults and what was given."""
+        """All of the library's settings by name."""
         return {**self.defaults, **dict(self.settings)}
 
+    def find(self, module: Any, is_attack: Callable[[Any], bool]) -> Callable[..., Any]:
+        """The attack of this name among a module's attacks."""
+        known = {key for key, value in vars(module).items() if is_attack(value)}
+        if self.short_name not in known:
+            raise unknown(self.library, self.short_name, known)
+        found: Callable[..., Any] = getattr(module, self.short_name)
+        return found
+
+    def find_class(self, module: Any, base: type) -> Callable[..., Any]:
+        """The attack of this name among a module's classes below ``base``."""
+        return self.find(module, lambda value: inspect.isclass(value) and issubclass(value, base))
+
     def __post_init__(self) -> None:
-        given = dict(self.settings)
-        # A setting of ours that the library also has (adv-lib's ALMA takes a distance) is both.
-        for name in OURS:
-            value = getattr(self, name)
-            if name in self.parameters and value is not None:
-                given[name] = value
-        for name in given:
+        settings = dict(self.settings)
+        for name in OURS:  # a setting of ours that the library also has (adv-lib's ALMA takes a distance) is both
+            if name in self.parameters and getattr(self, name) is not None:
+                settings[name] = getattr(self, name)
+        for name in settings:
             if name not in self.parameters:
                 known = ", ".join(dict.fromkeys([*self.parameters, *OURS]))
                 raise BadInput(f"{self.name} has no setting {name!r}; its settings are {known}.")
-        for name, each in self.parameters.items():
-            if each.default is each.empty and name not in given:
+        for name in self.parameters:
+            if name not in self.defaults and name not in settings:
                 raise BadInput(f"{self.name} needs {name}=...; its settings are {', '.join(self.parameters)}.")
-        ordered = tuple((name, given[name]) for name in self.parameters if name in given)
+        ordered = tuple((name, settings[name]) for name in self.parameters if name in settings)
         object.__setattr__(self, "settings", ordered)
         if self.distance is None:
             object.__setattr__(self, "distance", self.guess_distance())
@@ -138,10 +175,9 @@ class Foreign(Attack):
             )
         if self.at_once is not None and not (isinstance(self.at_once, int) and self.at_once > 0):
             raise BadInput(f"at_once={self.at_once!r}: how many images at a time, a whole number, at least 1.")
-        if self.epsilon is not None and not (
-            isinstance(self.epsilon, (int, float)) and 0 < self.epsilon < float("inf")
-        ):
-            raise BadInput(f"epsilon={self.epsilon!r}: the radius must be a positive number.")
+        epsilon = self.epsilon
+        if epsilon is not None and not (isinstance(epsilon, (int, float)) and 0 < epsilon < float("inf")):
+            raise BadInput(f"epsilon={epsilon!r}: the radius must be a positive number.")
         super().__post_init__()
 
     @property
@@ -164,30 +200,22 @@ class Foreign(Attack):
     def written(self) -> tuple[str, dict[str, Any]]:
         """Name and settings of the text that builds this attack again; the library's defaults are left out, but not its
         steps."""
-        values = self.values
-        settings = {
-            name: values[name]
-            for name in self.parameters
-            if name in values
-            if name in ALWAYS or name not in self.defaults or not _same(values[name], self.defaults[name])
-        }
-        ours = {name: getattr(self, name) for name in OURS}
-        if ours["distance"] == self.guess_distance() or "distance" in settings:
-            ours.pop("distance")
-        return self.name, {
-            **settings,
-            **{name: value for name, value in ours.items() if value is not None and name not in settings},
-        }
-
-    def describe(self) -> dict[str, Any]:
-        """All settings by name, with the version of the code behind them."""
         settings = {
             name: value
             for name, value in self.values.items()
-            if value is None or isinstance(value, (bool, int, float, str, tuple))
+            if name in ALWAYS or name not in self.defaults or not _same(value, self.defaults[name])
         }
+        ordered = {name: settings[name] for name in self.parameters if name in settings}
+        ours = {name: getattr(self, name) for name in OURS if name not in settings}
+        if ours.get("distance") == self.guess_distance():
+            ours.pop("distance", None)
+        return self.name, {**ordered, **{name: value for name, value in ours.items() if value is not None}}
+
+    def describe(self) -> dict[str, Any]:
+        """All settings by name, with the version of the code behind them."""
+        plain = (bool, int, float, str, tuple)
         return {
-            **settings,
+            **{name: value for name, value in self.values.items() if value is None or isinstance(value, plain)},
             "distance": repr(self.measure),
             "epsilon": self.radius(),
             "at_once": self.at_once,
@@ -199,7 +227,7 @@ class Foreign(Attack):
         return True
 
     def needs_gradients(self) -> bool:
-        return not self.name.endswith(self.forwards_alone)
+        return not self.name.endswith(self.gradient_free)
 
     def run(self, problem: Problem) -> None:
         size, radius = self.at_once or len(problem), self.radius()
@@ -209,73 +237,229 @@ class Foreign(Attack):
                 self._run_on(problem, torch.arange(begin, min(begin + size, len(problem)), device=problem.x.device))
 
     def _run_on(self, problem: Problem, rows: Tensor) -> None:
-        gate, goal = Gate(problem, rows), problem.goal.take(rows)
+        model, goal = CountedModel(problem, rows), problem.goal.take(rows)
         assert goal.labels is not None
+        targets = None if goal.targets is None else goal.targets.clone()
+        # Libraries that draw from the global generators are seeded with the problem's seed and images.
+        seed = int(problem.random.take(rows[:1]).generators[0].initial_seed() % 2**32)
         returned = None
         try:
-            with _own_randomness(problem, rows), redirect_stdout(sys.stderr), torch.enable_grad():
-                returned = self.perturb(
-                    gate, gate.x.clone(), goal.labels.clone(), None if goal.targets is None else goal.targets.clone()
-                )
+            with seeded(seed, problem.x.device), redirect_stdout(sys.stderr), torch.enable_grad():
+                returned = self.perturb(model, model.x.clone(), goal.labels.clone(), targets)
         except (AlmakitError, Exhausted, MemoryError):
-            if gate.failure is None:
+            if model.failure is None:
                 raise
         except Exception as error:
-            if gate.failure is None and out_of_memory(error):
+            if model.failure is None and out_of_memory(error):
                 raise
-            if gate.failure is None and isinstance(error, ModuleNotFoundError):
+            if model.failure is None and isinstance(error, ModuleNotFoundError):
                 raise Unavailable(
                     f"{self.name} needs {error.name}, which is not installed: pip install {error.name}."
                 ) from error
-            if gate.failure is None and not gate.refused:  # some break on answers past the budget: that is their end
+            if model.failure is None and not model.refused:  # some attacks fail on answers past the budget
                 raise BadInput(
                     f"{self.name} failed with {type(error).__name__}: {error}. The error comes from "
                     f"{self.library or 'the function'}; its settings or the kind of images may not suit it."
                 ) from error
-        if gate.failure is not None and not isinstance(gate.failure, Exhausted):
-            raise gate.failure
+        if model.failure is not None and not isinstance(model.failure, Exhausted):
+            raise model.failure
         if returned is not None:
-            self._look_at(problem, gate, rows, returned)
+            self._query_returned(problem, model, rows, returned)
 
-    def _look_at(self, problem: Problem, gate: Gate, rows: Tensor, returned: object) -> None:
-        """Judges what the attack returned where it is nearer than the best point the problem has seen."""
+    def _query_returned(self, problem: Problem, model: CountedModel, rows: Tensor, returned: object) -> None:
+        """Queries what the attack returned where it is nearer than the best known point."""
         if isinstance(returned, np.ndarray):
             returned = torch.from_numpy(returned)
-        if not isinstance(returned, Tensor) or returned.shape != gate.x.shape:
+        if not isinstance(returned, Tensor) or returned.shape != model.x.shape:
             got = f"shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else f"a {type(returned).__name__}"
             raise BadInput(
                 f"{self.name} returned {got}; it must return the adversarial images, a tensor of shape "
-                f"{tuple(gate.x.shape)}."
+                f"{tuple(model.x.shape)}."
             )
-        point = problem.box.take(rows, gate.x.shape[1:]).project(returned.detach().to(gate.x), gate.x)
-        changed = (point != gate.x).flatten(1).any(1) & torch.isfinite(point).flatten(1).all(1)
+        point = problem.box.take(rows, model.x.shape[1:]).project(returned.detach().to(model.x), model.x)
+        changed = (point != model.x).flatten(1).any(1) & torch.isfinite(point).flatten(1).all(1)
+        finite = torch.where(per_image(changed, point), point, model.x)
         with torch.no_grad():
-            nearer = (
-                problem.bound.take(rows)(torch.where(per_image(changed, point), point, gate.x))
-                < problem.best_distance[rows]
-            )
-        known = (point == gate.last).flatten(1).all(1)
-        new = (changed & nearer & ~known).nonzero().flatten()
+            nearer = problem.bound.take(rows)(finite) < problem.best_distance[rows]
+        new = (changed & nearer & (point != model.last).flatten(1).any(1)).nonzero().flatten()
         if len(new):
             with suppress(Exhausted):
                 problem.query(point[new], grad=False, images=rows[new])
 
 
-def _own_randomness(problem: Problem, rows: Tensor) -> AbstractContextManager[None]:
-    """Seeds a library that draws from the global generators, from the problem's seed and images."""
-    return seeded(int(problem.random.take(rows[:1]).generators[0].initial_seed() % 2**32), problem.x.device)
+class CountedModel(nn.Module):
+    """The model for the images ``rows`` (G,) of a problem, behind which the ``Problem`` counts, projects and judges.
+
+    A foreign attack may send any number of candidates in any order. As many candidates as images are the images in
+    their order, unless one lies less than half as far from another clean image; otherwise a candidate belongs to the
+    nearest clean image. A point is judged by its image's own label and distance, so a wrong match could cost a count
+    but never make a false claim.
+
+    Candidates are projected into the domain before the model sees them, and gradients pass through that unchanged. Past
+    its budget an image is answered with its true label and zero gradients. A required confidence is added to the logits
+    that the attack sees.
+    """
+
+    def __init__(self, problem: Problem, rows: Tensor):
+        super().__init__()
+        self.problem, self.rows = problem, rows
+        self.x = problem.x[rows]
+        self.has_duplicates = len(torch.unique(self.x.flatten(1), dim=0)) < len(rows)
+        self.last = self.x.clone()  # the last queried point of each image: an attack often returns it
+        self.queries = self.refused = 0
+        self.failure: BaseException | None = None
+        # Attacks read the device from the first parameter.
+        self.device_of = nn.Parameter(torch.zeros(1, dtype=self.x.dtype, device=self.x.device), requires_grad=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (R, K) of ``inputs`` (R, ...)."""
+        if inputs.shape[1:] != self.x.shape[1:]:
+            shape = ", ".join(map(str, self.x.shape[1:]))
+            raise self._keep(
+                BadInput(f"the attack sent images of shape {tuple(inputs.shape)}; the model takes (B, {shape}).")
+            )
+        if not len(inputs):
+            return inputs.new_zeros(0, self._clean(self.rows[:1]).shape[1])
+        if inputs.requires_grad and torch.is_grad_enabled():
+            logits: Tensor = _Differentiable.apply(inputs, self)  # type: ignore[no-untyped-call]
+            return logits
+        with torch.no_grad():
+            return self.query(inputs, grad=False)[0]
+
+    def query(self, inputs: Tensor, grad: bool) -> tuple[Tensor, Query | None, Tensor | None]:
+        """Logits (R, K), the query behind them (None: all refused) and which rows (R,) the model answered (None:
+        all)."""
+        problem = self.problem
+        candidate = inputs.detach().to(self.x.device, self.x.dtype)
+        owners = self._owners(candidate)
+        images = self.rows if owners is None else self.rows[owners]
+        in_order = owners is None and len(self.rows) == len(problem)
+        classes = self._clean(self.rows[:1]).shape[1]  # some libraries take the gradient of every class
+        try:
+            query = problem.query(candidate, grad=grad, images=None if in_order else images, gradients=classes)
+        except Exhausted:
+            self.refused += len(inputs)
+            if self.refused > PATIENCE * len(self.rows):
+                raise self._keep(Exhausted()) from None
+            return self._refusal(images).to(inputs), None, None
+        except BaseException as error:
+            raise self._keep(error) from None
+        logits, sent = query.logits.detach(), None
+        if query.sent is not None:
+            sent = torch.zeros(len(inputs), dtype=torch.bool, device=logits.device).index_fill(0, query.sent, True)
+            logits = torch.where(sent.unsqueeze(1), logits, self._refusal(images))
+            self.refused += len(inputs) - len(query.sent)
+        self.last = query.point if owners is None else self.last.index_copy(0, owners, query.point)
+        if in_order:
+            problem.record(self.queries, distance=query.distance, margin=query.margin, success=query.success)
+        self.queries += 1
+        return self._with_confidence(logits, images).to(inputs), query, sent
+
+    def gradient(self, query: Query | None, sent: Tensor | None, weights: Tensor) -> Tensor | None:
+        """The gradient (R, ...) of the sum of ``weights`` (R, K) times the logits; None where nothing was sent."""
+        if query is None:
+            return None
+        weights = weights.to(query.logits)
+        weights = weights if sent is None else weights * sent.unsqueeze(1)
+        try:
+            with torch.enable_grad():
+                return query.gradient((query.logits * weights).sum(1), keep=True)
+        except Exhausted:
+            return None
+        except BaseException as error:
+            raise self._keep(error) from None
+
+    def _keep(self, error: BaseException) -> BaseException:
+        """Keeps an error of almakit or of the model, which the attack might swallow or wrap."""
+        self.failure = error
+        return error
+
+    def _clean(self, images: Tensor) -> Tensor:
+        assert self.problem.clean_logits is not None
+        return self.problem.clean_logits[images]
+
+    def _refusal(self, images: Tensor) -> Tensor:
+        """Logits (R, K) of the true label, on the scale of the clean image's."""
+        assert self.problem.goal.labels is not None
+        clean, labels = self._clean(images), self.problem.goal.labels[images].unsqueeze(1)
+        own = torch.maximum(clean.gather(1, labels), clean.scatter(1, labels, float("-inf")).amax(1, keepdim=True) + 1)
+        right = clean.argmax(1, keepdim=True) == labels
+        return torch.where(right, clean, clean.scatter(1, labels, own))
+
+    def _with_confidence(self, logits: Tensor, images: Tensor) -> Tensor:
+        goal = self.problem.goal
+        if not goal.confidence:
+            return logits
+        assert goal.classes is not None
+        shift = torch.full_like(logits[:, :1], -goal.confidence if goal.targeted else goal.confidence)
+        return logits.scatter_add(1, goal.classes[images].unsqueeze(1), shift)
+
+    def _owners(self, candidate: Tensor) -> Tensor | None:
+        """The image (R,) that each candidate (R, ...) belongs to; None: as many as images, in their order."""
+        count = len(self.rows)
+        if count == 1:
+            return None if len(candidate) == 1 else torch.zeros(len(candidate), dtype=torch.long, device=self.x.device)
+        points, clean = candidate.flatten(1).float(), self.x.flatten(1).float()
+        squares = (points.square().sum(1, keepdim=True) + clean.square().sum(1) - 2 * points @ clean.T).clamp_min(0)
+        smallest, nearest = squares.min(1)
+        if len(candidate) != count:
+            return self._among_duplicates(nearest, clean) if self.has_duplicates else nearest
+        own = smallest * 4 >= squares.diagonal()
+        # The products above round: rows whose distances differ by less than that keep their own image.
+        own |= squares.diagonal() <= 1e-5 * clean.square().sum(1).clamp_min(1)
+        return None if bool(own.all()) else torch.where(own, torch.arange(count, device=own.device), nearest)
+
+    def _among_duplicates(self, nearest: Tensor, clean: Tensor) -> Tensor:
+        """``nearest`` (R,) with the candidates of equal images spread over them in turn; ``clean`` (G, pixels)."""
+        _, group = torch.unique(clean, dim=0, return_inverse=True)
+        spread = nearest.clone()
+        for each in group.unique():
+            equal = torch.nonzero(group == each).flatten()
+            if len(equal) > 1:
+                places = torch.isin(nearest, equal).nonzero().flatten()
+                spread[places] = equal[torch.arange(len(places), device=equal.device) % len(equal)]
+        return spread
+
+
+class _Differentiable(torch.autograd.Function):
+    """A query of a ``CountedModel`` in the attack's own graph."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, model: CountedModel) -> Tensor:
+        logits, query, sent = model.query(inputs, grad=True)
+        ctx.kept = model, query, sent, inputs.shape
+        return logits
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None]:
+        model, query, sent, shape = ctx.kept
+        gradient = model.gradient(query, sent, weights)
+        return (weights.new_zeros(shape) if gradient is None else gradient.to(weights)), None
+
+
+def labels_and_targets(logits: Tensor, targets: object) -> tuple[Tensor, Tensor]:
+    """Labels (B,) for targets (B,) without labels, as other libraries give them: the model's best class beside the
+    target, from ``logits`` (B, K)."""
+    classes = class_indices(targets, "targets", len(logits)).to(logits.device)
+    check_range(classes, "targets", logits.shape[1])
+    return logits.scatter(1, classes.unsqueeze(1), float("-inf")).argmax(1), classes
+
+
+def norm_name(norm: object) -> str | None:
+    """``l2`` for 2, ``"L2"``, ``"2"`` and so on; None for other values."""
+    if isinstance(norm, str):
+        try:
+            norm = float(norm.lower().removeprefix("l").removeprefix("_"))
+        except ValueError:
+            return None
+    return NORMS.get(float(norm)) if isinstance(norm, (int, float)) else None
+
+
+def unknown(library_name: str, name: str, known: Iterable[str]) -> UnknownName:
+    """The error for a name a library does not have, with the nearest ones it has."""
+    return UnknownName(f"{library_name} has no attack {name!r}; {suggestion(name, sorted(known))}")
 
 
 def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and bool(one == other)
-
-
-def norm_name(norm: object) -> str | None:
-    """``l2`` for 2, ``"L2"``, ``"2"`` and so on; None for what is no norm we know."""
-    if isinstance(norm, str):
-        text = norm.lower().removeprefix("l").removeprefix("_")
-        try:
-            norm = float(text)
-        except ValueError:
-            return None
-    return NORMS.get(float(norm)) if isinstance(norm, (int, float)) else None

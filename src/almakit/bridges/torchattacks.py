@@ -12,28 +12,11 @@ from torch import Tensor, nn
 from ..attacks import get
 from ..core import Attack, Result
 from ..errors import BadInput
-from .aims import labels_and_targets
-from .foreign import Foreign, norm_name
-from .gate import Gate
-from .library import attack_class, distribution, library
+from .foreign import CountedModel, Foreign, labels_and_targets, library
 
 torchattacks = library("torchattacks", "pip install torchattacks, or pip install 'almakit[bridges]'")
 base = library("torchattacks.attack", "pip install torchattacks")
 Base: Any = base.Attack
-
-# What the attacks without a setting ``norm`` minimise, or whose ball they stay in; the library does not say it in code.
-MINIMISES = {
-    "CW": "l2",
-    "DeepFool": "l2",
-    "EADL1": "l1",
-    "EADEN": "l1",
-    "SparseFool": "l0",
-    "OnePixel": "l0",
-    "Pixle": "l0",
-    "JSMA": "l0",
-    "GN": "l2",
-}
-IN_L2_BALL = ("PGDL2", "PGDRSL2")
 
 
 @dataclass(frozen=True)
@@ -41,29 +24,37 @@ class TorchattacksForeign(Foreign):
     """``torchattacks:<attack>(settings)``; ``eps``, where an attack has it, is the radius its successes are held to."""
 
     library = "torchattacks"
-    forwards_alone = ("Square", "OnePixel", "Pixle", "GN", "VANILA")
+    package = "torchattacks"
+    minimises = {  # or whose ball they stay in
+        "CW": "l2",
+        "DeepFool": "l2",
+        "EADL1": "l1",
+        "EADEN": "l1",
+        "SparseFool": "l0",
+        "OnePixel": "l0",
+        "Pixle": "l0",
+        "JSMA": "l0",
+        "GN": "l2",
+        "PGDL2": "l2",
+        "PGDRSL2": "l2",
+    }
+    gradient_free = ("Square", "OnePixel", "Pixle", "GN", "VANILA")
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        return attack_class("torchattacks", self.name, torchattacks, base.Attack)
+        return self.find_class(torchattacks, base.Attack)
 
     def guess_distance(self) -> str | None:
-        name = self.name.partition(":")[2]
-        if "norm" in self.values:
-            return norm_name(self.values["norm"])
-        return MINIMISES.get(name) or ("l2" if name in IN_L2_BALL else "linf" if "eps" in self.parameters else None)
+        return super().guess_distance() or ("linf" if "eps" in self.parameters else None)
 
     def targets_too(self) -> bool:
         return "targeted" in self.made(nn.Linear(1, 1)).supported_mode
-
-    def version(self) -> str:
-        return distribution("torchattacks")
 
     def made(self, model: nn.Module) -> Any:
         """torchattacks' own attack object."""
         return self.target(model, **dict(self.settings))
 
-    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+    def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         attack = self.made(model.eval())
         if targets is not None:
             attack.set_mode_targeted_by_label(quiet=True)

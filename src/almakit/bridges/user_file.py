@@ -15,8 +15,7 @@ from torch import Tensor
 from ..data import user_file
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput
-from .foreign import OURS, Foreign
-from .gate import Gate
+from .foreign import OURS, CountedModel, Foreign
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,8 @@ class UserAttack(Foreign):
             )
         return function
 
-    def hidden(self) -> tuple[str, ...]:
+    @property
+    def not_settings(self) -> tuple[str, ...]:  # type: ignore[override]
         return (*_positional(self.target)[:3], "targets")
 
     def guess_distance(self) -> str:
@@ -62,7 +62,7 @@ class UserAttack(Foreign):
             f", of its imports {imported[:16]}" if imported else ""
         )
 
-    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+    def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         more = {"targets": targets} if self.targets_too() else {}
         with user_file.importable(self.name):
             found: Tensor = self.target(model, x, labels, **dict(self.settings), **more)
@@ -97,7 +97,7 @@ class FunctionAttack(UserAttack):
         plain = [each for each in code.co_consts if each is None or isinstance(each, (bool, int, float, str))]
         return f"code {hashlib.sha256(code.co_code + repr((code.co_names, plain)).encode()).hexdigest()[:16]}"
 
-    def perturb(self, model: Gate, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+    def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         more = {"targets": targets} if self.targets_too() else {}
         found: Tensor = self.target(model, x, labels, **dict(self.settings), **more)
         return found
