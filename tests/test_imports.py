@@ -306,7 +306,7 @@ COSTLY = {
     ("errors", "difflib"): "importing almakit loads at most 40 modules",
     ("errors", "inspect"): "importing almakit loads at most 40 modules",
     ("data.convert", "torch"): TORCH,
-    ("data.sources", "urllib"): "asking for help loads nothing that knows the network",
+    ("data.hub", "urllib"): "asking for help loads nothing that knows the network",
     ("runs.environment", "torch"): TORCH,
     ("runs.folder", "torch"): TORCH,
     ("runs.tuning", "resource"): "Windows has none",

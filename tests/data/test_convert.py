@@ -26,7 +26,7 @@ def test_a_cifar_batch_comes_out_of_its_picture(tmp_path: Path) -> None:
     Image.fromarray(images.reshape(4, 1024, 3)).save(tmp_path / "batch.png")
     (tmp_path / "labels.json").write_text(json.dumps([9, 9, 1, 2, 3, 4]))
     rows = np.frombuffer(
-        convert.cifar_batch(tmp_path / "batch.png", tmp_path / "labels.json", first=2), dtype=np.uint8
+        convert.cifar_batch(tmp_path / "batch.png", tmp_path / "labels.json", first="2"), dtype=np.uint8
     ).reshape(4, 3073)
     assert rows[:, 0].tolist() == [1, 2, 3, 4]
     assert (rows[:, 1:].reshape(4, 3, 32, 32) == images.transpose(0, 3, 1, 2)).all()

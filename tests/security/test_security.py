@@ -22,8 +22,8 @@ from security.hostile_files import Payload
 import almakit
 from almakit import Run, attacks, data, models
 from almakit.cli.main import main
-from almakit.data.catalogue import COLLECTIONS
 from almakit.data.dataset import Dataset
+from almakit.data.hub import COLLECTIONS
 from almakit.errors import AlmakitError, BadInput, BadModel
 from almakit.report import html, subjects
 from almakit.report.payload import Limits

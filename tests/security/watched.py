@@ -141,7 +141,7 @@ def npz(path: str) -> object:
 
 
 def archive(path: str) -> object:
-    from almakit.data.archives import unpack
+    from almakit.data.hub import unpack
 
     return unpack(Path(path), Path(tempfile.mkdtemp(prefix="own-")), ["wanted"], 1 << 20)
 

@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 from ..data import hub
-from ..data.catalogue import COLLECTIONS
 from .main import DONE, Usage
 
 
@@ -22,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.list:
-        for name, collection in COLLECTIONS.items():
+        for name, collection in hub.COLLECTIONS.items():
             here = sum(hub.local(file.name) is not None for file in collection.files)
             print(f"{name}: {here} of {len(collection.files)} files at hand")
         return DONE

@@ -1,4 +1,5 @@
-"""From what a source delivers to the file the catalogue names: each function takes paths and returns the file's bytes.
+"""Conversions from what a source delivers to the files of ``catalogue.toml``: each function takes paths, perhaps a
+text, and returns the file's bytes.
 
 Nothing is unpickled freely: torch checkpoints are read with ``weights_only=True``, plain numpy pickles with an
 unpickler that knows arrays and nothing else.
@@ -36,7 +37,7 @@ def compressed(path: Path) -> bytes:
     return gzip.compress(path.read_bytes(), compresslevel=6, mtime=0)
 
 
-def cifar_batch(picture: Path, labels: Path, first: int = 0) -> bytes:
+def cifar_batch(picture: Path, labels: Path, first: str = "0") -> bytes:
     """A CIFAR-10 batch file (label, 3 x 32 x 32 for each image) from a PNG with one image per row and a JSON list of
     labels."""
     from PIL import Image
@@ -47,8 +48,8 @@ def cifar_batch(picture: Path, labels: Path, first: int = 0) -> bytes:
     except Image.DecompressionBombError as error:
         raise Unavailable(f"{picture.name} is larger than a picture should be.") from error
     images = rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2).reshape(-1, 3072)
-    wanted = np.asarray(json.loads(labels.read_text(encoding="utf-8"))[first : first + len(images)], dtype=np.uint8)
-    return np.concatenate([wanted[:, None], images], axis=1).tobytes()
+    classes = json.loads(labels.read_text(encoding="utf-8"))[int(first) : int(first) + len(images)]
+    return np.concatenate([np.asarray(classes, dtype=np.uint8)[:, None], images], axis=1).tobytes()
 
 
 def cifar_first(batch: bytes, count: int = 1000) -> bytes:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data import Dataset as TorchDataset
 
-from ..errors import BadInput
+from ..errors import BadInput, Unavailable, optional
 from .arrays import channels_first, classes_or_truths, from_arrays, from_values, in_unit_range, integers
 from .dataset import Dataset
 from .features import Features
@@ -29,6 +29,7 @@ Data = str | Dataset | Tensor | np.ndarray[Any, Any] | TorchDataset[Any] | Itera
 IMAGE = ("image", "img", "images", "pixel_values", "x", "jpg", "png")
 LABEL = ("label", "labels", "fine_label", "y", "class", "target", "cls")
 """What the parts of a sample are called where it is a dict, in the order they are looked for."""
+HF_SPLITS = {"test": ("test", "validation", "valid", "val"), "train": ("train",)}
 
 
 def name_of(data: object) -> str:
@@ -294,3 +295,20 @@ def user_function(uri: str, size: int | None) -> Dataset:
             "data set."
         )
     return from_arrays(uri, made[0], made[1], targets=made[2] if len(made) == 3 else None, size=size)
+
+
+def hf_dataset(rest: str, split: str, size: int | None, last: int | None) -> Dataset:
+    """``hf-dataset:<name>`` of Hugging Face's library: its test (or validation) or training split; ``<name>@<split>``
+    takes a split by its own name."""
+    datasets = optional("datasets", "hf-dataset: needs Hugging Face's library of data sets: pip install datasets.")
+    name, _, wanted = rest.partition("@")
+    try:
+        found = datasets.load_dataset(name)
+    except Exception as error:  # its downloads fail in many ways
+        raise Unavailable(
+            f"the data set {name} could not be loaded ({type(error).__name__}: {str(error).strip()[:300]})."
+        ) from error
+    choice = next((one for one in ((wanted,) if wanted else HF_SPLITS[split]) if one in found), None)
+    if choice is None:
+        raise Unavailable(f"{name} has the splits {', '.join(found)}; name one, hf-dataset:{name}@{next(iter(found))}.")
+    return replace(dataset_of(found[choice], last, size), name=f"hf-dataset:{rest}")

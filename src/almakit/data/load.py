@@ -66,7 +66,7 @@ def load(
 
 def _whole(uri: str, split: str, size: int | None, channels: int | None, last: int | None) -> Dataset:
     # torch comes in here and not with the module: `almakit fetch` and `almakit ls` do without it.
-    from . import arrays, folder, given, hugging, imagenet, scenes, table
+    from . import arrays, folder, given, imagenet, scenes, table
 
     kind, _, rest = uri.partition(":")
     if is_user_file(uri):
@@ -88,7 +88,7 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
     if kind == "npz" and rest:
         return arrays.npz(rest, size)
     if kind == "hf-dataset" and rest:
-        return hugging.hf_dataset(rest, split, size, last)
+        return given.hf_dataset(rest, split, size, last)
     if Path(uri).expanduser().exists():
         forms = {".py": f"{uri}:<function>", ".npz": f"npz:{uri}", ".parquet": f"table:{uri}?label=<column>"}
         forms[".csv"] = f"table:{uri}?label=<column> (or folder:{uri} where it lists image files)"

@@ -241,7 +241,7 @@ def torchvision(rest: str, trust: bool) -> Classifier:
         ) from error
     network = models.get_model(name, weights=None)
     with no_unpickling(trust):
-        network.load_state_dict(_downloaded(rest, lambda: weights.get_state_dict(progress=False, check_hash=True)))
+        network.load_state_dict(_downloaded(rest, lambda: weights.get_state_dict(progress=True, check_hash=True)))
     transform, categories = weights.transforms(), weights.meta["categories"]
     side = transform.crop_size[0] if getattr(transform, "crop_size", None) else None
     shape = (3, side, side) if side else None
