@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from . import goals
 from .attacks import get
-from .attacks.standard import CURRENT, Standard, StandardEvaluation
+from .attacks.standard import CURRENT, Standard, StandardEvaluation, evaluate_in_stages
 from .core import Attack, Result
 from .core.attack import DistanceLike
 from .core.model import Model
@@ -109,36 +111,61 @@ def standard_evaluation(
     x: Data,
     y: Tensor | Sequence[int] | None = None,
     norm: str | float = "Linf",
+    eps: float | str | None = None,
     bs: int = 250,
     *,
+    targets: Tensor | Sequence[int] | int | None = None,
     version: str = CURRENT,
     progress: bool | Silent = False,
     **options: Any,
 ) -> StandardEvaluation:
-    """Attacks the images ``x`` (B, ...) in [0, 1] with labels ``y`` (B,) by the standard ensemble of ``norm``; robust
-    accuracy is read off at any radius.
+    """Robust accuracy at one radius by the standard attacks of ``norm``, or without ``eps`` at every radius.
 
-    ``model`` and ``x`` may have all the forms ``almakit.attack`` takes;
-    ``bs`` images go through it at a time. The ensemble takes the smallest verified change of each image over its
-    attacks; there is no epsilon to choose beforehand. Say the version with the number: "almakit-standard-v1, Linf, eps
-    = 8/255: 52.3 %". ``progress=True`` shows how it goes and how long it will take.
-    ``options`` are those of every attack's call (``seed``, ``trace``, ``check``); the number is comparable with their
-    defaults.
+    At a radius, named stages follow each other; each attacks the images that the stages before it did not break. Say
+    the version with the number: "almakit-standard-v1, Linf, eps = 8/255: 52.3 %". Without a radius every image is
+    attacked to its smallest change, which costs several times as much and answers for all radii.
+
+    Args:
+        model: from images (B, ...) in [0, 1] to logits (B, K), or a model's URI.
+        x: images, in all the forms ``almakit.attack`` takes.
+        y: labels (B,); None where ``x`` brings them.
+        norm: "Linf", "L2", "L1", or "L0" without a radius.
+        eps: the radius, such as 8/255 or "8/255".
+        bs: images that go through the model at a time.
+        targets: classes (B,), or one for all, to reach instead of leaving the labels.
+        version: name of the composition.
+        progress: True prints a line as each stage ends and shows how far the present one is.
+        options: those of every attack's call (``seed``, ``box``, ``eot`` ...); the number is comparable with their
+            defaults.
+
+    Returns:
+        A ``StandardEvaluation``: a ``Result`` that knows which stage broke each image and what each stage spent.
     """
-    if "eps" in options or "epsilon" in options:
-        given = options.get("eps", options.get("epsilon"))
-        raise BadInput(
-            "standard_evaluation takes no radius, it answers for all of them: "
-            f"standard_evaluation(...).robust_accuracy({given!r})."
-        )
+    if "epsilon" in options:
+        eps = options.pop("epsilon")
+    for name in ("budget", "stop_within", "tolerance"):
+        if name in options:
+            raise BadInput(f"standard_evaluation has no {name}=: its stages say how long each image is attacked.")
     for name in options:
         if name not in CALL:
-            raise wrong_setting("almakit.standard_evaluation", name, ["norm", "bs", "version", "progress", *CALL])
-    attack = Standard.of(norm, version)
+            known = ["norm", "eps", "bs", "targets", "version", "progress", *CALL]
+            raise wrong_setting("almakit.standard_evaluation", name, known)
+    standard = Standard.of(norm, version, eps)
     images, labels = tensors_of(x, y)
-    size = options.pop("batch_size", bs)
-    with counted(opened(model), attack, images, shown(progress)) as asked:
-        found = attack(asked, images, labels, batch_size=size, **options)
-    return StandardEvaluation(
-        **{f.name: getattr(found, f.name) for f in fields(found)}, version=version, norm=attack.norm
-    )
+    aims = [targets] * len(images) if isinstance(targets, int) else targets
+    options = {"batch_size": bs} | options
+    opened_model, show = opened(model), shown(progress)
+
+    def watched(attack: Attack, images: Tensor) -> AbstractContextManager[Model]:
+        return counted(opened_model, attack, images, show)
+
+    if standard.epsilon is not None and len(images):
+        aims = None if aims is None else torch.as_tensor(aims)
+        staged = evaluate_in_stages(standard, watched, images, labels, aims, show.note, **options)
+        for sign in staged.signs:
+            warnings.warn(sign, stacklevel=2)
+        return staged
+    with watched(standard, images) as asked:
+        found = standard(asked, images, labels, aims, **options)
+    kept = {field.name: getattr(found, field.name) for field in fields(found)}
+    return StandardEvaluation(**kept, version=version, norm=standard.norm, epsilon=standard.epsilon)

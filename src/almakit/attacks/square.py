@@ -1,4 +1,4 @@
-"""Square: random search with square patches inside l2 and linf balls, by forward passes alone."""
+"""Square: random search with square patches inside l1, l2 and linf balls, by forward passes alone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
+from ..optim import length, onto_ball, room
 from ..tensors import per_image, unit
 from .fixed_epsilon import FixedEpsilon, onto_grid, reached, safe_radius
 
@@ -26,10 +27,13 @@ class Square(FixedEpsilon):
     keeps what pays.
 
     linf: stripes of +-epsilon at the start; then a square of ``share`` of the pixels, halved at 0.1, 0.5, 2, 5, 10, 20,
-    40, 60 and 80 % of the steps, becomes +-epsilon in each channel. l2: bumps eta on 5 x 5 tiles at the start; then
-    the mass of two squares, and what the ball leaves, goes into the first, along its old content and +-eta.
+    40, 60 and 80 % of the steps, becomes +-epsilon in each channel. l1 and l2: bumps eta on 5 x 5 tiles at the start;
+    then the mass of two squares, and what the ball leaves, goes into the first, along its old content and +-eta.
     Andriushchenko et al., *Square Attack: a query-efficient black-box adversarial attack via random search*, ECCV 2020,
-    Algorithms 1 to 3. ``share`` is AutoAttack's by default.
+    Algorithms 1 to 3; l1 as in Croce and Hein, *Mind the box*, ICML 2021. ``share`` is AutoAttack's by default.
+
+    ``trial=100`` asks first whether gradients are masked: an image goes beyond that many steps only where they reach a
+    smaller margin than ``trial / 5`` steps along the gradient do.
 
     It needs no gradient and any goal's margin. Inputs that are no images are taken as one row of values, windows as
     squares where both sides allow it. Unlike the original: a linf patch that changes nothing has its signs turned; on a
@@ -37,19 +41,20 @@ class Square(FixedEpsilon):
     """
 
     title = "Square"
-    does = ("l2", "linf")
+    does = ("l1", "l2", "linf")
     cost = "steps forwards per restart and the clean pass, no backwards; an image leaves when it is found"
     paper = "Andriushchenko et al., ECCV 2020"
     presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 10_000, "share": 0.05}}
-    ranges = {"[1, inf)": "restarts", "(0, 1]": "share"}
+    ranges = {"[1, inf)": "restarts", "(0, 1]": "share", "[5, inf)": "trial"}
 
     distance: DistanceLike = "linf"
     steps: int = 1000
     share: float = 0.8
     restarts: int = 1
+    trial: int | None = None
 
     def needs_gradients(self) -> bool:
-        return False
+        return self.trial is not None
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         x, norm = problem.x, self.measure.norm
@@ -57,6 +62,7 @@ class Square(FixedEpsilon):
         radius = safe_radius(problem, epsilon, norm)
         flat = norm == float("inf")
         begin, change = (self._stripes, self._recoloured) if flat else (self._tiles, self._moved)
+        by_gradient = None if self.trial is None else self._gradient_margin(problem, epsilon, radius, self.trial // 5)
         for _ in range(self.restarts):
             delta, margin = torch.zeros_like(_as_images(x)), torch.full_like(radius, float("inf"))
             for step in range(self.steps):
@@ -70,6 +76,25 @@ class Square(FixedEpsilon):
                 better = query.margin < margin
                 delta = torch.where(per_image(better, delta), _as_images(query.point - x), delta)
                 margin = torch.where(better, query.margin, margin)
+                if by_gradient is not None and step + 1 == self.trial:
+                    problem.release(margin >= by_gradient)
+
+    def _gradient_margin(self, problem: Problem, epsilon: Tensor, radius: Tensor, steps: int) -> Tensor:
+        """(B,) the smallest margin on a path of ``steps`` gradient steps of a quarter of the ``radius`` (B,)."""
+        x, norm, (low, high) = problem.x, self.measure.norm, room(problem.box, problem.x)
+        assert norm is not None
+        point, smallest = x, torch.full_like(radius, float("inf"))
+        for step in range(steps):
+            final = step == steps - 1
+            query = problem.query(onto_grid(problem, point, epsilon, norm), grad=not final) if step else problem.start()
+            problem.release(reached(problem, epsilon))
+            smallest = torch.minimum(smallest, query.margin)
+            if not final:
+                slope = query.gradient(problem.goal.margin(query.logits))
+                direction = slope.sign() if norm == float("inf") else unit(slope)
+                moved = point - x - per_image(radius / 4, x) * direction
+                point = x + onto_ball(moved, radius, low, high, norm)
+        return smallest
 
     def _window(self, delta: Tensor, share: float) -> tuple[int, int]:
         """Height and width of a window with ``share`` of the pixels of ``delta`` (B, C, H, W), as square as they
@@ -96,14 +121,15 @@ class Square(FixedEpsilon):
         return torch.where(inside, patch, delta)
 
     def _tiles(self, problem: Problem, delta: Tensor, radius: Tensor) -> Tensor:
-        """(B, C, H, W) of length radius: bumps of a random sign on a grid of tiles."""
+        """(B, C, H, W) of norm radius: bumps of a random sign on a grid of tiles."""
         size, channels, height, width = delta.shape
         high, wide = max(1, height // TILES), max(1, width // TILES)
         rows, columns = -(-height // high), -(-width // wide)
         signs = _signs(_numbers(problem, channels * rows * columns)).reshape(size, channels, rows, columns)
         bumps = bump(high, wide).to(delta).repeat(rows, columns)[:height, :width]
         spread = signs.repeat_interleave(high, 2).repeat_interleave(wide, 3)[..., :height, :width]
-        return per_image(radius, delta) * unit(spread * bumps)
+        tiles = spread * bumps
+        return per_image(radius / length(tiles, self.measure.norm), delta) * tiles
 
     def _moved(self, problem: Problem, delta: Tensor, radius: Tensor, side: tuple[int, int]) -> Tensor:
         """``delta`` (B, C, H, W) with the mass of two windows in the first of them, in a new shape."""
@@ -113,16 +139,21 @@ class Square(FixedEpsilon):
         shapes = torch.stack([bump(*side).to(delta), bump(side[1], side[0]).T.to(delta)])
         down, right = down.clamp(0, side[0] - 1).unsqueeze(2), right.clamp(0, side[1] - 1).unsqueeze(1)
         shape = shapes[(numbers[:, 4] < 0.5).long()[:, None, None], down, right]
-        mass = delta.square().flatten(2)
-        unused = (radius.square() - mass.flatten(1).sum(1)).clamp_min(0) / delta.shape[1]
-        available = ((mass * (first | second).flatten(2)).sum(2) + unused.unsqueeze(1)).sqrt()
-        old = (delta * first).flatten(2)
-        length = torch.linalg.vector_norm(old, dim=2, keepdim=True)
-        old = old / torch.where(length > 0, length, torch.ones_like(length))
-        new = old + (shape.unsqueeze(1) * first).flatten(2) * _signs(numbers[:, 5:]).unsqueeze(2)
-        length = torch.linalg.vector_norm(new, dim=2, keepdim=True)
-        new = new / torch.where(length > 0, length, torch.ones_like(length)) * available.unsqueeze(2)
+        norm = self.measure.norm
+        assert norm is not None
+        mass = delta.flatten(2).abs() ** norm
+        unused = (radius**norm - mass.flatten(1).sum(1)).clamp_min(0) / delta.shape[1]
+        available = ((mass * (first | second).flatten(2)).sum(2) + unused.unsqueeze(1)) ** (1 / norm)
+        old = _normed((delta * first).flatten(2), norm)
+        new = old + _normed((shape.unsqueeze(1) * first).flatten(2), norm) * _signs(numbers[:, 5:]).unsqueeze(2)
+        new = _normed(new, norm) * available.unsqueeze(2)
         return torch.where(first | second, torch.zeros_like(delta), delta) + new.reshape(delta.shape)
+
+
+def _normed(values: Tensor, norm: float) -> Tensor:
+    """``values`` (B, C, N) with the rows of each channel at norm 1, or zero."""
+    size = torch.linalg.vector_norm(values, ord=norm, dim=2, keepdim=True)
+    return values / torch.where(size > 0, size, torch.ones_like(size))
 
 
 def bump(high: int, wide: int) -> Tensor:

@@ -1,88 +1,344 @@
-"""The standard: a named, versioned ensemble without knobs, so that its number can be compared between papers."""
+"""The standard evaluation: named, versioned stages without settings, so that its number can be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from .. import registry
-from ..core import Result
+from ..core import Attack, Result
+from ..core.model import Model
+from ..core.problem import Problem
+from ..core.result import Status
 from ..errors import BadInput, UnknownName
+from ..radius import number
 from . import get
 from .ensemble import Ensemble
 
-# An ensemble that was published under a name is never changed: another composition is another version. A test holds
+# A composition that was published under a name never changes: another composition is another version. A test holds
 # these lines. fmt: off
-ENSEMBLES: dict[str, dict[str, tuple[str, ...]]] = {
+AT_RADIUS: dict[str, dict[str, dict[str, str]]] = {
+    "almakit-standard-v1": {
+        "linf": {
+            "apgd": "apgd(distance=linf, epsilon={}, steps=100)",
+            "soft-walk": "soft-walk(distance=linf, steps=100)",
+            "apgd-t": "apgd(distance=linf, epsilon={}, steps=100, loss=targeted-dlr, rivals=4)",
+            "soft-walk-300": "soft-walk(distance=linf, steps=300)",
+            "square": "square(distance=linf, epsilon={}, steps=5000, trial=100)",
+        },
+        "l2": {
+            "apgd": "apgd(distance=l2, epsilon={}, steps=100)",
+            "soft-walk": "soft-walk(distance=l2, steps=100)",
+            "apgd-t": "apgd(distance=l2, epsilon={}, steps=100, loss=targeted-dlr, rivals=4)",
+            "soft-walk-300": "soft-walk(distance=l2, steps=300)",
+            "square": "square(distance=l2, epsilon={}, steps=5000, trial=100)",
+        },
+        "l1": {
+            "apgd": "apgd(distance=l1, epsilon={}, steps=100)",
+            "soft-walk": "soft-walk(distance=l1, steps=100)",
+            "apgd-t": "apgd(distance=l1, epsilon={}, steps=100, loss=targeted-dlr, rivals=4)",
+            "soft-walk-300": "soft-walk(distance=l1, steps=300)",
+            "fab-t": "fab(distance=l1, steps=50, targeted_classes=9)",
+            "square": "square(distance=l1, epsilon={}, steps=5000, trial=100)",
+        },
+    }
+}
+"""At one radius, which replaces ``{}``: each stage attacks the images that the stages before it did not break."""
+SMALLEST: dict[str, dict[str, tuple[str, ...]]] = {
     "almakit-standard-v1": {
         "linf": (
-            "alma-plus(distance=linf, steps=500)",
+            "soft-walk(distance=linf, steps=500)",
             "fmn(distance=linf, steps=500)",
             "search(attack=apgd(distance=linf, steps=50, loss=targeted-dlr, rivals=4), halvings=7)",
         ),
         "l2": (
-            "alma-plus(distance=l2, steps=500)",
+            "soft-walk(distance=l2, steps=500)",
             "fmn(distance=l2, steps=500)",
             "search(attack=apgd(distance=l2, steps=50, loss=targeted-dlr, rivals=4), halvings=7)",
         ),
         "l1": (
-            "alma-plus(distance=l1, steps=500)",
+            "soft-walk(distance=l1, steps=500)",
             "fmn(distance=l1, steps=500)",
+            "fab(distance=l1, steps=50, targeted_classes=9)",
             "search(attack=apgd(distance=l1, steps=50, loss=targeted-dlr, rivals=4), halvings=7)",
         ),
-        "l0": ("alma-plus(distance=l0, steps=500)", "sigma-zero(steps=500)", "fmn(distance=l0, steps=500)"),
+        "l0": ("soft-walk(distance=l0, steps=500)", "sigma-zero(steps=500)", "fmn(distance=l0, steps=500)"),
     }
 }
+"""Without a radius: the smallest change of each image over these attacks."""
+# fmt: on
 
 CURRENT = "almakit-standard-v1"
+FLAT = "the gradient was zero"
+"""How the reason begins for images whose gradient was zero at every query."""
+BY_SCORES = "square"
+"""The stage that needs no gradients. What it alone breaks shows that gradients are masked."""
 
 
 @dataclass(frozen=True)
 class Standard(Ensemble):
-    """A standard ensemble as an attack: ``almakit:standard-v1(distance=linf)`` in a text."""
+    """The standard evaluation as an attack: ``almakit:standard-v1(distance=linf, epsilon=8/255)`` in a text.
+
+    With an ``epsilon`` its attacks are stages: each sees the images that are not broken within the radius yet. Without
+    one it is the ensemble that looks for the smallest change of each image.
+    """
 
     title: ClassVar[str] = "standard"
 
     version: str = CURRENT
     norm: str = "linf"
+    epsilon: float | None = None
+    stages: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, norm: str | float, version: str = CURRENT) -> Standard:
-        """The ensemble of a norm."""
-        if version not in ENSEMBLES:
-            raise UnknownName(f"there is no standard ensemble called {version!r}; known: {', '.join(ENSEMBLES)}.")
-        members = ENSEMBLES[version].get(distance := registry.canonical("distances", norm))
-        if members is None:
-            raise BadInput(
-                f"{version} is defined for {', '.join(ENSEMBLES[version])}, not for {norm!r}; for other distances "
-                "take soft-walk."
-            )
-        return cls(attacks=tuple(get(member) for member in members), version=version, norm=distance)
+    def of(cls, norm: str | float, version: str = CURRENT, epsilon: float | str | None = None) -> Standard:
+        """The standard evaluation in a norm, at the radius ``epsilon`` or, without one, for the smallest change."""
+        if version not in SMALLEST:
+            raise UnknownName(f"there is no standard evaluation called {version!r}; known: {', '.join(SMALLEST)}.")
+        distance = registry.canonical("distances", norm)
+        known = SMALLEST[version] if epsilon is None else AT_RADIUS[version]
+        if distance not in known:
+            hint = " Leave out the radius for l0." if distance == "l0" else " For other distances take soft-walk."
+            at = "" if epsilon is None else " at one radius"
+            raise BadInput(f"{version}{at} is defined for {', '.join(known)}, not for {norm!r}.{hint}")
+        if epsilon is None:
+            members = SMALLEST[version][distance]
+            return cls(attacks=tuple(get(text) for text in members), version=version, norm=distance)
+        radius = number(epsilon)
+        if not radius:
+            raise BadInput("epsilon=0: robust accuracy at radius 0 is the clean accuracy.")
+        stages = AT_RADIUS[version][distance]
+        return cls(
+            attacks=tuple(get(text.format(repr(radius))) for text in stages.values()),
+            version=version,
+            norm=distance,
+            epsilon=radius,
+            stages=tuple(stages),
+        )
 
     @classmethod
     def build(cls, name: str, settings: Mapping[str, Any]) -> Standard:
-        """From ``almakit:standard-v1(distance=linf)``."""
+        """From ``almakit:standard-v1(distance=linf, epsilon=8/255)``."""
         for key in settings:
-            if key != "distance":
-                raise BadInput(f"{name} has no setting {key!r}: a standard has no knobs but distance.")
-        return cls.of(settings.get("distance", "linf"), f"almakit-{name.partition(':')[2]}")
+            if key not in ("distance", "epsilon"):
+                raise BadInput(f"{name} has no setting {key!r}; it has distance and epsilon.")
+        return cls.of(settings.get("distance", "linf"), f"almakit-{name.partition(':')[2]}", settings.get("epsilon"))
 
     @property
     def written(self) -> tuple[str, dict[str, Any]]:
         """Name and settings of the text that builds it again."""
-        return f"almakit:{self.version.removeprefix('almakit-')}", {"distance": self.norm}
+        settings = {"distance": self.norm} | ({} if self.epsilon is None else {"epsilon": self.epsilon})
+        return f"almakit:{self.version.removeprefix('almakit-')}", settings
+
+    @property
+    def minimal(self) -> bool:  # type: ignore[override]
+        return self.epsilon is None
+
+    @property
+    def radii(self) -> tuple[float, ...]:
+        return () if self.epsilon is None else (self.epsilon,)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Result:
+        """As every attack. At a radius, an image makes no further queries once it is broken within it."""
+        if self.epsilon is not None:
+            options["stop_within"] = self.epsilon
+        return super().__call__(*arguments, **options)
+
+    def run(self, problem: Problem) -> None:
+        if self.epsilon is None:
+            super().run(problem)
+            return
+        limit = problem.x.new_ones(len(problem)) * problem.grid.limit(self.epsilon)
+        with problem.limited_to(limit):
+            super().run(problem)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one stage did: how many images it attacked and broke, and which share of all images is robust after it."""
+
+    name: str
+    attack: str
+    images: int
+    broken: int
+    robust: float
+    forwards: int
+    backwards: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.robust:.1%} robust, {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StandardEvaluation(Result):
-    """What the standard ensemble of a ``norm`` found: a ``Result`` that says which ``version`` it is of."""
+    """What the standard evaluation in a ``norm`` found: a ``Result`` that names its ``version``.
+
+    At a radius ``epsilon``, ``stages`` says what each stage did and ``broken_by`` (B,) the index of the stage that
+    broke each image, -1 for none and for images that were wrong before the attack. ``signs`` are reasons to doubt the
+    number, each with what to do.
+    """
 
     version: str = CURRENT
     norm: str = "linf"
+    epsilon: float | None = None
+    stages: tuple[Stage, ...] = ()
+    broken_by: Tensor | None = None
+    signs: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
+        what = (
+            f"success {self.success_rate:.2%}, median distance {self.median:.4g}"
+            if self.epsilon is None
+            else f"robust accuracy {self.robust_accuracy(self.epsilon):.2%} at {self.epsilon:.4g}"
+        )
         return (
             f"StandardEvaluation({self.version}, {self.norm}, {len(self)} images: clean accuracy "
-            f"{self.clean_accuracy:.2%}, success {self.success_rate:.2%}, median distance {self.median:.4g})"
+            f"{self.clean_accuracy:.2%}, {what})"
         )
+
+
+def evaluate_in_stages(
+    standard: Standard,
+    model: Callable[[Attack, Tensor], AbstractContextManager[Model]],
+    x: Tensor,
+    labels: Tensor | None,
+    targets: Tensor | None,
+    notify: Callable[[str], None],
+    **options: Any,
+) -> StandardEvaluation:
+    """Robust accuracy at the radius of ``standard``, stage by stage.
+
+    The decisions are those of ``standard(model, x, labels)``. Here each stage gets full batches of the images that the
+    stages before it did not break, and is reported when it ends.
+
+    Args:
+        standard: the evaluation, at a radius.
+        model: for an attack and its images, the model, which may show the progress of this attack.
+        x: images, shape (B, ...).
+        labels: classes, shape (B,).
+        targets: classes to reach, shape (B,); None for untargeted.
+        notify: called with a line as each stage ends.
+        options: those of every attack's call.
+    """
+    assert standard.epsilon is not None
+    known: Result | None = None
+    broken_by = torch.full((len(x),), -1)
+    left, stages = torch.arange(len(x)), []
+    flat: set[int] = set()
+    for number_of_stage, (name, member) in enumerate(zip(standard.stages, standard.attacks)):
+        if not len(left) and known is not None:
+            break
+        began = time.perf_counter()
+        with model(member, x[left]) as watched:
+            part = member(
+                watched,
+                x[left],
+                None if labels is None else labels[left],
+                None if targets is None else targets[left],
+                stop_within=standard.epsilon,
+                **options,
+            )
+        part = _kept_within(part, standard.epsilon)
+        known = part if known is None else _joined(known, part, left)
+        flat |= {row for row, reason in zip(left.tolist(), part.reasons) if reason is not None and FLAT in reason}
+        won = (part.status == Status.SUCCESS).cpu()
+        broken_by[left[won]] = number_of_stage
+        stages.append(
+            Stage(
+                name,
+                repr(member),
+                len(left),
+                int(won.sum()),
+                float((known.status == Status.FAILED).double().mean()),
+                int(part.forwards.sum()),
+                int(part.backwards.sum()),
+                time.perf_counter() - began,
+            )
+        )
+        notify(str(stages[-1]))
+        left = left[(part.status == Status.FAILED).cpu()]
+    assert known is not None
+    kept = {field.name: getattr(known, field.name) for field in fields(Result)} | {
+        "stop_within": None,
+        "radii": standard.radii,
+        "course": None,
+    }
+    return StandardEvaluation(
+        **kept,
+        version=standard.version,
+        norm=standard.norm,
+        epsilon=standard.epsilon,
+        stages=tuple(stages),
+        broken_by=broken_by,
+        signs=signs_of(stages, len(flat), len(x)),
+    )
+
+
+def signs_of(stages: list[Stage], flat: int, images: int) -> tuple[str, ...]:
+    """Reasons to doubt the number, each with what to do; ``flat`` of the ``images`` have a gradient of zero."""
+    found = []
+    if flat:
+        found.append(
+            f"{flat} of {images} images have a zero gradient: attacks along the gradient cannot see how to change "
+            "them. Give a surrogate= with gradients (for rounding or other flat steps, the same model without them), "
+            "or use attacks that need none: square, hopskipjump."
+        )
+    for stage in stages:
+        if stage.name == BY_SCORES and stage.broken:
+            found.append(
+                f"{stage.broken} images fall to square, which uses no gradients, and to no attack along the gradient: "
+                "gradients are masked, and robust accuracy is likely overestimated. Give a surrogate= with "
+                "gradients, or run square with more steps."
+            )
+    return tuple(found)
+
+
+def _kept_within(part: Result, epsilon: float) -> Result:
+    """``part`` with successes beyond the radius as failures."""
+    beyond = (part.status == Status.SUCCESS) & (part.distances.double() > part.grid.limit(epsilon))
+    if not bool(beyond.any()):
+        return part
+    adversarials, distances, status = part.adversarials.clone(), part.distances.clone(), part.status.clone()
+    assert part.originals is not None
+    adversarials[beyond], distances[beyond] = part.originals[beyond], float("inf")
+    status[beyond] = int(Status.FAILED)
+    reasons = [
+        "no adversarial point was found within the radius" if bool(out) else reason
+        for out, reason in zip(beyond, part.reasons)
+    ]
+    return replace(part, adversarials=adversarials, distances=distances, status=status, reasons=reasons)
+
+
+def _joined(known: Result, part: Result, rows: Tensor) -> Result:
+    """``known`` with the images ``rows`` (R,) as ``part`` has them and the counts of both."""
+    adversarials, distances, status = known.adversarials.clone(), known.distances.clone(), known.status.clone()
+    forwards, backwards, reasons = known.forwards.clone(), known.backwards.clone(), list(known.reasons)
+    here = rows.to(status.device)
+    adversarials[here], distances[here], status[here] = part.adversarials, part.distances, part.status
+    forwards[here] += part.forwards
+    backwards[here] += part.backwards
+    for row, reason in zip(rows.tolist(), part.reasons):
+        # That all gradients were zero is known from the first stage; later reasons say less.
+        reasons[row] = reasons[row] if reason is not None and reasons[row] is not None else reason
+    spent = known.surrogate_forwards
+    if spent is not None and part.surrogate_forwards is not None:
+        spent = spent.clone()
+        spent[here] += part.surrogate_forwards
+    return replace(
+        known,
+        adversarials=adversarials,
+        distances=distances,
+        status=status,
+        forwards=forwards,
+        backwards=backwards,
+        reasons=reasons,
+        probes=known.probes + part.probes,
+        surrogate_forwards=spent,
+    )
