@@ -45,7 +45,11 @@ TEXTS: dict[str, list[str]] = {
         "lpa(distance=l2, epsilon=1.5, steps=10, searches=3)",
         "lpa(distance=ssim, epsilon=0.1, steps=10, searches=3)",
     ],
-    "square": ["square(distance=linf, epsilon=0.3, steps=40)", "square(distance=l2, epsilon=2, steps=40, restarts=2)"],
+    "square": [
+        "square(distance=linf, epsilon=0.3, steps=40)",
+        "square(distance=l2, epsilon=2, steps=40, restarts=2)",
+        "square(distance=l1, epsilon=12, steps=60, trial=20)",
+    ],
     "hopskipjump": [
         "hopskipjump(distance=l2, steps=90, evaluations=10)",
         "hopskipjump(distance=linf, steps=90, evaluations=10)",

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core import Problem
+from ..core import Problem, Query
 from ..core.attack import DistanceLike
 from ..optim import length, onto_ball, room
 from ..tensors import per_image, unit
@@ -19,6 +19,23 @@ from .fixed_epsilon import FixedEpsilon, onto_grid, reached, safe_radius
 HALVED_AT = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 # l2: tiles along each side of the image at the start, and the smallest side of a patch.
 TILES, SMALLEST = 5, 3
+# A trial: the share of the pixels in its first patches, and the part of what gradient steps gain that shows masking.
+TRIAL_SHARE, MASKED = 0.1, 0.02
+
+Change = Callable[[Problem, Tensor, Tensor, tuple[int, int]], Tensor]
+
+
+@dataclass(frozen=True)
+class _Best:
+    """The change (B, C, H, W) with the smallest margin (B,) so far."""
+
+    delta: Tensor
+    margin: Tensor
+
+    def with_query(self, query: Query, x: Tensor) -> _Best:
+        better = query.margin < self.margin
+        delta = torch.where(per_image(better, self.delta), _as_images(query.point - x), self.delta)
+        return _Best(delta, torch.where(better, query.margin, self.margin))
 
 
 @dataclass(frozen=True)
@@ -32,12 +49,10 @@ class Square(FixedEpsilon):
     Andriushchenko et al., *Square Attack: a query-efficient black-box adversarial attack via random search*, ECCV 2020,
     Algorithms 1 to 3; l1 as in Croce and Hein, *Mind the box*, ICML 2021. ``share`` is AutoAttack's by default.
 
-    ``trial=100`` asks first whether gradients are masked: an image goes beyond that many steps only where they reach a
-    smaller margin than ``trial / 5`` steps along the gradient do.
-
-    It needs no gradient and any goal's margin. Inputs that are no images are taken as one row of values, windows as
-    squares where both sides allow it. Unlike the original: a linf patch that changes nothing has its signs turned; on a
-    grid, changes that rounding would take out of the ball are cut towards the image.
+    ``trial=100`` asks first whether gradients are masked. From the best point of ``trial / 5`` steps along the
+    gradient, that many random steps lower the margin by next to nothing where gradients work. Images on which they
+    lower it by less than 2 % of what the gradient steps did are left; the others get the whole search, from the best
+    point so far.
     """
 
     title = "Square"
@@ -62,39 +77,46 @@ class Square(FixedEpsilon):
         radius = safe_radius(problem, epsilon, norm)
         flat = norm == float("inf")
         begin, change = (self._stripes, self._recoloured) if flat else (self._tiles, self._moved)
-        by_gradient = None if self.trial is None else self._gradient_margin(problem, epsilon, radius, self.trial // 5)
+        start = None if self.trial is None else self._trial(problem, epsilon, radius, self.trial, change)
         for _ in range(self.restarts):
-            delta, margin = torch.zeros_like(_as_images(x)), torch.full_like(radius, float("inf"))
+            best = start or _Best(torch.zeros_like(_as_images(x)), torch.full_like(radius, float("inf")))
             for step in range(self.steps):
-                side = self._window(delta, self.share * 0.5 ** sum(step > part * self.steps for part in HALVED_AT))
-                proposal = begin(problem, delta, radius) if step == 0 else change(problem, delta, radius, side)
-                query = problem.query(onto_grid(problem, x + proposal.reshape(x.shape), epsilon, norm), grad=False)
-                problem.release(reached(problem, epsilon))
-                problem.record(
-                    step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success
-                )
-                better = query.margin < margin
-                delta = torch.where(per_image(better, delta), _as_images(query.point - x), delta)
-                margin = torch.where(better, query.margin, margin)
-                if by_gradient is not None and step + 1 == self.trial:
-                    problem.release(margin >= by_gradient)
+                share = self.share * 0.5 ** sum(step > part * self.steps for part in HALVED_AT)
+                first = step == 0 and start is None
+                side = self._window(best.delta, share)
+                delta = begin(problem, best.delta, radius) if first else change(problem, best.delta, radius, side)
+                best = self._tried(problem, epsilon, delta, best, step)
 
-    def _gradient_margin(self, problem: Problem, epsilon: Tensor, radius: Tensor, steps: int) -> Tensor:
-        """(B,) the smallest margin on a path of ``steps`` gradient steps of a quarter of the ``radius`` (B,)."""
+    def _tried(self, problem: Problem, epsilon: Tensor, delta: Tensor, best: _Best, step: int) -> _Best:
+        """``best`` after a query at the change ``delta`` (B, C, H, W)."""
+        x, norm = problem.x, self.measure.norm
+        assert norm is not None
+        query = problem.query(onto_grid(problem, x + delta.reshape(x.shape), epsilon, norm), grad=False)
+        problem.release(reached(problem, epsilon))
+        problem.record(step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success)
+        return best.with_query(query, x)
+
+    def _trial(self, problem: Problem, epsilon: Tensor, radius: Tensor, steps: int, change: Change) -> _Best:
+        """Gradient steps, then random ones; releases the images whose gradients work."""
         x, norm, (low, high) = problem.x, self.measure.norm, room(problem.box, problem.x)
         assert norm is not None
-        point, smallest = x, torch.full_like(radius, float("inf"))
-        for step in range(steps):
-            final = step == steps - 1
-            query = problem.query(onto_grid(problem, point, epsilon, norm), grad=not final) if step else problem.start()
+        point, clean = x, radius
+        best = _Best(torch.zeros_like(_as_images(x)), torch.full_like(radius, float("inf")))
+        count = steps // 5
+        for step in range(count):
+            query = problem.query(onto_grid(problem, point, epsilon, norm)) if step else problem.start()
             problem.release(reached(problem, epsilon))
-            smallest = torch.minimum(smallest, query.margin)
-            if not final:
-                slope = query.gradient(problem.goal.margin(query.logits))
-                direction = slope.sign() if norm == float("inf") else unit(slope)
-                moved = point - x - per_image(radius / 4, x) * direction
-                point = x + onto_ball(moved, radius, low, high, norm)
-        return smallest
+            best, clean = best.with_query(query, x), query.margin if step == 0 else clean
+            slope = query.gradient(problem.goal.margin(query.logits))
+            direction = slope.sign() if norm == float("inf") else unit(slope)
+            size = radius / (4 if step < count // 2 else 16)
+            point = x + onto_ball(point - x - per_image(size, x) * direction, radius, low, high, norm)
+        by_gradient = best.margin
+        for step in range(steps):
+            side = self._window(best.delta, TRIAL_SHARE * 0.5 ** (4 * step // steps))
+            best = self._tried(problem, epsilon, change(problem, best.delta, radius, side), best, step)
+        problem.release(by_gradient - best.margin < MASKED * (clean - by_gradient))
+        return best
 
     def _window(self, delta: Tensor, share: float) -> tuple[int, int]:
         """Height and width of a window with ``share`` of the pixels of ``delta`` (B, C, H, W), as square as they
@@ -128,8 +150,9 @@ class Square(FixedEpsilon):
         signs = _signs(_numbers(problem, channels * rows * columns)).reshape(size, channels, rows, columns)
         bumps = bump(high, wide).to(delta).repeat(rows, columns)[:height, :width]
         spread = signs.repeat_interleave(high, 2).repeat_interleave(wide, 3)[..., :height, :width]
-        tiles = spread * bumps
-        return per_image(radius / length(tiles, self.measure.norm), delta) * tiles
+        tiles, norm = spread * bumps, self.measure.norm
+        assert norm is not None
+        return per_image(radius / length(tiles, norm), delta) * tiles
 
     def _moved(self, problem: Problem, delta: Tensor, radius: Tensor, side: tuple[int, int]) -> Tensor:
         """``delta`` (B, C, H, W) with the mass of two windows in the first of them, in a new shape."""
