@@ -175,7 +175,7 @@ def test_more_queries_come_nearer() -> None:
     ("text", "words"),
     [
         ("hopskipjump(evaluations=2)", "at least 8"),
-        ("hopskipjump(distance=l1)", "does l1, l2, linf"),
+        ("hopskipjump(distance=l1)", "does l2, linf"),
         ("square(share=2)", "in (0, 1]"),
         ("square(distance=l0)", "does l1, l2, linf"),
     ],
