@@ -18,7 +18,7 @@ from almakit.report import formats, payload, subjects
 from almakit.report.blocks import blocks
 from almakit.report.summary import FORMAT
 from almakit.report.write import summary
-from almakit.runs.store.certificates import Certificate
+from almakit.runs.store.derived import Certificate
 
 
 def certify(folder: Path, share: float, leave_out: int = 0) -> dict[int, float]:

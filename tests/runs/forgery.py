@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from almakit import Run, evaluate
-from almakit.runs.store import ATTACK, CHUNK_COLUMNS, CLEAN, Store, rows
+from almakit.runs.store import Store, database
 
 RESULTS = (
     "status",
@@ -80,26 +80,19 @@ def colour_run(out: Path, **settings: Any) -> Run:
 
 
 def forge(folder: Path, change: Callable[[sqlite3.Connection], None]) -> None:
-    """Changes the database and makes all its sums anew."""
+    """Changes the database and takes all its sums anew."""
     with Store(folder / "records.sqlite") as store, store.transaction():
         change(store.db)
-        store.sum_facts()
-        for *own, _ in store.rows(f"SELECT {CHUNK_COLUMNS}, rows_sha256 FROM chunks"):
-            kind, attack, chunk, turn = own[:4]
-            if kind == CLEAN:
-                found = rows.images_by_chunk(store.rows(f"{store.images_query()} WHERE chunk = ?", (chunk,))).get(
-                    (-1, chunk, 0), []
-                )
-            else:
-                assert kind == ATTACK
-                found = store.rows(
-                    f"{store.records_query()} WHERE r.attack = ? AND i.chunk = ? AND r.round = ?", (attack, chunk, turn)
-                )
-                found = rows.results_by_chunk(found).get((attack, chunk, turn), [])
-            store.db.execute(
-                "UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?",
-                (rows.chunk_sum(found, own), kind, attack, chunk, turn),
-            )
+        sum_all(store)
+
+
+def sum_all(store: Store) -> None:
+    """Takes every sum of a database anew, of what it holds now."""
+    store.sum_facts()
+    found = database._images_by_chunk(store._image_rows()) | database._results_by_chunk(store._result_rows())
+    for own in store.rows(f"SELECT {database._CHUNK_COLUMNS} FROM chunks"):
+        total = database._chunk_sum(own, found.get(own[1:4], []))
+        store.db.execute(f"UPDATE chunks SET rows_sha256 = ? WHERE {database._KEY}", (total, *own[:4]))
 
 
 def alter(folder: Path, table: str, column: str, draw: random.Random) -> str:

@@ -14,7 +14,7 @@ from almakit.cli.main import DONE, FAILED_IMAGES, REFUSED, USAGE, main
 from almakit.errors import AlmakitError
 from almakit.runs.failures import Refused, SpecChanged
 from almakit.runs.spec import RunSpec
-from almakit.runs.store import transfers
+from almakit.runs.store.derived import read_transfers
 
 TINY, IBP = "mnist/smallcnn-tiny", "mnist/smallcnn-tiny-ibp"
 BUILD = """
@@ -145,7 +145,7 @@ def test_answers_that_are_there_are_not_asked_for_again(pair: list[Path]) -> Non
     first = almakit.transfer(pair[0], counted)
     asked = calls
     assert asked > 0 and almakit.transfer(pair[0], [counted]) == first and calls == asked
-    part = next(part for part in transfers.read(pair[0]) if part.target.startswith("python:"))
+    part = next(part for part in read_transfers(pair[0]) if part.target.startswith("python:"))
     part.seen = {text: dict(list(rows.items())[:3]) for text, rows in part.seen.items()}
     part.write(pair[0])
     assert almakit.transfer(pair[0], counted) == first and calls > asked, "what is missing is asked for"

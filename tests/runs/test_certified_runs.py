@@ -14,7 +14,7 @@ from almakit.cli.main import ERROR, USAGE, main
 from almakit.errors import BadInput
 from almakit.runs.certify import certify_run
 from almakit.runs.model import open_model
-from almakit.runs.store.certificates import Certificate, Contradiction, check
+from almakit.runs.store.derived import Certificate, Contradiction, check_radii
 
 RUN = ["run", "--model", "mnist/smallcnn-tiny-ibp", "--data", "mnist", "--limit", "6", "--batch-size", "3", "--quiet"]
 LINF = ["--attack", "fmn(distance=linf, steps=30)"]
@@ -78,7 +78,7 @@ def test_a_success_below_a_certified_radius_is_an_alarm_with_both_witnesses(
     with pytest.raises(
         Contradiction, match=r"is certified within linf .*linf-crown.json.*holds a verified success at linf"
     ):
-        check(folder, [bad], run.records, run.image)
+        check_radii(folder, [bad], run.records, run.image)
     bad.write(folder)
     try:
         assert main(["certify", str(folder), "--method", "ibp", "--quiet"]) == ERROR
@@ -90,7 +90,7 @@ def test_a_success_below_a_certified_radius_is_an_alarm_with_both_witnesses(
 def test_certificates_of_another_model_and_torn_files_are_refused(folder: Path) -> None:
     place = Certificate("l2", "ibp", "another").file(folder)
     for content, sentence in (
-        ('{"radii": 3}', "is not a file of certified radii"),
+        ('{"radii": 3}', "is not a file of certificates"),
         (json.dumps({"norm": "l2", "method": "ibp", "weights_sha256": "another", "radii": {}}), "about another model"),
     ):
         place.write_text(content)

@@ -21,7 +21,7 @@ from almakit.report.compare import compare
 from almakit.runs.model import open_model
 from almakit.runs.settings import settings_sha256
 from almakit.runs.spec import RunSpec
-from almakit.runs.store import transfers
+from almakit.runs.store.derived import read_transfers
 
 FILE = """
 import torch
@@ -204,7 +204,7 @@ def test_transfer_asks_again_after_the_code_of_the_target_was_edited(
     file.write_text(FILE.replace("return self.second(", "return -self.second("))
     assert main(command) == DONE
     made = json.loads(capsys.readouterr().out)
-    kept = transfers.read(folder)
+    kept = read_transfers(folder)
     assert len(made["targets"]) == len(set(made["targets"])) == len(kept) == 2
     assert made["rows"][0]["cells"][0] != made["rows"][0]["cells"][1], "the edited model answers otherwise"
     assert main(["report", str(folder), "--out", str(tmp_path / "page")]) == DONE

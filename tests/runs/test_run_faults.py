@@ -14,8 +14,7 @@ from runs.small_runs import Net, contents, images, small_run, source_file
 from almakit import Run
 from almakit.runs.failures import StoreError
 from almakit.runs.progress import Silent
-from almakit.runs.store import connection
-from almakit.runs.store.connection import only_writer
+from almakit.runs.store import database, only_writer
 
 
 class Heard(Silent):
@@ -156,7 +155,7 @@ def test_a_file_in_the_way_is_a_sentence(tmp_path):
 
 
 def test_a_locked_database_is_a_sentence_and_nothing_is_lost(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(connection, "LOCK_PATIENCE", 0.2)
+    monkeypatch.setattr(database, "LOCK_PATIENCE", 0.2)
     stopped = []
 
     def locking(job, progress, keys):

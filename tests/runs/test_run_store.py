@@ -166,7 +166,7 @@ def test_reports_need_no_torch(tmp_path):
 import sys
 from almakit.runs import merge, spec, store
 from almakit.runs.export import attackbench, png, table
-from almakit.runs.store import records, rows
+from almakit.runs.store import records
 from almakit.report import numbers, summary, tables
 from almakit.report.run import finish
 run = finish(__import__("pathlib").Path(sys.argv[1]))

@@ -12,7 +12,7 @@ import pytest
 import almakit
 from almakit.cli.main import DONE, ERROR, FAILED_IMAGES, main
 from almakit.report import board, subjects
-from almakit.runs.store.certificates import Certificate, Contradiction
+from almakit.runs.store.derived import Certificate, Contradiction, Transfer
 
 TINY, IBP = "mnist/smallcnn-tiny", "mnist/smallcnn-tiny-ibp"
 DATA = ["--data", "mnist-demo", "--limit", "6", "--batch-size", "3", "--quiet"]
@@ -75,7 +75,7 @@ def test_what_cannot_be_computed_again_is_named(folder: Path, capsys: pytest.Cap
     (place,) = (folder / "transfers").glob("python-*.json")
     content = json.loads(place.read_text())
     place.unlink()
-    transfer = almakit.runs.store.transfers.Transfer(f"{code}:model", content["model_sha256"])
+    transfer = Transfer(f"{code}:model", content["model_sha256"])
     transfer.write(folder)
     assert main(["verify", str(folder)]) == DONE
     said = capsys.readouterr().out

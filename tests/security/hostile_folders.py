@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from runs.forgery import sum_all
 from safetensors.numpy import save
 from security.hostile_files import Payload, evil_py
 
 from almakit.runs.spec import RunSpec
-from almakit.runs.store import ATTACK, CHUNK_COLUMNS, Store, rows
+from almakit.runs.store import Store
 
 Change = Callable[[Path], None]
 
@@ -26,22 +27,7 @@ def summed(folder: Path) -> None:
         spec = RunSpec.from_toml(folder / "run.toml")
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec_sha256'", (spec.sha256,))
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (spec.to_toml(),))
-        images, results = (
-            rows.images_by_chunk(store.rows(store.images_query())),
-            rows.results_by_chunk(store.rows(store.records_query())),
-        )
-        for own in store.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks"):
-            kind, attack, chunk, turn = own[:4]
-            mine = images.get((-1, chunk, 0), [])
-            if kind == ATTACK:
-                mine = results.get((attack, chunk, turn), [])
-            total = rows.chunk_sum(mine, own)
-            key = (kind, attack, chunk, turn)
-            store.db.execute(
-                "UPDATE chunks SET rows_sha256 = ? WHERE kind = ? AND attack = ? AND chunk = ? AND round = ?",
-                (total, *key),
-            )
-        store.sum_facts()
+        sum_all(store)
 
 
 def sql(statement: str, *values: object) -> Change:

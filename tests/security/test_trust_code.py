@@ -164,8 +164,9 @@ def test_item_2_cells_that_almakit_never_writes_are_refused(theirs):
         "results SET measured = 9e999",
         "images SET id = x'ff'",
     ):
-        with pytest.raises(StoreError, match="never writes there"):
-            Run(changed(theirs, sql(f"UPDATE {cell}")))
+        run = Run(changed(theirs, sql(f"UPDATE {cell}")))
+        with pytest.raises(StoreError, match="almakit did not write"):
+            run.originals()
 
 
 # 3. What export writes.

@@ -63,8 +63,9 @@ GENERATED: list[str] = []
 
 @contextlib.contextmanager
 def generating(verb: str) -> Iterator[None]:
-    """`certify` reads a model's layers with torch.export, which writes and compiles a function for them."""
-    GENERATED.extend(["torch", "sympy"] if verb == "certify" else [])
+    """Certified radii are computed from a model's layers as torch.export reads them; it writes and compiles a function
+    for them."""
+    GENERATED.extend(["torch", "sympy"] if verb in ("certify", "verify") else [])
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from ..radius import Grid
 from ..runs.failures import StoreError
 from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
-from ..runs.store.certificates import check
+from ..runs.store.derived import check_radii
 from ..runs.store.fields import finite
 from ..runs.store.records import AttackInfo, ImageInfo, Record
 from ..runs.threat import Threat, goal_name, threat_of
@@ -197,7 +197,7 @@ def _check_certificates(runs: Sequence[RunFolder]) -> None:
     for run in runs:
         for other in runs:
             if run is not other and other.spec.goal is None:
-                check(run.folder, run.certificates, other.records, other.image, other.folder)
+                check_radii(run.folder, run.certificates, other.records, other.image, other.folder)
 
 
 def _give_radii(subjects: Sequence[Subject], epsilons: Radii) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..runs.folder import RunFolder
-from ..runs.store import transfers
-from ..runs.store.transfers import Seen
+from ..runs.store.derived import Seen, read_transfers
 from .labels import label_attacks
 
 
@@ -18,7 +17,7 @@ def matrix(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
     those of them that reach it with the stored one.
     """
     asked = [
-        (run, {(part.target, str(part.model_sha256)): part for part in transfers.read(run.folder)}) for run in runs
+        (run, {(part.target, str(part.model_sha256)): part for part in read_transfers(run.folder)}) for run in runs
     ]
     targets = list(dict.fromkeys(key for _, parts in asked for key in parts))
     if not targets:

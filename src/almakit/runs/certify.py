@@ -13,8 +13,7 @@ from ..errors import BadInput, BadModel
 from .folder import RunFolder
 from .model import Subject
 from .progress import Silent
-from .store import certificates
-from .store.certificates import Certificate
+from .store.derived import Certificate, check_radii
 from .store.records import ImageInfo, Record
 
 ALL_METHODS = (*METHODS, "exact")
@@ -62,9 +61,9 @@ def certify_run(
             chunk = todo[begin : begin + size]
             part.radii |= radii_of(run, subject, chunk, norm, method, seconds)
             part.write(run.folder)
-            certificates.check(run.folder, [part], run.records, run.image)
+            check_radii(run.folder, [part], run.records, run.image)
             show.note(f"{norm} by {method}: {min(begin + size, len(todo))} of {len(todo)} images certified.")
-    certificates.check(run.folder, list(known.values()), run.records, run.image)
+    check_radii(run.folder, list(known.values()), run.records, run.image)
 
 
 def radii_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ from ..radius import Grid, grid_step
 from .failures import Corrupt, SpecChanged, StoreError, understood, writable
 from .identity import model_sha256
 from .spec import RunSpec
-from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, certificates, database_name, files, open_folder
+from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, database_name, files, open_folder
+from .store.derived import Certificate, check_radii, largest_radii, read_certificates
 from .store.files import Array
 from .store.records import FAILED, STATUSES, AttackInfo, ImageInfo, Record, Trace, reach_of
 
@@ -75,7 +76,10 @@ class RunFolder:
     def _work(self) -> tuple[list[ImageInfo], list[Record], list[ChunkRow], list[FailureRow]]:
         """What is done, read at one moment: a run that goes on may finish a chunk between two readings."""
         with self._store() as store:
-            return store.images(check=True), store.records(check=True), store.chunks(), store.failures()
+            records = store.records(check=True)
+            if {record.attack for record in records} - {info.index for info in self.attacks}:
+                raise Corrupt(f"{store.path} holds results of an attack that is not in its list; do not use it.")
+            return store.images(check=True), records, store.chunks(), store.failures()
 
     @property
     def images(self) -> list[ImageInfo]:
@@ -106,13 +110,13 @@ class RunFolder:
         """By norm: the certified radius of each image (by position), as `almakit certify` left them; empty where it was
         not run. A radius above the distance of a verified success raises ``Contradiction``."""
         found = self.certificates
-        certificates.check(self.folder, found, self.records, self.image)
-        return certificates.best(found)
+        check_radii(self.folder, found, self.records, self.image)
+        return largest_radii(found)
 
     @property
-    def certificates(self) -> list[certificates.Certificate]:
+    def certificates(self) -> list[Certificate]:
         """The files of `almakit certify` as they lie in the folder now."""
-        return certificates.read(self.folder, self.model_sha256, self.meta.get("weights_sha256"))
+        return read_certificates(self.folder, self.model_sha256, self.meta.get("weights_sha256"))
 
     @property
     def model_sha256(self) -> str | None:
@@ -201,7 +205,7 @@ class RunFolder:
             ["the verdict refutes it" if record.refuted else record.reason for record in records],
             0,
             torch.from_numpy(self.originals(images)),
-            torch.tensor([self.images[image].label for image in images]),
+            torch.tensor([self.image[image].label for image in images]),
             info.distance,
             step=Grid.of(info.distance, self.step, found).step,
             radii=() if info.minimal else (reach_of(info, found),),
@@ -210,22 +214,8 @@ class RunFolder:
     def originals(self, images: list[int] | None = None) -> Array:
         """The clean images (B, ...) at these positions (all of them by default), as floats in [0, 1], checked against
         their hash."""
-        places: dict[int, int] = {}
-        first: dict[int, int] = {}
-        for info in self.images:
-            places[info.index] = info.chunk
-            first.setdefault(info.chunk, info.index)
-        wanted = sorted(places) if images is None else images
-        loaded = {
-            chunk: self._tensors(ChunkKey(CLEAN, -1, chunk))["images"] for chunk in {places[image] for image in wanted}
-        }
-        for i in wanted:
-            if i - first[places[i]] >= len(loaded[places[i]]):
-                raise Corrupt(
-                    f"{self.folder / files.original_file(places[i])} holds {len(loaded[places[i]])} images; image {i} "
-                    "is not among them."
-                )
-        return np.stack([files.unpack(loaded[places[i]][i - first[places[i]]]) for i in wanted])
+        chosen = [info.index for info in self.images] if images is None else images
+        return np.stack([files.unpack(row) for row in self._rows("images", map(self._clean_place, chosen))])
 
     def adversarials(self, records: Sequence[Record] | int | str | None = None) -> Array:
         """The images (B, ...) an attack left, by records or by the attack's place, text or name; the clean image where
@@ -235,25 +225,7 @@ class RunFolder:
         )
         if not chosen:
             raise StoreError(f"{self.folder} has no records of that attack yet; resume the run first.")
-        hashes = {row.file: row.sha256 for row in self.chunks if row.key.kind == ATTACK}
-        clean = sorted({record.image for record in chosen if record.slot is None})
-        unchanged = dict(zip(clean, self.originals(clean), strict=True)) if clean else {}
-        loaded: dict[str, Array] = {}
-        out = []
-        for record in chosen:
-            if record.slot is None:
-                out.append(unchanged[record.image])
-                continue
-            file = str(record.file)
-            if file not in loaded:
-                loaded[file] = files.read(files.inside(self.folder, file), str(hashes[file]))["images"]
-            if not 0 <= record.slot < len(loaded[file]):
-                raise Corrupt(
-                    f"{self.folder / file} holds {len(loaded[file])} images, none at place {record.slot}, where the "
-                    f"database has image {record.image}."
-                )
-            out.append(files.unpack(loaded[file][record.slot]))
-        return np.stack(out)
+        return np.stack([files.unpack(row) for row in self._rows("images", map(self._place, chosen))])
 
     @property
     def segmentation(self) -> bool:
@@ -268,37 +240,53 @@ class RunFolder:
     def maps(self, images: list[int], what: str = "maps") -> Array:
         """Of a segmentation the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images;
         ``truths`` are labels (B, ...) of another kind."""
-        first = {info.chunk: info.index for info in reversed(self.images)}
-        chunks = {image: self.image[image].chunk for image in images}
-        loaded = {chunk: self._tensors(ChunkKey(CLEAN, -1, chunk)).get(what) for chunk in set(chunks.values())}
-        rank = None if what == "truths" else 3
-        return np.stack([files.row_of(self.folder, loaded[chunks[i]], i - first[chunks[i]], rank) for i in images])
+        return np.stack(self._rows(what, map(self._clean_place, images)))
 
     def adversarial_maps(self, records: Sequence[Record]) -> Array:
         """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
-        hashes = {row.file: row.sha256 for row in self.chunks if row.key.kind == ATTACK}
-        named = {str(record.file) for record in records if record.slot is not None}
-        loaded = {
-            file: files.read(files.inside(self.folder, file), str(hashes[file])).get("predictions") for file in named
-        }
-        return np.stack(
-            [
-                self.maps([record.image], "predictions")[0]
-                if record.slot is None
-                else files.row_of(self.folder, loaded[str(record.file)], record.slot)
-                for record in records
-            ]
-        )
+        return np.stack(self._rows("predictions", map(self._place, records)))
 
     def stored_in(self, row: ChunkRow) -> int:
         """How many images a chunk's file holds."""
-        return len(files.read(files.inside(self.folder, str(row.file)), str(row.sha256))["images"])
+        return len(files.read(self.folder, row)["images"])
 
-    def _tensors(self, key: ChunkKey) -> dict[str, Array]:
-        row = next((row for row in self.chunks if row.key == key), None)
-        if row is None or row.file is None:
-            raise StoreError(f"{self.folder} has not stored chunk {key.chunk} yet; resume the run first.")
-        return files.read(files.inside(self.folder, row.file), str(row.sha256))
+    @cached_property
+    def _first(self) -> dict[int, int]:
+        """The first image of each chunk."""
+        return {info.chunk: info.index for info in reversed(self.images)}
+
+    def _clean_place(self, image: int) -> tuple[ChunkKey, int]:
+        chunk = self.image[image].chunk
+        return ChunkKey(CLEAN, -1, chunk), image - self._first[chunk]
+
+    def _place(self, record: Record) -> tuple[ChunkKey, int]:
+        """The chunk and the row in its file of what an attack left."""
+        if record.slot is None:
+            return self._clean_place(record.image)
+        return ChunkKey(ATTACK, record.attack, self.image[record.image].chunk, record.round), record.slot
+
+    def _rows(self, name: str, places: Iterable[tuple[ChunkKey, int]]) -> list[Array]:
+        """One row each of the tensors ``name`` in the files of chunks."""
+        chunks, loaded, found = {row.key: row for row in self.chunks}, {}, []
+        for key, row in places:
+            if key not in loaded:
+                chunk = chunks.get(key)
+                if chunk is None or chunk.file is None:
+                    raise StoreError(f"{self.folder} has not stored chunk {key.chunk} yet; resume the run first.")
+                loaded[key] = files.read(self.folder, chunk).get(name)
+            tensor = loaded[key]
+            rank = 3 if name in ("maps", "predictions") else None
+            if (
+                tensor is None
+                or tensor.ndim not in (rank or tensor.ndim,)
+                or not (tensor.ndim and 0 <= row < len(tensor))
+            ):
+                raise Corrupt(
+                    f"{self.folder / str(chunks[key].file)} holds no {name} at place {row}, where the database has "
+                    "some; resume the run."
+                )
+            found.append(tensor[row])
+        return found
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"

@@ -12,10 +12,8 @@ from pathlib import Path
 from . import folder
 from .failures import Corrupt, SpecChanged, StoreError, explained
 from .spec import RunSpec
-from .store import ChunkRow, Store, database_name, files
-from .store.connection import only_writer
+from .store import ChunkRow, Store, database_name, files, only_writer
 from .store.files import write_bytes
-from .store.rows import refuse
 
 SAME = (
     "schema_version",
@@ -93,15 +91,13 @@ def _one_spec(shards: Sequence[Store], target: Path) -> RunSpec:
 def _check(shard: Store) -> None:
     """Refuses a shard whose facts, rows or files are not the ones that were written."""
     shard.check_facts()
-    for damaged in shard.damaged():
-        raise refuse(shard.path, (damaged.attack, damaged.chunk, damaged.round))
+    for key in shard.damaged():
+        raise shard.refuse(key)
     for row in shard.chunks():
-        if row.file is not None and (
-            fault := files.fault_of(files.inside(shard.path.parent, row.file), str(row.sha256))
-        ):
+        if fault := files.fault_of(shard.path.parent, row):
             raise Corrupt(
-                f"{shard.path.parent / row.file} {fault}. Run that shard's command again: it recomputes this chunk "
-                "and keeps the rest."
+                f"{shard.path.parent / str(row.file)} {fault}. Run that shard's command again: it recomputes this "
+                "chunk and keeps the rest."
             )
 
 
@@ -249,9 +245,9 @@ def _bring(row: ChunkRow, source: Path, target: Path, written: list[Path]) -> No
     """Makes sure that a chunk's file lies, whole, in the target folder; one that was not there is ``written`` down."""
     if row.file is None or source.resolve() == target.resolve():
         return
-    place = files.inside(target, row.file)
-    if files.fault_of(place, str(row.sha256)) is None:
+    if files.fault_of(target, row) is None:
         return
+    place = files.inside(target, row.file)
     with explained(source / row.file):
         content = (source / row.file).read_bytes()
     if hashlib.sha256(content).hexdigest() != row.sha256:

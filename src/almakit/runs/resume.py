@@ -195,8 +195,8 @@ def remaining(
         )
         store.discard(key)
     for row in store.chunks():
-        if row.file is not None and (fault := files.fault_of(files.inside(out, row.file), str(row.sha256))):
-            show.note(f"{out / row.file} {fault}; chunk {row.key.chunk} is computed again.")
+        if fault := files.fault_of(out, row):
+            show.note(f"{out / str(row.file)} {fault}; chunk {row.key.chunk} is computed again.")
             store.discard(row.key)
     rows = store.chunks()
     done = {row.key for row in rows}

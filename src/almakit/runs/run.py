@@ -17,8 +17,7 @@ from .radii import for_distances
 from .resume import agree, continue_in, extended, facts_of, remaining, same_answers
 from .session import Session, Stop, tell, told
 from .spec import AUTO, RunSpec
-from .store import Store, database_name, files
-from .store.connection import only_writer
+from .store import Store, database_name, files, only_writer
 from .tuning import settle
 
 

@@ -14,9 +14,8 @@ from ..goals.base import Goal
 from .folder import RunFolder
 from .images import share_of
 from .model import Subject
-from .store import transfers
+from .store.derived import Seen, Transfer, read_transfers
 from .store.records import AttackInfo, Record
-from .store.transfers import Transfer
 from .verdict import judge
 
 CHUNK = 256
@@ -28,7 +27,7 @@ def transfer_run(run: RunFolder, subject: Subject, goal: Goal | None = None) -> 
     goes on; ``goal`` is the run's, where it has one of its own."""
     part = Transfer(subject.name, subject.model_sha256)
     if subject.model_sha256 is not None:  # else nothing says that stored answers are this model's
-        known = {(part.target, part.model_sha256): part for part in transfers.read(run.folder)}
+        known = {(part.target, part.model_sha256): part for part in read_transfers(run.folder)}
         part = known.get((subject.name, subject.model_sha256), part)
     for _ in ask(run, subject, part, goal):
         part.write(run.folder)
@@ -61,7 +60,7 @@ def _key(record: Record) -> str:
 
 def _answers(
     run: RunFolder, info: AttackInfo, records: Sequence[Record], subject: Subject, goal: Goal | None
-) -> list[transfers.Seen]:
+) -> list[Seen]:
     """For each record: whether the goal is reached on the clean image, and on the stored one."""
     places = [record.image for record in records]
     x = torch.from_numpy(np.array(run.originals(places))).to(subject.working)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import BadInput
+from ..files import write_whole
 
 if TYPE_CHECKING:
     from .loop import Recipe
@@ -23,15 +22,6 @@ FORMAT = 1
 def identity(recipe: Recipe, limit: int | None) -> str:
     """What must be equal for a training to go on."""
     return json.dumps({"recipe": asdict(recipe), "limit": limit}, sort_keys=True)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The file with this content, or the old one: never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:
-        out.write(content)
-    os.chmod(out.name, 0o644)
-    os.replace(out.name, path)
 
 
 def write(path: Path, recipe: Recipe, limit: int | None, state: dict[str, Any]) -> None:

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from ..data.dataset import IGNORED, Dataset
 from ..data.user_file import is_user_file
 from ..errors import BadInput
+from ..files import write_whole
 from ..models.classifier import Classifier, state_sha256
 from ..models.zoo import Entry, build
 from . import check, own
 from .augment import mirrored, shifted
 from .checkpoint import read as read_checkpoint
 from .checkpoint import write as write_checkpoint
-from .checkpoint import write_whole
 from .schedule import learning_rate
 
 Objective = Callable[[nn.Module, Tensor, Tensor, torch.Generator, float], Tensor]

@@ -1,16 +1,17 @@
 """What a run leaves behind, and how it is kept: records and the one table of their fields, the database, the files of
-images, certificates. No torch here."""
+images, results computed afterwards. No torch here."""
 
-from .database import ATTACK, CHUNK_COLUMNS, CLEAN, ChunkKey, ChunkRow, FailureRow, Store, database_name, open_folder
+from .database import Store, database_name, only_writer, open_folder
+from .records import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow
 
 __all__ = [
     "ATTACK",
-    "CHUNK_COLUMNS",
     "CLEAN",
     "ChunkKey",
     "ChunkRow",
     "FailureRow",
     "Store",
     "database_name",
+    "only_writer",
     "open_folder",
 ]

@@ -1,55 +1,105 @@
-"""What a run's database holds: facts of the run and finished work, one chunk per transaction; no torch here."""
+"""The run folder's database: one SQLite file in WAL mode with one writer at a time. It holds facts of the run and
+finished work, one chunk per transaction. No torch here.
+
+SQLite does not notice a flipped bit in a number. So a sum over a chunk's rows is stored with them and compared when
+they are read.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import marshal
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..failures import StoreError, understood
-from . import fields, rows
-from .connection import Database
-from .records import AttackInfo, ImageInfo, Record, Trace
-from .rows import Place
+from ..failures import Corrupt, StoreError, explained, understood
+from . import fields
+from .records import ATTACK, CLEAN, STATUSES, AttackInfo, ChunkKey, ChunkRow, FailureRow, ImageInfo, Record, Trace
 
-CLEAN, ATTACK = "clean", "attack"
-CHUNK_COLUMNS = "kind, attack, chunk, round, file, sha256, images, batch, seconds"
+try:
+    import fcntl
+except ImportError:  # pragma: no cover (Windows has no flock; SQLite's own locks still keep the data whole)
+    fcntl = None  # type: ignore[assignment]
 
+Row = Sequence[Any]
+LOCK_PATIENCE = 20.0  # seconds to wait for another process's lock before giving up
+OPENINGS = 4  # tries to open a database for reading before it is taken for one on a read-only medium
 
-@dataclass(frozen=True)
-class ChunkKey:
-    """A piece of work: the clean pass over a chunk (attack -1), or an attack on it; ``round`` counts the targets of
-    targets=all."""
+VERSION = 1
+_PIECE = "PRIMARY KEY (kind, attack, chunk, round)) WITHOUT ROWID"
+TABLES = (
+    """CREATE TABLE meta (            -- facts of the run as a whole
+  key   TEXT PRIMARY KEY,      -- schema_version, spec_sha256, spec (TOML), weights_sha256, data_sha256, images, ...
+  value TEXT NOT NULL
+);
+CREATE TABLE sessions (        -- every start of the program on this run
+  session     INTEGER PRIMARY KEY,
+  started     TEXT NOT NULL,   -- UTC, ISO 8601
+  ended       TEXT,            -- UTC; NULL: still running, or killed
+  outcome     TEXT,            -- done, interrupted, or the error's sentence
+  environment TEXT NOT NULL    -- JSON: versions, git commit, hardware, threads
+);
+CREATE TABLE findings (        -- what preflight said before the run
+  name     TEXT PRIMARY KEY,   -- e.g. low-clean-accuracy; what --allow takes
+  severity TEXT NOT NULL,      -- refuse, warn or note
+  sentence TEXT NOT NULL,      -- what was noticed
+  way_out  TEXT NOT NULL       -- what to do about it
+);
+"""
+    + fields.table("attacks", "the run's attacks", "PRIMARY KEY (attack), UNIQUE (text))", AttackInfo)
+    + fields.table("images", "the clean images", "PRIMARY KEY (image))", ImageInfo)
+    + fields.table(
+        "results", "one row per attack, image and target", "PRIMARY KEY (attack, image, target)) WITHOUT ROWID", Record
+    )
+    + fields.table(
+        "chunks",
+        "finished pieces of work; a row appears only after its file is in place",
+        _PIECE,
+        ChunkKey,
+        ChunkRow,
+        more=(
+            "session INTEGER NOT NULL, -- sessions.session that did it",
+            "rows_sha256 TEXT, -- of this row and its rows in images or results; NULL: not taken",
+        ),
+    )
+    + fields.table(
+        "traces", "the course of an attack on a few images", "PRIMARY KEY (attack, image, target)) WITHOUT ROWID", Trace
+    )
+    + fields.table(
+        "failures",
+        "pieces of work that were given up; the next start of the program tries them again",
+        _PIECE,
+        ChunkKey,
+        FailureRow,
+        more=("session INTEGER NOT NULL, -- sessions.session that gave it up",),
+    )
+)
+"""The comments are part of the database: ``sqlite3 records.sqlite .schema`` shows them. No table but ``sessions`` and
+``chunks`` holds a time: ``images``, ``results`` and ``traces`` of two runs of one spec are equal bit for bit."""
+LATER = [
+    ("chunks", "rows_sha256", "TEXT"),
+    *(
+        (name, column.name, column.kind)
+        for name, of in (("images", ImageInfo), ("results", Record))
+        for column in fields.columns(of)
+        if column.later
+    ),
+]
+"""Columns that databases begun by an earlier almakit lack: table, name, kind."""
 
-    kind: str
-    attack: int
-    chunk: int
-    round: int = 0
-
-
-@dataclass(frozen=True)
-class FailureRow:
-    """A piece of work that was given up, and why."""
-
-    key: ChunkKey
-    images: int
-    tries: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class ChunkRow:
-    """A finished piece of work and the file that belongs to it."""
-
-    key: ChunkKey
-    file: str | None
-    sha256: str | None
-    images: int
-    batch: int
-    seconds: float
+_KEY = "kind = ? AND attack = ? AND chunk = ? AND round = ?"
+_ATTACK_COLUMNS = ", ".join(fields.names(AttackInfo))
+_CHUNK_COLUMNS = ", ".join(fields.names(ChunkKey) + fields.names(ChunkRow))
+_CHUNK, _ROUND = fields.names(ImageInfo).index("chunk"), fields.names(Record).index("round")
 
 
 def database_name(shard: tuple[int, int] | None = None) -> str:
@@ -57,11 +107,123 @@ def database_name(shard: tuple[int, int] | None = None) -> str:
     return "records.sqlite" if shard is None else f"records-{shard[0]}-of-{shard[1]}.sqlite"
 
 
-class Store(Database):
-    """A database of a run; ``Store(path)`` makes or continues one, ``Store(path, read_only=True)`` never writes and
+def open_folder(folder: str | Path) -> Store:
+    """The database of a run folder, to be read only."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise StoreError(f"there is no run folder {place}.")
+    shards = sorted(place.glob("records-*-of-*.sqlite"))
+    if shards and not (place / database_name()).is_file():
+        raise StoreError(
+            f"{place} holds {len(shards)} shards that are not joined yet; run `almakit merge {place}` first."
+        )
+    return Store(place / database_name(), read_only=True)
+
+
+class Store:
+    """A connection: ``Store(path)`` makes or continues a database, ``Store(path, read_only=True)`` never writes and
     sees one moment of it."""
 
+    def __init__(self, path: str | Path, read_only: bool = False):
+        self.path, self.read_only = Path(path), read_only
+        if read_only and not self.path.is_file():
+            raise StoreError(
+                f"{self.path.parent} has no {self.path.name}; it is no run folder, or its run has not begun."
+            )
+        with explained(self.path):
+            self.db = _reader(self.path) if read_only else _writer(self.path)
+            try:
+                self._prepare()
+            except BaseException:
+                self.db.close()
+                raise
+
+    def _prepare(self) -> None:
+        self.db.execute("PRAGMA trusted_schema = OFF")
+        for kind, name in self.db.execute(
+            "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') OR (type = 'table' AND sql "
+            "NOT LIKE 'CREATE TABLE %')"
+        ):
+            raise StoreError(
+                f"{self.path} holds a {kind} called {name!r} of a kind that almakit never makes and that would run by "
+                "itself; do not use it."
+            )
+        made = self.db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
+        if self.read_only and not made:
+            raise StoreError(f"{self.path} is not a database of almakit.")
+        if not self.read_only:
+            if made and (fault := self.db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(f"malformed: {fault}")
+            self.db.execute("PRAGMA journal_mode = WAL")
+            self.db.execute("PRAGMA synchronous = FULL")
+            with self.transaction():
+                self._make_tables()
+        found = self.meta("schema_version")
+        if found != str(VERSION):
+            raise StoreError(
+                f"{self.path} has schema version {found}; this almakit reads version {VERSION}. Use the almakit that "
+                "wrote it."
+            )
+
+    def _make_tables(self) -> None:
+        """Makes the tables and columns that are not there yet, as in a database that an earlier almakit began; nothing
+        in it changes."""
+        for statement in filter(str.strip, TABLES.split(";\n")):
+            self.db.execute(statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1))
+        for table, column, kind in LATER:
+            if not self.has(table, column):
+                self.db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+        if not self.rows("SELECT 1 FROM meta LIMIT 1"):
+            self.db.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(VERSION),))
+
+    def has(self, table: str, column: str) -> bool:
+        """Whether the database knows a column (one begun by an earlier almakit and opened for reading may not)."""
+        return any(row[1] == column for row in self.rows(f"PRAGMA table_info({table})"))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing: another process sees either none of the block's rows or all of them, and so does a resume."""
+        with explained(self.path):
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.db.execute("COMMIT")
+                # The WAL never holds more than one transaction, whatever happens to it: what is in it is in the
+                # database too.
+                self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            except BaseException:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Ends the connection; a writer folds the WAL into the one file, which can then be copied, and read from a
+        read-only disk."""
+        if not self.read_only:
+            try:
+                self.db.execute("PRAGMA busy_timeout = 1000")
+                self.db.execute("PRAGMA journal_mode = DELETE")
+            except sqlite3.DatabaseError:
+                pass  # somebody is reading: the WAL stays beside the database and is read with it
+        self.db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        with explained(self.path):
+            return self.db.execute(query, values).fetchall()
+
     # Facts of the run.
+
+    def meta(self, key: str) -> str | None:
+        """A fact of the run, or None."""
+        found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return None if not found else str(found[0][0])
 
     def all_meta(self) -> dict[str, str]:
         return {str(key): str(value) for key, value in self.rows("SELECT key, value FROM meta ORDER BY key")}
@@ -78,28 +240,33 @@ class Store(Database):
 
     def set_attacks(self, attacks: Iterable[AttackInfo]) -> None:
         with self.transaction():
-            self._insert("attacks", list(map(fields.row, attacks)), fields.names(AttackInfo))
+            self._insert("attacks", [fields.row(info) for info in attacks], fields.names(AttackInfo))
             self.sum_facts()
 
     def attacks(self) -> list[AttackInfo]:
+        found = self.rows(f"SELECT {_ATTACK_COLUMNS} FROM attacks ORDER BY attack")
         with understood(self.path):
-            return [
-                rows.attack_info(row) for row in self.rows(f"SELECT {rows.ATTACK_COLUMNS} FROM attacks ORDER BY attack")
-            ]
+            return [AttackInfo(**fields.values(AttackInfo, row)) for row in found]
 
     def sum_facts(self) -> None:
         """Writes the sum over the facts and attacks beside them; part of every transaction that changes them."""
         self.db.execute("INSERT OR REPLACE INTO meta VALUES ('facts_sha256', ?)", (self._facts_sum(),))
 
     def check_facts(self) -> None:
-        """Refuses facts and attacks that are not the ones that were written, and cells that almakit never writes."""
-        self.check_kinds()
+        """Refuses facts and attacks that are not the ones that were written, and counts that are no numbers."""
         if (recorded := self.meta("facts_sha256")) is not None and recorded != self._facts_sum():
-            raise rows.refuse_facts(self.path)
+            raise Corrupt(
+                f"{self.path}: the facts of this run (its settings, hashes or attacks) are not the ones that were "
+                "written; restore it from a copy, or move it away to begin this run's records anew (the images' files "
+                "beside it are not touched)."
+            )
+        for name in ("images", "classes"):
+            if not re.fullmatch("[0-9]{1,15}", self.meta(name) or "0"):
+                raise Corrupt(f"{self.path} holds {self.meta(name)!r:.50} as the number of {name}; do not use it.")
 
     def _facts_sum(self) -> str:
         facts = self.rows("SELECT 0, key, value FROM meta WHERE key != 'facts_sha256'")
-        return rows.row_sum([*facts, *self.rows(f"SELECT 1, {rows.ATTACK_COLUMNS} FROM attacks")])
+        return _row_sum([*facts, *self.rows(f"SELECT 1, {_ATTACK_COLUMNS} FROM attacks")])
 
     def set_findings(self, findings: Iterable[tuple[str, str, str, str]]) -> None:
         with self.transaction():
@@ -149,37 +316,31 @@ class Store(Database):
         traces: Iterable[Trace] = (),
     ) -> None:
         """Records a piece of work whose file is already in place; doing it twice changes nothing."""
-        key = row.key
-        pictured, found = (
-            list(map(fields.row, images)),
-            [fields.row(replace(record, round=key.round)) for record in records],
-        )
-        own = (*_key(key), row.file, row.sha256, row.images, row.batch, float(row.seconds))
-        total = rows.chunk_sum(
-            [fields.summed(ImageInfo, row) for row in pictured] if key.kind == CLEAN else map(rows.summed, found), own
-        )
+        key, own = fields.row(row.key), (*fields.row(row.key), *fields.row(row))
+        infos = [fields.row(image) for image in images]
+        found = [fields.row(replace(record, round=row.key.round)) for record in records]
+        total = _chunk_sum(own, infos if row.key.kind == CLEAN else found)
         with self.transaction():
-            self._insert("images", pictured, fields.names(ImageInfo))
+            self._insert("images", infos, fields.names(ImageInfo))
             self._insert("results", found, fields.names(Record))
-            self._insert("traces", [rows.trace_row(trace) for trace in traces])
+            self._insert("traces", [fields.row(trace) for trace in traces])
             self._insert("chunks", [(*own, session, total)])
-            self.db.execute(f"DELETE FROM failures WHERE {_KEY}", _key(key))
+            self.db.execute(f"DELETE FROM failures WHERE {_KEY}", key)
 
     def give_up(self, failure: FailureRow, session: int) -> None:
         """Records that a piece of work failed for good in this session; it stays undone, so that the next one tries it
         again."""
         with self.transaction():
-            self._insert("failures", [(*_key(failure.key), failure.images, failure.tries, failure.reason, session)])
+            self._insert("failures", [(*fields.row(failure.key), *fields.row(failure), session)])
 
     def failures(self) -> list[FailureRow]:
         """The pieces of work that were given up and have not been done since."""
         if not self.has("failures", "reason"):
             return []
-        found = self.rows(
-            "SELECT kind, attack, chunk, round, images, tries, reason FROM failures ORDER BY kind DESC, attack, "
-            "chunk, round"
-        )
-        return [FailureRow(ChunkKey(*row[:4]), *row[4:]) for row in found]
+        names = ", ".join(fields.names(ChunkKey) + fields.names(FailureRow))
+        found = self.rows(f"SELECT {names} FROM failures ORDER BY kind DESC, attack, chunk, round")
+        with understood(self.path):
+            return [FailureRow(_key(row), **fields.values(FailureRow, row[4:])) for row in found]
 
     def _insert(self, table: str, values: list[tuple[Any, ...]], names: Sequence[str] = ()) -> None:
         """By the columns' ``names`` where an earlier almakit may have had them in another order."""
@@ -191,81 +352,197 @@ class Store(Database):
         """Takes a piece of work back, so that a resume does it again; rows without their chunk are not read, and are
         replaced then."""
         with self.transaction():
-            self.db.execute(f"DELETE FROM chunks WHERE {_KEY}", _key(key))
+            self.db.execute(f"DELETE FROM chunks WHERE {_KEY}", fields.row(key))
 
     def chunks(self) -> list[ChunkRow]:
         """Finished work: clean passes first, then attack by attack."""
-        found = self.rows(f"SELECT {CHUNK_COLUMNS} FROM chunks ORDER BY kind DESC, attack, chunk, round")
-        return [ChunkRow(ChunkKey(*row[:4]), *row[4:]) for row in found]
+        found = self.rows(f"SELECT {_CHUNK_COLUMNS} FROM chunks ORDER BY kind DESC, attack, chunk, round")
+        with understood(self.path):
+            return [ChunkRow(_key(row), **fields.values(ChunkRow, row[4:])) for row in found]
 
     def images(self, check: bool = False) -> list[ImageInfo]:
         """The clean images; ``check`` refuses rows that are not the ones that were written."""
-        found = self.rows(f"{self.images_query()} ORDER BY image")
+        found = self._image_rows()
         if check:
-            self._believe(CLEAN, found)
+            self._refuse_damaged(CLEAN, _images_by_chunk(found))
         with understood(self.path):
-            return [rows.image_info(row) for row in found]
+            return [ImageInfo(**fields.values(ImageInfo, row)) for row in found]
 
-    def records(self, attack: int | None = None, check: bool = False) -> list[Record]:
+    def records(self, check: bool = False) -> list[Record]:
         """The results of finished chunks, by attack, image and target; ``check`` refuses rows that are not the ones
         that were written."""
-        where, values = ("", ()) if attack is None else ("WHERE r.attack = ?", (attack,))
-        found = self.rows(f"{self.records_query()} {where} ORDER BY r.attack, r.image, r.target", values)
+        found = self._result_rows()
         if check:
-            self._believe(ATTACK, found, attack)
+            self._refuse_damaged(ATTACK, _results_by_chunk(found))
         with understood(self.path):
-            return [rows.record(row) for row in found]
+            return [_record(row) for row in found]
 
-    def images_query(self) -> str:
-        return rows.images_query(lambda column: self.has("images", column))
+    def traces(self) -> list[Trace]:
+        names = ", ".join(fields.names(Trace))
+        found = self.rows(f"SELECT {names} FROM traces ORDER BY attack, image, target")
+        with understood(self.path):
+            return [Trace(**fields.values(Trace, row)) for row in found]
 
-    def records_query(self) -> str:
-        """What reads the results of this database, whichever almakit began it."""
-        return rows.records_query(lambda column: self.has("results", column))
+    def _image_rows(self) -> list[tuple[Any, ...]]:
+        return self.rows(f"SELECT {', '.join(self._columns('images', ImageInfo))} FROM images ORDER BY image")
+
+    def _result_rows(self) -> list[tuple[Any, ...]]:
+        """Rows of results, each followed by its chunk's file, seconds and place. A row whose chunk was taken back is
+        not read.
+
+        CROSS JOIN fixes the order of the tables: left to itself SQLite goes through all results of an attack once for
+        each of its chunks.
+        """
+        return self.rows(
+            f"SELECT {', '.join(self._columns('results', Record, 'r.'))}, c.file, c.seconds / c.images, i.chunk "
+            "FROM results r CROSS JOIN images i ON i.image = r.image CROSS JOIN chunks c ON c.kind = 'attack' "
+            "AND c.attack = r.attack AND c.chunk = i.chunk AND c.round = r.round ORDER BY r.attack, r.image, r.target"
+        )
+
+    def _columns(self, table: str, of: type, prefix: str = "") -> list[str]:
+        """The columns to read; those that a database of an earlier almakit lacks are empty."""
+        return [
+            f"{prefix}{column.name}" if not column.later or self.has(table, column.name) else "NULL"
+            for column in fields.columns(of)
+        ]
+
+    # Sums.
 
     def damaged(self) -> list[ChunkKey]:
         """Finished work whose rows are not the ones that were written."""
-        images, results = self.rows(self.images_query()), self.rows(self.records_query())
-        places = [*self._differing(CLEAN, images), *self._differing(ATTACK, results)]
-        return [ChunkKey(CLEAN if place[0] == -1 else ATTACK, *place) for place in places]
+        return self._differing(CLEAN, _images_by_chunk(self._image_rows())) + self._differing(
+            ATTACK, _results_by_chunk(self._result_rows())
+        )
 
-    def _believe(self, kind: str, found: list[tuple[Any, ...]], attack: int | None = None) -> None:
-        for place in self._differing(kind, found, attack):
-            raise rows.refuse(self.path, place)
+    def refuse(self, key: ChunkKey) -> Corrupt:
+        """What a reader of a damaged chunk is told."""
+        whose = "the clean images" if key.kind == CLEAN else f"attack {key.attack}"
+        return Corrupt(
+            f"{self.path}: the rows of chunk {key.chunk} of {whose} are not the ones that were written (a failing "
+            "disk, or somebody edited them). Run the same `almakit run` command again: it recomputes this chunk and "
+            "keeps the rest."
+        )
 
-    def _differing(self, kind: str, found: list[tuple[Any, ...]], attack: int | None = None) -> list[Place]:
-        """The chunks of a kind (of one attack) whose rows, as they were read, do not have their recorded sum."""
+    def _refuse_damaged(self, kind: str, found: dict[Row, list[Row]]) -> None:
+        for key in self._differing(kind, found):
+            raise self.refuse(key)
+
+    def _differing(self, kind: str, found: dict[Row, list[Row]]) -> list[ChunkKey]:
+        """The chunks of a kind whose rows, as they were read, do not have their recorded sum."""
         if not self.has("chunks", "rows_sha256"):
             return []
-        query = f"SELECT {CHUNK_COLUMNS}, rows_sha256 FROM chunks WHERE kind = ? AND attack = coalesce(?, attack)"
-        grouped = rows.images_by_chunk(found) if kind == CLEAN else rows.results_by_chunk(found)
-        return rows.differing(grouped, self.rows(query, (kind, attack)))
-
-    def traces(self) -> list[Trace]:
-        found = self.rows("SELECT attack, image, target, data FROM traces ORDER BY attack, image, target")
-        with understood(self.path):
-            return [rows.trace(row) for row in found]
+        chunks = self.rows(f"SELECT {_CHUNK_COLUMNS}, rows_sha256 FROM chunks WHERE kind = ?", (kind,))
+        return [
+            ChunkKey(*own[:4])
+            for *own, recorded in chunks
+            if recorded is not None and _chunk_sum(own, found.get(tuple(own[1:4]), [])) != recorded
+        ]
 
 
-_KEY = "kind = ? AND attack = ? AND chunk = ? AND round = ?"
+def _reader(path: Path) -> sqlite3.Connection:
+    place = path.resolve().as_uri()
+    for tries_left in reversed(range(OPENINGS)):
+        try:
+            return _reading(f"{place}?mode=ro")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise
+            if tries_left:
+                time.sleep(0.05)  # a writer may be about to make its WAL, or to fold it in
+    # A WAL database on a read-only medium: readable as it lies, for nobody can be writing it.
+    return _reading(f"{place}?mode=ro&immutable=1")
 
 
-def _key(key: ChunkKey) -> tuple[str, int, int, int]:
-    return key.kind, key.attack, key.chunk, key.round
+def _reading(place: str) -> sqlite3.Connection:
+    """A connection that reads, all of one moment: a run that goes on may finish a chunk between rows and their sum."""
+    db = sqlite3.connect(place, uri=True, timeout=LOCK_PATIENCE, isolation_level=None)
+    try:
+        db.execute("BEGIN")
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
-def open_folder(folder: str | Path) -> Store:
-    """The database of a run folder, to be read only."""
-    place = Path(folder)
-    if not place.is_dir():
-        raise StoreError(f"there is no run folder {place}.")
-    shards = sorted(place.glob("records-*-of-*.sqlite"))
-    if shards and not (place / database_name()).is_file():
-        raise StoreError(
-            f"{place} holds {len(shards)} shards that are not joined yet; run `almakit merge {place}` first."
-        )
-    return Store(place / database_name(), read_only=True)
+def _writer(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return sqlite3.connect(path, timeout=LOCK_PATIENCE, isolation_level=None)
+
+
+def _key(row: Row) -> ChunkKey:
+    return ChunkKey(**fields.values(ChunkKey, row[:4]))
+
+
+def _record(row: Row) -> Record:
+    *own, file, seconds, _ = row
+    found = fields.values(Record, own)
+    if found["status"] not in STATUSES:
+        raise Corrupt(f"the database holds a status {found['status']!r} that this almakit does not know.")
+    return Record(**found, file=None if found["slot"] is None else file, seconds=float(seconds))
+
+
+def _images_by_chunk(found: Iterable[Row]) -> dict[Row, list[Row]]:
+    """Rows of images by the attack (-1), chunk and round that they belong to."""
+    grouped: dict[Row, list[Row]] = {}
+    for row in found:
+        grouped.setdefault((-1, row[_CHUNK], 0), []).append(row)
+    return grouped
+
+
+def _results_by_chunk(found: Iterable[Row]) -> dict[Row, list[Row]]:
+    """Rows of results, without what their chunk adds, by the attack, chunk and round that they belong to."""
+    grouped: dict[Row, list[Row]] = {}
+    for row in found:
+        grouped.setdefault((row[0], row[-1], row[_ROUND]), []).append(row[:-3])
+    return grouped
+
+
+def _chunk_sum(own: Row, rows: Iterable[Row]) -> str:
+    """The sum of a chunk: over its own row and over its rows of images or results, all but the round, which is the
+    chunk's."""
+    of, without = (ImageInfo, None) if own[0] == CLEAN else (Record, "round")
+    return _row_sum([(-1, -1, _row_sum(fields.summed(of, row, without) for row in rows)), own])
+
+
+def _row_sum(rows: Iterable[Row]) -> str:
+    """The sha256 over rows as the database gives them back, in the order of their first three columns.
+
+    Marshal's format 2 has no references and no marks of interning, so equal rows give equal bytes; it is ten times as
+    fast as JSON, and a report reads a hundred thousand rows.
+    """
+    return hashlib.sha256(marshal.dumps(sorted((tuple(row) for row in rows), key=_order), 2)).hexdigest()
+
+
+def _order(row: Row) -> tuple[tuple[str, Any], ...]:
+    # By kind first: what somebody wrote into a damaged row must not keep it from being compared.
+    return tuple((type(value).__name__, value if value is not None else 0) for value in row[:3])
 
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+@contextmanager
+def only_writer(database: Path) -> Iterator[None]:
+    """Holds the folder's lock for one database, so that a second process is told at once instead of doing the same work
+    again; the system lets go of it when the process ends, however it ends."""
+    if fcntl is None:  # pragma: no cover
+        yield
+        return
+    with explained(database):
+        database.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(database.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"another almakit process is writing {database}; wait until it has finished, or choose another folder "
+                "(--out)."
+            ) from None
+        except OSError:  # pragma: no cover (a network file system without locks)
+            pass
+        yield
+    finally:
+        os.close(handle)

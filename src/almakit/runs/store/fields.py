@@ -22,6 +22,7 @@ Tally = tuple[tuple[int, int, int, int], ...]
 that are both)."""
 Cell = Any
 """What SQLite holds: an integer, a real number, a text or nothing."""
+_TYPES = {"INTEGER": int, "REAL": float, "TEXT": str}
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,16 @@ class Column:
     def sql(self) -> str:
         return f"{self.name} {self.kind}{' NOT NULL' if self.required else ''}"
 
+    def value(self, cell: Cell) -> Any:
+        """The value in a cell; SQLite keeps whatever was put into one, so its type is checked."""
+        if cell is None:
+            fits = not self.required
+        else:
+            fits = type(cell) is _TYPES[self.kind] and cell not in (math.inf, -math.inf)
+        if not fits:
+            raise ValueError(f"{cell!r:.50} in column {self.name}")
+        return self.read(cell)
+
 
 def finite(value: float | None) -> float | None:
     """A number as tables and files hold it: None where it is not finite."""
@@ -65,20 +76,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _text_of(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
-
-
-def _settings_text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
-
-
 def _top_of(text: str) -> Top:
     return tuple((int(label), float(probability)) for label, probability in json.loads(text))
-
-
-def _tally_text(value: Any) -> str | None:
-    return None if value is None else json.dumps(value)
 
 
 def _tally_of(text: str | None) -> Tally | None:
@@ -86,6 +85,10 @@ def _tally_of(text: str | None) -> Tally | None:
     if rows is not None and any(len(row) != 4 or min(row) < 0 or row[3] > min(row[1:3]) for row in rows):
         raise ValueError("counts of pixels that cannot be")
     return None if rows is None else tuple((row[0], row[1], row[2], row[3]) for row in rows)
+
+
+def _courses_of(text: str) -> dict[str, list[Any]]:
+    return {str(name): list(values) for name, values in json.loads(text).items()}
 
 
 KINDS: list[tuple[Any, str, bool, Callable[[Any], Cell], Callable[[Cell], Any]]] = [
@@ -96,9 +99,10 @@ KINDS: list[tuple[Any, str, bool, Callable[[Any], Cell], Callable[[Cell], Any]]]
     (str | None, "TEXT", False, _same, _same),
     (float, "REAL", False, finite, lambda value: math.inf if value is None else value),
     (float | None, "REAL", False, finite, _same),
-    (Top, "TEXT", True, _text_of, _top_of),
-    (Tally | None, "TEXT", False, _tally_text, _tally_of),
-    (dict[str, Any], "TEXT", True, _settings_text, json.loads),
+    (Top, "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _top_of),
+    (Tally | None, "TEXT", False, lambda value: None if value is None else json.dumps(value), _tally_of),
+    (dict[str, Any], "TEXT", True, lambda value: json.dumps(value, sort_keys=True), json.loads),
+    (dict[str, list[Any]], "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _courses_of),
     (dict[str, float | None], "REAL", False, finite, _same),
 ]
 """A field's type -> SQL's kind, whether the cell is always filled, the way in and the way out. An infinite distance is
@@ -136,11 +140,22 @@ def names(of: type) -> list[str]:
     return [column.name for column in columns(of)]
 
 
-def table(name: str, of: type, about: str, rules: str) -> str:
-    """The statement that makes the table, with what each column means as comments; ``rules``: its key and what else
-    ends it."""
-    lines = [f"  {column.sql}, -- {column.meaning}" for column in columns(of)]
-    return f"CREATE TABLE {name} (  -- {about}\n" + "\n".join(lines) + f"\n  {rules};\n"
+def table(name: str, about: str, rules: str, *of: type, more: Sequence[str] = ()) -> str:
+    """The statement that makes the table of the dataclasses ``of``, what each column means as comments.
+
+    Args:
+        name: the table's name.
+        about: what it holds.
+        rules: its key and what else ends it.
+        of: the dataclasses whose columns it has.
+        more: columns of its own, each as SQL with a comment.
+    """
+    lines = [f"  {column.sql}, -- {column.meaning}" for one in of for column in columns(one)]
+    return (
+        f"CREATE TABLE {name} (  -- {about}\n"
+        + "\n".join([*lines, *(f"  {line}" for line in more)])
+        + f"\n  {rules};\n"
+    )
 
 
 def row(value: Any) -> tuple[Cell, ...]:
@@ -159,9 +174,9 @@ def values(of: type, cells: Sequence[Cell]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for column, cell in zip(columns(of), cells, strict=True):
         if column.key is None:
-            found[column.field] = column.read(cell)
+            found[column.field] = column.value(cell)
         else:
-            found.setdefault(column.field, {})[column.key] = column.read(cell)
+            found.setdefault(column.field, {})[column.key] = column.value(cell)
     return found
 
 

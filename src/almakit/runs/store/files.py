@@ -1,25 +1,20 @@
-"""Images on disk: safetensors files that appear whole or not at all, and are checked by hash before they are
-believed."""
+"""Images on disk: safetensors files that appear whole or not at all, and are checked by hash before they are used. No
+torch here."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import tempfile
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from ...files import write_whole
 from ..failures import Corrupt, explained
-from .records import AttackInfo
-
-if TYPE_CHECKING:
-    from .database import ChunkKey
+from .records import AttackInfo, ChunkKey, ChunkRow
 
 Array = NDArray[np.generic]
 
@@ -43,11 +38,11 @@ def unpack(stored: Array) -> Array:
 def inside(folder: Path, file: str) -> Path:
     """The path of a run folder's ``file``, which must lie in it: a database from elsewhere may name anything, and a
     name may be a link to anywhere."""
-    parts = PurePosixPath(file).parts
+    place = PurePosixPath(file)
     if (
-        not parts
-        or ".." in parts
-        or PurePosixPath(file).is_absolute()
+        not place.parts
+        or ".." in place.parts
+        or place.is_absolute()
         or PureWindowsPath(file).drive
         or "\\" in file
         or "\0" in file
@@ -65,7 +60,7 @@ def inside(folder: Path, file: str) -> Path:
 
 
 def write(path: Path, tensors: dict[str, Array]) -> str:
-    """Writes a file atomically (temporary file, fsync, rename, fsync of the folder) and returns its sha256.
+    """Writes a file of tensors, whole, and returns its sha256.
 
     No metadata goes in: its order in the file is not fixed, and equal images must make equal files.
     """
@@ -75,29 +70,19 @@ def write(path: Path, tensors: dict[str, Array]) -> str:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Puts ``content`` in place of ``path`` whole, or leaves what was there."""
+    """Puts ``content`` in place of ``path`` whole, or leaves what was there and says why."""
     with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+        write_whole(path, content)
 
 
-def read(path: Path, sha256: str) -> dict[str, Array]:
-    """The tensors of a file that has this sha256; ``Corrupt`` with a sentence otherwise."""
-    if fault := fault_of(path, sha256):
+def read(folder: Path, row: ChunkRow) -> dict[str, Array]:
+    """The tensors of a chunk's file, which has the recorded sha256; ``Corrupt`` with a sentence otherwise."""
+    if fault := fault_of(folder, row):
         raise Corrupt(
-            f"{path} {fault}. Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."
+            f"{folder / str(row.file)} {fault}. Run the same `almakit run` command again: it recomputes this chunk and "
+            "keeps the rest."
         )
+    path = inside(folder, str(row.file))
     try:
         found = dict(load(path.read_bytes()))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:  # a hash fits what somebody made it fit
@@ -108,47 +93,23 @@ def read(path: Path, sha256: str) -> dict[str, Array]:
     return found
 
 
-def fault_of(path: Path, sha256: str) -> str | None:
-    """Why the file is not what was recorded, or None."""
+def fault_of(folder: Path, row: ChunkRow) -> str | None:
+    """Why a chunk's file is not what was recorded; None where it is, or where the chunk has no file."""
+    if row.file is None:
+        return None
     try:
-        content = path.read_bytes()
+        content = inside(folder, row.file).read_bytes()
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     found = hashlib.sha256(content).hexdigest()
+    if found == row.sha256:
+        return None
     return (
-        None
-        if found == sha256
-        else f"does not have its recorded contents ({len(content)} bytes, sha256 {found[:12]}..., recorded "
-        f"{sha256[:12]}...)"
+        f"does not have its recorded contents ({len(content)} bytes, sha256 {found[:12]}..., recorded "
+        f"{str(row.sha256)[:12]}...)"
     )
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the rename durable, where folders can be opened (not on Windows)."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # pragma: no cover
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def row_of(folder: Path, maps: Array | None, place: int, rank: int | None = 3) -> Array:
-    """One of the maps, or labels, that lie beside the images of a chunk."""
-    if maps is None or maps.ndim not in (rank or maps.ndim,) or not (maps.ndim and 0 <= place < len(maps)):
-        raise Corrupt(f"{folder} lacks a map, or labels, of an image that its database counts; resume the run.")
-    row: Array = maps[place]
-    return row
 
 
 # What lies where, relative to the run folder.

@@ -184,10 +184,46 @@ class Trace:
     """The course of one attack on one image: equally long lists by name (step, distance, and what the attack
     records)."""
 
-    attack: int
-    image: int
-    target: int | None
-    values: dict[str, list[Any]]
+    attack: Annotated[int, Stored("attacks.attack")]
+    image: Annotated[int, Stored("images.image")]
+    target: Annotated[int | None, Stored("class aimed at; -1: untargeted", empty=-1)]
+    values: Annotated[dict[str, list[Any]], Stored("JSON {name: [value per step]}; null: not finite", name="data")]
+
+
+CLEAN, ATTACK = "clean", "attack"
+
+
+@dataclass(frozen=True)
+class ChunkKey:
+    """A piece of work: the clean pass over a chunk (attack -1), or an attack on it; ``round`` counts the targets of
+    targets=all."""
+
+    kind: Annotated[str, Stored("clean or attack")]
+    attack: Annotated[int, Stored("attacks.attack; -1 for kind clean")]
+    chunk: Annotated[int, Stored("place in the chunk grid")]
+    round: Annotated[int, Stored("0; with targets=all one round for each other class")] = 0
+
+
+@dataclass(frozen=True)
+class ChunkRow:
+    """A finished piece of work and the file that belongs to it."""
+
+    key: ChunkKey
+    file: Annotated[str | None, Stored("relative to the run folder; NULL: no image to store")]
+    sha256: Annotated[str | None, Stored("of the file")]
+    images: Annotated[int, Stored("images in the chunk")]
+    batch: Annotated[int, Stored("images sent through the model at a time (fewer after running out of memory)")]
+    seconds: Annotated[float, Stored("wall time of attack and verdict")]
+
+
+@dataclass(frozen=True)
+class FailureRow:
+    """A piece of work that was given up, and why."""
+
+    key: ChunkKey
+    images: Annotated[int, Stored("images in the chunk: they have no results")]
+    tries: Annotated[int, Stored("how often it was tried")]
+    reason: Annotated[str, Stored("what happened the last time")]
 
 
 def wrong_pixels(*tallies: Tally) -> float:

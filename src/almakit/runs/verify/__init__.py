@@ -19,12 +19,12 @@ from ..failures import understood
 from ..folder import RunFolder
 from ..images import share_of
 from ..model import Subject
-from ..store.files import fault_of, inside
+from ..store.files import fault_of
 from ..store.records import AttackInfo
 from ..verdict import Measure, judge, predictions, tallies, top_classes
+from .compare import DISTANCE, Differences, of_image, of_plan, of_record
 from .derived import of_certificates, of_transfers
-from .differences import DISTANCE, Differences, of_record, of_tally
-from .facts import of_folder, of_image, of_plan
+from .facts import of_folder
 
 NOT_CHECKED = (
     "Not checked, because only the run itself could see them: forwards, backwards and seconds (beyond their "
@@ -90,11 +90,7 @@ class FolderVerification:
 
 def damaged_files(run: RunFolder) -> list[str]:
     """A sentence for every file of a run folder that is not what was recorded."""
-    return [
-        f"{row.file} {fault}"
-        for row in run.chunks
-        if row.file is not None and (fault := fault_of(inside(run.folder, row.file), str(row.sha256)))
-    ]
+    return [f"{row.file} {fault}" for row in run.chunks if (fault := fault_of(run.folder, row))]
 
 
 def verify_run(run: RunFolder, subject: Subject, batch_size: int | None = None, goal: object = None) -> RunVerification:
@@ -129,8 +125,7 @@ def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Difference
         for info, row, prediction, top, tally in zip(
             part, logits, predictions(logits), top_classes(logits), counted, strict=True
         ):
-            of_tally(found, f"image {info.id}", info.pixels, tally, subject.near)
-            of_image(found, info, run, prediction, top, row, subject.near)
+            of_image(found, info, run, prediction, top, tally, row, subject.near)
             clean[info.index] = torch.softmax(row, 0)
     return clean
 
@@ -163,9 +158,6 @@ def _verify_attack(
         for record, verdict in zip(
             part, judge(subject, x, stored, labels, targets, info.distance, measure, size + 2, share, goal), strict=True
         ):
-            of_tally(
-                found.differences, f"image {run.image[record.image].id}", record.pixels, verdict.pixels, subject.near
-            )
             found.claimed += 1
             found.confirmed += verdict.fooled
             found.confirmed_8bit += verdict.fooled_8bit

@@ -12,11 +12,9 @@ from ..certify import radii_of
 from ..folder import RunFolder
 from ..identity import difference
 from ..model import Subject, open_model
-from ..store import certificates, transfers
-from ..store.certificates import Certificate, Contradiction
-from ..store.transfers import Transfer
+from ..store.derived import CERTIFICATES, Certificate, Contradiction, Transfer, check_radii, read_transfers
 from ..transfer import ask
-from .differences import Differences, apart
+from .compare import Differences, apart
 
 TOLERANCE = 2e-3
 """Relative: two searches for a radius each end within one part in a thousand of the largest that can be proved."""
@@ -28,9 +26,9 @@ def of_certificates(found: Differences, run: RunFolder, subject: Subject) -> lis
     above the distance of a verified success."""
     said = []
     for part in run.certificates:
-        name = f"{certificates.FOLDER}/{part.file(run.folder).name}"
+        name = f"{CERTIFICATES}/{part.file(run.folder).name}"
         try:
-            certificates.check(run.folder, [part], run.records, run.image)
+            check_radii(run.folder, [part], run.records, run.image)
         except Contradiction as error:
             found.note("a certified radius", name, "above a found distance", str(error))
         if part.method not in METHODS:
@@ -62,7 +60,7 @@ def _of_certificate(found: Differences, run: RunFolder, subject: Subject, part: 
 def of_transfers(found: Differences, run: RunFolder, subject: Subject, goal: Goal | None) -> list[str]:
     """Asks the targets of the transfers again; returns a sentence for each that was not checked."""
     said = []
-    for part in transfers.read(run.folder):
+    for part in read_transfers(run.folder):
         try:
             target = _target(run, subject, part)
             if isinstance(target, str):
