@@ -237,13 +237,14 @@ def test_a_notebook_was_executed_and_still_runs(name: str, tmp_path: Path, monke
 
 
 def test_the_page_of_the_standard_names_its_attacks() -> None:
-    from almakit.attacks.standard import ENSEMBLES
+    from almakit.attacks.standard import AT_RADIUS, CURRENT, SMALLEST
 
     page = (DOCS / "standard.md").read_text()
-    for version, members in ENSEMBLES.items():
-        assert version in page
-        for texts in members.values():
-            assert all(f"`{text}`" in page for text in texts)
+    assert CURRENT in page
+    for texts in SMALLEST[CURRENT].values():
+        assert all(f"`{text}`" in page for text in texts)
+    for stages in AT_RADIUS[CURRENT].values():
+        assert all(f"| {name} | `{text}` |" in page for name, text in stages.items())
 
 
 def test_pages_say_nothing_of_this_machine() -> None:
