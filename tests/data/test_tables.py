@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import almakit
-from almakit.data import load, table
+from almakit.data import load, tables
 from almakit.data.features import Features
 from almakit.errors import AlmakitError, BadInput, Unavailable
 from almakit.models.classifier import InUnits
@@ -105,9 +105,9 @@ WRONG = [
     ("a,b,y\n1,2,\n3,4,1\n", "label=y", "the label y has no value in line 2"),
     ("a,a,y\n1,2,0\n", "label=y", "two columns called 'a'"),
     (",a,y\n1,2,0\n", "label=y", "column 1 has no name"),
-    ("a,b,y\n1,2\n", "label=y", "line 2 has 2 values, its first line 3 names"),
+    ("a,b,y\n1,2\n", "label=y", "Row #2: Expected 3 columns, got 2"),
     ("a,b,y\n", "label=y", "holds no rows"),
-    ("", "label=y", "is empty"),
+    ("", "label=y", "Empty CSV file"),
     (b"a,b,y\n1,\xff\xfe,0\n", "label=y", "cannot be read as a csv table in UTF-8"),
     ('a,b,y\n1,"2,0\n', "label=y", "cannot be read as a csv table"),
     ("a,b,y\n1,2,0\n1,3,1\n", "label=y&id=a", "does not name every row"),
@@ -129,7 +129,7 @@ def test_large_missing_and_false_files_are_sentences(tmp_path: Path, monkeypatch
     pandas.read_csv(place).to_parquet(tmp_path / "good.parquet")
     with pytest.raises(AlmakitError, match="write table:"):
         load(place)
-    monkeypatch.setattr(table, "MOST_VALUES", 5)
+    monkeypatch.setattr(tables, "MOST_VALUES", 5)
     for name in (place, str(tmp_path / "good.parquet")):
         with pytest.raises(BadInput, match="holds more than 5 values"):
             load(f"table:{name}?label=y")

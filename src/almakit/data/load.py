@@ -66,7 +66,7 @@ def load(
 
 def _whole(uri: str, split: str, size: int | None, channels: int | None, last: int | None) -> Dataset:
     # torch comes in here and not with the module: `almakit fetch` and `almakit ls` do without it.
-    from . import arrays, folder, given, imagenet, scenes, table
+    from . import arrays, folder, given, imagenet, scenes, tables
 
     kind, _, rest = uri.partition(":")
     if is_user_file(uri):
@@ -84,7 +84,7 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
     if kind == "folder" and rest:
         return folder.folder(uri, rest, size, channels, split)
     if kind == "table" and rest:
-        return table.table(uri, rest)
+        return tables.table(uri, rest)
     if kind == "npz" and rest:
         return arrays.npz(rest, size)
     if kind == "hf-dataset" and rest:

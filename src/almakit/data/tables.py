@@ -1,10 +1,8 @@
-"""Tables as data: ``table:file.csv?label=y``, csv and parquet; every numeric column is a feature, scaled to [0, 1] by
-its own range."""
+"""Tables as data: ``table:file.csv?label=y``, csv and parquet through pyarrow; every numeric column is a feature,
+scaled to [0, 1] by its own range."""
 
 from __future__ import annotations
 
-import csv
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import BadInput, Unavailable, suggestion
+from ..errors import BadInput, Unavailable, optional, suggestion
 from .dataset import Dataset
 from .features import Features
 
@@ -136,7 +134,7 @@ def _feature(table: Table, name: str) -> NDArray[np.float64]:
             f"rows out, or add drop={name}."
         )
     if isinstance(column, list):
-        text, row = next((text, row) for row, text in enumerate(column) if _number(text) is None)
+        text, row = next(((text, row) for row, text in enumerate(column) if _number(text) is None), (column[0], 0))
         raise BadInput(
             f"{table.place}: {name} is {text[:60]!r} in line {row + table.first}, no number. Categories have no "
             f"smallest change: give the model numbers, or add drop={name}."
@@ -186,63 +184,79 @@ def _ids(table: Table, name: str | None, count: int) -> tuple[str, ...]:
 
 
 def read(place: str) -> Table:
-    """A csv or parquet file."""
+    """The columns of a csv or parquet file."""
     path = Path(place).expanduser()
     if not path.is_file():
         raise Unavailable(f"there is no file {place}; write {FORM}.")
-    return _parquet(place, path) if path.suffix in (".parquet", ".pq") else _csv(place, path)
-
-
-def _csv(place: str, path: Path) -> Table:
-    """A csv file in UTF-8 with a line of names; commas, semicolons or tabs between them."""
+    optional("pyarrow", f"{place} needs pyarrow to be read: pip install pyarrow.")
+    parquet = path.suffix in (".parquet", ".pq")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header = file.readline()
-            delimiter = max((",", ";", "\t"), key=header.count)
-            file.seek(0)
-            rows = csv.reader(file, delimiter=delimiter, strict=True)
-            names = _checked_names(place, next(rows, []))
-            texts: dict[int, list[str]] = {}
-            numbers, missing, count = [array("d") for _ in names], dict[str, int](), 0
-            for row in rows:
-                if not row:
-                    continue
-                if len(row) != len(names):
-                    raise BadInput(
-                        f"{place}: line {rows.line_num} has {len(row)} values, its first line {len(names)} names."
-                    )
-                if (count + 1) * len(names) > MOST_VALUES:
-                    raise BadInput(f"{place} holds more than {MOST_VALUES} values; give a part of it.")
-                _take(row, count, names, numbers, texts, missing)
-                count += 1
-    except (UnicodeDecodeError, csv.Error, OSError) as error:
-        raise BadInput(f"{place} cannot be read as a csv table in UTF-8 ({error}).") from error
+        names, columns = _parquet(place, path) if parquet else _csv(path)
+    except BadInput:
+        raise
+    except Exception as error:  # a file that is no table, or a damaged one, fails in many ways
+        kind = "parquet table" if parquet else "csv table in UTF-8"
+        raise BadInput(f"{place} cannot be read as a {kind} ({str(error).splitlines()[0][:200]}).") from error
+    names = _checked_names(place, names)
+    count = len(columns[0])
+    if count * len(names) > MOST_VALUES:
+        raise BadInput(f"{place} holds more than {MOST_VALUES} values; give a part of it.")
     if not count:
         raise BadInput(f"{place} holds no rows.")
-    columns = {name: texts[at] if at in texts else np.array(numbers[at]) for at, name in enumerate(names)}
-    return Table(place, columns, 2, missing)
+    found = Table(place, {}, 1 if parquet else 2)
+    for name, column in zip(names, columns, strict=True):
+        found.columns[name], empty = _column(column)
+        if empty is not None:
+            found.missing[name] = empty
+    return found
 
 
-def _take(
-    row: list[str],
-    count: int,
-    names: list[str],
-    numbers: list[array[float]],
-    texts: dict[int, list[str]],
-    missing: dict[str, int],
-) -> None:
-    """Puts a row's values into their columns; one that meets a text becomes a column of texts."""
-    for at, raw in enumerate(row):
-        text = raw.strip()
-        if text.lower() in MISSING:
-            missing.setdefault(names[at], count)
-        value = _number(text)
-        if at not in texts and value is None and text.lower() not in MISSING:
-            texts[at] = [f"{known:.17g}" for known in numbers[at]]
-        if at in texts:
-            texts[at].append(text)
-        else:
-            numbers[at].append(np.nan if value is None else value)
+def _csv(path: Path) -> tuple[list[str], list[Any]]:
+    """A csv file with a line of names, all of it as texts; commas, semicolons or tabs between them."""
+    import pyarrow
+    from pyarrow import csv
+
+    with path.open(encoding="utf-8-sig") as file:
+        header = file.readline()
+    delimiter = max((",", ";", "\t"), key=header.count)
+    kinds = {f"f{at}": pyarrow.string() for at in range(header.count(delimiter) + 1)}
+    table = csv.read_csv(
+        path,
+        csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
+        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        csv.ConvertOptions(column_types=kinds, strings_can_be_null=False),
+    )
+    columns = [column.combine_chunks() for column in table.columns]
+    return [column[0].as_py() for column in columns], [column[1:] for column in columns]
+
+
+def _parquet(place: str, path: Path) -> tuple[list[str], list[Any]]:
+    from pyarrow import parquet
+
+    held = parquet.ParquetFile(path)
+    if held.metadata.num_rows * max(held.metadata.num_columns, 1) > MOST_VALUES:
+        raise BadInput(f"{place} holds more than {MOST_VALUES} values; give a part of it.")
+    table = held.read()
+    return table.column_names, [column.combine_chunks() for column in table.columns]
+
+
+def _column(column: Any) -> tuple[Column, int | None]:
+    """A column as numbers where all its values are, else as texts; and the first row without a value."""
+    import pyarrow
+    from pyarrow import compute
+
+    text = pyarrow.types.is_string(column.type)
+    column = compute.utf8_trim_whitespace(column) if text else column
+    empty = column.is_null()
+    if text:
+        empty = compute.or_kleene(empty, compute.is_in(compute.utf8_lower(column), pyarrow.array(MISSING)))
+    rows = np.flatnonzero(empty.to_numpy(zero_copy_only=False).astype(bool))
+    missing = int(rows[0]) if len(rows) else None
+    try:
+        numbers = compute.if_else(empty, None, column).cast(pyarrow.float64())
+        return np.array(numbers.to_numpy(zero_copy_only=False), dtype=np.float64), missing
+    except pyarrow.ArrowException:
+        return [str(value) for value in column.to_pylist()], missing
 
 
 def _number(text: str) -> float | None:
@@ -250,32 +264,6 @@ def _number(text: str) -> float | None:
         return float(text) if "_" not in text else None
     except ValueError:
         return None
-
-
-def _parquet(place: str, path: Path) -> Table:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise Unavailable(f"{place} needs pyarrow to be read: pip install pyarrow, or give a csv file.") from error
-    try:
-        held = parquet.ParquetFile(path)
-        if held.metadata.num_rows * max(held.metadata.num_columns, 1) > MOST_VALUES:
-            raise BadInput(f"{place} holds more than {MOST_VALUES} values; give a part of it.")
-        names, found = _checked_names(place, held.schema_arrow.names), held.read()
-        missing, columns = dict[str, int](), dict[str, Column]()
-        for name in names:
-            column = found.column(name).combine_chunks()
-            if column.null_count:
-                missing[name] = int(np.flatnonzero(np.asarray(column.is_null()))[0])
-            values = np.asarray(column.to_numpy(zero_copy_only=False))
-            columns[name] = values.astype(np.float64) if values.dtype.kind in "biuf" else [str(one) for one in values]
-    except BadInput:
-        raise
-    except Exception as error:  # a file that is no parquet, or a damaged one, fails in many ways
-        raise BadInput(f"{place} cannot be read as a parquet table ({str(error).splitlines()[0][:200]}).") from error
-    if not found.num_rows:
-        raise BadInput(f"{place} holds no rows.")
-    return Table(place, columns, 1, missing)
 
 
 def _checked_names(place: str, names: Sequence[str]) -> list[str]:
