@@ -234,7 +234,7 @@ def test_a_network_of_ones_own_is_trained_and_used(
 
 
 def test_the_network_learns_and_holds_images_out(tmp_path: Path) -> None:
-    from almakit.train.loop import Recipe, train
+    from almakit.train import Recipe, train
 
     (tmp_path / "my_model.py").write_text(OWN)
     torch.save({"x": 1}, tmp_path / "never-read")

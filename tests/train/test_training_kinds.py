@@ -17,9 +17,9 @@ from almakit import data, models, train
 from almakit.cli.main import main
 from almakit.data import hub
 from almakit.errors import BadInput, BadModel
-from almakit.train import augment, inner
-from almakit.train.loop import KINDS, settled
-from almakit.train.schedule import ramp
+from almakit.train import objectives
+from almakit.train.loop import mirrored, settled
+from almakit.train.objectives import KINDS, ramp
 
 SHORT = train.Recipe("mnist/smallcnn-tiny", epochs=2, batch_size=32, seed=3, channels_last=True)
 OPTIONS = {
@@ -47,11 +47,11 @@ def test_the_inner_steps_stay_in_the_ball_and_raise_the_loss() -> None:
     model = models.load("mnist/smallcnn-tiny").train()
     x, labels = data.load("mnist", limit=32).tensors()
     generator = torch.Generator().manual_seed(0)
-    near = inner.climb_linf(
+    near = objectives.pgd_steps(
         model, x, lambda logits: F.cross_entropy(logits, labels, reduction="sum"), 0.1, 5, generator
     )
     assert float((near - x).abs().max()) <= 0.1 + 1e-6 and 0 <= float(near.min()) <= float(near.max()) <= 1
-    far = inner.ddn(model, x, labels, 1.5, 6, 0.2)
+    far = objectives.ddn_steps(model, x, labels, 1.5, 6, 0.2)
     lengths = (far - x).flatten(1).norm(dim=1)
     assert float(lengths.max()) <= 1.5 + 1e-5 and 0 <= float(far.min()) <= float(far.max()) <= 1
     assert model.training, "the mode was not put back"
@@ -132,10 +132,9 @@ def test_cifar_networks_train_too(tmp_path: Path) -> None:
 
 def test_half_of_the_images_are_mirrored() -> None:
     x = torch.arange(4.0).expand(100, 1, 2, 4)
-    mirrored = augment.mirrored(x, True, torch.Generator().manual_seed(0))
-    turned = mirrored[:, 0, 0, 0] == 3
-    assert 30 < int(turned.sum()) < 70 and torch.equal(mirrored[turned][:, 0, 0], x[turned][:, 0, 0].flip(1))
-    assert augment.mirrored(x, False, torch.Generator()) is x
+    images = mirrored(x, torch.Generator().manual_seed(0))
+    turned = images[:, 0, 0, 0] == 3
+    assert 30 < int(turned.sum()) < 70 and torch.equal(images[turned][:, 0, 0], x[turned][:, 0, 0].flip(1))
 
 
 def test_the_command_trains_resumes_and_says_when_nothing_is_left(

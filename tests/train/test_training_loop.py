@@ -13,7 +13,7 @@ from almakit import data, models, train
 from almakit.cli.main import main
 from almakit.errors import BadInput
 from almakit.models.zoo import ZOO
-from almakit.train.augment import shifted
+from almakit.train.loop import shifted
 
 SHORT = train.Recipe("mnist/smallcnn-tiny", epochs=2, batch_size=32, seed=3)
 

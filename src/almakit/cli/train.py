@@ -28,7 +28,7 @@ from ..runs.progress import Silent, duration, for_terminal
 from .main import DONE, Usage
 
 if TYPE_CHECKING:
-    from ..train.loop import Recipe
+    from ..train import Recipe
 
 KINDS = ("regular", "ddn", "pgd", "trades", "ibp", "crown-ibp")
 
@@ -76,60 +76,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..train import loop, own
+    from .. import train
 
     if args.list:
-        for name, known in loop.recipes().items():
-            print(
-                f"{name}: {known.kind}, "
-                f"{json.dumps({key: value for key, value in asdict(known).items() if key not in ('model', 'kind')})}"
-            )
+        for name, known in train.recipes().items():
+            settings = {key: value for key, value in asdict(known).items() if key not in ("model", "kind")}
+            print(f"{name}: {known.kind}, {json.dumps(settings)}")
         return DONE
     if not args.model:
         raise Usage("name a network to train, e.g. almakit train mnist/smallcnn-tiny-ddn, or give --list.")
-    try:
-        recipe = loop.settled(_recipe(args, loop.recipes(), loop.Recipe))
-    except BadInput as error:
-        raise Usage(str(error)) from error
-    stem = own.stem_of(args.model)
-    weights, log = args.out / f"{stem}.safetensors", args.out / f"{stem}.json"
-    if _finished(weights, log, asdict(recipe), args.limit, args.test_limit):
-        print(f"Nothing is left to do: {weights} was made by this recipe.")
-        return DONE
-    checkpoint = args.out / f"{stem}.checkpoint.pt"
     show = Silent() if args.quiet else for_terminal()
-    if checkpoint.is_file():
-        show.note(f"Going on from {checkpoint}.")
     shown = _Shown(show)
     try:
-        trained = loop.train(
-            recipe,
+        weights, log = train.train_into(
+            args.out,
+            _recipe(args, train.recipes(), train.Recipe),
             limit=args.limit,
             test_limit=args.test_limit,
             trace=shown.epoch,
-            checkpoint=checkpoint,
             batch_trace=shown.batch,
+            note=show.note,
         )
     except BadInput as error:
         raise Usage(str(error)) from error
     finally:
         show.end()
-    trained.log.update(limit=args.limit, test_limit=args.test_limit)
-    loop.save(trained, args.out)
-    checkpoint.unlink(missing_ok=True)
-    facts = [f"clean accuracy {trained.log['clean_accuracy']:.2f} % of {trained.log['test_images']} test images"]
-    if "mean_iou" in trained.log:
-        facts = [f"{facts[0].replace(' %', ' % of the pixels')}, mIoU {trained.log['mean_iou']:.2f} %"]
-    if "epsilon" in trained.log:
-        facts.append(
-            f"at radius {trained.log['epsilon']:g}, first {trained.log['measured_images']}: PGD accuracy "
-            f"{trained.log['pgd_accuracy']:.1f} %"
-        )
-    if "verified_accuracy" in trained.log:
-        facts.append(f"verified accuracy {trained.log['verified_accuracy']:.1f} %")
-    print(
-        f"{args.model}: {'; '.join(facts)}. Weights and log: {weights}, {log.name}. Use it as {args.model}@{weights}."
-    )
+    if log is None:
+        print(f"Nothing is left to do: {weights} was made by this recipe.")
+        return DONE
+    facts = [f"clean accuracy {log['clean_accuracy']:.2f} % of {log['test_images']} test images"]
+    if "mean_iou" in log:
+        facts = [f"{facts[0].replace(' %', ' % of the pixels')}, mIoU {log['mean_iou']:.2f} %"]
+    if "epsilon" in log:
+        images = f"at radius {log['epsilon']:g}, first {log['measured_images']}"
+        facts.append(f"{images}: PGD accuracy {log['pgd_accuracy']:.1f} %")
+    if "verified_accuracy" in log:
+        facts.append(f"verified accuracy {log['verified_accuracy']:.1f} %")
+    files = f"{weights}, {weights.with_suffix('.json').name}"
+    print(f"{args.model}: {'; '.join(facts)}. Weights and log: {files}. Use it as {args.model}@{weights}.")
     return DONE
 
 
@@ -183,15 +167,3 @@ def _recipe(args: argparse.Namespace, known: dict[str, Recipe], new: type[Recipe
         if not equals:
             raise Usage(f"--option {text!r}: write NAME=NUMBER, e.g. radius=0.3.")
     return replace(recipe, options=options, **changes)
-
-
-def _finished(weights: Path, log: Path, recipe: dict[str, Any], limit: int | None, test_limit: int | None) -> bool:
-    try:
-        found = json.loads(log.read_text(encoding="utf-8"))
-        return (
-            weights.is_file()
-            and found["recipe"] == recipe
-            and (found.get("limit"), found.get("test_limit")) == (limit, test_limit)
-        )
-    except (OSError, ValueError, KeyError):
-        return False

@@ -1,4 +1,5 @@
-"""How the shipped networks were made: one seeded loop, one file for each kind of training."""
+"""Training of networks: one seeded loop (``loop``), kinds of training as functions (``objectives``), the recipes of the
+shipped networks (``recipe``)."""
 
 from __future__ import annotations
 
@@ -6,13 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .loop import Recipe, Trained, accuracy, recipes, save, train
+    from .loop import Trained, accuracy, save, train, train_into
+    from .recipe import Recipe, recipes
 
-__all__ = ["Recipe", "Trained", "accuracy", "recipes", "save", "train"]
+__all__ = ["Recipe", "Trained", "accuracy", "recipes", "save", "train", "train_into"]
 
 
 def __getattr__(name: str) -> Any:
-    # Training needs torch, which is imported when it is asked for and not with the package.
+    # torch is imported when training is used and not with the package.
     if name in __all__:
-        return getattr(import_module(".loop", __name__), name)
+        return getattr(import_module(".recipe" if name in ("Recipe", "recipes") else ".loop", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

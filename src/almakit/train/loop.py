@@ -1,15 +1,14 @@
-"""The one training loop: seeded, the same on every run, with the objective as the only part that differs between kinds
-of training."""
+"""The training loop: seeded, the same on every run; kinds of training differ in their objective alone."""
 
 from __future__ import annotations
 
-import inspect
+import copy
+import io
 import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from importlib import import_module
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,69 +17,21 @@ from safetensors.torch import save as as_bytes
 from torch import Tensor, nn
 
 from ..data.dataset import IGNORED, Dataset
-from ..data.user_file import is_user_file
 from ..errors import BadInput
 from ..files import write_whole
 from ..models.classifier import Classifier, state_sha256
-from ..models.zoo import Entry, build
-from . import check, own
-from .augment import mirrored, shifted
-from .checkpoint import read as read_checkpoint
-from .checkpoint import write as write_checkpoint
-from .schedule import learning_rate
-
-Objective = Callable[[nn.Module, Tensor, Tensor, torch.Generator, float], Tensor]
-"""loss = objective(model, x, labels, generator, progress): the model takes images in [0, 1] (B, C, H, W), ``progress``
-runs from 0 to 1."""
-
-KINDS = {
-    "regular": "almakit.train.regular",
-    "ddn": "almakit.train.ddn",
-    "pgd": "almakit.train.pgd",
-    "trades": "almakit.train.trades",
-    "ibp": "almakit.train.ibp",
-    "crown-ibp": "almakit.train.crown_ibp",
-}
-"""Kind of training -> its module, which has ``objective(**options) -> Objective`` and ``RECIPES``, a dict from model
-name to recipe.
-
-A kind that promises robustness has a ``NORM`` its radius is in, and ``measure(model, x, labels, **options)``,
-percentages for the log on ``MEASURED`` test images.
-"""
+from ..models.zoo import Entry
+from . import networks
+from .recipe import Recipe, checked
 
 MEASURED = 1000
+"""Test images that robustness is measured on."""
+FORMAT = 1  # of checkpoints
 
 Trace = Callable[[dict[str, Any]], None]
 """Called after every epoch with its line of the log."""
-
 BatchTrace = Callable[[int, int, float], None]
-"""Called after every batch with its number, how many there are in all, and its loss."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a network of the zoo is trained: AdamW, a learning rate that rises for ``warm_up`` of the steps and falls
-    along a cosine to zero.
-
-    ``shift`` moves every training image by up to that many pixels in each direction, the border filled with zeros,
-    ``flip`` mirrors half of them; ``options`` go to the objective of the ``kind`` of training. ``data`` are training
-    images other than the data set's own training split. ``channels_last`` stores images channel by channel for each
-    pixel, which is faster on CPUs and rounds differently.
-    """
-
-    model: str
-    kind: str = "regular"
-    epochs: int = 8
-    batch_size: int = 128
-    learning_rate: float = 3e-3
-    weight_decay: float = 1e-2
-    warm_up: float = 0.1
-    shift: int = 2
-    seed: int = 0
-    options: dict[str, float] = field(default_factory=dict)
-    flip: bool = False
-    data: str | None = None
-    channels_last: bool = False
+"""Called after every batch with its number, the number of batches, and its loss."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +42,9 @@ class Trained:
     log: dict[str, Any]
 
 
-def recipes() -> dict[str, Recipe]:
-    """The recipes of the networks almakit ships, by model name."""
-    return {name: recipe for kind in KINDS for name, recipe in _kind(kind).RECIPES.items()}
+def settled(recipe: Recipe, entry: Entry | None = None) -> Recipe:
+    """The recipe with all of its settings; one that cannot be trained is refused."""
+    return checked(recipe, entry or networks.entry_of(recipe))
 
 
 def train(
@@ -109,30 +60,39 @@ def train(
 ) -> Trained:
     """Trains the recipe's network on its data set's training split and measures its accuracy on the test split.
 
-    All randomness comes from ``recipe.seed``: the first weights, the order, the shifts, dropout and whatever the
-    objective draws from its generator. The caller's random state is left as it was. ``limit`` takes the first training
-    images only. With ``checkpoint`` the state is kept in that file after every epoch, and a training that finds its own
-    file there goes on to the same weights, bit for bit.
+    All randomness comes from ``recipe.seed``: the first weights, the order, the shifts, dropout and what the objective
+    draws from its generator. The caller's random state is left unchanged.
 
-    ``entry`` describes a network that is not in the zoo; ``test`` are images to measure on instead of (the first
-    ``test_limit`` of) the test split.
+    Args:
+        recipe: what is trained and how.
+        entry: describes a network that is not in the zoo.
+        limit: number of training images, the first ones; None: all.
+        test_limit: number of test images.
+        test: images to measure on in place of the test split.
+        trace: called after every epoch.
+        checkpoint: file that holds the state after every epoch. A training that finds its own file there resumes, to
+            the same weights bit for bit.
+        batch_trace: called after every batch.
     """
     recipe = settled(recipe, entry)
-    entry, objective = entry or own.entry_of(recipe), _kind(recipe.kind).objective(**recipe.options)
-    begun = read_checkpoint(checkpoint, recipe, limit)
-    training, test = own.data_of(recipe, entry, limit, test_limit, test)
-    (x, labels), (seen, wanted) = training.tensors(), test.tensors()
+    entry, objective = entry or networks.entry_of(recipe), recipe.training.objective(**recipe.options)
+    resumed = _read_checkpoint(checkpoint, recipe, limit)
+    training, test = networks.data_of(recipe, entry, limit, test_limit, test)
+    (x, labels), (test_x, test_labels) = training.tensors(), test.tensors()
     with torch.random.fork_rng(devices=[]):
-        entry = own.facts_of(entry, x, labels)
-    check.kept_in_place(recipe, labels)
-    check.images(entry, training.name, x, labels)
-    check.images(entry, test.name, seen, wanted)
+        entry = networks.with_shapes(entry, x, labels)
+    networks.check_images(recipe, entry, training.name, x, labels)
+    networks.check_images(recipe, entry, test.name, test_x, test_labels)
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         generator = torch.Generator().manual_seed(recipe.seed)
-        model = _trainable(entry).to(memory_format=layout)  # type: ignore[call-overload]
-        check.tried(objective, model, x, labels)
+        model = networks.trainable(entry).to(memory_format=layout)  # type: ignore[call-overload]
+        # A loss that cannot be computed, of a network without interval bounds for example, is found before the first
+        # epoch, on a copy and with a generator of its own.
+        with torch.random.fork_rng(devices=[]):
+            tried = torch.Generator().manual_seed(0)
+            objective(copy.deepcopy(model).train(), x[:2], labels[:2], tried, 1.0).backward()
         optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         per_epoch = math.ceil(len(x) / recipe.batch_size)
         total = per_epoch * recipe.epochs
@@ -140,22 +100,22 @@ def train(
             optimiser, lambda step: learning_rate(step / total, recipe.warm_up)
         )
         epochs: list[dict[str, Any]] = []
-        if begun is not None:
-            model.network.load_state_dict(begun["model"])
-            optimiser.load_state_dict(begun["optimiser"])
-            schedule.load_state_dict(begun["schedule"])
-            generator.set_state(begun["generator"])
-            torch.set_rng_state(begun["random"])
-            epochs = begun["epochs"]
+        if resumed is not None:
+            model.network.load_state_dict(resumed["model"])
+            optimiser.load_state_dict(resumed["optimiser"])
+            schedule.load_state_dict(resumed["schedule"])
+            generator.set_state(resumed["generator"])
+            torch.set_rng_state(resumed["random"])
+            epochs = resumed["epochs"]
         started = time.process_time() - (epochs[-1]["cpu_seconds"] if epochs else 0.0)
         for epoch in range(len(epochs), recipe.epochs):
             model.train()
             losses = []
             for number, rows in enumerate(torch.randperm(len(x), generator=generator).split(recipe.batch_size)):
-                images = mirrored(shifted(x[rows], recipe.shift, generator), recipe.flip, generator).contiguous(
-                    memory_format=layout
-                )
-                loss = objective(model, images, labels[rows], generator, (epoch * per_epoch + number) / total)
+                images = shifted(x[rows], recipe.shift, generator)
+                images = mirrored(images, generator) if recipe.flip else images
+                progress = (epoch * per_epoch + number) / total
+                loss = objective(model, images.contiguous(memory_format=layout), labels[rows], generator, progress)
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
                 optimiser.step()
@@ -163,17 +123,12 @@ def train(
                 losses.append(float(loss.detach()))
                 if batch_trace is not None:
                     batch_trace(epoch * per_epoch + number + 1, total, losses[-1])
-            line = {
-                "epoch": epoch + 1,
-                "loss": round(sum(losses) / len(losses), 6),
-                "cpu_seconds": round(time.process_time() - started, 1),
-            }
-            if not math.isfinite(line["loss"]):
+            mean, seconds = round(sum(losses) / len(losses), 6), round(time.process_time() - started, 1)
+            if not math.isfinite(mean):
                 raise BadInput(
-                    f"the loss of {recipe.model} is {line['loss']} after epoch {epoch + 1}; try a smaller learning "
-                    "rate."
+                    f"the loss of {recipe.model} is {mean} after epoch {epoch + 1}; try a smaller learning rate."
                 )
-            epochs.append(line)
+            epochs.append({"epoch": epoch + 1, "loss": mean, "cpu_seconds": seconds})
             if checkpoint is not None:
                 state = {
                     "model": model.network.state_dict(),
@@ -183,17 +138,20 @@ def train(
                     "random": torch.get_rng_state(),
                     "epochs": epochs,
                 }
-                write_checkpoint(checkpoint, recipe, limit, state)
+                _write_checkpoint(checkpoint, recipe, limit, state)
             if trace is not None:
-                trace(line)
+                trace(epochs[-1])
     model.to(memory_format=torch.contiguous_format).eval().requires_grad_(False)
+    robustness = recipe.training.measure(model, test_x[:MEASURED], test_labels[:MEASURED], recipe.options)
+    if robustness:
+        robustness = {"measured_images": min(MEASURED, len(test_x)), **robustness}
     log = {
         "recipe": asdict(recipe),
         "training_images": len(training),
         "test_images": len(test),
-        "clean_accuracy": round(100 * accuracy(model, seen, wanted), 3),
-        **({"mean_iou": round(100 * mean_iou(model, seen, wanted), 3)} if wanted.ndim == 3 else {}),
-        **_robustness(recipe, model, seen[:MEASURED], wanted[:MEASURED]),
+        "clean_accuracy": round(100 * accuracy(model, test_x, test_labels), 3),
+        **({"mean_iou": round(100 * mean_iou(model, test_x, test_labels), 3)} if test_labels.ndim == 3 else {}),
+        **robustness,
         "weights_sha256": state_sha256(_weights(model)),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -202,16 +160,69 @@ def train(
     return Trained(model, log)
 
 
-def _robustness(recipe: Recipe, model: Classifier, x: Tensor, labels: Tensor) -> dict[str, Any]:
-    """What the kind of training promises, measured on the images ``x`` (N, C, H, W) with ``labels`` (N,)."""
-    measure = getattr(_kind(recipe.kind), "measure", None)
-    if measure is None:
-        return {}
-    found = measure(model, x, labels, **recipe.options)
-    return {
-        "measured_images": len(x),
-        **{name: value if name == "epsilon" else round(value, 3) for name, value in found.items()},
-    }
+def train_into(
+    folder: Path,
+    recipe: Recipe,
+    *,
+    limit: int | None = None,
+    test_limit: int | None = None,
+    trace: Trace | None = None,
+    batch_trace: BatchTrace | None = None,
+    note: Callable[[str], None] = lambda sentence: None,
+) -> tuple[Path, dict[str, Any] | None]:
+    """Trains into a folder, resuming a training that was stopped; returns the weights' path and the log, None where
+    the folder holds this very training already. ``note`` is told that a training is resumed; for the other arguments
+    see ``train``."""
+    recipe = settled(recipe)
+    weights = folder / f"{networks.stem_of(recipe.model)}.safetensors"
+    if weights.is_file() and _is_log_of(weights.with_suffix(".json"), recipe, limit, test_limit):
+        return weights, None
+    checkpoint = weights.with_suffix(".checkpoint.pt")
+    if checkpoint.is_file():
+        note(f"Resuming from {checkpoint}.")
+    trained = train(
+        recipe, limit=limit, test_limit=test_limit, trace=trace, checkpoint=checkpoint, batch_trace=batch_trace
+    )
+    trained.log.update(limit=limit, test_limit=test_limit)
+    save(trained, folder)
+    checkpoint.unlink(missing_ok=True)
+    return weights, trained.log
+
+
+def _is_log_of(log: Path, recipe: Recipe, limit: int | None, test_limit: int | None) -> bool:
+    try:
+        found = json.loads(log.read_text(encoding="utf-8"))
+        limits = found.get("limit"), found.get("test_limit")
+        return bool(found["recipe"] == asdict(recipe) and limits == (limit, test_limit))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def learning_rate(progress: float, warm_up: float) -> float:
+    """The share of the largest learning rate: a line up over ``warm_up`` of the training, then half a cosine to
+    zero."""
+    if progress < warm_up:
+        return (progress + 1e-3) / (warm_up + 1e-3)
+    return 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
+
+
+def shifted(x: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """Each image (B, C, H, W) moved by its own whole number of pixels, at most ``most`` in each direction."""
+    if most == 0:
+        return x
+    high, wide = x.shape[2:]
+    padded = torch.nn.functional.pad(x, (most,) * 4)
+    moves = torch.randint(0, 2 * most + 1, (2, len(x)), generator=generator)
+    rows = (moves[0][:, None] + torch.arange(high))[:, None, :, None]
+    columns = (moves[1][:, None] + torch.arange(wide))[:, None, None, :]
+    images, channels = torch.arange(len(x))[:, None, None, None], torch.arange(x.shape[1])[None, :, None, None]
+    return padded[images, channels, rows, columns]
+
+
+def mirrored(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Half of the images (B, C, H, W), drawn at random, with left and right exchanged."""
+    chosen = torch.rand(len(x), generator=generator) < 0.5
+    return torch.where(chosen[:, None, None, None], x.flip(3), x)
 
 
 def accuracy(model: nn.Module, x: Tensor, labels: Tensor, batch_size: int = 500) -> float:
@@ -226,9 +237,9 @@ def mean_iou(model: nn.Module, x: Tensor, maps: Tensor, batch_size: int = 500) -
     """The mean over the classes in ``maps`` (N, H, W) of (labelled and predicted so) / (labelled or predicted so), over
     all labelled pixels."""
     counted = maps != IGNORED
-    predicted, wanted = _predicted(model, x, batch_size)[counted], maps[counted]
-    both = [((predicted == one) & (wanted == one), (predicted == one) | (wanted == one)) for one in wanted.unique()]
-    return sum(int(meet.sum()) / int(join.sum()) for meet, join in both) / len(both)
+    predicted, labels = _predicted(model, x, batch_size)[counted], maps[counted]
+    pairs = [(predicted == one, labels == one) for one in labels.unique()]
+    return sum(int((a & b).sum()) / int((a | b).sum()) for a, b in pairs) / len(pairs)
 
 
 @torch.no_grad()
@@ -237,17 +248,15 @@ def _predicted(model: nn.Module, x: Tensor, batch_size: int) -> Tensor:
 
 
 def save(trained: Trained, folder: Path) -> Path:
-    """Writes the weights (safetensors) and beside them the log (JSON), each whole or not at all; returns the weights'
-    path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = own.stem_of(trained.log["recipe"]["model"])
+    """Writes the weights (safetensors) and beside them the log (JSON), each atomically; returns the weights' path."""
+    stem = networks.stem_of(trained.log["recipe"]["model"])
     write_whole(folder / f"{stem}.safetensors", as_bytes(_weights(trained.model)))
     write_whole(folder / f"{stem}.json", (json.dumps(trained.log, indent=1) + "\n").encode())
     return folder / f"{stem}.safetensors"
 
 
 def _weights(model: Classifier) -> dict[str, Tensor]:
-    """What of the network is kept: all but the counters of batch norm, which no answer depends on."""
+    """The network's state without the counters of batch norm, which no output depends on."""
     return {
         key: value.contiguous()
         for key, value in model.network.state_dict().items()
@@ -255,25 +264,29 @@ def _weights(model: Classifier) -> dict[str, Tensor]:
     }
 
 
-def _kind(kind: str) -> Any:
-    if kind not in KINDS:
-        raise BadInput(f"there is no kind of training called {kind!r}; known: {', '.join(KINDS)}.")
-    return import_module(KINDS[kind])
+def _identity(recipe: Recipe, limit: int | None) -> str:
+    """What must be equal for a training to resume."""
+    return json.dumps({"recipe": asdict(recipe), "limit": limit}, sort_keys=True)
 
 
-def settled(recipe: Recipe, entry: Entry | None = None) -> Recipe:
-    """The recipe as it will be trained, with the radius of its data set where it needs one; one that cannot be trained
-    is refused."""
-    entry = entry or own.entry_of(recipe)
-    kind = _kind(recipe.kind)
-    check.settings(recipe, tuple(inspect.signature(kind.objective).parameters))
-    return check.with_radius(recipe, entry, getattr(kind, "NORM", None))
+def _write_checkpoint(path: Path, recipe: Recipe, limit: int | None, state: dict[str, Any]) -> None:
+    content = io.BytesIO()
+    torch.save({"format": FORMAT, "of": _identity(recipe, limit), **state}, content)
+    write_whole(path, content.getvalue())
 
 
-def _trainable(entry: Entry) -> Classifier:
-    mean, std = entry.normalisation or (None, None)
-    network = own.network_of(entry) if is_user_file(entry.name) else build(entry)
-    model = Classifier(
-        network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes
-    )
-    return model.requires_grad_(True)
+def _read_checkpoint(path: Path | None, recipe: Recipe, limit: int | None) -> dict[str, Any] | None:
+    """The stored state, None where there is none; a checkpoint of another recipe is an error."""
+    if path is None or not path.is_file():
+        return None
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        matches = found["format"] == FORMAT and found["of"] == _identity(recipe, limit)
+    except Exception as error:  # torn files raise whatever the unpickler meets first
+        raise BadInput(f"{path} is not a checkpoint of almakit train ({error}); delete it to begin again.") from error
+    if not matches:
+        raise BadInput(
+            f"{path} belongs to a training with other settings; give the settings it began with, another --out, or "
+            "delete it."
+        )
+    return dict(found)

@@ -1,0 +1,125 @@
+"""The network and the images of a training: from the zoo, or ``file.py:function`` and any data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..data import load as load_data
+from ..data.dataset import IGNORED, Dataset
+from ..data.user_file import call, is_user_file, split
+from ..errors import BadInput
+from ..models.classifier import Classifier
+from ..models.zoo import ZOO, Entry, build
+from .recipe import Recipe
+
+SPLIT = ("mnist", "fashion-mnist", "cifar10", "imagenet", "hf-dataset", "scenes")
+"""Data with a training and a test split."""
+HELD_OUT = 10
+"""Of data without a test split every tenth image is kept for the test."""
+
+
+def entry_of(recipe: Recipe) -> Entry:
+    """The zoo's entry, or one for a user's network, whose shape and classes are read off its data later."""
+    if recipe.model in ZOO:
+        return ZOO[recipe.model]
+    if not is_user_file(recipe.model):
+        raise BadInput(
+            f"there is no architecture called {recipe.model!r} to train; known: {', '.join(ZOO)}, or one of your own, "
+            "file.py:function."
+        )
+    if recipe.data is None:
+        raise BadInput(
+            f"{recipe.model} does not say what it is trained on: give --data, for example --data mnist or --data "
+            "folder:photos."
+        )
+    return Entry(recipe.model, "", "a network of the user's own", recipe.data, (0, 0, 0))
+
+
+def stem_of(model: str) -> str:
+    """The name of a training's files, without suffix."""
+    if not is_user_file(model):
+        return model.replace("/", "-")
+    file, function = split(model)
+    return f"{Path(file).stem}-{function}"
+
+
+def data_of(
+    recipe: Recipe, entry: Entry, limit: int | None, test_limit: int | None, test: Dataset | None = None
+) -> tuple[Dataset, Dataset]:
+    """Training and test images (``test`` where it is not None); of data without splits every tenth image is held
+    out."""
+    training = entry.dataset if is_user_file(entry.name) else recipe.data or entry.dataset
+    if test is not None:
+        return load_data(training, split="train", limit=limit), test
+    if not is_user_file(entry.name) or entry.dataset.partition(":")[0] in SPLIT:
+        return load_data(training, split="train", limit=limit), load_data(entry.dataset, limit=test_limit)
+    whole = load_data(entry.dataset, limit=limit)
+    if len(whole) < HELD_OUT:
+        raise BadInput(
+            f"{entry.dataset} has {len(whole)} images; training needs {HELD_OUT} or more, every tenth is kept for the "
+            "test."
+        )
+    test = whole.select(range(HELD_OUT - 1, len(whole), HELD_OUT))
+    rest = whole.select([place for place in range(len(whole)) if place % HELD_OUT != HELD_OUT - 1])
+    return rest, test if test_limit is None else test.select(range(min(test_limit, len(test))))
+
+
+def trainable(entry: Entry) -> Classifier:
+    """The network with fresh weights."""
+    mean, std = entry.normalisation or (None, None)
+    network = _own_network(entry) if is_user_file(entry.name) else build(entry)
+    model = Classifier(
+        network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes
+    )
+    return model.requires_grad_(True)
+
+
+def _own_network(entry: Entry) -> nn.Module:
+    network = call(entry.name)
+    if not isinstance(network, nn.Module) or not any(parameter.numel() for parameter in network.parameters()):
+        raise BadInput(
+            f"{entry.name} returned a {type(network).__name__}; to be trained it must return a torch module with "
+            "parameters."
+        )
+    return network.requires_grad_(True)
+
+
+def with_shapes(entry: Entry, x: Tensor, labels: Tensor) -> Entry:
+    """The entry of a user's network with the shape of its training images ``x`` (N, C, H, W) and its number of classes;
+    ``labels`` (N,) or maps (N, H, W)."""
+    if not is_user_file(entry.name):
+        return entry
+    network = _own_network(entry).eval()
+    try:
+        with torch.no_grad():
+            logits = network(x[:1])
+    except Exception as error:  # whatever a layer raises first
+        shape = " x ".join(map(str, x.shape[1:]))
+        raise BadInput(
+            f"{entry.name} failed on an image of {shape} with {type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]}"
+        ) from error
+    expected = (1, *labels.shape[1:])
+    if not isinstance(logits, Tensor) or logits.ndim < 2 or (len(logits), *logits.shape[2:]) != expected:
+        shape = "(batch, classes)" if labels.ndim == 1 else f"(batch, classes, {labels.shape[1]}, {labels.shape[2]})"
+        raise BadInput(f"{entry.name} must return logits of shape {shape} to be trained on {entry.dataset}.")
+    return replace(entry, shape=(x.shape[1], x.shape[2], x.shape[3]), classes=logits.shape[1])
+
+
+def check_images(recipe: Recipe, entry: Entry, name: str, x: Tensor, labels: Tensor) -> None:
+    """Refuses images ``x`` (N, C, H, W) with ``labels`` (N,), or label maps (N, H, W), that the network cannot take."""
+    if labels.ndim == 3 and (recipe.shift or recipe.flip):
+        raise BadInput("shift and flip move images and not their label maps: leave flip out and give --shift 0.")
+    if tuple(x.shape[1:]) != entry.shape:
+        shape, expected = (" x ".join(map(str, shape)) for shape in (x.shape[1:], entry.shape))
+        raise BadInput(
+            f"the images of {name} are {shape}, and {entry.name} takes {expected}; give images of that shape (--data)."
+        )
+    labels = labels[labels != IGNORED] if labels.ndim == 3 else labels
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= entry.classes:
+        raise BadInput(f"{name} has labels {low} to {high}, and {entry.name} has {entry.classes} classes, from 0.")
