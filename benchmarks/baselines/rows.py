@@ -103,6 +103,27 @@ def _steps_of_100() -> Iterator[Row]:
                 passes=60,
                 fewer={"torchattacks": 50},
             )
+            yield Row(
+                "tr",
+                name,
+                f"tr({said})",
+                {"ours, fixed radius": f"tr({said}, adaptive=false)", "ours, no pull-back": f"tr({said}, pull_back=0)"},
+                {
+                    "adv-lib": peers.adv_lib("tr", "iter", p=norm),
+                    "adv-lib, adaptive": peers.adv_lib("tr", "iter", p=norm, adaptive=True),
+                },
+                passes=50,
+                images=100,
+            )
+    yield Row(
+        "vfga",
+        "l0",
+        "vfga(steps=100)",
+        {},
+        {"adv-lib": peers.adv_lib("vfga", "max_iter", targeted=False)},
+        passes=600,
+        images=32,
+    )
     yield Row(
         "superdeepfool",
         "l2",

@@ -36,6 +36,8 @@ from .attacks.square import Square as Square
 from .attacks.standard import StandardEvaluation as StandardEvaluation
 from .attacks.strattack import StrAttack as StrAttack
 from .attacks.superdeepfool import SuperDeepFool as SuperDeepFool
+from .attacks.tr import TR as TR
+from .attacks.vfga import VFGA as VFGA
 from .core.attack import Attack as Attack
 from .core.box import Box as Box
 from .core.result import ImageResult as ImageResult

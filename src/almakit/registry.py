@@ -45,6 +45,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "sigma-zero": "almakit.attacks.sigma_zero:SigmaZero",
         "square": "almakit.attacks.square:Square",
         "hopskipjump": "almakit.attacks.hopskipjump:HopSkipJump",
+        "tr": "almakit.attacks.tr:TR",
+        "vfga": "almakit.attacks.vfga:VFGA",
         "ensemble": "almakit.attacks.ensemble:Ensemble",
     },
     "distances": {

@@ -12,7 +12,7 @@ import pytest
 
 import almakit
 from almakit import registry
-from almakit.attacks.meanings import GENERAL, OWN, meaning
+from almakit.attacks.meanings import GENERAL, documented, meaning
 from almakit.cli.completion import actions
 from almakit.cli.main import VERBS, main
 from almakit.cli.reference import page
@@ -32,9 +32,7 @@ def test_all_about_an_attack(name: str, capsys: pytest.CaptureFixture[str]) -> N
     text = printed(capsys, "ls", "attacks", name)
     assert text.startswith(f"{name}: ") and kind.paper in " ".join(text.split()) and kind.cost in " ".join(text.split())
     for setting in fields(kind):
-        assert len(meaning(name, kind, setting.name)) > 10, (
-            f"write what {setting.name} of {name} means into attacks/meanings.py"
-        )
+        assert len(meaning(kind, setting.name)) > 10, f"write {setting.name} into the Args of {kind.__name__}"
         assert re.search(rf"^{setting.name}  ", text, re.MULTILINE)
     assert max(map(len, text.splitlines())) <= 100
     assert f"almakit.{kind.__name__}(" in text
@@ -45,8 +43,9 @@ def test_all_about_an_attack(name: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_no_meaning_without_a_setting() -> None:
-    settings = {name: {f.name for f in fields(registry.get("attacks", name))} for name in registry.BUILT_IN["attacks"]}
-    assert all(set(own) <= settings[name] for name, own in OWN.items()), "a setting that is gone"
+    kinds = [registry.get("attacks", name) for name in registry.BUILT_IN["attacks"]]
+    settings = {kind: {f.name for f in fields(kind)} for kind in kinds}
+    assert all(set(documented(kind)) <= settings[kind] for kind in kinds), "a setting that is gone"
     assert set(GENERAL) <= set.union(*settings.values())
 
 

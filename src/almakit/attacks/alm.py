@@ -33,6 +33,12 @@ class ALM(Attack):
     ``epsilon`` sets the step: the first Adam step moves the image by that distance (None: the distance's published
     value for ALMA, else that of an l2 step of 0.1); within an inner loop it falls along a cosine to a hundredth. The
     paper says that this method is slow and gives no values for it: these are ours.
+
+    Args:
+        outer: updates of the multiplier.
+        inner: iterations between two of them.
+        epsilon: the distance of the first step; none takes the distance's published value for ALMA.
+        gamma: the factor rho grows by.
     """
 
     title = "ALM"

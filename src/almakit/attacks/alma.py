@@ -36,6 +36,12 @@ class ALMA(Attack):
     the second step, rho is checked before the step, and the first step is found on the raw gradient while the applied
     one is divided by the root of the RMSProp average, so it is 1/sqrt(alpha) times epsilon. Unlike both: no backward
     pass after the last query, argmax decides, and a vanished constraint gradient is replaced by a random direction.
+
+    Args:
+        epsilon: the distance of the first step: a number, paper or scripts for the published or the authors' value.
+        alpha: smoothing of the multipliers; 0.5 at 100 steps to 0.9 from 1000 on unless given.
+        gamma: the factor rho grows by.
+        ema: whether the multipliers are running averages.
     """
 
     title = "ALMA"

@@ -39,6 +39,13 @@ class ALMAProx(Attack):
     grows, by ``growth`` over the first half of the steps, until the goal is first reached (1: as published). Unlike the
     original: the prox is exact to rounding, P' has the paper's form for violated constraints (the published code
     multiplies mu by the constraint there), and no backward pass follows the last query.
+
+    Args:
+        share: the part of the pixels that must be wrong.
+        growth: how much the step may grow until the goal is first reached.
+        gamma: the factor rho grows by.
+        smallest_scale: the smallest common scale of the constraints.
+        scale_rate: how fast that scale changes in a step.
     """
 
     title = "ALMA-prox"

@@ -41,6 +41,13 @@ class APGD(FixedEpsilon):
     original, sparse steps pass over pixels at the bound they are pushed against and round their number down. All
     iterates are projected onto a radius below epsilon by the rounding of x + delta, so a success holds the radius. No
     backward pass after the last query of a run.
+
+    Args:
+        loss: what is climbed: margin, ce, dlr or targeted-dlr (APGD-T).
+        rivals: the classes APGD-T makes a run towards.
+        rho: the part of the steps that must pay for the step size to stay.
+        widen: l1: whether the first steps use 3 and 2 epsilon.
+        stop: whether an image leaves as soon as a point is found.
     """
 
     title = "APGD"

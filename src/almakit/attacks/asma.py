@@ -20,6 +20,10 @@ class ASMA(PixelSteps):
     Segmentation*, MICCAI 2019, eq. 1 to 4, which is targeted. Without targets the logits of the labels of pixels still
     right are lowered, and 1 - IoU with the labels takes the place of IoU. IoU is the mean over the classes of Y. The
     step is not scaled by the gradient's size, as in the paper; the first point that reaches the goal is taken.
+
+    Args:
+        tau: the smallest factor of a step.
+        beta: how much that factor grows with the pixels won.
     """
 
     title = "ASMA"

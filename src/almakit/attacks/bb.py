@@ -32,6 +32,15 @@ class BB(Attack):
     Unlike the reference implementation: the inner problem is solved for all images at once by closed-form paths
     (core/subproblem) and always ends; the boundary is a half-space and not a plane, so a step may go deeper where
     that is nearer; the trust region does not depend on the batch size; images without a starting point fail alone.
+
+    Args:
+        radius: the first trust radius, as a part of the l2 distance of the starting point.
+        halvings: how often the trust radius is halved over the steps; none for 5 per tenfold above 10 steps.
+        overshoot: how far past the boundary a step from outside aims.
+        momentum: smoothing of the boundary's normal.
+        start_steps: signed gradient steps to find a starting point.
+        start_tries: random images tried after them.
+        bisections: halvings of the segment to the clean image at the start.
     """
 
     title = "B&B"

@@ -42,6 +42,9 @@ class CW(Attack):
     after the last query of a search. A search that has found nothing goes on while tanh is saturated: values at the
     ends of the box start at |w| = 7.25, and those of a binary image all do, so that its loss stands still for the first
     few hundred steps (``rate`` times ``steps`` must be several units to get anywhere).
+
+    Args:
+        squared: whether the squared distance is minimised; none: for l2 only.
     """
 
     title = "C&W"

@@ -21,6 +21,9 @@ class DAG(PixelSteps):
     is gamma in parts of the box: the paper's 0.5 grey levels. l'_n is the target, where there is one, else the best
     other class of the pixel at each step (the paper draws one at random beforehand); x stays in the box. Not a search
     for the smallest change: it takes the first point it finds.
+
+    Args:
+        rate: the largest change of a value in a step, in parts of the box.
     """
 
     title = "DAG"

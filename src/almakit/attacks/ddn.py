@@ -33,6 +33,9 @@ class DDN(Attack):
     temperature of the logsumexp falls from 0.2 to 0.02 times the spread of the logits. ``levels=256`` rounds every
     iterate to 8 bits as the ALMA paper's runs did, which costs distance; ``Box(bits=8)`` rounds only what the model
     sees. Unlike the original: no backward pass after the last query.
+
+    Args:
+        initial_norm: the first radius; none for the linearised distance.
     """
 
     title = "DDN"

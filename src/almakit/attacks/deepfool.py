@@ -29,6 +29,9 @@ class DeepFool(Attack):
     over bisect the segment to the clean image (0: none). The classes are ranked at each point, not once. Towards a
     target (not in the paper) the step goes to the boundary of the margin. A new point is first judged by a forward pass
     alone, so that no gradients are paid for once it is across.
+
+    Args:
+        boxed: whether the linearised step stays in the box; false is the original.
     """
 
     title = "DeepFool"

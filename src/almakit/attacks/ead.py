@@ -35,6 +35,11 @@ class EAD(Attack):
     Unlike the original: with ``abort_early`` each image stops on its own (the original stops when the batch's summed
     loss no longer falls), judged by its best objective, l1 term included; y is brought into the box before the model
     sees it; the clean image's gradient is computed once and not once per search; points y that succeed count too.
+
+    Args:
+        beta: the weight of the l1 norm.
+        rule: which point is returned: the nearest in l1, or en for the elastic net.
+        accelerated: FISTA; false is ISTA, one forward a step.
     """
 
     title = "EAD"

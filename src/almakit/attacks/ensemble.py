@@ -18,6 +18,9 @@ class Ensemble(Attack):
     All must measure the same distance; fixed-radius attacks need an epsilon and add only points inside it. Forwards and
     backwards are the sums. In text: ``ensemble(attacks=[soft-walk, fmn(steps=50)])``. A budget is spent in the order
     given.
+
+    Args:
+        attacks: the attacks, such as [soft-walk, fmn(steps=50)].
     """
 
     title = "ensemble"

@@ -44,6 +44,13 @@ class FAB(Attack):
     ``search`` forwards by the secant on the segment from the best point to the clean image, so that all in all no more
     than 2 N + 1 forwards are made (``search=0``: N steps, no search). ``restarts`` - 1 further runs begin at random
     points at most half the best distance away.
+
+    Args:
+        alpha_max: the largest weight of the clean image's projection.
+        eta: how far past the boundary a step goes.
+        beta: how far back towards the image a success is drawn.
+        targeted_classes: FAB-T: a run towards each of so many classes; none for FAB.
+        search: forwards of the final search on the segment to the clean image.
     """
 
     title = "FAB"

@@ -29,6 +29,10 @@ class FMN(Attack):
     linearised margin asks for (``overshoot`` to ``gamma``, 0.02 to 0.2, both falling to a tenth), and an exact
     projection onto the ball within the box. Unlike the original: no backward pass after the last query, and step sizes
     in units of the box's width.
+
+    Args:
+        overshoot: the smallest relative change of the radius.
+        gamma: the largest relative change of the radius.
     """
 
     title = "FMN"

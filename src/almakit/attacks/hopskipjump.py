@@ -46,6 +46,11 @@ class HopSkipJump(Attack):
     is at least one of them. Unlike the original: delta is sqrt(d) times larger, where float32 and a hard decision still
     tell two points apart, and log2(d) bisections are enough for it; fewer directions at first; each image is in an
     iteration of its own, so that no model call waits for another image; successes among the directions count.
+
+    Args:
+        steps: queries of each image, a forward each.
+        evaluations: random directions of the first estimate of the boundary's normal.
+        start_tries: random images tried until one reaches the goal.
     """
 
     title = "HopSkipJump"

@@ -29,6 +29,11 @@ class LPA(FixedEpsilon):
 
     Any distance will do; LPIPS is the paper's. A point counts only where D is within epsilon, up to rounding. Each
     image leaves when it has one.
+
+    Args:
+        searches: rounds, with a ten times larger weight on the distance in each.
+        weight: the first weight on the distance.
+        confidence_cap: the margin beyond which the loss is flat.
     """
 
     title = "LPA"

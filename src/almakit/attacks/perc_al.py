@@ -39,6 +39,11 @@ class PerCAL(Attack):
     With levels there are 2 N forwards where the paper's tables have 2 N + 1: the clean pass serves the first step too.
     The original keeps the point whose colour difference was smallest before its last step and rounding, here it is the
     returned image's own.
+
+    Args:
+        class_rate: the step up the cross-entropy.
+        colour_rate: the step down the colour difference.
+        scaled: whether both steps are a fifth and shrink with the perturbation; none: without levels.
     """
 
     title = "PerC-AL"

@@ -26,6 +26,11 @@ class PGD(FixedEpsilon):
 
     Each image leaves as soon as a point inside epsilon is found. Iterates are projected onto a radius below epsilon by
     the rounding of x + delta, so a success holds the radius. No backward pass after the last query.
+
+    Args:
+        rate: the step as a part of epsilon; none for 2.5 / steps.
+        random: whether it starts from a random point in the ball.
+        share: l1: the part of the values a step moves.
     """
 
     title = "PGD"

@@ -33,6 +33,14 @@ class SEA(APGD):
     yet there. Unlike the original: step sizes and the best point follow the mean over pixels of 1 where wrong, 1 - p_y
     where right, as masked losses fall with every pixel won; an image counts as broken when the goal's share of its
     pixels is wrong, and the worst mIoU over the losses is not taken.
+
+    Args:
+        loss: one loss alone, where losses has it.
+        rivals: not used here.
+        rho: the part of the steps that must pay for the step size to stay.
+        widen: not used here: the first steps always use 2 and 1.5 epsilon.
+        stop: whether an image leaves as soon as a point is found.
+        losses: what is climbed, one run after the other: mask-ce, balanced-ce, js, mask-sphere.
     """
 
     title = "SEA"

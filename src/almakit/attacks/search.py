@@ -28,6 +28,11 @@ class Search(Attack):
 
     Unlike the search there: the upper end uses the distance found instead of the radius tried, a failed image goes on
     with larger radii up to the whole box, and the clean logits are not computed again for each radius.
+
+    Args:
+        attack: an attack at a fixed radius, such as apgd(distance=l2, steps=50).
+        largest: the first radius; none for half the way to the farthest corner of the box.
+        halvings: how many radii are tried.
     """
 
     title = "search"

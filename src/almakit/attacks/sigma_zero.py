@@ -30,6 +30,12 @@ class SigmaZero(Attack):
     that double after a success and halve after a failure, while the others go to the end of the box that lowers the
     margin, which l0 does not mind (0: none, as published). No backward pass after the last query; a target is reached
     through its margin (the original is untargeted).
+
+    Args:
+        sigma: the width of the smooth l0.
+        threshold: values below it are set to zero, in parts of the box's width.
+        threshold_rate: how fast the threshold moves.
+        trim: forwards that take needless changes back at the end.
     """
 
     title = "sigma-zero"

@@ -53,6 +53,11 @@ class Square(FixedEpsilon):
     gradient, that many random steps lower the margin by next to nothing where gradients work. Images on which they
     lower it by less than 2 % of what the gradient steps did are left; the others get the whole search, from the best
     point so far.
+
+    Args:
+        steps: queries of each image, a forward each.
+        share: the part of the pixels in the first squares.
+        trial: steps of the trial for masked gradients; none for the whole search on every image.
     """
 
     title = "Square"

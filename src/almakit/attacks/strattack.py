@@ -33,6 +33,14 @@ class StrAttack(Attack):
     the weights of the paper's eq. 18; y is brought into the box before it is judged; the multipliers start anew in each
     search; groups do not overlap; the refinement keeps the groups that are zero and not a share of the values. ``tau``
     is a tenth of the published value, with which few groups of small images survive: ``presets["paper"]`` has it.
+
+    Args:
+        rho: the ADMM penalty.
+        alpha: the step of z, times the root of the iteration.
+        tau: the weight of the groups' lengths.
+        gamma: the weight of the squared l2 norm.
+        group: the side of a group, in pixels.
+        refine: further iterations inside the groups found.
     """
 
     title = "StrAttack"

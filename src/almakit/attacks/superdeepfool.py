@@ -29,6 +29,10 @@ class SuperDeepFool(Attack):
     here only ``damping`` of a DeepFool step that is longer than a tenth of the way already gone is taken (1: all), in
     the second half of the steps only where a crossing is known. As in the original, ``pull_back`` of the steps bisect
     the segment to the clean image at the end. Towards a target (not in the paper) the planes are those of the margin.
+
+    Args:
+        gain: the relative gain a crossing must bring; none stops as published.
+        patience: crossings without it before an image stops.
     """
 
     title = "SuperDeepFool"

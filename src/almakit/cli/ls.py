@@ -84,7 +84,7 @@ def _attack(text: str) -> str:
         textwrap.fill(f"{key.ljust(width)}  {value}", WIDTH, subsequent_indent=" " * (width + 2))
         for key, value in facts.items()
     ]
-    rows = [(f.name, _default(f), meaning(name, kind, f.name)) for f in fields(kind)]
+    rows = [(f.name, _default(f), meaning(kind, f.name)) for f in fields(kind)]
     return "\n".join([*lines, "", fitted_table(("setting", "default", "meaning"), rows, range(3), WIDTH)])
 
 
