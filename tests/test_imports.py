@@ -212,7 +212,7 @@ def test_the_report_knows_records_and_never_torch() -> None:
 def test_runs_know_no_report_and_no_numbers() -> None:
     # Whoever wants a run with its numbers takes almakit.Run, which is the report's.
     known = {name for names in rooms_known("runs").values() for name in names}
-    assert not [name for name in known if any(inside(name, room) for room in ("report", "evaluation", "paper"))]
+    assert not [name for name in known if any(inside(name, room) for room in ("report", "api", "paper"))]
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ COSTLY = {
     ("data.hub", "urllib"): "asking for help loads nothing that knows the network",
     ("runs.environment", "torch"): TORCH,
     ("runs.folder", "torch"): TORCH,
-    ("runs.tuning", "resource"): "Windows has none",
+    ("runs.checks", "resource"): "Windows has none",
 }
 
 

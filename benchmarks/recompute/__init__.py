@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,17 @@ from benchmarks.recompute.report import check_report
 def make_runs(root: Path) -> dict[str, Path]:
     """Name -> run folder; through the public interface only."""
     from almakit import evaluate
-    from almakit.runs.engines.local import outcomes
-    from almakit.runs.store import FailureRow
+    from almakit.runs.executors import InProcess, Lost
 
-    def one_failed(job: Any, progress: Any, keys: Any) -> Any:
-        """The engine of one process, which gives one piece of work of the second attack up."""
-        for key in keys:
-            if key.attack == 1 and key.chunk == 1:
-                yield FailureRow(key, len(job.positions(key.chunk)), 3, "given up on purpose")
-            else:
-                yield from outcomes(job, progress, [key])
+    class OneFailed(InProcess):
+        """Computes in this process, and gives up one chunk of the second attack."""
+
+        def submit(self, job: Any, task: Any, notify: Any = None) -> Future[Any]:
+            if (task.key.attack, task.key.chunk) != (1, 1):
+                return super().submit(job, task, notify)
+            future: Future[Any] = Future()
+            future.set_exception(Lost("given up on purpose", 1))
+            return future
 
     l2, linf = "alma(distance=l2, steps=30)", "apgd(distance=linf, epsilon=0.1, steps=10)"
     settings: dict[str, dict[str, Any]] = {
@@ -48,7 +50,7 @@ def make_runs(root: Path) -> dict[str, Path]:
             "attacks": ["alma(distance=linf, steps=30)", linf, l2],
             "epsilons": {"linf": ["8/255", 0.1, 0.15], "l2": 1},
         },
-        "one failed chunk": {"attacks": [l2, "ddn(steps=20)"], "engine": one_failed},
+        "one failed chunk": {"attacks": [l2, "ddn(steps=20)"], "engine": OneFailed()},
     }
     made = {}
     for name, more in settings.items():

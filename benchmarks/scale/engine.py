@@ -87,11 +87,11 @@ def driver_rate(images: int = 4000, chunk: int = 50) -> dict[str, float]:
     from runs.small_runs import Net
 
     from almakit import evaluate
-    from almakit.runs.engines.ray import RayEngine
+    from almakit.runs.ray import RayExecutor
 
     x = torch.rand(images, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     labels = Net()(x).argmax(1)
-    with RayEngine("local", workers=2) as engine:
+    with RayExecutor("local", workers=2) as engine:
         engine._connect()
         # Once to have workers with torch in memory, once to measure.
         evaluate(
@@ -179,9 +179,9 @@ def speedup(images: int = 1000, steps: int = 100) -> dict[str, Any]:
     """The same run with one Ray worker and with two, one thread each; from an empty folder to its summary, Ray's start
     included."""
     from almakit import Run, evaluate
-    from almakit.runs.progress import Silent
+    from almakit.runs.progress import Progress
 
-    class Stages(Silent):
+    class Stages(Progress):
         def __init__(self) -> None:
             self.began: list[float] = []
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from almakit import attacks, data
-from almakit.runs.tuning import OUTSIDE
+from almakit.runs.checks import OUTSIDE
 from benchmarks import peers, subjects
 
 Cell = dict[str, Any]

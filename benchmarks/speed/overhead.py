@@ -14,16 +14,17 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import torch
 
 from almakit import data, evaluate, models
 from almakit.attacks import get
-from almakit.runs.job import Outcome, compute
-from almakit.runs.plan import Job, Progress
-from almakit.runs.store import ATTACK, ChunkKey
+from almakit.runs.executors import InProcess
+from almakit.runs.job import Outcome
+from almakit.runs.plan import Job, Notify, Task
+from almakit.runs.store import ATTACK
 from benchmarks.common import Results, markdown
 
 HELD = 0.05
@@ -48,18 +49,18 @@ def seconds(model_name: str, images: int, steps: int, batch: int) -> dict[str, f
     )
     bare = [0.0, 0.0]
 
-    def bare_first(job: Job, progress: Progress, keys: Iterable[ChunkKey]) -> Iterator[Outcome]:
-        for key in keys:
-            if key.kind == ATTACK:
-                chunk = dataset.chunk(job.positions(key.chunk))
+    class BareFirst(InProcess):
+        def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
+            if task.key.kind == ATTACK:
+                chunk = dataset.chunk(job.positions(task.key.chunk))
                 clock = Clock()
                 attack(model, chunk.x, chunk.labels, batch_size=len(chunk), check=False)
                 bare[:] = [so_far + more for so_far, more in zip(bare, clock.read(), strict=True)]
-            yield compute(job, progress.task(job, key))
+            return super().submit(job, task, notify)
 
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock()
-        run = evaluate(model, dataset, attack, Path(folder), batch_size=batch, engine=bare_first)
+        run = evaluate(model, dataset, attack, Path(folder), batch_size=batch, engine=BareFirst())
         wall, cpu = clock.read()
         assert len(run.records) == images
     engine = (wall - bare[0], cpu - bare[1])

@@ -8,6 +8,10 @@ from . import distances as distances
 from . import goals as goals
 from . import models as models
 from . import trackers as trackers
+from .api import attack as attack
+from .api import evaluate as evaluate
+from .api import standard_evaluation as standard_evaluation
+from .api import transfer as transfer
 from .attacks.alm import ALM as ALM
 from .attacks.alma import ALMA as ALMA
 from .attacks.alma_prox import ALMAProx as ALMAProx
@@ -46,10 +50,6 @@ from .core.result import Status as Status
 from .core.result import best_of as best_of
 from .distances import check_distance as check_distance
 from .errors import AlmakitError as AlmakitError
-from .evaluation import evaluate as evaluate
-from .evaluation import transfer as transfer
-from .front import attack as attack
-from .front import standard_evaluation as standard_evaluation
 from .goals import check_goal as check_goal
 from .report.run import Run as Run
 

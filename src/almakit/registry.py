@@ -112,13 +112,13 @@ PUBLIC: dict[str, str] = {
     "Run": "almakit.report.run:Run",
     "StandardEvaluation": "almakit.attacks.standard:StandardEvaluation",
     "Status": "almakit.core.result:Status",
-    "attack": "almakit.front:attack",
+    "attack": "almakit.api:attack",
     "best_of": "almakit.core.result:best_of",
     "check_distance": "almakit.distances:check_distance",
     "check_goal": "almakit.goals:check_goal",
-    "evaluate": "almakit.evaluation:evaluate",
-    "standard_evaluation": "almakit.front:standard_evaluation",
-    "transfer": "almakit.evaluation:transfer",
+    "evaluate": "almakit.api:evaluate",
+    "standard_evaluation": "almakit.api:standard_evaluation",
+    "transfer": "almakit.api:transfer",
 }
 """The names of the package besides its attacks and subpackages: name -> module:attribute."""
 

@@ -15,7 +15,7 @@ from almakit.attacks import get, standard
 from almakit.core.result import Status
 from almakit.errors import AlmakitError
 from almakit.runs.attack_text import text_of
-from almakit.runs.progress import Silent
+from almakit.runs.progress import Progress
 
 PUBLISHED = {"almakit-standard-v1": "9c408329ecd28132"}
 # How the stages decide on the first 6 demo digits: who is broken (1), robust (0) or wrong from the start (2).
@@ -67,7 +67,7 @@ def test_stages_decide_as_the_attack_does_and_attack_survivors_alone(images, nor
     model, x, labels = images
     lines: list[str] = []
 
-    class Lines(Silent):
+    class Lines(Progress):
         def note(self, sentence: str) -> None:
             lines.append(sentence)
 

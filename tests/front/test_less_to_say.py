@@ -134,7 +134,7 @@ def test_what_cannot_be_added_to(tmp_path: Path, capsys: pytest.CaptureFixture[s
         and "limit is 3 now and was 12" in capsys.readouterr().err
     )
     assert (
-        main(["run", "--out", str(out), "--add", "fmn", "--shard", "0/2"]) == 1
+        main(["run", "--out", str(out), "--add", "fmn", "--shard", "0/2"]) == 2
         and "leave --shard out" in capsys.readouterr().err
     )
     assert [info.text for info in almakit.open(out).attacks] == ["ddn(steps=3)"] and len(

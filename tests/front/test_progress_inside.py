@@ -17,7 +17,7 @@ import almakit
 from almakit.attacks import get
 from almakit.cli.main import main
 from almakit.core.problem import expected_forwards
-from almakit.runs.progress import Bars, Lines, Notebook, Silent, for_terminal, shown
+from almakit.runs.progress import Bars, Lines, Notebook, Progress, for_terminal, shown
 
 MODEL = RowWise((1, 4, 4)).eval()
 X = torch.rand(12, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -25,7 +25,7 @@ with torch.no_grad():
     LABELS = MODEL(X).argmax(1)
 
 
-class Heard(Silent):
+class Heard(Progress):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -122,14 +122,14 @@ def test_a_notebook_has_one_line_for_each_stage(monkeypatch: pytest.MonkeyPatch)
 
     almakit.evaluate(MODEL, (X, LABELS), "ddn(steps=7)", batch_size=8, progress=Notebook(display, pause=0.0))
     stages = [text for text in shown_texts if "images" in text and "12/12" in text]
-    assert len(stages) == 2 and "ddn(steps=7): 12/12 images" in stages[-1] and "'" not in stages[-1]
+    assert len(stages) == 1 and "ddn(steps=7): 12/12 images" in stages[-1] and "'" not in stages[-1]
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
     inside = types.ModuleType("IPython.display")
     inside.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", inside)
     assert isinstance(for_terminal(), Notebook) and isinstance(shown(True), Notebook)
-    assert type(shown(False)) is Silent and type(shown(None)) is Silent
+    assert type(shown(False)) is Progress and type(shown(None)) is Progress
 
 
 def test_an_estimate_before_reproduce_and_in_training(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ from runs.injections import Injected
 from runs.small_runs import Net, contents, small_run
 from torch import Tensor
 
-from almakit.runs.engines.ray import RayEngine
-from almakit.runs.progress import Silent
+from almakit.runs.progress import Progress
+from almakit.runs.ray import RayExecutor
 
 
 class Slow(Net):
@@ -32,7 +32,7 @@ class Slow(Net):
         return self.second((self.first(2 * x.flatten(1) - 1)).relu())
 
 
-class Watcher(Silent):
+class Watcher(Progress):
     """Counts finished chunks, keeps notes, and does something once so many are done."""
 
     def __init__(self, at: int, act: Any):
@@ -95,12 +95,12 @@ class RayArena:
         small_run(place / "calm", model=Slow(place / "calm-pids", 0.0), batch_size=4)
         self.expected = contents(place / "calm")
 
-    def run(self, fault: str, act: Any, at: int, words: str) -> tuple[Injected, RayEngine, Watcher]:
+    def run(self, fault: str, act: Any, at: int, words: str) -> tuple[Injected, RayExecutor, Watcher]:
         """A run on the cluster that ``act`` disturbs after ``at`` chunks."""
         self.count += 1
         out, pids = self.place / f"run-{self.count}", self.place / f"pids-{self.count}"
         watcher = Watcher(at, lambda: act(pids))
-        with RayEngine("auto", show=watcher) as engine:
+        with RayExecutor("auto", progress=watcher) as engine:
             small_run(out, model=Slow(pids), batch_size=4, engine=engine, progress=watcher)
         said = next((sentence for sentence in watcher.said if words in sentence), "")
         why = "" if contents(out) == self.expected else "the numbers differ from the local engine's"

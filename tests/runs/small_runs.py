@@ -4,12 +4,17 @@ bit."""
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from almakit import Run, evaluate
+from almakit.runs.executors import InProcess
+from almakit.runs.store import ChunkKey
 
 SOURCE = r"""
 import os
@@ -80,6 +85,23 @@ def small_run(out: Path | None = None, **settings: object) -> Run:
     """A run of the small network on its images."""
     arguments = {"model": Net(), "data": images(), "attacks": ATTACKS, "batch_size": 8, **settings}
     return evaluate(out=out, **arguments)  # type: ignore[arg-type]
+
+
+class Failing(InProcess):
+    """Computes in this process; ``fault`` names the exception that a step ends in instead, by its key and by how many
+    were submitted before."""
+
+    def __init__(self, fault: Callable[[ChunkKey, int], Exception | None]):
+        self.fault, self.count = fault, 0
+
+    def submit(self, job: Any, task: Any, notify: Any = None) -> Future[Any]:
+        error = self.fault(task.key, self.count)
+        self.count += 1
+        if error is None:
+            return super().submit(job, task, notify)
+        future: Future[Any] = Future()
+        future.set_exception(error)
+        return future
 
 
 def source_file(folder: Path) -> Path:

@@ -8,9 +8,9 @@ from runs.small_runs import source_file
 from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.runs import tuning
+from almakit.runs import checks
+from almakit.runs.checks import usual_batch_size
 from almakit.runs.spec import DEFAULT, RunSpec
-from almakit.runs.tuning import usual_batch_size
 
 ONE = ["ddn(steps=5)"]
 
@@ -23,7 +23,7 @@ def no_clock(monkeypatch):
         raise AssertionError("a clock was asked")
 
     for name in ("measured_batch_size",):
-        monkeypatch.setattr(tuning, name, refuse)
+        monkeypatch.setattr(checks, name, refuse)
 
 
 def test_nothing_is_measured_by_default(no_clock, tmp_path):

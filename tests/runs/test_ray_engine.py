@@ -14,9 +14,9 @@ from runs.small_runs import Net, contents, images, small_run, source_file
 from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import BadInput, BadModel, Unavailable
-from almakit.runs.engines import ray as engine_module
-from almakit.runs.engines.ray import RayEngine
+from almakit.runs import session
 from almakit.runs.failures import NothingWorks
+from almakit.runs.ray import RayExecutor
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +59,12 @@ class Sick(Net):
 
 @pytest.mark.slow  # a cluster of three nodes takes minutes to start on two busy cores
 def test_a_chunk_that_fails_three_times_is_given_up_and_the_run_goes_on(arena, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_module, "BACKOFF", 0.05)
+    monkeypatch.setattr(session, "BACKOFF", 0.05)
     x, _ = images()
     model, watcher = Sick(x[17], tmp_path / "cure"), Watcher(-1, None)
 
     def go(out: Path) -> Run:
-        with RayEngine("auto", show=watcher) as engine:
+        with RayExecutor("auto", progress=watcher) as engine:
             return small_run(out, model=model, engine=engine, progress=watcher, preflight=False)
 
     run = go(tmp_path / "run")
@@ -84,11 +84,11 @@ def test_a_chunk_that_fails_three_times_is_given_up_and_the_run_goes_on(arena, t
 
 @pytest.mark.slow  # needs the cluster
 def test_a_mistake_ends_the_run_with_its_sentence(arena, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_module, "BACKOFF", 0.02)
+    monkeypatch.setattr(session, "BACKOFF", 0.02)
     x, labels = images()
     with (
         pytest.raises(NothingWorks, match=r"none of the first 3 chunks.*label 9 of image"),
-        RayEngine("auto") as engine,
+        RayExecutor("auto") as engine,
     ):
         small_run(tmp_path, data=(x, torch.full_like(labels, 9)), engine=engine, preflight=False)
 
@@ -161,7 +161,7 @@ def test_what_cannot_travel_is_a_sentence(arena, tmp_path):
         with lock:
             return net(x)
 
-    with pytest.raises(BadModel, match="cannot be sent to other processes"), RayEngine("auto") as engine:
+    with pytest.raises(BadModel, match="cannot be sent to other processes"), RayExecutor("auto") as engine:
         small_run(tmp_path, model=model, engine=engine)
 
 
@@ -190,7 +190,7 @@ def test_no_cluster_is_a_sentence(tmp_path):
     import subprocess
     import sys
 
-    code = "from almakit.runs.engines.ray import RayEngine; RayEngine('127.0.0.1:1')._connect()"
+    code = "from almakit.runs.ray import RayExecutor; RayExecutor('127.0.0.1:1')._connect()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert f"{Unavailable.__module__}.Unavailable: no Ray cluster answers at '127.0.0.1:1'" in done.stderr, done.stderr[
         -600:

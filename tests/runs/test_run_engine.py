@@ -8,13 +8,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from runs.small_runs import ATTACKS, Net, contents, images, small_run
+from runs.small_runs import ATTACKS, Failing, Net, contents, images, small_run
 
 from almakit import Run, evaluate
 from almakit.attacks import get
 from almakit.core.model import steady
 from almakit.errors import AlmakitError, BadInput
-from almakit.runs.engines import local
 from almakit.runs.failures import Refused, SpecChanged, StoreError
 from almakit.runs.merge import merge
 from almakit.runs.model import open_model
@@ -76,19 +75,14 @@ def test_a_second_run_only_asks_whether_it_is_the_same_model(whole):
     assert len(again.records) == 80
 
 
+def cable_pulled(now):
+    return RuntimeError("the cable was pulled") if now else None
+
+
 def test_a_run_that_breaks_off_goes_on_where_it_was(whole, tmp_path):
-    def short_of_breath(limit):
-        def engine(job, progress, keys):
-            for count, key in enumerate(keys):
-                if count == limit:
-                    raise RuntimeError("the cable was pulled")
-                yield from local.outcomes(job, progress, [key])
-
-        return engine
-
-    for limit in (2, 3, 1):
+    for limit in (2, 6, 1, 0, 3):
         with pytest.raises(RuntimeError, match="cable"):
-            small_run(tmp_path, engine=short_of_breath(limit))
+            small_run(tmp_path, engine=Failing(lambda _, count, at=limit: cable_pulled(count == at)))
     run = small_run(tmp_path)
     assert contents(tmp_path) == contents(whole.folder)
     assert [session["outcome"] for session in run.sessions][-1] == "done"

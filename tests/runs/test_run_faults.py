@@ -9,15 +9,15 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from runs.small_runs import Net, contents, images, small_run, source_file
+from runs.small_runs import Failing, Net, contents, images, small_run, source_file
 
 from almakit import Run
 from almakit.runs.failures import StoreError
-from almakit.runs.progress import Silent
+from almakit.runs.progress import Progress
 from almakit.runs.store import database, only_writer
 
 
-class Heard(Silent):
+class Heard(Progress):
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -158,24 +158,20 @@ def test_a_locked_database_is_a_sentence_and_nothing_is_lost(whole, tmp_path, mo
     monkeypatch.setattr(database, "LOCK_PATIENCE", 0.2)
     stopped = []
 
-    def locking(job, progress, keys):
-        """Another process takes the database after three chunks."""
-        from almakit.runs.engines import local
-
-        for count, outcome in enumerate(local.outcomes(job, progress, keys)):
-            if count == 2 and outcome.key.attack == 0:
-                other = sqlite3.connect(tmp_path / "records.sqlite", isolation_level=None)
-                other.execute("BEGIN EXCLUSIVE")
-                stopped.append(other)
-            yield outcome
+    def lock(key, _):
+        """Another process takes the database during the third chunk's first attack."""
+        if (key.attack, key.chunk) == (0, 2):
+            other = sqlite3.connect(tmp_path / "records.sqlite", isolation_level=None)
+            other.execute("BEGIN EXCLUSIVE")
+            stopped.append(other)
 
     with pytest.raises(StoreError, match="locked by another process"):
-        small_run(tmp_path, engine=locking)
+        small_run(tmp_path, engine=Failing(lock))
     with pytest.raises(StoreError, match="locked by another process"):
         small_run(tmp_path)
     stopped[0].close()
     run = Run(tmp_path)
-    assert len(run.records) == 16, "two chunks were finished before the lock"
+    assert len(run.records) == 32, "two attacks on two chunks were finished before the lock"
     small_run(tmp_path)
     assert contents(tmp_path) == whole
 

@@ -13,15 +13,15 @@ def test_lines_tell_stage_rate_and_result(tmp_path):
     stream = io.StringIO()
     small_run(tmp_path, progress=Lines(stream, pause=0.0))
     lines = stream.getvalue().splitlines()
-    assert any(line.startswith("clean images: 40/40 images") for line in lines)
-    assert any(line.startswith(f"[1/2] {ATTACKS[0]}: 8/40 images") and "left" in line for line in lines)
-    assert f"[2/2] {ATTACKS[1]}: 40/40 images" in lines[-1] and "% fooled" in lines[-1]
+    assert any(line.startswith("2 attacks: 8/80 results") and "left" in line for line in lines)
+    assert any(f"[1/2] {ATTACKS[0]}: 100.0 % fooled" in line for line in lines)
+    assert "2 attacks: 80/80 results" in lines[-1] and f"[2/2] {ATTACKS[1]}: " in lines[-1] and "% fooled" in lines[-1]
 
 
 def test_lines_are_few(tmp_path):
     stream = io.StringIO()
     small_run(tmp_path, progress=Lines(stream, pause=1e9))
-    assert sum("images/s" in line for line in stream.getvalue().splitlines()) == 3
+    assert sum("results/s" in line for line in stream.getvalue().splitlines()) == 1
 
 
 def test_a_resumed_stage_counts_what_was_there():

@@ -8,27 +8,23 @@ import sqlite3
 
 import pytest
 import torch
-from runs.small_runs import ATTACKS, Net, contents, images, small_run
+from runs.small_runs import ATTACKS, Failing, Net, contents, images, small_run
 
 from almakit.cli.main import main
-from almakit.runs.engines import local
 from almakit.runs.failures import SpecChanged
 from almakit.runs.resume import SAMPLE
 
 OTHERWISE = "answers otherwise than when this run began"
 
 
-def broken_off(out, model, chunks: int = 6) -> None:
-    """A run of ``model`` that ends after so many pieces of work: all five clean passes and one attack."""
+def broken_off(out, model) -> None:
+    """A run of ``model`` that ends after a chunk and the next one's clean pass."""
 
-    def engine(job, progress, keys):
-        for key in keys:
-            if (key.attack, key.chunk) == (0, chunks - 5):
-                raise RuntimeError("the cable was pulled")
-            yield from local.outcomes(job, progress, [key])
+    def fault(key, count):
+        return RuntimeError("the cable was pulled") if (key.attack, key.chunk) == (0, 1) else None
 
     with pytest.raises(RuntimeError, match="cable"):
-        small_run(out, model=model, engine=engine)
+        small_run(out, model=model, engine=Failing(fault))
 
 
 class Scaled(Net):

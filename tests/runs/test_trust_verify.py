@@ -10,13 +10,14 @@ import sqlite3
 
 import pytest
 from runs.forgery import NUMBERS, Colours, alter, colour_run, forge
-from runs.small_runs import ATTACKS, Net, images, small_run, source_file
+from runs.small_runs import ATTACKS, Failing, Net, images, small_run, source_file
 
 import almakit
 from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
 from almakit.report import html, subjects
+from almakit.runs.executors import Lost
 from almakit.runs.export.table import flat_rows
 from almakit.runs.failures import SpecChanged
 from almakit.runs.merge import merge
@@ -154,18 +155,7 @@ def test_item_5_export_and_verify_go_by_image_index(gap, tmp_path):
         small_run(tmp_path, shard=(1, 2))
         merge([tmp_path])
     else:
-        from almakit.runs.engines import local
-        from almakit.runs.store import FailureRow
-
-        def engine(job, progress, keys):
-            for key in keys:
-                yield (
-                    FailureRow(key, 8, 1, "it broke.")
-                    if key.chunk == 1
-                    else next(iter(local.outcomes(job, progress, [key])))
-                )
-
-        small_run(tmp_path, engine=engine)
+        small_run(tmp_path, engine=Failing(lambda key, _: Lost("it broke.", 1) if key.chunk == 1 else None))
     run = Run(tmp_path)
     assert len(run.images) < 40 and run.images[8 if gap != "shard" else 0].index != (8 if gap != "shard" else 0), (
         "there is a gap"

@@ -19,7 +19,7 @@ from ..data.user_file import is_user_file
 from ..report.run import finish
 from ..runs.folder import RunFolder
 from ..runs.identity import difference
-from ..runs.progress import Silent, for_terminal
+from ..runs.progress import Progress, for_terminal
 from .main import DONE, Usage
 
 METHODS = ("ibp", "crown", "alpha-crown", "exact")
@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
         raise Usage(f"{opened.name} is not the model of the run, {spec.model}: {differs}. Certify the run's own model.")
     opened = opened.with_features(run.features)
     certify.certify_run(
-        run, opened, args.method, tuple(args.distance or ()), args.seconds, Silent() if args.quiet else for_terminal()
+        run, opened, args.method, tuple(args.distance or ()), args.seconds, Progress() if args.quiet else for_terminal()
     )
     run = finish(args.folder)
     print(json.dumps(run.summary, indent=1) if args.json else run.table())

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..evaluation import evaluate
+    from ..api import evaluate
 
     run = evaluate(
         "mnist/smallcnn-tiny",

@@ -37,11 +37,11 @@ def main(args: argparse.Namespace) -> int:
     from ..runs import attack_text, checks, images, plan
 
     try:
-        attacks = attack_text.build_all(spec.attacks)
+        request = plan.Request(replace(spec, limit=min(spec.limit or SEEN, SEEN)))
     except BadInput as error:
         raise Usage(str(error)) from error
-    seen = min(spec.limit or SEEN, SEEN)
-    job = plan.plan(replace(spec, limit=seen), attacks, plan.Options())
+    job = plan.plan(request, request.spec)
+    attacks = request.attacks
     subject, sample = job.subject, checks.looked_at(job.dataset, SEEN)
     dataset = images.open_data(spec.data, spec, images.side_of(subject.model, spec.data))
     what = f"{spec.model} on {spec.data}: {len(dataset)} images of shape {tuple(sample.x.shape[1:])}"

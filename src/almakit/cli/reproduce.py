@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..paper.grid import BUDGETS, COSTLY, DATASETS
-from ..runs.progress import Silent, duration, for_terminal
+from ..runs.progress import Progress, duration, for_terminal
 from ..runs.rules import parse_shard
 from .main import DONE, FAILED_IMAGES, Usage
 from .malloc import add_malloc, tune
@@ -111,7 +111,7 @@ def main(args: argparse.Namespace) -> int:
         )
     except BadInput as error:
         raise Usage(str(error)) from error
-    show = Silent() if args.quiet else for_terminal()
+    show = Progress() if args.quiet else for_terminal()
     for sentence in made.skipped:
         print(sentence)
     began, said = time.monotonic(), len(made.skipped)

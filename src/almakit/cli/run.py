@@ -19,8 +19,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..expression import parse_number
-from ..runs.progress import Silent, for_terminal
-from ..runs.radii import for_distances
+from ..runs.progress import Progress, for_terminal
 from ..runs.rules import parse_shard
 from ..runs.spec import AUTO, DEFAULT, DTYPES, RunSpec
 from ..trackers import all_of
@@ -140,57 +139,38 @@ def main(args: argparse.Namespace) -> int:
         else:
             spec = spec_of(args)
         spec, shard = spec.complete(args.out), parse_shard(args.shard)
-        if shard is not None and spec.batch_size == AUTO and not (args.out and (args.out / "run.toml").is_file()):
-            raise BadInput(
-                "shards must share one chunk grid: leave --batch-size auto out, or give it a number, the same for all "
-                "shards."
-            )
-        if args.engine == "local" and args.address != "local":
-            raise BadInput("--address is for the Ray engine: give --engine ray, or leave it out.")
-        if args.certify and spec.targets is not None:
-            raise BadInput(
-                "--certify is about any other class than the label; leave --targets out, or certify an untargeted run."
-            )
-        if args.certify and shard is not None:
-            raise BadInput(
-                "shards are certified together: leave --certify out, merge them, then `almakit certify` the run."
-            )
-        if args.workers is not None and args.workers < 1:
-            raise BadInput(f"--workers {args.workers}: give a whole number, at least 1.")
     except BadInput as error:
         raise Usage(str(error)) from error
-    out = args.out or _default_folder(spec, args.config)
     tune(args)
 
-    from .. import evaluation
-    from ..runs import attack_text, plan
+    from .. import api
+    from ..runs.plan import Request
 
     try:
-        attacks = attack_text.build_all(spec.attacks)
-        if not args.add:  # the radii of a run that grows may be for its own attacks
-            for option in ("epsilon", "stop_within"):
-                for_distances(getattr(spec, option), [repr(attack.measure) for attack in attacks], option)
+        request = Request(
+            spec,
+            args.out or _default_folder(spec, args.config),
+            add=bool(args.add),
+            shard=shard,
+            preflight=not args.no_preflight,
+            progress=Progress() if args.quiet else for_terminal(),
+            engine=args.engine,
+            address=args.address,
+            workers="auto" if args.workers is None else args.workers,
+            trackers=all_of(args.track),
+            certify=args.certify,
+        )
     except BadInput as error:
         raise Usage(str(error)) from error
-    options = plan.Options(
-        attacks=attacks,
-        add=bool(args.add),
-        shard=shard,
-        preflight=not args.no_preflight,
-        progress=Silent() if args.quiet else for_terminal(),
-        engine=args.engine,
-        address=args.address,
-        workers=args.workers or "auto",
-        trackers=all_of(args.track),
-        certify=args.certify,
-    )
-    run = evaluation.run(spec, out, options)
+    run = api.run(request)
     if shard is not None:
         print(
-            f"Shard {args.shard} is done: {len(run.records)} records in {out}. When all shards are: almakit merge {out}"
+            f"Shard {args.shard} is done: {len(run.records)} records in {run.folder}. When all shards are: almakit "
+            f"merge {run.folder}"
         )
         return DONE
-    print(json.dumps(run.summary, indent=1) if args.json else f"{run.table()}\n\nrecords, images, summary.json: {out}")
+    table = f"{run.table()}\n\nrecords, images, summary.json: {run.folder}"
+    print(json.dumps(run.summary, indent=1) if args.json else table)
     return exit_code(run.summary)
 
 

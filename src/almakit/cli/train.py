@@ -24,7 +24,7 @@ from ..data.user_file import is_user_file
 from ..errors import BadInput
 from ..expression import parse_number
 from ..models.zoo import ZOO
-from ..runs.progress import Silent, duration, for_terminal
+from ..runs.progress import Progress, duration, for_terminal
 from .main import DONE, Usage
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
         return DONE
     if not args.model:
         raise Usage("name a network to train, e.g. almakit train mnist/smallcnn-tiny-ddn, or give --list.")
-    show = Silent() if args.quiet else for_terminal()
+    show = Progress() if args.quiet else for_terminal()
     shown = _Shown(show)
     try:
         weights, log = train.train_into(

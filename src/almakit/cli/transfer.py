@@ -36,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
     for folder in args.folder:
         if not (folder / "run.toml").is_file():
             raise Usage(f"{folder} is no run folder (it has no run.toml); make one with `almakit run`.")
-    from ..evaluation import transfer
+    from ..api import transfer
 
     runs = [Run(folder) for folder in args.folder]
     for run in runs:

@@ -7,13 +7,13 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import evaluation
+from .. import api
 from ..errors import BadInput, Unavailable
 from ..report.palette import css
 from ..report.write import write_report
 from ..runs.failures import SpecChanged
-from ..runs.plan import Options
-from ..runs.progress import Silent
+from ..runs.plan import Request
+from ..runs.progress import Progress
 from ..runs.store import files
 from . import tables
 from .entries import Collected, collect, join_shards, to_json
@@ -29,7 +29,7 @@ STYLE = (
 )
 
 
-def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto") -> None:
+def run(made: Plan, progress: Progress | None = None, workers: int | str = "auto") -> None:
     """Runs every cell of the plan in its own folder; cells that are finished are left as they are.
 
     A cell that cannot be run (missing weights of LPIPS, a folder with other settings) is left out with a sentence.
@@ -39,7 +39,7 @@ def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto")
         progress: what is told of the progress.
         workers: number of processes that share a cell's chunks, or "auto".
     """
-    show, shard = progress or Silent(), made.settings.shard
+    show, shard = progress or Progress(), made.settings.shard
     looked_at: set[str] = set()
     for number, task in enumerate(list(made.tasks), 1):
         show.note(
@@ -48,16 +48,20 @@ def run(made: Plan, progress: Silent | None = None, workers: int | str = "auto")
         )
         if shard is None:
             join_shards(task.folder)
-        options = Options(
-            shard=shard,
-            preflight=task.network.name not in looked_at,
-            progress=show,
-            workers=workers,
-            certify=task.certify if shard is None else None,
-        )
+        preflight = task.network.name not in looked_at
         looked_at.add(task.network.name)
         try:
-            evaluation.run(task.spec, task.folder, options)
+            api.run(
+                Request(
+                    task.spec,
+                    task.folder,
+                    shard=shard,
+                    preflight=preflight,
+                    progress=show,
+                    workers=workers,
+                    certify=task.certify if shard is None else None,
+                )
+            )
         except Unavailable as error:
             made.skipped.append(f"{task.title} is left out: {error}")
         except SpecChanged as error:

@@ -12,7 +12,7 @@ from ..certify.intervals import NORMS
 from ..errors import BadInput, BadModel
 from .folder import RunFolder
 from .model import Subject
-from .progress import Silent
+from .progress import Progress
 from .store.derived import Certificate, check_radii
 from .store.records import ImageInfo, Record
 
@@ -27,7 +27,7 @@ def certify_run(
     method: str,
     norms: tuple[str, ...] = (),
     seconds: float = 60.0,
-    progress: Silent | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Certifies a run's images in the distances of its attacks (or in ``norms``), checks every success against the
     radii; summary.json is then to be written anew."""
@@ -51,7 +51,7 @@ def certify_run(
         raise BadInput(
             f"the attacks of this run are in {names}; certified radii are in {', '.join(NORMS)}: give --distance."
         )
-    show = progress or Silent()
+    show = progress or Progress()
     known = {(part.norm, part.method): part for part in run.certificates}
     for norm in wanted:
         part = known.setdefault((norm, method), Certificate(norm, method, run.model_sha256))

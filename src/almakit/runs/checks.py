@@ -1,23 +1,32 @@
-"""What is checked before a run begins: its model, its surrogate and its goal, on the first images."""
+"""Before a run begins: preflight of its model, surrogate and goal on the first images, and its batch size."""
 
 from __future__ import annotations
 
+import sys
+import time
 import warnings
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ..core.model import Model, borrowed, probe_rows
+from ..core.model import Model, borrowed, out_of_memory, pass_seconds, probe_rows
 from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError
 from ..goals.base import Goal
 from ..goals.check import check_goal
 from ..models.labels import Severity
 from ..models.preflight import REMEDIES, Finding, preflight
+from .environment import physical_memory
 from .failures import Refused
-from .plan import Job, Options
+from .model import Subject
+from .plan import Job, Request
+from .progress import Progress
+from .spec import AUTO, DEFAULT
 
 LOOKED_AT = 256  # images preflight looks at, fewer of large ones
+SIZES = (16, 32, 64, 128, 256)  # batch sizes that auto tries
+OUTSIDE = 0.0025  # seconds of an attack's step outside the model, whatever the size of the batch
 CLOSE = 1e-3  # how far two answers to one question may lie apart, relative to the largest
 
 
@@ -32,10 +41,10 @@ def at_a_time(sample: Chunk) -> int:
     return max(1, min(64, 2_400_000 // sample.x[0].numel()))
 
 
-def check(job: Job, options: Options) -> list[tuple[str, str, str, str]]:
+def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
     """Preflight's findings about the model and its surrogate, shown; a refusal that is not allowed ends the run before
     it begins."""
-    if not options.preflight:
+    if not request.preflight:
         return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
     sample, allow = looked_at(job.dataset), job.spec.allow
     needed = any(attack.needs_gradients() for attack in job.attacks)
@@ -67,9 +76,9 @@ def check(job: Job, options: Options) -> list[tuple[str, str, str, str]]:
         refusals += [f.name for f in report.refusals]
     for name, severity, sentence, way_out in findings:
         allowed = " (allowed)" if name in allow else ""
-        options.progress.note(f"{severity}{allowed}: {name}: {sentence} {way_out}")
-        if options.warn and severity != "note" and not (severity == "refuse" and refusals):
-            warnings.warn(f"{name}: {sentence} {way_out}", stacklevel=5)  # where evaluate was called
+        request.progress.note(f"{severity}{allowed}: {name}: {sentence} {way_out}")
+        if request.warn and severity != "note" and not (severity == "refuse" and refusals):
+            warnings.warn(f"{name}: {sentence} {way_out}", stacklevel=6)  # where evaluate was called
     if refusals:
         names = " ".join(f"--allow {name}" for name in dict.fromkeys(refusals))
         listed = "".join(
@@ -113,3 +122,80 @@ def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients:
             grave: Severity = "warn" if "is zero although" in sentence else "refuse"  # at a tie, of some images
             note("bad-goal", grave if gradients or law != "gradient" else "note", f"{law}: {sentence}")
     return found
+
+
+# The batch size.
+
+
+def settle(job: Job, progress: Progress) -> Job:
+    """The job with what the user left open decided: from here on it is part of the run."""
+    spec, subject, sample = job.spec, job.subject, looked_at(job.dataset)
+    if spec.batch_size == DEFAULT:
+        spec = replace(spec, batch_size=usual_batch_size(subject.device.type, sample.x[0].numel(), len(job.dataset)))
+    elif spec.batch_size == AUTO:
+        spec = replace(spec, batch_size=min(measured_batch_size(subject, sample.x), len(job.dataset)))
+        progress.note(f"Batch size {spec.batch_size} (measured).")
+    return replace(job, spec=spec)
+
+
+def usual_batch_size(device: str, pixels: int, images: int) -> int:
+    """The batch size nobody asked for: the same wherever the same command runs on such a device. ``pixels``: values of
+    one image."""
+    most, room = (64, 2_400_000) if device == "cpu" else (256, 40_000_000)
+    return max(1, min(most, max(8, room // pixels), images))
+
+
+def measured_batch_size(subject: Subject, x: Tensor) -> int:
+    """The smallest batch size within 5 % of the best rate of an attack's steps on ``x`` (B, ...); a few seconds at
+    most.
+
+    Growing stops where memory runs out or a quarter of it would be taken, where a pass takes seconds, and where the
+    rate falls.
+    """
+    rates: dict[int, float] = {}
+    before, began = _peak_memory(), time.perf_counter()
+    with borrowed(subject.model):
+        for size in SIZES:
+            seconds = _attempt(subject, x, size) if size <= len(x) or not rates else None
+            if seconds is None:
+                break
+            rates[size] = size / (seconds + OUTSIDE)
+            grown = _peak_memory() - before
+            slower = rates[size] < 0.8 * max(rates.values())
+            if (
+                seconds > 1.5
+                or 2 * grown > (physical_memory() or float("inf")) / 4
+                or slower
+                or time.perf_counter() - began > 8
+            ):
+                break
+        if not rates:  # even the smallest was too much
+            return next((size for size in (8, 4, 2) if _attempt(subject, x, size) is not None), 1)
+    return min(size for size, rate in rates.items() if rate >= 0.95 * max(rates.values()))
+
+
+def _attempt(subject: Subject, x: Tensor, size: int) -> float | None:
+    """Seconds of a forward and backward pass of ``size`` images taken from ``x`` (B, ...); None where memory does not
+    suffice."""
+    try:
+        return _best_seconds(subject, subject.place(x[torch.arange(size) % len(x)]))
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        return None
+
+
+def _best_seconds(subject: Subject, batch: Tensor) -> float:
+    """The fastest of two passes or more, as many as fit in half a second: other programs must not choose the size."""
+    times = [pass_seconds(subject.model, batch), pass_seconds(subject.model, batch)]
+    while sum(times) < 0.5 and len(times) < 8:
+        times.append(pass_seconds(subject.model, batch))
+    return min(times)
+
+
+def _peak_memory() -> int:
+    try:
+        import resource
+    except ImportError:  # pragma: no cover (Windows)
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -122,6 +122,6 @@ def keep_memory() -> bool:
     return _kept
 
 
-def kept_memory() -> dict[str, str]:
-    """The environment in which processes of this one's keep theirs too, where it was done here."""
-    return {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(MOST)} if _kept else {}
+def keeps_memory() -> bool:
+    """Whether that was done in this process."""
+    return _kept

@@ -1,5 +1,5 @@
-"""The images of a run: opened from the many forms a user may give them in, named by a hash; and the class a targeted
-attack aims at, decided once per image so that no batch, shard or resume can change it."""
+"""The images of a run: opened from their many forms, identified by a hash, with the box attacks work in; and the class
+of a targeted attack, decided once per image so that no batch, shard or resume can change it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import csv
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..core import Box
+from ..core.model import Model
 from ..data import load as load_data
 from ..data.dataset import Dataset
+from ..data.features import Features
 from ..data.given import Data, dataset_of
 from ..errors import BadInput
 from ..expression import parse
 from ..goals.pixels import check_share
-from ..models.classifier import Classifier
-from .progress import Silent
+from ..models.classifier import Classifier, InUnits
+from .progress import Progress
 from .spec import RunSpec
 
 SHARE = 0.99
@@ -54,6 +58,31 @@ def open_data(data: Data, spec: RunSpec, side: int | None = None) -> Dataset:
     return whole if (spec.offset, last) == (0, len(whole)) else whole.select(range(spec.offset, last))
 
 
+def box_of(features: Features | None, bits: int | None = None) -> Box:
+    """Where the values of a data set may be, in [0, 1]."""
+    if features is None:
+        return Box(bits=bits)
+    if bits is not None:
+        raise BadInput("bits is the grid of image files; these data have features, which may have a step each.")
+    moves, step = torch.from_numpy(features.moves), torch.from_numpy(features.scaled_step)
+    return Box(mask=None if bool(moves.all()) else moves, step=step if bool((step > 0).any()) else None)
+
+
+def parts_of(box: Box) -> dict[str, Any]:
+    """A user's box as the parts of features."""
+    if box.bits is not None:
+        raise BadInput("bits is the grid of image files; give the run bits=, or the box a step.")
+    parts = {"lo": box.lo, "hi": box.hi, "step": 0.0 if box.step is None else box.step}
+    return {
+        name: value.cpu().numpy() if isinstance(value, torch.Tensor) else value for name, value in parts.items()
+    } | {"fixed": False if box.mask is None else ~box.mask.cpu().numpy()}
+
+
+def in_units(model: Model, features: Features | None) -> Model:
+    """The model for values in [0, 1]."""
+    return model if features is None else InUnits(model, features.lo, features.sides, features.step)
+
+
 def data_sha256(ids: Sequence[str], hashes: Sequence[str], labels: Sequence[int], targets: Sequence[int] | None) -> str:
     """The sha256 over every image's id, contents, label and (where the user names one) target."""
     digest = hashlib.sha256()
@@ -81,8 +110,8 @@ def share_of(goal: str | None) -> float:
 # Targets.
 
 
-def given_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset) -> list[int] | None:
-    """The targets somebody named, one per image: the data set's own, a csv's, or numbers from Python; None where a rule
+def named_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset) -> list[int] | None:
+    """The targets that are named, one per image: the data set's own, a csv's, or numbers from Python; None where a rule
     decides."""
     if targets is None or targets in (*RULES, "all"):
         return None
@@ -109,13 +138,13 @@ def given_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset
     return chosen
 
 
-def without_class(dataset: Dataset, target: int, show: Silent) -> Dataset:
+def without_class(dataset: Dataset, target: int, progress: Progress) -> Dataset:
     """The images that are not of the class every image is to get; those that are have nothing to be attacked for."""
     kept = [place for place, label in enumerate(dataset.labels.tolist()) if label != target]
     if not kept:
         raise BadInput(f"all images are of class {target} already; choose another target.")
     if len(kept) < len(dataset):
-        show.note(
+        progress.note(
             f"{len(dataset) - len(kept)} of {len(dataset)} images are of the target class {target} and are left out."
         )
     return dataset if len(kept) == len(dataset) else dataset.select(kept)
@@ -135,11 +164,6 @@ def rule_target(rule: str, logits: Tensor, label: int, sha256: str, seed: int) -
         classes - 1
     )
     return number + (number >= label)
-
-
-def rounds(rule: str | None, classes: int) -> int:
-    """How many targets each image gets: one, or with ``all`` every class but its label."""
-    return classes - 1 if rule == "all" else 1
 
 
 def round_target(label: int, turn: int, classes: int) -> int:

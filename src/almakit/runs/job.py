@@ -1,48 +1,42 @@
-"""A piece of work as a function: from a job and a task, the clean pass over a chunk or an attack with its verdict, to
-an outcome. Nothing is written here, and nothing that is given changes."""
+"""A step of a chunk as a function: from a job and a task, the clean pass or an attack with its verdict, to an outcome.
+Nothing is written here."""
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from threading import Event
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Attack, Result
-from ..core.model import LEAST, Model
+from ..core import Result
 from ..core.problem import expected_forwards
 from ..errors import BadInput, BadModel
 from ..goals.pixels import PixelGoal
-from .images import round_target, rule_target
-from .model import to_device, to_host
-from .plan import Job, Task
+from .images import box_of, round_target, rule_target
+from .model import Attacked, to_device, to_host
+from .plan import Job, Notify, Task
 from .progress import forwards_per_image
 from .radii import stop_radius
 from .spec import AUTO
-from .store import CLEAN, ChunkKey
+from .store import ATTACK, CLEAN, ChunkKey
 from .store.files import Array
 from .store.records import PASSES, STATUSES, ImageInfo, Record, Tally, Trace
-from .tuning import within_memory
-from .units import box_of
 from .verdict import Judgement, judge, predictions, tallies, top_classes
-from .watching import stop_when, watched
 
 TOLERANCE = 0.01
 """With ``budget`` auto: an image that came nearer by less than this share in the last quarter of what its attack plans
 is done."""
-Tell = Callable[[float, int | None, int], None]
-"""Told at each model call of an attack: forwards per image, of about so many, images of the chunk."""
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A finished piece of work, ready to be stored: ``stored`` are the images its file will hold (None: no file)."""
+    """A finished step, ready to be stored: ``stored`` are the images its file will hold (None: no file)."""
 
     key: ChunkKey
     images: int
@@ -54,52 +48,20 @@ class Outcome:
     records: list[Record] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     classes: int = 0
-    node: str = ""  # who did it, where others than this process do the work
+    node: str = ""  # of a cluster, that did it
 
 
-@dataclass(frozen=True, eq=False)
-class Attacked:
-    """An attacked chunk that waits for its verdict: ``points`` (B, ...) were found for ``x`` (B, ...)."""
-
-    task: Task
-    x: Tensor
-    truth: list[int] | Tensor  # labels, or label maps (B, H, W), or truths (B, ...)
-    targets: list[int] | None
-    result: Result
-    points: Tensor
-    watch: _Watch
-    batch: int
-    began: float
-
-    @property
-    def images(self) -> int:
-        return len(self.x)
-
-
-def compute(job: Job, task: Task, tell: Tell | None = None) -> Outcome:
-    """Does a piece of work."""
-    return judged(job, start(job, task, tell))
-
-
-def start(job: Job, task: Task, tell: Tell | None = None, called_off: Event | None = None) -> Outcome | Attacked:
-    """The long part of a piece of work; the verdict on an attacked chunk may be made beside the next attack. The pass
-    of the model after ``called_off`` is set is the last."""
-    if task.key.kind == CLEAN:
-        return _clean(job, task)
-    try:
-        return _attack(job, task, tell, called_off)
-    except (BadInput, BadModel) as error:
-        rows = job.positions(task.key.chunk)
-        where = f"{job.infos[task.key.attack].text} on images {rows[0]} to {rows[-1]}"
-        raise type(error)(f"{where} (counted from 0 there): {error}") from error
-
-
-def _clean(job: Job, task: Task) -> Outcome:
+def clean_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
+    """The clean pass over a chunk: predictions, targets, and what the verdict compares with."""
     began = time.perf_counter()
-    chunk, spec = job.read(task.key.chunk), job.spec
-    (logits, maps), size = within_memory(
-        lambda size: job.subject.answers(chunk.x, size, chunk.truths), min(task.batch, len(chunk))
-    )
+    _release(job, task)
+    chunk, spec, subject = job.read(task.key.chunk), job.spec, job.subject
+    size = min(task.batch, len(chunk))
+    clean = None
+    if task.share and size == len(chunk) and subject.autocast is None and subject.draws is None:
+        gradients = job.surrogate is None and any(attack.needs_gradients() for attack in job.attacks)
+        clean = job.kept.clean = subject.clean_pass(chunk.x.to(subject.working), gradients)
+    logits, maps = subject.answers(chunk.x, size, chunk.truths, clean)
     counted: Sequence[Tally | None] = [None] * len(chunk)
     beside = {}
     if maps is not None and chunk.maps is not None:
@@ -120,18 +82,22 @@ def _clean(job: Job, task: Task) -> Outcome:
     return Outcome(task.key, len(chunk), size, seconds, chunk.x.numpy(), beside, infos, classes=logits.shape[1])
 
 
-def _attack(job: Job, task: Task, tell: Tell | None, called_off: Event | None) -> Attacked:
+def attack_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
+    """An attack on a chunk, and the verdict on what it found."""
     began = time.perf_counter()
-    chunk, attack = job.read(task.key.chunk), job.attacks[task.key.attack]
-    x, subject, spec = chunk.x.to(job.subject.working), job.subject, job.spec
-    truth, targets = chunk.truth, _targets(job, task)
-
-    def attempt(size: int) -> tuple[Result, _Watch]:
-        watch = _Watch(_traced(job, task, targets))
+    _release(job, task)
+    chunk, attack, subject, spec = job.read(task.key.chunk), job.attacks[task.key.attack], job.subject, job.spec
+    size, x, targets = min(task.batch, len(chunk)), chunk.x.to(subject.working), _targets(job, task)
+    watch = _Watch(_traced(job, task, targets))
+    before = None if notify is None else forwards_per_image(notify, expected_forwards(attack), len(chunk))
+    # Tiny batches are filled up, unless memory has shown how much a row takes.
+    least = subject.least if size == len(chunk) and task.batch == job.chunk_size else min(size, subject.least)
+    clean, surrogate = job.kept.clean if subject.autocast is None else None, job.surrogate
+    try:
         result = attack(
-            _called(job, task, attack, size, len(chunk), tell, called_off),
+            Attacked(subject.model, before, least, clean),
             to_device(x, subject.device),
-            truth,
+            chunk.truth,
             None if targets is None else torch.tensor(targets),
             goal=job.goal if chunk.maps is None else PixelGoal(share=job.share),
             box=box_of(job.dataset.features, spec.bits),
@@ -143,74 +109,67 @@ def _attack(job: Job, task: Task, tell: Tell | None, called_off: Event | None) -
             autocast=subject.autocast,
             check=False,
             trace=watch if watch.rows else None,
-            surrogate=None if job.surrogate is None else job.surrogate.steady,
+            surrogate=None if surrogate is None else Attacked(surrogate.model, least=least),
             eot=spec.eot,
             votes=spec.votes,
             vote_share=spec.vote_share,
         )
-        return result, watch
+    except (BadInput, BadModel) as error:
+        rows = job.positions(task.key.chunk)
+        where = f"{job.infos[task.key.attack].text} on images {rows[0]} to {rows[-1]}"
+        raise type(error)(f"{where} (counted from 0 there): {error}") from error
+    return _judged(job, task, x, targets, result, watch, size, began)
 
-    (result, watch), size = within_memory(attempt, min(task.batch, len(chunk)))
+
+STEPS: dict[str, Callable[[Job, Task, Notify | None], Outcome]] = {CLEAN: clean_step, ATTACK: attack_step}
+
+
+def _release(job: Job, task: Task) -> None:
+    """Gives memory back that ran out before."""
+    if not task.share or task.batch < job.chunk_size:
+        job.kept.clean = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _judged(
+    job: Job, task: Task, x: Tensor, targets: list[int] | None, result: Result, watch: _Watch, size: int, began: float
+) -> Outcome:
+    """The verdict on what was found for ``x`` (B, ...), and all that is stored of it."""
+    key, chunk = task.key, job.read(task.key.chunk)
     points = to_host(result.adversarials.detach())
-    known = chunk.labels.tolist() if truth is chunk.labels else truth
-    return Attacked(task, x, known, targets, result, points, watch, size, began)
-
-
-def judged(job: Job, found: Outcome | Attacked) -> Outcome:
-    """The verdict on an attacked chunk, and all that is stored of it; an outcome is one already."""
-    if isinstance(found, Outcome):
-        return found
-    key, targets, truth = found.task.key, found.targets, found.truth
-    statuses = found.result.status.tolist()
+    statuses = result.status.tolist()
     claimed = [row for row, status in enumerate(statuses) if status <= 1]
     stored = [row for row in claimed if statuses[row] == 1]
-    # The verdict may meet the end of memory as well as the attack; what it learns is not kept, for it asks without
-    # gradients.
-    judgements, _ = within_memory(
-        lambda part: judge(
-            job.subject,
-            found.x[claimed],
-            found.points[claimed],
-            truth[claimed] if isinstance(truth, Tensor) else [truth[row] for row in claimed],
-            None if targets is None else [targets[row] for row in claimed],
-            job.infos[key.attack].distance,
-            job.attacks[key.attack].measure,
-            part,
-            job.share,
-            job.goal,
-        ),
-        found.batch,
+    judgements = judge(
+        job.subject,
+        x[claimed],
+        points[claimed],
+        chunk.labels[claimed].tolist() if chunk.truth is chunk.labels else chunk.truth[claimed],
+        None if targets is None else [targets[row] for row in claimed],
+        job.infos[key.attack].distance,
+        job.attacks[key.attack].measure,
+        size,
+        job.share,
+        job.goal,
     )
     verdicts = dict(zip(claimed, judgements, strict=True))
-    infos = found.task.infos
     traces = [
-        Trace(key.attack, infos[row].index, None if targets is None else targets[row], values)
-        for row, values in found.watch.columns().items()
+        Trace(key.attack, task.infos[row].index, None if targets is None else targets[row], values)
+        for row, values in watch.columns().items()
     ]
     maps = [classes for row in stored if (classes := verdicts[row].classes) is not None]
     return Outcome(
         key,
-        found.images,
-        found.batch,
-        time.perf_counter() - found.began,
-        found.points[stored].numpy() if stored else None,
+        len(chunk),
+        size,
+        time.perf_counter() - began,
+        points[stored].numpy() if stored else None,
         {"predictions": _stored_maps(torch.stack(maps))} if maps else {},
-        records=_records(found, verdicts, stored),
+        records=_records(task, result, targets, verdicts, stored),
         traces=traces,
     )
-
-
-def _called(
-    job: Job, task: Task, attack: Attack, size: int, images: int, tell: Tell | None, called_off: Event | None
-) -> Model:
-    """The model to attack ``size`` of a chunk's images at a time: with tiny batches filled up, unless memory has shown
-    how dear a row is."""
-    shrunk = task.batch < job.chunk_size or size < images
-    model = job.subject.model if shrunk and size < LEAST else job.subject.steady
-    looks = [] if called_off is None else [stop_when(called_off)]
-    if tell is not None:
-        looks.append(forwards_per_image(tell, expected_forwards(attack), images))
-    return watched(model, *looks) if looks else model
 
 
 def _targets(job: Job, task: Task) -> list[int] | None:
@@ -269,13 +228,15 @@ def _plain(value: Tensor) -> Any:
     return number if not isinstance(number, float) or math.isfinite(number) else None
 
 
-def _records(found: Attacked, verdicts: dict[int, Judgement], stored: list[int]) -> list[Record]:
-    result, slots = found.result, {row: slot for slot, row in enumerate(stored)}
+def _records(
+    task: Task, result: Result, targets: list[int] | None, verdicts: dict[int, Judgement], stored: list[int]
+) -> list[Record]:
+    slots = {row: slot for slot, row in enumerate(stored)}
     distances, statuses = result.distances.double().cpu().tolist(), result.status.tolist()
     forwards, backwards = result.forwards.tolist(), result.backwards.tolist()
     course = None if result.course is None else result.course.double().cpu().tolist()
     records = []
-    for row, info in enumerate(found.task.infos):
+    for row, info in enumerate(task.infos):
         more: dict[str, Any] = {}
         if result.surrogate_forwards is not None:
             more["surrogate_forwards"] = int(result.surrogate_forwards[row])
@@ -285,9 +246,9 @@ def _records(found: Attacked, verdicts: dict[int, Judgement], stored: list[int])
             more |= {name: value for name, value in vars(verdict).items() if name != "classes"}
             more["slot"] = slots.get(row)
         record = Record(
-            attack=found.task.key.attack,
+            attack=task.key.attack,
             image=info.index,
-            target=None if found.targets is None else found.targets[row],
+            target=None if targets is None else targets[row],
             status=STATUSES[statuses[row]],
             reason=result.reasons[row] if result.reasons else None,
             distance=distances[row],

@@ -1,5 +1,5 @@
-"""The model as a run uses it: opened from the many forms a user may give it in, named by hashes, asked for logits, and
-called by attacks with somebody watching."""
+"""The model as a run uses it: opened from its many forms, identified by hashes, queried for logits, and as attacks call
+it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import copy
 import hashlib
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core.model import Draws, Model, precision_and_device, steady
+from ..core.model import LEAST, Draws, Model, filled, precision_and_device
 from ..data.features import Features
 from ..data.own_imports import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
@@ -24,9 +26,9 @@ from ..models import load as load_model
 from ..models.classifier import state_sha256
 from .attack_text import fingerprint
 from .identity import model_sha256
+from .images import in_units
 from .settings import settings_sha256
 from .spec import AUTO, RunSpec
-from .units import in_units
 
 TINY = 1e-12
 PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -38,8 +40,7 @@ class Subject:
     neither can be seen."""
 
     name: str
-    model: Model  # as it was given
-    steady: Model  # the same with tiny batches filled up: what attacks call
+    model: Model
     weights_sha256: str | None
     code_sha256: str | None  # of the file a model was loaded from (.py, .pt2, .onnx), which holds more than weights
     device: torch.device
@@ -63,12 +64,29 @@ class Subject:
         ``met``."""
         return self.answers(x, size, truth)[0]
 
+    def clean_pass(self, x: Tensor, grad: bool) -> CleanPass:
+        """One pass over the clean images ``x`` (B, ...), with a graph for gradients where ``grad``."""
+        with torch.inference_mode(False), torch.set_grad_enabled(grad):
+            inputs = self.place(x).clone().requires_grad_(grad)
+            try:
+                return CleanPass(inputs, filled(self.model, inputs.clone(), self.least))
+            except RuntimeError as error:
+                # A model that computes in numpy has no gradients; attacks that need them report it.
+                if grad and "requires grad" in str(error):
+                    return self.clean_pass(x, grad=False)
+                raise
+
+    @property
+    def least(self) -> int:
+        """Rows of a batch at least, so that the last images of a run, or a batch size of one, have the same bits."""
+        return LEAST if self.device.type == "cpu" else 1
+
     @torch.no_grad()
-    def outputs(self, x: Tensor, size: int) -> Tensor:
+    def outputs(self, x: Tensor, size: int, clean: CleanPass | None = None) -> Tensor:
         """What the ``aim`` reads (B, ...) of the model's answers to ``x`` (B, ...), float64 on the CPU."""
         assert self.aim is not None
-        parts = [(part, self.model(self.place(part).clone())) for part in x.split(size)]
-        return torch.cat([self.aim.read(answer, len(part)).cpu().double() for part, answer in parts])
+        parts = [(part, self._answer(part) if clean is None else clean.answer) for part in x.split(size)]
+        return torch.cat([self.aim.read(answer, len(part)).detach().cpu().double() for part, answer in parts])
 
     def met(self, outputs: Tensor, clean: Tensor, truth: Tensor | None) -> Tensor:
         """(B, 2) margin and minus margin of ``outputs`` (B, ...), for the goal fitted to the ``clean`` ones (B, ...)
@@ -85,8 +103,7 @@ class Subject:
         """Itself for data whose values are scaled to [0, 1]: the model still sees their own units."""
         if features is None:
             return self
-        model = in_units(self.model, features)
-        return replace(self, model=model, steady=steady(model, self.device), features=features)
+        return replace(self, model=in_units(self.model, features), features=features)
 
     @torch.no_grad()
     def passes(self, image: Tensor, purpose: str) -> Tensor:
@@ -94,20 +111,23 @@ class Subject:
         assert self.draws is not None
         with self.draws.of(image, purpose):
             counts = [min(256, self.draws.votes - begun) for begun in range(0, self.draws.votes, 256)]
-            return torch.cat([self._asked(image.expand(count, *image.shape)).cpu().double() for count in counts])
+            return torch.cat([self._drawn(image.expand(count, *image.shape)) for count in counts])
 
     @torch.no_grad()
-    def answers(self, x: Tensor, size: int, truth: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def answers(
+        self, x: Tensor, size: int, truth: Tensor | None = None, clean: CleanPass | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """``logits`` (B, K), and the class of each pixel (B, H, W) where the model returns logits (B, K, H, W): -1 all
-        over an image with one not finite; of a random model the logarithms of the classes' shares of the votes."""
+        over an image with one not finite; of a random model the logarithms of the classes' shares of the votes.
+        ``clean``: the pass over these images, where it was made already."""
         if self.aim is not None:
-            outputs = self.outputs(x, size)
+            outputs = self.outputs(x, size, clean)
             return self.met(outputs, outputs, truth), None
         if self.draws is not None:
             return torch.stack([votes(self.passes(image, "clean")).clamp_min(TINY).log() for image in x]), None
         rows, maps = [], []
         for part in x.split(size):
-            answer = self._asked(part)
+            answer = self._logits(self._answer(part) if clean is None else clean.answer, part)
             if self.maps:
                 maps.append(classes_of(answer))
                 rows.append(shares(maps[-1], answer.shape[1]).clamp_min(TINY).log())
@@ -115,13 +135,19 @@ class Subject:
                 rows.append(answer.cpu().double())
         return torch.cat(rows), torch.cat(maps) if maps else None
 
-    def _asked(self, part: Tensor) -> Tensor:
-        """What the model returns for ``part`` (B, ...): logits (B, K), or (B, K, H, W) where pixels have classes."""
-        answer = logits_of(self.model(self.place(part).clone()))  # some models normalise in place
-        wanted = "(batch, classes, height, width)" if self.maps else "(batch, classes)"
+    def _drawn(self, part: Tensor) -> Tensor:
+        return self._logits(self._answer(part), part).cpu().double()
+
+    def _answer(self, part: Tensor) -> Any:
+        return self.model(self.place(part).clone())  # some models normalise in place
+
+    def _logits(self, answer: Any, part: Tensor) -> Tensor:
+        """The logits (B, K), or (B, K, H, W) where pixels have classes, in the model's ``answer`` for ``part``."""
+        answer = logits_of(answer)
+        shape = "(batch, classes, height, width)" if self.maps else "(batch, classes)"
         if not isinstance(answer, Tensor) or answer.ndim != (4 if self.maps else 2) or len(answer) != len(part):
             got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
-            raise BadModel(f"the model must return logits of shape {wanted}; for {len(part)} images it returned {got}.")
+            raise BadModel(f"the model must return logits of shape {shape}; for {len(part)} images it returned {got}.")
         if self.maps and answer.shape[2:] != part.shape[2:]:
             raise BadModel(
                 f"the model's logits are maps of {answer.shape[2]} x {answer.shape[3]}, the images of "
@@ -134,7 +160,7 @@ class Subject:
                 f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before; it must "
                 "always have the same classes."
             )
-        return answer
+        return answer.detach()
 
     @property
     def near(self) -> float:
@@ -149,6 +175,70 @@ class Subject:
     def place(self, x: Tensor) -> Tensor:
         """``x`` (B, ...) as the model takes it: on its device, in its precision."""
         return to_device(x, self.device, self.native or self.working)
+
+
+@dataclass(frozen=True, eq=False)
+class CleanPass:
+    """The model's ``answer`` to a chunk's clean images, with its graph back to ``inputs`` (B, ...)."""
+
+    inputs: Tensor
+    answer: Any
+
+    @property
+    def outputs(self) -> Tensor:
+        """The answer without its graph."""
+        found: Tensor = self.answer.detach()
+        return found
+
+    def serves(self, x: Tensor) -> bool:
+        """Whether a pass over ``x`` (B, ...) now would be this one again, bit for bit."""
+        return (
+            isinstance(self.answer, Tensor)
+            and x.shape == self.inputs.shape
+            and x.dtype == self.inputs.dtype
+            and (x.requires_grad and torch.is_grad_enabled()) == self.inputs.requires_grad
+            and bool(torch.equal(x, self.inputs))
+        )
+
+    def again(self, x: Tensor) -> Tensor:
+        """The answer as if ``x`` (B, ...), which holds the same images, had gone through the model."""
+        if not self.answer.requires_grad:
+            return self.outputs.clone()
+        found: Tensor = _Again.apply(x, self)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Again(torch.autograd.Function):
+    """The outputs of a clean pass for another leaf; gradients go through the graph of the first."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, clean: CleanPass) -> Tensor:
+        ctx.clean = clean
+        return clean.outputs.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        clean: CleanPass = ctx.clean
+        (found,) = torch.autograd.grad(clean.answer, clean.inputs, gradients[0], retain_graph=True)
+        return found, None
+
+
+class Attacked(nn.Module):
+    """The model as attacks call it, always a module: ``before`` is told the size of each batch, batches are
+    filled up to ``least`` rows, and the ``clean`` pass stands in for the first call where it is the same."""
+
+    def __init__(
+        self, model: Model, before: Callable[[int], None] | None = None, least: int = 1, clean: CleanPass | None = None
+    ):
+        super().__init__()
+        self.inner, self.training = model, getattr(model, "training", False)
+        self.before, self.least, self.clean = before, least, clean
+
+    def __call__(self, x: Tensor) -> Any:
+        if self.before is not None:
+            self.before(len(x))
+        clean, self.clean = self.clean, None
+        return clean.again(x) if clean is not None and clean.serves(x) else filled(self.inner, x, self.least)
 
 
 def classes_of(logits: Tensor) -> Tensor:
@@ -232,7 +322,6 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
     return Subject(
         name,
         loaded,
-        steady(loaded, place),
         device=place,
         working=working,
         native=native,

@@ -1,5 +1,4 @@
-"""What is to do: a run's ``Job``, which never changes once it is made, its pieces of work, and ``Progress``, the little
-that becomes known while they are done."""
+"""What is to be run: a ``Request`` as a caller makes it, and the ``Job`` it becomes once model and data are open."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,38 +21,46 @@ from ..errors import BadInput
 from ..goals.pixels import PixelGoal
 from ..models import is_foreign
 from ..trackers import Track
-from .attack_text import describe
+from .attack_text import build_all, describe, text_of
 from .failures import SpecChanged
-from .images import given_targets, open_data, rounds, share_of, side_of, without_class
-from .model import Subject, open_model
-from .progress import Silent
+from .images import box_of, named_targets, open_data, share_of, side_of, without_class
+from .model import CleanPass, Subject, open_model
+from .progress import Progress
+from .radii import for_distances
 from .spec import AUTO, RunSpec
 from .store import ATTACK, CLEAN, ChunkKey
 from .store.records import AttackInfo, ImageInfo
-from .units import box_of
 
 if TYPE_CHECKING:
-    from .session import Engine
+    from .executors import Executor
 
-AIMED = ("goal not reached", "goal reached")
+REACHED = ("goal not reached", "goal reached")
+"""The two classes of a run whose goal is on outputs that are no logits of classes."""
+ENGINES = ("local", "ray")
+Notify = Callable[[float, int | None, int], None]
+"""Called at each model call of an attack: forwards per image, of about so many, images of the chunk."""
 
 
 @dataclass(frozen=True, eq=False)
-class Options:
-    """How a specification is carried out, which decides none of its numbers; and what only Python has: the first six
-    stand in for what the specification names."""
+class Request:
+    """A specification, the folder it is carried out in, and what decides none of its numbers.
 
+    The fields ``model`` to ``surrogate`` hold what only Python has; they stand in for what the specification names.
+    """
+
+    spec: RunSpec
+    out: Path = Path()
     model: str | Model | None = None
     data: Data | None = None
-    attacks: Sequence[Attack] | None = None
+    attacks: Sequence[Attack] = ()  # built from the specification where none are given
     targets: Tensor | Sequence[int] | str | None = None
     goal: Goal | None = None
     surrogate: str | Model | None = None
     add: bool = False  # the attacks are added to those of the run in the folder
     shard: tuple[int, int] | None = None
     preflight: bool = True
-    progress: Silent = field(default_factory=Silent)
-    engine: str | Engine = "local"
+    progress: Progress = field(default_factory=Progress)
+    engine: str | Executor = "local"
     address: str = "local"  # of a Ray cluster
     workers: int | str | None = None
     keep: tempfile.TemporaryDirectory[str] | None = None  # the folder, where it goes with the run
@@ -60,10 +68,50 @@ class Options:
     certify: str | None = None
     warn: bool = False  # about preflight's findings with Python's warnings
 
+    def __post_init__(self) -> None:
+        attacks = list(self.attacks) or build_all(self.spec.attacks)
+        object.__setattr__(self, "attacks", attacks)
+        object.__setattr__(self, "spec", replace(self.spec, attacks=tuple(map(text_of, attacks))))
+        if isinstance(self.engine, str) and self.engine not in ENGINES:
+            raise BadInput(f"there is no engine {self.engine!r}; choose {' or '.join(ENGINES)}.")
+        if self.engine == "local" and self.address != "local":
+            raise BadInput(
+                f"address={self.address!r} is of a Ray cluster: choose that engine (--engine ray), or leave it out."
+            )
+        whole = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 1
+        if not whole and self.workers not in (None, AUTO):
+            raise BadInput(f"workers={self.workers!r}: give a whole number, at least 1, or auto.")
+        if self.add and self.shard is not None:
+            raise BadInput("attacks are added to a whole run: leave --shard out.")
+        if self.certify is not None and self.spec.targets is not None:
+            raise BadInput(
+                "certificates are about any other class than the label: leave targets out, or certify an untargeted "
+                "run."
+            )
+        if self.certify is not None and self.shard is not None:
+            raise BadInput("shards are certified together: leave certify out, merge them, then `almakit certify`.")
+        if not self.add:  # the radii of a run that grows may be for the attacks it has already
+            self.check_radii()
+
+    def check_radii(self) -> None:
+        """Raises where a radius is for a distance that no attack has."""
+        distances = [repr(attack.measure) for attack in self.attacks]
+        for option in ("epsilon", "stop_within"):
+            for_distances(getattr(self.spec, option), distances, option)
+
+
+@dataclass(eq=False)
+class Kept:
+    """The chunk that a process works on: its images and the model's clean pass over them, for all attacks."""
+
+    number: int = -1
+    chunk: Chunk | None = None
+    clean: CleanPass | None = None
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Everything a run's pieces of work are made of; ``hashes`` are the images' sha256, checked on every read."""
+    """All that a run's chunks are computed from; ``hashes`` are the images' sha256, compared at every reading."""
 
     spec: RunSpec
     subject: Subject
@@ -73,8 +121,9 @@ class Job:
     attacks: Sequence[Attack]
     infos: Sequence[AttackInfo]
     goal: Goal | None = None  # another goal than to leave the label or to reach the target
-    share: float = 1.0  # of the labelled pixels, that must be wrong; of images with one class all one of them
+    share: float = 1.0  # of the labelled pixels, that must be wrong
     surrogate: Subject | None = None  # the model that gradients come from, where it is another
+    kept: Kept = field(default_factory=Kept)
 
     @property
     def chunk_size(self) -> int:
@@ -83,103 +132,112 @@ class Job:
     def positions(self, chunk: int) -> range:
         return range(chunk * self.chunk_size, min((chunk + 1) * self.chunk_size, len(self.dataset)))
 
-    def keys(self, shard: tuple[int, int] | None, classes: int) -> list[ChunkKey]:
-        """All work of a shard (or of the run), clean passes first; attacks are listed once the number of ``classes`` is
-        known."""
+    def chunks(self, shard: tuple[int, int] | None = None) -> list[int]:
+        """The chunks of a shard, or of the run."""
         count = math.ceil(len(self.dataset) / self.chunk_size)
-        mine = [chunk for chunk in range(count) if shard is None or chunk % shard[1] == shard[0]]
-        turns = rounds(self.spec.targets, classes) if classes else 0
-        return [ChunkKey(CLEAN, -1, chunk) for chunk in mine] + [
-            ChunkKey(ATTACK, info.index, chunk, turn) for info in self.infos for chunk in mine for turn in range(turns)
-        ]
+        return [chunk for chunk in range(count) if shard is None or chunk % shard[1] == shard[0]]
 
-    def read(self, chunk: int) -> Chunk:
-        """The images of a chunk, which must still be the ones the run began with."""
-        found = self.dataset.chunk(self.positions(chunk))
-        for position, sha256 in zip(self.positions(chunk), found.sha256, strict=True):
-            if sha256 != self.hashes[position]:
-                raise SpecChanged(
-                    f"image {self.dataset.ids[position]} of {self.dataset.name} changed while the run was going on; "
-                    "a data set must give the same image every time (no random augmentation)."
-                )
-        return found
+    def rounds(self, classes: int) -> int:
+        """How many targets each image gets: one, or with ``targets=all`` every class but its label."""
+        return classes - 1 if self.spec.targets == "all" else 1
+
+    def keys(self, chunk: int, classes: int) -> list[ChunkKey]:
+        """The steps of a chunk in order: its clean pass, then its attacks, known with the number of ``classes``."""
+        turns = self.rounds(classes) if classes else 0
+        attacks = [ChunkKey(ATTACK, info.index, chunk, turn) for info in self.infos for turn in range(turns)]
+        return [ChunkKey(CLEAN, -1, chunk), *attacks]
+
+    def read(self, number: int) -> Chunk:
+        """The images of a chunk, which must still be the ones the run began with; read once for all its steps."""
+        if self.kept.number != number or self.kept.chunk is None:
+            found = self.dataset.chunk(self.positions(number))
+            for position, sha256 in zip(self.positions(number), found.sha256, strict=True):
+                if sha256 != self.hashes[position]:
+                    raise SpecChanged(
+                        f"image {self.dataset.ids[position]} of {self.dataset.name} changed while the run was going "
+                        "on; a data set must give the same image every time (no random augmentation)."
+                    )
+            self.keep(number, found)
+        assert self.kept.chunk is not None
+        return self.kept.chunk
+
+    def keep(self, number: int, chunk: Chunk) -> None:
+        self.kept.number, self.kept.chunk, self.kept.clean = number, chunk, None
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A piece of work with all that is known by then and that it depends on."""
+    """A step of a chunk with all that it depends on."""
 
     key: ChunkKey
     batch: int  # images through the model at a time, at most
     infos: Sequence[ImageInfo] = ()  # of the chunk's images; empty before their clean pass
     classes: int = 0
+    share: bool = True  # whether the clean pass is kept for the attacks, which takes memory
+    apart: bool = False  # a process ended under it: not to be done in this one
 
 
 @dataclass(eq=False)
-class Progress:
-    """What is known of a run under way; ``batch`` shrinks when memory runs out."""
+class State:
+    """What is known of a run so far; ``batch`` shrinks and ``share`` ends when memory runs out."""
 
     batch: int
     known: dict[int, ImageInfo] = field(default_factory=dict)
     classes: int = 0
-    tell: Callable[[float, int | None, int], None] | None = (
-        None  # told at each model call of an attack: forwards per image, of about, images of the chunk
-    )
+    share: bool = True
 
     def task(self, job: Job, key: ChunkKey) -> Task:
         infos = [] if key.kind == CLEAN else [self.known[position] for position in job.positions(key.chunk)]
-        return Task(key, self.batch, infos, self.classes)
-
-    def learn(self, batch: int, images: int) -> None:
-        """A chunk of so many ``images`` went through the model ``batch`` at a time: where memory wanted fewer than
-        before, that holds for the chunks that follow."""
-        self.batch = batch if batch < min(self.batch, images) else self.batch
+        return Task(key, self.batch, infos, self.classes, self.share)
 
 
-def plan(spec: RunSpec, attacks: Sequence[Attack], options: Options) -> Job:
-    """The job of a specification: model and data opened, targets and goal decided; batch size and the like may still be
-    left open."""
-    subject = open_model(spec.model if options.model is None else options.model, spec)
+def plan(request: Request, spec: RunSpec) -> Job:
+    """The job of a request, with the ``spec`` that its folder agrees with: model and data opened and checked, targets
+    and goal decided. The batch size may still be open."""
+    subject = open_model(spec.model if request.model is None else request.model, spec)
     spec = replace(spec, device=str(subject.device)) if spec.device == AUTO else spec
-    source = spec.data if options.data is None else options.data
+    source = spec.data if request.data is None else request.data
     dataset = open_data(source, spec, side_of(subject.model, source))
     dataset = dataset.numbered_as(getattr(subject.model, "class_names", None))
     if spec.target_class is not None:
-        dataset = without_class(dataset, spec.target_class, options.progress)
-    chosen = given_targets(spec.targets if options.targets is None else options.targets, dataset)
-    subject = subject.with_features(dataset.features)
-    _check_units(spec, dataset, options)
-    hashes = [sha256 for chunk in dataset.chunks(64) for sha256 in chunk.sha256]
-    infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(attacks)]
-    lender = spec.surrogate if options.surrogate is None else options.surrogate
-    surrogate = None
-    if lender is not None:
-        surrogate = open_model(lender, replace(spec, device=str(subject.device))).with_features(dataset.features)
-    job = Job(spec, subject, dataset, hashes, chosen, attacks, infos, surrogate=surrogate)
-    return _with_maps(job, options) if dataset.maps is not None else _with_goal(job, options)
+        dataset = without_class(dataset, spec.target_class, request.progress)
+    targets = named_targets(spec.targets if request.targets is None else request.targets, dataset)
+    _check_units(spec, dataset, request)
+    gradients = spec.surrogate if request.surrogate is None else request.surrogate
+    surrogate = None if gradients is None else open_model(gradients, replace(spec, device=str(subject.device)))
+    job = Job(
+        spec,
+        subject.with_features(dataset.features),
+        dataset,
+        [],
+        targets,
+        request.attacks,
+        [describe(attack, index, spec.targets is not None) for index, attack in enumerate(request.attacks)],
+        surrogate=None if surrogate is None else surrogate.with_features(dataset.features),
+    )
+    job = _with_maps(job, request) if dataset.maps is not None else _with_goal(job, request)
+    return replace(job, hashes=[sha256 for chunk in job.dataset.chunks(64) for sha256 in chunk.sha256])
 
 
-def _check_units(spec: RunSpec, dataset: Dataset, options: Options) -> None:
-    """Raises where data with units of their own, or a random model, are asked for what they cannot have."""
+def _check_units(spec: RunSpec, dataset: Dataset, request: Request) -> None:
+    """Raises where data with units of their own, or a random model, are combined with what is not defined for them."""
     box_of(dataset.features, spec.bits)
-    if options.certify is not None and (dataset.features is not None or spec.eot is not None):
+    if request.certify is not None and (dataset.features is not None or spec.eot is not None):
         raise BadInput("certificates are about images in [0, 1] and models that answer once; leave certify out.")
     if spec.eot is not None and dataset.maps is not None:
         raise BadInput("eot is for classifiers: leave it out with label maps.")
-    if spec.most_passes is not None and spec.eot is not None and spec.most_passes < spec.eot:
-        raise BadInput(f"budget={spec.budget}: with eot={spec.eot} a query takes {spec.eot} passes, so none fits in.")
 
 
-def _with_maps(job: Job, options: Options) -> Job:
-    """The job on data that give every pixel a class: so many of the labelled ones wrong."""
-    if job.spec.targets is not None or options.certify is not None:
+def _with_maps(job: Job, request: Request) -> Job:
+    """The job on data that give every pixel a class: a share of the labelled ones must be wrong."""
+    if job.spec.targets is not None or request.certify is not None:
         raise BadInput(f"{job.dataset.name} gives every pixel a class: leave out targets and certify.")
     share = share_of(job.spec.goal)
     spec = replace(job.spec, goal=f"pixels(share={share:g})")
     return replace(job, spec=spec, subject=replace(job.subject, maps=True), share=share_of(spec.goal))
 
 
-def _with_goal(job: Job, options: Options) -> Job:
+def _with_goal(job: Job, request: Request) -> Job:
     """The job with its goal, where it is another than to leave the label or to reach the target."""
     text, labels = job.spec.goal, job.dataset.truths
     if text is None and labels is not None:
@@ -190,23 +248,23 @@ def _with_goal(job: Job, options: Options) -> Job:
         )
     if text is None:
         return job
-    goal = goals.get(text) if options.goal is None else options.goal
+    goal = goals.get(text) if request.goal is None else request.goal
     if isinstance(goal, PixelGoal):
         raise BadInput(
             f"goal={text!r} is for data with label maps, and {job.dataset.name} has one class for each image; "
             "leave it out."
         )
-    if options.certify is not None:
+    if request.certify is not None:
         raise BadInput("certificates are about any other class than the label; leave certify out, or the goal.")
-    if own_code(text) and options.engine != "local":
+    if own_code(text) and request.engine != "local":
         raise BadInput(f"goal={text!r} is code of your own, which other processes do not have: leave engine out.")
     if labels is None and goal.output is None and goal.of_logits and _gives_logits(job):
         return replace(job, goal=goal)
-    return _aimed(replace(job, goal=goal), options)
+    return _on_outputs(replace(job, goal=goal))
 
 
 def _gives_logits(job: Job) -> bool:
-    """Whether the model returns something that may be the logits (B, K) of classes; one that fails is told later."""
+    """Whether the model returns what may be the logits (B, K) of classes; preflight reports one that fails."""
     subject = job.subject
     try:
         answer = predict(subject.model, subject.place(job.dataset.chunk([0]).x))
@@ -215,7 +273,7 @@ def _gives_logits(job: Job) -> bool:
     return isinstance(answer, Tensor) and answer.ndim == 2 and answer.shape[1] > 1
 
 
-def _aimed(job: Job, options: Options) -> Job:
+def _on_outputs(job: Job) -> Job:
     """The job with a goal on outputs that are no logits of classes: two classes say whether it is reached."""
     spec, dataset = job.spec, job.dataset
     if spec.targets is not None or spec.eot is not None:
@@ -223,12 +281,11 @@ def _aimed(job: Job, options: Options) -> Job:
             f"the goal {spec.goal} is about outputs that are no logits of classes: leave out targets and eot."
         )
     truths = dataset.labels.clone() if dataset.truths is None else dataset.truths
-    kept = replace(
-        dataset, truths=truths, labels=torch.zeros_like(dataset.labels), class_names=AIMED, alphabetical=False
+    labelled = replace(
+        dataset, truths=truths, labels=torch.zeros_like(dataset.labels), class_names=REACHED, alphabetical=False
     )
-    hashes = [sha256 for chunk in kept.chunks(64) for sha256 in chunk.sha256]
     surrogate = None if job.surrogate is None else replace(job.surrogate, aim=job.goal)
-    return replace(job, dataset=kept, hashes=hashes, subject=replace(job.subject, aim=job.goal), surrogate=surrogate)
+    return replace(job, dataset=labelled, subject=replace(job.subject, aim=job.goal), surrogate=surrogate)
 
 
 def own_code(goal: str | None) -> bool:
@@ -236,12 +293,9 @@ def own_code(goal: str | None) -> bool:
     return goal is not None and ":" in goal
 
 
-# Before the first chunk.
-
-
-def introduction(job: Job, options: Options) -> list[str]:
-    """What a user is told of how images and model were made to fit."""
-    side = side_of(job.subject.model, job.spec.data if options.data is None else options.data)
+def introduction(job: Job, request: Request) -> list[str]:
+    """Sentences about how images and model were made to fit."""
+    side = side_of(job.subject.model, job.spec.data if request.data is None else request.data)
     if not (side or is_foreign(job.spec.model)):
         return []
     sentences = [

@@ -12,8 +12,8 @@ from ..errors import BadInput
 from ..streams import Lasting
 
 
-class Silent:
-    """Says nothing; also the interface."""
+class Progress:
+    """The interface; itself it shows nothing."""
 
     def note(self, sentence: str) -> None:
         """A sentence for the user."""
@@ -31,7 +31,7 @@ class Silent:
         """The stage, or the whole run, is over."""
 
 
-class Lines(Silent):
+class Lines(Progress):
     """Plain lines, at most one every ``pause`` seconds within a stage; a stream that can no longer be written to is
     left alone."""
 
@@ -99,7 +99,7 @@ class _Shown(str):
         return str(self)
 
 
-class Bars(Silent):
+class Bars(Progress):
     """A live bar made with rich."""
 
     def __init__(self) -> None:
@@ -107,15 +107,15 @@ class Bars(Silent):
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
-            Progress,
             SpinnerColumn,
             TextColumn,
             TimeElapsedColumn,
             TimeRemainingColumn,
         )
+        from rich.progress import Progress as Bar
 
         self.console = Console(file=cast("TextIO", Lasting(sys.stderr)))
-        self.bar = Progress(
+        self.bar = Bar(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -155,7 +155,7 @@ class Bars(Silent):
         self.bar.stop()
 
 
-def for_terminal() -> Silent:
+def for_terminal() -> Progress:
     """One line in its place in a notebook, bars where a person watches a terminal and rich is installed, lines
     otherwise, nothing where there is no standard error."""
     if "ipykernel" in sys.modules:
@@ -170,15 +170,15 @@ def for_terminal() -> Silent:
     return Lines()
 
 
-def shown(progress: bool | Silent | None) -> Silent:
-    """What ``progress=`` stands for: True shows, False and None are silent, and whatever has the methods of ``Silent``
-    is asked itself."""
-    if isinstance(progress, Silent):
+def shown(progress: bool | Progress | None) -> Progress:
+    """What ``progress=`` stands for: True shows, False and None are silent, and an object with
+    the methods of ``Progress`` stays itself."""
+    if isinstance(progress, Progress):
         return progress
     if progress is None or isinstance(progress, bool):
-        return for_terminal() if progress else Silent()
+        return for_terminal() if progress else Progress()
     raise BadInput(
-        f"progress={progress!r}: give True, False, or an object with the methods of almakit.runs.progress.Silent."
+        f"progress={progress!r}: give True, False, or an object with the methods of almakit.runs.progress.Progress."
     )
 
 

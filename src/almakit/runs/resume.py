@@ -20,8 +20,8 @@ from . import folder
 from .attack_text import as_written_now, text_of
 from .failures import SpecChanged
 from .images import data_sha256
-from .plan import Job, Progress
-from .progress import Silent
+from .plan import Job, State
+from .progress import Progress
 from .spec import RunSpec
 from .store import CLEAN, ChunkKey, Store, database_name, files
 from .store.records import ImageInfo
@@ -185,33 +185,34 @@ def _first_change(store: Store, job: Job) -> str:
     return ""
 
 
-def remaining(
-    store: Store, job: Job, shard: tuple[int, int] | None, out: Path, show: Silent
-) -> tuple[Progress, list[ChunkKey]]:
-    """How far the run is, and what is left to do; chunks whose file is damaged or gone are taken back first."""
+def state_of(store: Store, job: Job, out: Path, progress: Progress) -> State:
+    """How far the run is; chunks whose file is damaged or gone are taken back first."""
     for key in store.damaged():
-        show.note(
+        progress.note(
             f"{store.path}: the rows of chunk {key.chunk} are not the ones that were written; it is computed again."
         )
         store.discard(key)
     for row in store.chunks():
         if fault := files.fault_of(out, row):
-            show.note(f"{out / str(row.file)} {fault}; chunk {row.key.chunk} is computed again.")
+            progress.note(f"{out / str(row.file)} {fault}; chunk {row.key.chunk} is computed again.")
             store.discard(row.key)
-    rows = store.chunks()
-    done = {row.key for row in rows}
     # What an earlier session learnt about memory holds on: the same chunks must go through the model in the same
     # pieces.
-    shrunk = [row.batch for row in rows if row.batch < row.images]
+    shrunk = [row.batch for row in store.chunks() if row.batch < row.images]
     known, classes = {info.index: info for info in store.images()}, int(store.meta("classes") or 0)
-    progress = Progress(min([job.chunk_size, *shrunk]), known, classes)
-    return progress, [key for key in job.keys(shard, classes) if key not in done]
+    return State(min([job.chunk_size, *shrunk]), known, classes)
+
+
+def remaining(store: Store, job: Job, shard: tuple[int, int] | None, state: State) -> list[ChunkKey]:
+    """The steps that are left to do, as far as they are known."""
+    done = {row.key for row in store.chunks()}
+    return [key for chunk in job.chunks(shard) for key in job.keys(chunk, state.classes) if key not in done]
 
 
 # The model's answers.
 
 
-def same_answers(job: Job, progress: Progress, todo: Sequence[ChunkKey]) -> None:
+def same_answers(job: Job, state: State, todo: Sequence[ChunkKey]) -> None:
     """Asks the model about a sample of the images whose clean pass is stored, and refuses one that answers otherwise
     than it did then.
 
@@ -220,11 +221,11 @@ def same_answers(job: Job, progress: Progress, todo: Sequence[ChunkKey]) -> None
     holds itself to.
     """
     open_chunks = {key.chunk for key in todo if key.kind == CLEAN}
-    stored = [info for info in progress.known.values() if info.chunk not in open_chunks and info.top]
+    stored = [info for info in state.known.values() if info.chunk not in open_chunks and info.top]
     sample = sorted(stored, key=lambda info: (info.top[0][1], info.index))[:SAMPLE]
     if not sample:
         return
-    subject, size = job.subject, min(progress.batch, SAMPLE)
+    subject, size = job.subject, min(state.batch, SAMPLE)
     chunk = job.dataset.chunk([info.index for info in sample])
     x, truths = chunk.x, chunk.truths
     with borrowed(subject.model):

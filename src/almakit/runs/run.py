@@ -1,81 +1,124 @@
-"""From a specification to a folder of judged records, resumable at every chunk."""
+"""From a request to a folder of judged records, resumable at every step of every chunk."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 
-from ..core import Attack
+from torch import nn
+
 from ..core.model import borrowed
 from ..errors import BadInput
 from . import folder
-from .attack_text import build_all, text_of
-from .checks import check
-from .engines.choose import opened
-from .plan import Job, Options, introduction, plan
-from .radii import for_distances
-from .resume import agree, continue_in, extended, facts_of, remaining, same_answers
-from .session import Session, Stop, tell, told
+from .attack_text import build_all
+from .checks import check, settle
+from .executors import Executor, InProcess, Processes
+from .plan import Job, Request, introduction, own_code, plan
+from .ray import RayExecutor
+from .resume import agree, continue_in, extended, facts_of, remaining, same_answers, state_of
+from .session import Session, Stop, tell
 from .spec import AUTO, RunSpec
 from .store import Store, database_name, files, only_writer
-from .tuning import settle
+
+SMALL_WEIGHTS, SMALL_IMAGE = 20_000_000, 3 * 96 * 96
+"""A model of so many weights at most, on images of so many numbers, is small: threads inside its layers gain little,
+processes beside it much."""
 
 
-def execute(spec: RunSpec, out: Path, options: Options) -> Job:
-    """Carries a specification out in the folder ``out``, going on where it was stopped; what was to do."""
-    show, shard = options.progress, options.shard
-    spec, attacks, begun = _asked(spec, out, options)
-    job = plan(spec, attacks, options)
-    facts = facts_of(job, shard)
-    stop = Stop()
-    with stop.watching():
-        findings = None
+@contextmanager
+def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
+    """The job of a request, opened and agreed with what its folder holds, and the session that does what is left; None
+    where nothing is."""
+    request, spec, begun = _as_begun(request)
+    out, shard, progress, trackers = request.out, request.shard, request.progress, request.trackers
+    job = plan(request, spec)
+    facts, findings = facts_of(job, shard), None
+    with ExitStack() as stack:
+        stop = stack.enter_context(Stop().watching())
         if not begun:
-            for sentence in introduction(job, options):
-                show.note(sentence)
-            findings = check(job, options)
-            job = settle(job, show)
-        tell(options.trackers, {"event": "begin", "settings": job.spec.to_dict(), "folder": str(out)})
-        database = out / database_name(shard)
-        with only_writer(database), _opened(job.spec, out, database, options.add) as store:
-            agree(store, job, facts)
-            progress, todo = remaining(store, job, shard, out, show)
-            same_answers(job, progress, todo)
-            if not todo and progress.classes:
-                show.note("Nothing is left to do: every chunk of this run is stored.")
-                return job
-            store.set_findings(check(job, options) if findings is None else findings)
-            with (
-                borrowed(job.subject.model),
-                opened(options.engine, job, options.address, options.workers, show) as engine,
-            ):
-                Session(store, job, progress, out, shard, stop, show, told(engine, options.trackers)).run()
-    return job
+            for sentence in introduction(job, request):
+                progress.note(sentence)
+            findings = check(job, request)
+            job = settle(job, progress)
+        tell(trackers, {"event": "begin", "settings": job.spec.to_dict(), "folder": str(out)})
+        stack.enter_context(only_writer(out / database_name(shard)))
+        store = stack.enter_context(_opened(job.spec, request))
+        agree(store, job, facts)
+        state = state_of(store, job, out, progress)
+        todo = remaining(store, job, shard, state)
+        same_answers(job, state, todo)
+        if not todo and state.classes:
+            progress.note("Nothing is left to do: every chunk of this run is stored.")
+            yield job, None
+            return
+        store.set_findings(check(job, request) if findings is None else findings)
+        stack.enter_context(borrowed(job.subject.model))
+        executor = executor_for(request, job)
+        if isinstance(request.engine, str):
+            stack.callback(executor.close)
+        yield job, Session(store, job, state, out, shard, stop, progress, executor, trackers)
 
 
-def _asked(spec: RunSpec, out: Path, options: Options) -> tuple[RunSpec, list[Attack], bool]:
-    """The spec as the folder has it, its attacks built, and whether the folder was begun before."""
-    built = build_all(spec.attacks) if options.attacks is None else list(options.attacks)
-    spec = replace(spec, attacks=tuple(text_of(attack) for attack in built))
-    if options.add:
-        if options.shard is not None:
-            raise BadInput("attacks are added to a whole run: leave --shard out.")
-        spec, built = extended(spec, built, out)
-    distances = [repr(attack.measure) for attack in built]
-    for_distances(spec.epsilon, distances)
-    for_distances(spec.stop_within, distances, "stop_within")
-    spec, begun = continue_in(spec, out, options.add)
-    if options.shard is not None and spec.batch_size == AUTO:
+def _as_begun(request: Request) -> tuple[Request, RunSpec, bool]:
+    """The request with the attacks of its folder, the spec with what is recorded there, and whether it was begun
+    before."""
+    if request.add:
+        spec, attacks = extended(request.spec, list(request.attacks), request.out)
+        request = replace(request, spec=spec, attacks=attacks)
+        request.check_radii()
+    spec, begun = continue_in(request.spec, request.out, request.add)
+    if request.shard is not None and spec.batch_size == AUTO:
         raise BadInput(
             "shards must share one chunk grid: --batch-size auto would be measured by each; leave it out or give a "
             "value, the same for all shards."
         )
-    return spec, built, begun
+    return request, spec, begun
 
 
-def _opened(spec: RunSpec, out: Path, database: Path, add: bool) -> Store:
+def _opened(spec: RunSpec, request: Request) -> Store:
     """The database of the run, after its spec is on disk: a run that is killed in between goes on with the same grid
     and attacks. Radii may change."""
-    if not continue_in(spec, out, add)[1] or add or RunSpec.from_toml(out / folder.SPEC).epsilon != spec.epsilon:
+    out = request.out
+    begun = continue_in(spec, out, request.add)[1]
+    if not begun or request.add or RunSpec.from_toml(out / folder.SPEC).epsilon != spec.epsilon:
         files.write_bytes(out / folder.SPEC, spec.to_toml().encode())
-    return Store(database)
+    return Store(out / database_name(request.shard))
+
+
+def executor_for(request: Request, job: Job) -> Executor:
+    """The executor a request names, for its job."""
+    progress, workers = request.progress, request.workers
+    if not isinstance(request.engine, str):
+        return request.engine
+    if request.engine == "ray":
+        return RayExecutor(request.address, workers if isinstance(workers, int) else None, progress)
+    if workers is None:
+        return InProcess()
+    why = _why_alone(job)
+    if why and workers not in (AUTO, 1):
+        progress.note(f"This run stays in one process: {why}.")
+    return InProcess() if why or (workers == AUTO and not small(job)) else Processes(workers, progress)
+
+
+def _why_alone(job: Job) -> str:
+    """Why a run cannot be shared with other processes; empty where it can."""
+    if job.subject.device.type != "cpu":
+        return f"its model is on {job.subject.device}"
+    if own_code(job.spec.goal):
+        return "its goal is code of your own, which worker processes do not have"
+    for subject, what in ((job.subject, "model"), (job.surrogate, "surrogate")):
+        if subject is not None and not subject.by_name:
+            return f"its {what} was given in Python; worker processes load theirs by name or from a file"
+    try:
+        same = build_all(job.spec.attacks) == list(job.attacks)
+    except Exception:  # its text names a function or a class that only this process has
+        same = False
+    return "" if same else "an attack was given in Python; worker processes make theirs from a text"
+
+
+def small(job: Job) -> bool:
+    """Whether processes beside each other serve a model better than threads inside its layers."""
+    model = job.subject.model
+    weights = sum(part.numel() for part in model.parameters()) if isinstance(model, nn.Module) else 0
+    return weights <= SMALL_WEIGHTS and job.dataset.chunk(range(min(1, len(job.dataset)))).x[:1].numel() <= SMALL_IMAGE

@@ -1,36 +1,45 @@
-"""One start of the program on a run: work is done chunk after chunk, and each is stored before the next begins. A
-signal ends it at once, but never in the middle of writing; experiment trackers hear how it goes."""
+"""One start of the program on a run: chunk after chunk its steps are submitted to an executor, and each outcome is
+stored before the next step of its chunk begins.
+
+Retries, memory that runs out, order, signals, progress and experiment trackers are handled here, whoever computes.
+"""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import signal
 import threading
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from statistics import median
 from types import FrameType
 from typing import Any
 
+from ..core.model import out_of_memory
 from ..errors import BadInput, BadModel
 from ..trackers import Track
 from .environment import changed, environment
+from .executors import Executor, Lost
 from .failures import Interrupted, NothingWorks
-from .images import rounds
 from .job import Outcome
-from .plan import Job, Progress
-from .progress import Silent
+from .plan import Job, State, Task
+from .progress import Progress
 from .store import CLEAN, ChunkKey, ChunkRow, FailureRow, Store, files
 from .store.fields import finite
 from .threat import named
 
 MOST_ROUNDS = 99
-HOPELESS = 3  # so many chunks that fail before any is done mean a mistake, which more chunks would not mend
-Engine = Callable[[Job, Progress, Iterable[ChunkKey]], Iterator[Outcome | FailureRow]]
-"""Does pieces of work: yields their outcomes as they are done, and those it gave up."""
+HOPELESS = 3
+"""An attack of which so many chunks fail before any is done is a mistake, which more chunks would not mend."""
+BACKOFF = 1.0
+"""Seconds before the second try of a step that may need time, doubled for each further one."""
 
 
 @dataclass(eq=False)
@@ -39,22 +48,51 @@ class Session:
 
     store: Store
     job: Job
-    progress: Progress
+    state: State
     out: Path
     shard: tuple[int, int] | None
     stop: Stop
-    show: Silent
-    engine: Engine
+    progress: Progress
+    executor: Executor
+    trackers: Sequence[Track] = ()
     number: int = 0  # of the session, in the database
+    done: set[ChunkKey] = field(default_factory=set)
+    failed: dict[ChunkKey, FailureRow] = field(default_factory=dict)
+    tries: Counter[tuple[ChunkKey, int]] = field(default_factory=Counter)  # by key and limit
+    nodes: Counter[str] = field(default_factory=Counter)  # images done by each
+    distances: dict[int, list[float]] = field(default_factory=dict)  # verified ones of this session, by attack
+    fooled: Counter[int] = field(default_factory=Counter)  # images of this session, by attack
 
     def run(self) -> None:
-        """Does and stores what is left: the clean passes, then attack after attack."""
-        self.progress.tell = None if type(self.show) is Silent else self.show.inside
-        self._begin_session()
-        ending = "done"
+        """Does and stores what is left."""
+        self._begin()
+        ending, notify = "done", None if type(self.progress) is Progress else self.progress.inside
+        chunks = [chunk for chunk in self.job.chunks(self.shard) if self._next(chunk) is not None]
+        waiting, ready = deque(chunks), deque[Task]()
+        later: list[tuple[float, int, Task]] = []
+        running: dict[Future[Outcome], Task] = {}
+        turn = itertools.count()
         try:
-            for attack in (-1, *(info.index for info in self.job.infos)):
-                self._stage(attack)
+            self.executor.expect(len(chunks), None)
+            while waiting or ready or later or running:
+                while later and later[0][0] <= time.monotonic():
+                    ready.append(heapq.heappop(later)[2])
+                while len(running) < self.executor.capacity and (ready or waiting):
+                    task = ready.popleft() if ready else self._next(waiting.popleft())
+                    if task is not None:
+                        running[self.executor.submit(self.job, task, notify)] = task
+                if not running:
+                    time.sleep(0.05)
+                # With a timeout, so that a signal is noticed.
+                for future in wait(running, 0.2, FIRST_COMPLETED).done:
+                    task = running.pop(future)
+                    pause, following = self._finish(task, future)
+                    if following is not None and pause:
+                        heapq.heappush(later, (time.monotonic() + pause, next(turn), following))
+                    elif following is not None:
+                        ready.append(following)
+            for attack in sorted({key.attack for key in self.failed}):
+                self._refuse_hopeless(attack, 1)
         except KeyboardInterrupt as signal:
             # Mostly ``Interrupted``; a library that waits in C may make a plain one of it, without the signal's name.
             ending = f"interrupted by {signal}" if str(signal) else "interrupted"
@@ -63,20 +101,23 @@ class Session:
             ending = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self.show.end()
-            self._end_session(ending)
+            self.progress.end()
+            self._end(ending)
 
-    def _begin_session(self) -> None:
-        facts = environment(str(self.job.subject.device)) | {"engine": getattr(self.engine, "name", "local")}
+    def _begin(self) -> None:
+        facts = environment(str(self.job.subject.device)) | {"engine": self.executor.name}
         earlier = self.store.sessions()
         if earlier and (differing := changed(earlier[0]["environment"], facts)):
-            self.show.note(
+            self.progress.note(
                 f"This run began in another environment ({'; '.join(differing)}): the last digits of its numbers may "
                 "differ."
             )
         self.number = self.store.begin_session(facts)
+        self.done = {row.key for row in self.store.chunks()}
+        if self.state.classes:
+            self._begin_progress()
 
-    def _end_session(self, ending: str) -> None:
+    def _end(self, ending: str) -> None:
         try:
             self.store.end_session(self.number, ending)
         except Exception:
@@ -85,91 +126,144 @@ class Session:
             if ending == "done":
                 raise
 
-    def _stage(self, attack: int) -> None:
-        """One attack (-1: the clean passes) on all chunks that lack it."""
-        job = self.job
-        done = {row.key for row in self.store.chunks()}
-        mine = [key for key in job.keys(self.shard, self.progress.classes) if key.attack == attack]
-        # A chunk whose clean pass was given up cannot be attacked.
-        left = [key for key in mine if key not in done and (attack < 0 or ChunkKey(CLEAN, -1, key.chunk) in done)]
-        if not left:
-            return
-        sizes = {key: len(job.positions(key.chunk)) for key in mine}
-        title = f"[{attack + 1}/{len(job.infos)}] {job.infos[attack].text}" if attack >= 0 else "clean images"
-        self.show.begin(title, sum(sizes[key] for key in mine if key in done), sum(sizes.values()))
-        fooled = seen = 0
-        given_up: list[FailureRow] = []
-        nodes: Counter[str] = Counter()
-        outcomes = self.engine(job, self.progress, left)
-        try:
-            for outcome in outcomes:
-                if isinstance(outcome, FailureRow):
-                    given_up.append(outcome)
-                    self._give_up(outcome, title)
-                    if len(given_up) >= HOPELESS and not done.intersection(mine) and not nodes.total():
-                        break
-                    continue
-                if outcome.batch < min(job.chunk_size, outcome.images):
-                    self.show.note(
-                        f"Memory ran out: chunk {outcome.key.chunk} went through the model {outcome.batch} images at "
-                        "a time."
-                    )
-                with self.stop.shielded():
-                    self._keep(outcome)
-                fooled += sum(record.claimed and record.fooled for record in outcome.records)
-                seen += len(outcome.records)
-                nodes[outcome.node] += outcome.images
-                share = f"{100 * fooled / seen:.1f} % fooled" if seen else ""
-                self.show.advance(outcome.images, "; ".join(filter(None, [share, _by_node(nodes)])))
-        finally:
-            # At once and not when the garbage is collected: work that others still do is called off while they can be
-            # reached.
-            if isinstance(outcomes, Generator):
-                outcomes.close()
-        if given_up and not done.intersection(mine) and not nodes.total():
-            raise NothingWorks(
-                f"{title}: none of the first {len(given_up)} chunks could be computed, the last because: "
-                f"{given_up[-1].reason} Mend that; the same command tries again."
-            )
+    # One step after the other.
 
-    def _give_up(self, failure: FailureRow, title: str) -> None:
-        """Records that a chunk could not be done; the run goes on with the others."""
-        rows = self.job.positions(failure.key.chunk)
-        self.show.note(
-            f"{title}: chunk {failure.key.chunk} (images {rows[0]} to {rows[-1]}) is given up after {failure.tries} "
-            f"tries: {failure.reason} The run goes on without it; the same command tries it again."
+    def _next(self, chunk: int) -> Task | None:
+        """The next step of a chunk; a chunk whose clean pass was given up cannot be attacked."""
+        for key in self.job.keys(chunk, self.state.classes):
+            if key in self.failed and key.kind == CLEAN:
+                return None
+            if key not in self.done and key not in self.failed:
+                return self.state.task(self.job, key)
+        return None
+
+    def _finish(self, task: Task, future: Future[Outcome]) -> tuple[float, Task | None]:
+        """Stores what a step ended in; what its chunk goes on with, and in how many seconds."""
+        try:
+            outcome = future.result()
+        except Lost as lost:
+            return self._again(task, lost)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            return 0.0, self._smaller(task, error)
+        self._keep(outcome)
+        return 0.0, self._next(task.key.chunk)
+
+    def _again(self, task: Task, lost: Lost) -> tuple[float, Task | None]:
+        """The step once more, or the one after it where this one was tried often enough."""
+        key, apart = task.key, task.apart or lost.apart
+        self.tries[key, lost.limit] += 1
+        tries = self.tries[key, lost.limit]
+        if tries < lost.limit:
+            where = f" on {lost.node}" if lost.node else ""
+            self.progress.note(f"chunk {key.chunk}{where}: {lost} It is tried again.")
+            return BACKOFF * 2 ** (tries - 1) if lost.pause else 0.0, replace(task, apart=apart)
+        self._give_up(FailureRow(key, len(self.job.positions(key.chunk)), tries, str(lost)))
+        return 0.0, self._next(key.chunk)
+
+    def _smaller(self, task: Task, error: Exception) -> Task:
+        """The step once more with less memory: without keeping the clean pass, then with half as many images at a
+        time."""
+        size = min(task.batch, len(self.job.positions(task.key.chunk)))
+        if task.share:
+            self.state.share = False
+            return replace(task, share=False)
+        if size == 1:
+            raise BadModel(
+                "memory runs out even with one image at a time; use smaller images, a smaller model, or another device."
+            ) from error
+        return replace(task, batch=max(1, size // 2))
+
+    def _give_up(self, failure: FailureRow) -> None:
+        """Records that a step could not be done; the run goes on with others."""
+        key, rows = failure.key, self.job.positions(failure.key.chunk)
+        self.progress.note(
+            f"{self._title(key.attack)}: chunk {key.chunk} (images {rows[0]} to {rows[-1]}) is given up after "
+            f"{failure.tries} tries: {failure.reason} The run goes on without it; the same command tries it again."
         )
         with self.stop.shielded():
             self.store.give_up(failure, self.number)
+        self.failed[key] = failure
+        self._refuse_hopeless(key.attack, HOPELESS)
+
+    def _refuse_hopeless(self, attack: int, failures: int) -> None:
+        """Ends the run where so many chunks of an attack (-1: clean passes) failed and none was ever done."""
+        reasons = [failure.reason for key, failure in self.failed.items() if key.attack == attack]
+        if len(reasons) >= failures and not any(key.attack == attack for key in self.done):
+            raise NothingWorks(
+                f"{self._title(attack)}: none of the first {len(reasons)} chunks could be computed, the last because: "
+                f"{reasons[-1]} Mend that; the same command tries again."
+            )
+
+    def _title(self, attack: int) -> str:
+        infos = self.job.infos
+        return f"[{attack + 1}/{len(infos)}] {infos[attack].text}" if attack >= 0 else "clean images"
+
+    # What is stored and shown.
 
     def _keep(self, outcome: Outcome) -> None:
         """Stores an outcome: first its file, whole and in place, then in one transaction its rows and the file's
         hash."""
-        key, progress = outcome.key, self.progress
-        if key.kind == CLEAN and progress.classes and outcome.classes != progress.classes:
+        key, state = outcome.key, self.state
+        if outcome.batch < min(state.batch, outcome.images):  # holds for the chunks that follow
+            state.batch = outcome.batch
+            self.progress.note(
+                f"Memory ran out: chunk {key.chunk} went through the model {outcome.batch} images at a time."
+            )
+        with self.stop.shielded():
+            if key.kind == CLEAN:
+                self._learn_classes(outcome.classes)
+            file = sha256 = None
+            if outcome.stored is not None:
+                info = self.job.infos[key.attack]
+                file = files.original_file(key.chunk) if key.kind == CLEAN else files.adversarial_file(info, key)
+                sha256 = files.write(self.out / file, {"images": files.pack(outcome.stored), **outcome.beside})
+            state.known.update({info.index: info for info in outcome.infos})
+            row = ChunkRow(key, file, sha256, outcome.images, outcome.batch, outcome.seconds)
+            self.store.finish(row, self.number, outcome.infos, outcome.records, outcome.traces)
+        self.done.add(key)
+        self.nodes[outcome.node] += outcome.images
+        if key.kind != CLEAN:
+            self._show(outcome)
+
+    def _learn_classes(self, classes: int) -> None:
+        if self.state.classes == classes:
+            return
+        if self.state.classes:
             raise BadModel(
-                f"the model has {outcome.classes} classes now and had {progress.classes} when this run began; choose "
-                "another folder (--out)."
+                f"the model has {classes} classes now and had {self.state.classes} when this run began; choose another "
+                "folder (--out)."
             )
-        if key.kind == CLEAN and not progress.classes:
-            if self.job.spec.targets == "all" and rounds("all", outcome.classes) > MOST_ROUNDS:
-                raise BadInput(
-                    f"targets=all would mean {outcome.classes - 1} attacks on every image; choose random, "
-                    "least-likely or next."
-                )
-            progress.classes = outcome.classes
-            self.store.set_meta(classes=str(outcome.classes))
-        file = sha256 = None
-        if outcome.stored is not None:
-            file = (
-                files.original_file(key.chunk)
-                if key.kind == CLEAN
-                else files.adversarial_file(self.job.infos[key.attack], key)
+        if self.job.rounds(classes) > MOST_ROUNDS:
+            raise BadInput(
+                f"targets=all would mean {classes - 1} attacks on every image; choose random, least-likely or next."
             )
-            sha256 = files.write(self.out / file, {"images": files.pack(outcome.stored), **outcome.beside})
-        progress.known.update({info.index: info for info in outcome.infos})
-        row = ChunkRow(key, file, sha256, outcome.images, outcome.batch, outcome.seconds)
-        self.store.finish(row, self.number, outcome.infos, outcome.records, outcome.traces)
+        self.state.classes = classes
+        self.store.set_meta(classes=str(classes))
+        self._begin_progress()
+
+    def _begin_progress(self) -> None:
+        """Shows how many results are stored and how many there will be: one for each image, attack and target."""
+        job, classes = self.job, self.state.classes
+        chunks = {chunk: len(job.positions(chunk)) for chunk in job.chunks(self.shard)}
+        stored = sum(chunks.get(key.chunk, 0) for key in self.done if key.kind != CLEAN)
+        several = len(job.infos) > 1
+        title = f"{len(job.infos)} attacks" if several else job.infos[0].text
+        total = sum(chunks.values()) * job.rounds(classes) * len(job.infos)
+        self.progress.begin(title, stored, total, "results" if several or job.rounds(classes) > 1 else "images")
+
+    def _show(self, outcome: Outcome) -> None:
+        """Shows how the attack is doing, and tells the trackers."""
+        attack = outcome.key.attack
+        distances = self.distances.setdefault(attack, [])
+        distances += [record.verified for record in outcome.records]
+        self.fooled[attack] += sum(record.claimed and record.fooled for record in outcome.records)
+        share = f"{100 * self.fooled[attack] / max(len(distances), 1):.1f} % fooled"
+        share = f"{self._title(attack)}: {share}" if len(self.job.infos) > 1 else share
+        self.progress.advance(outcome.images, "; ".join(filter(None, [share, _by_node(self.nodes)])))
+        if outcome.records and self.trackers:
+            tell(self.trackers, *_events(self.job, outcome, distances))
 
 
 def _by_node(nodes: Counter[str]) -> str:
@@ -223,23 +317,6 @@ class Stop:
 
 
 # Trackers: the courses of attacks, and where each attack stands after every chunk.
-
-
-def told(engine: Engine, trackers: Sequence[Track]) -> Engine:
-    """The engine, with each outcome told to the trackers once the caller has stored it and asks for the next."""
-    if not trackers:
-        return engine
-
-    def outcomes(job: Job, progress: Progress, keys: Iterable[ChunkKey]) -> Iterator[Outcome | FailureRow]:
-        distances: list[float] = []
-        for outcome in engine(job, progress, keys):
-            yield outcome
-            if isinstance(outcome, Outcome) and outcome.records:
-                distances += [record.verified for record in outcome.records]
-                tell(trackers, *_events(job, outcome, distances))
-
-    outcomes.name = getattr(engine, "name", "local")  # type: ignore[attr-defined]
-    return outcomes
 
 
 def tell(trackers: Sequence[Track], *events: dict[str, Any]) -> None:
