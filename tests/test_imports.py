@@ -179,7 +179,7 @@ def test_bridges_know_attacks_and_the_core() -> None:
     assert not beyond(
         "bridges",
         {"core", "optim", "goals", "attacks", "distances.base", "radius"},
-        {"bridges.user_file": {"data.user_file", "data.own_imports", "data"}},
+        {"bridges.user_file": {"data.user_file", "data"}},
     )
 
 
@@ -189,7 +189,7 @@ def test_models_and_data_keep_to_themselves() -> None:
     files = {
         "models.open": {"data.hub", "data.user_file"},
         "models.weights": {"data.convert"},
-        "models.labels": {"data.imagenet"},
+        "models.labels": {"data.named"},
     }  # ImageNet's order of WordNet ids
     assert not beyond("models", {"core.model", "goals.outputs"}, files)
     assert not beyond("data", set())
@@ -281,7 +281,7 @@ LAZY = {
     ("core.result.result", "show"): (1, "matplotlib is optional, and figures are classes of it"),
     ("core.result.result", "save"): (1, "what is saved is a result, and a result saves itself"),
     ("core.result.result", "load"): (1, "what is saved is a result, and a result saves itself"),
-    ("data.load", "_whole"): (1, TORCH),
+    ("data", "_whole"): (1, TORCH),
     ("runs.folder", "result"): (1, TORCH),
     ("models", "load"): (1, TORCH),
 }

@@ -23,8 +23,8 @@ from .core.attack import DistanceLike
 from .core.model import Model
 from .core.problem import expected_forwards
 from .data import load
+from .data.coerce import Data, in_box, name_of, tensors_of
 from .data.dataset import Dataset
-from .data.given import Data, in_box, name_of, tensors_of
 from .errors import SYNONYMS, BadInput, wrong_setting
 from .goals.base import GoalLike
 from .models import opened

@@ -12,7 +12,7 @@ from PIL import Image
 
 from almakit import data
 from almakit.cli.main import main
-from almakit.data.arrays import from_arrays
+from almakit.data.coerce import from_arrays
 from almakit.errors import BadInput
 
 GREY = np.arange(54, dtype=np.uint8).reshape(6, 9) * 4

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from almakit import data
+from almakit.data.coerce import dataset_of
 from almakit.data.dataset import IGNORED
-from almakit.data.given import dataset_of
 from almakit.errors import BadInput
 
 RNG = np.random.default_rng(0)

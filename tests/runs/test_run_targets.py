@@ -9,7 +9,7 @@ from runs.small_runs import Net, contents, images, small_run
 from torch import Tensor
 
 from almakit import attacks
-from almakit.data.arrays import from_arrays
+from almakit.data.coerce import from_arrays
 from almakit.errors import BadInput, BadModel
 
 ONE = "alma(distance=l2, steps=40)"

@@ -128,7 +128,7 @@ def test_a_damaged_file_is_noticed_before_it_is_judged(tmp_path):
 
 
 def test_images_of_any_folder_are_judged():
-    from almakit.data.arrays import from_arrays
+    from almakit.data.coerce import from_arrays
 
     x, labels = images(10)
     found = verify_images(from_arrays("some", x, labels), SUBJECT)

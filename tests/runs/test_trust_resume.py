@@ -166,7 +166,7 @@ def test_item_8_a_changed_helper_beside_the_model_is_refused(module, file, tmp_p
 
 
 def test_item_8_imports_are_read_from_the_source(tmp_path):
-    from almakit.data.own_imports import imports_sha256, own_imports
+    from almakit.data.user_file import imports_sha256, own_imports
 
     (tmp_path / "pack" / "deep").mkdir(parents=True)
     texts = {

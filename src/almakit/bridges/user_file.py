@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..data import user_file
-from ..data.own_imports import imports_sha256
+from ..data.user_file import imports_sha256
 from ..errors import BadInput
 from .foreign import OURS, CountedModel, Foreign
 

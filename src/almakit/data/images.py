@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import AlmakitError, BadInput, optional
-from .load import LARGEST_SIDE
+from . import LARGEST_SIDE
 
 MOST_PIXELS = LARGEST_SIDE**2
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"})

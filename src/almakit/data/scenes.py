@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from ..errors import BadInput
-from .arrays import DIGITS, demo, digits
 from .dataset import IGNORED, Dataset
+from .named import DIGITS, demo, digits
 
 SIDE = 32
 COUNTS = {"test": 1024, "train": 12_000}

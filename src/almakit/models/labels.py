@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..data.imagenet import imagenet_index
+from ..data.named import imagenet_index
 
 Severity = Literal["refuse", "warn", "note"]
 

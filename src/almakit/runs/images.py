@@ -15,9 +15,9 @@ from torch import Tensor
 from ..core import Box
 from ..core.model import Model
 from ..data import load as load_data
+from ..data.coerce import Data, dataset_of
 from ..data.dataset import Dataset
 from ..data.features import Features
-from ..data.given import Data, dataset_of
 from ..errors import BadInput
 from ..expression import parse
 from ..goals.pixels import check_share

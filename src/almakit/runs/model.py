@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..core.model import LEAST, Draws, Model, filled, precision_and_device
 from ..data.features import Features
-from ..data.own_imports import imports_sha256
+from ..data.user_file import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from ..goals.base import Goal
 from ..goals.outputs import logits_of

@@ -15,8 +15,8 @@ from torch import Tensor
 from .. import goals
 from ..core import Attack, Goal
 from ..core.model import Model, predict
+from ..data.coerce import Data
 from ..data.dataset import Chunk, Dataset
-from ..data.given import Data
 from ..errors import BadInput
 from ..goals.pixels import PixelGoal
 from ..models import is_foreign

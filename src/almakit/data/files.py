@@ -1,4 +1,5 @@
-"""Image files in folders: class sub-folders, or a csv that names files and labels."""
+"""Image files in folders: class sub-folders, a csv that names files and labels, or images with masks that give every
+pixel a class, as VOC and ADE20K lay them out."""
 
 from __future__ import annotations
 
@@ -13,9 +14,8 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, Unavailable
-from . import masks
-from .dataset import Dataset
-from .images import Reader
+from .dataset import IGNORED, Dataset
+from .images import Reader, class_map
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
 ORDERS = ("classes.txt", "classes.csv")
@@ -25,6 +25,12 @@ _FILE, _LABEL, _TARGET = (
     ("label", "class", "true_label"),
     ("target", "target_label"),
 )
+IMAGES = ("images", "JPEGImages", "imgs")
+MASKS = ("masks", "annotations", "SegmentationClass", "labels")
+"""Names of the two sub-folders of images with masks."""
+SPLITS = {"test": ("test", "val", "validation"), "train": ("train", "training")}
+LISTS = Path("ImageSets") / "Segmentation"
+"""Where VOC lists the images of a split, one stem on each line."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Listing:
 def folder(name: str, path: str, size: int | None, channels: int | None = None, split: str = "test") -> Dataset:
     """Images of a folder: a csv in it (or given itself) says which, else every sub-folder is a class, counted in
     alphabetical order. Sub-folders ``images`` and ``masks`` (or as VOC and ADE20K call them) are images with a class
-    for every pixel; see ``masks.masked``.
+    for every pixel; see ``_masked``.
 
     The csv has columns ``file`` and ``label``, perhaps ``target``; or ``ImageId``, ``TrueLabel``, ``TargetClass``
     counted from 1 as in the NIPS 2017 competition. A file ``classes.txt`` (a class on each line, label 0 first) or
@@ -52,13 +58,13 @@ def folder(name: str, path: str, size: int | None, channels: int | None = None, 
     """
     path, _, option = path.partition("?")
     place = existing(path)
-    if masks.sub_folders(place) is not None:
+    if (folders := _sub_folders(place)) is not None:
         if option not in ("", "zero=ignored"):
             raise BadInput(
                 f"{name}: the one option of a folder with masks is ?zero=ignored, for label maps that number their "
                 "classes from 1."
             )
-        return masks.masked(name, place, split, size, channels, SUFFIXES, bool(option))
+        return _masked(name, folders, place, split, size, channels, bool(option))
     table = table_in(place)
     home = table.parent if table else place
     listing = from_csv(table) if table else from_classes(place, classes_in(place))
@@ -240,18 +246,92 @@ def _in_order(home: Path, listing: Listing) -> Listing:
 def dataset_of_files(
     name: str, listing: Listing, size: int | None, channels: int | None, upright: bool = True
 ) -> Dataset:
-    one = Reader(listing.paths[0], channels, size, upright)
-    # Without a word from the user the first image decides whether all are read in grey or in colour.
-    grey = one.grey()
+    """The data set of a listing; without ``channels`` the first image decides whether all are read in grey."""
+    reader = Reader(listing.paths[0], channels, size, upright)
+    grey = reader.grey()
 
     def read(indices: Sequence[int]) -> Tensor:
-        images = [one(listing.paths[index], grey) for index in indices]
-        shapes = {tuple(image.shape) for image in images}
-        if len(shapes) > 1:
-            sizes = ", ".join(map(str, sorted(shapes)[:3]))
-            raise BadInput(f"the images of {name} have different sizes, such as {sizes}; give a size, e.g. size=224.")
-        return torch.stack(images) if images else torch.empty(0)
+        return _stacked(name, [reader(listing.paths[index], grey) for index in indices])
 
     targets = None if listing.targets is None else torch.tensor(listing.targets, dtype=torch.int64)
     labels = torch.tensor(listing.labels, dtype=torch.int64)
     return Dataset(name, tuple(listing.ids), labels, read, targets, listing.class_names, listing.alphabetical)
+
+
+def _sub_folders(place: Path) -> tuple[Path, Path] | None:
+    """The folders of images and of masks in ``place``, where it has both."""
+    found = [next((place / name for name in names if (place / name).is_dir()), None) for names in (IMAGES, MASKS)]
+    return (found[0], found[1]) if found[0] is not None and found[1] is not None else None
+
+
+def _masked(
+    name: str,
+    folders: tuple[Path, Path],
+    place: Path,
+    split: str,
+    size: int | None,
+    channels: int | None,
+    zero_ignored: bool,
+) -> Dataset:
+    """Images with PNG masks of the same name in the sub-folder beside theirs: a grey or palette value is a class, 255
+    is ignored.
+
+    Where both have a sub-folder for the ``split``, or VOC's lists name one, only its images. ``zero_ignored``: 0 is
+    ignored and 1 is the first class, as ADE20K numbers them. A file ``classes.txt`` names the classes. Pixels are
+    taken as they are stored, whatever EXIF says.
+    """
+    images, masks = folders
+    for part in SPLITS[split]:
+        if (images / part).is_dir() and (masks / part).is_dir():
+            images, masks = images / part, masks / part
+            break
+    listed = next((file for part in SPLITS[split] if (file := place / LISTS / f"{part}.txt").is_file()), None)
+    by_stem = {
+        path.relative_to(images).with_suffix("").as_posix(): path
+        for path in sorted(images.rglob("*"))
+        if path.suffix.lower() in SUFFIXES
+    }
+    stems = (
+        listed.read_text(encoding="utf-8").split()
+        if listed
+        else [stem for stem in by_stem if (masks / f"{stem}.png").is_file()]
+    )
+    if not stems:
+        raise BadInput(f"{images} and {masks} share no name; the mask of images/a.jpg is {masks.name}/a.png.")
+    for stem in stems:
+        if stem not in by_stem or not (masks / f"{stem}.png").is_file():
+            raise BadInput(
+                f"{listed} lists {stem}, of which {images.name if stem not in by_stem else masks.name} has no file."
+            )
+    paths, maps = [by_stem[stem] for stem in stems], [masks / f"{stem}.png" for stem in stems]
+    reader = Reader(paths[0], channels, size, upright=False)
+    grey = reader.grey()
+
+    def read(indices: Sequence[int]) -> Tensor:
+        return _stacked(name, [reader(paths[index], grey) for index in indices])
+
+    def classes(indices: Sequence[int]) -> Tensor:
+        found = _stacked(name, [class_map(maps[index], size) for index in indices])
+        return torch.where((found == 0) | (found == IGNORED), IGNORED, found - 1) if zero_ignored else found
+
+    ids = tuple(path.relative_to(images).as_posix() for path in paths)
+    return Dataset(name, ids, torch.zeros(len(ids), dtype=torch.int64), read, None, _class_names(place), maps=classes)
+
+
+def _stacked(name: str, tensors: list[Tensor]) -> Tensor:
+    shapes = sorted({tuple(tensor.shape) for tensor in tensors})
+    if len(shapes) > 1:
+        raise BadInput(
+            f"the images of {name} have different sizes, such as {', '.join(map(str, shapes[:3]))}; give a size, e.g. "
+            "size=224."
+        )
+    return torch.stack(tensors) if tensors else torch.empty(0)
+
+
+def _class_names(place: Path) -> tuple[str, ...] | None:
+    file = place / "classes.txt"
+    return (
+        tuple(line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip())
+        if file.is_file()
+        else None
+    )

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 import almakit
 from almakit import evaluate
-from almakit.data.given import dataset_of
+from almakit.data.coerce import dataset_of
 from almakit.errors import AlmakitError, BadInput, BadModel
 
 NAMES = tuple(f"kind {number}" for number in range(10))
@@ -297,7 +297,7 @@ import sys
 import datasets
 from PIL import Image
 import almakit
-from almakit.data.given import dataset_of
+from almakit.data.coerce import dataset_of
 
 photos = [Image.new("RGB", (8, 8), (20 * i, 0, 0)) for i in range(6)]
 features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=["cat", "dog"]))

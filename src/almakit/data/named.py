@@ -1,0 +1,192 @@
+"""The data sets by name, and ``npz:`` files: MNIST, Fashion-MNIST, CIFAR-10 and ImageNet's photos in its own order of
+classes."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, Unavailable
+from . import hub
+from .coerce import from_arrays, from_values
+from .dataset import Dataset
+from .features import Features
+from .files import Listing, classes_in, dataset_of_files, existing, from_classes, from_csv, table_in
+
+DIGITS = tuple("0123456789")
+CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+FEW_CIFAR = 1000
+IMAGENET_SIZE = 224
+KEYS, UNITS = ("x", "images", "y", "labels", "targets", "ids"), ("lo", "hi", "step", "fixed", "names")
+_WNID = re.compile(r"n\d{8}\Z")
+
+
+def digits(name: str, split: str, size: int | None) -> Dataset:
+    """MNIST or Fashion-MNIST: 10 000 test or 60 000 training images, 1 x 28 x 28."""
+    part = {"test": "t10k", "train": "train"}[split]
+    images = _idx(hub.path(f"{name}/{part}-images-idx3-ubyte.gz"))
+    labels = _idx(hub.path(f"{name}/{part}-labels-idx1-ubyte.gz"))
+    return from_arrays(name, images, labels, class_names=DIGITS if name == "mnist" else CLOTHES, size=size)
+
+
+def demo(size: int | None) -> Dataset:
+    """The 256 MNIST test digits inside the package: no file and no network needed."""
+    with (
+        (files("almakit.data") / "demo" / "mnist-demo.npz").open("rb") as opened,
+        np.load(opened, allow_pickle=False) as arrays,
+    ):
+        ids = [str(index) for index in arrays["index"]]
+        return from_arrays("mnist-demo", arrays["x"], arrays["y"], ids=ids, class_names=DIGITS, size=size)
+
+
+def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
+    """CIFAR-10: 10 000 test or 50 000 training images, 3 x 32 x 32.
+
+    Where no image past the first 1000 (``last``) is asked for and only the small file with those is at hand, that file
+    will do.
+    """
+    few = "cifar10/cifar10_test_first1000.npz"
+    if (
+        split == "test"
+        and last is not None
+        and last <= FEW_CIFAR
+        and hub.local("cifar10/test_batch.bin") is None
+        and hub.local(few)
+    ):
+        with np.load(hub.path(few), allow_pickle=False) as arrays:
+            return from_arrays("cifar10", arrays["x"], arrays["y"], class_names=CIFAR_CLASSES, size=size)
+    batches = ["test_batch"] if split == "test" else [f"data_batch_{number}" for number in range(1, 6)]
+    try:
+        rows = np.concatenate(
+            [np.fromfile(hub.path(f"cifar10/{batch}.bin"), dtype=np.uint8) for batch in batches]
+        ).reshape(-1, 3073)
+    except Unavailable as error:
+        if split == "test" and hub.local(few):
+            raise Unavailable(
+                f"{error}\nThe first 1000 test images are at hand: ask for limit={FEW_CIFAR} or less."
+            ) from error
+        raise
+    return from_arrays("cifar10", rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0], class_names=CIFAR_CLASSES, size=size)
+
+
+def npz(path: str, size: int | None) -> Dataset:
+    """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``: a class for each image or for each pixel),
+    and perhaps ``targets`` and ``ids``. With ``lo`` and ``hi`` (and ``step``, ``fixed``, ``names``) x holds values of
+    any rank, (N, ...), in those units."""
+    name = f"npz:{path}"
+    try:
+        with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
+            if not hasattr(arrays, "files"):
+                raise BadInput(
+                    f"{path} holds one array; an npz data set holds x and y (numpy.savez('{path}', x=images, "
+                    "y=labels))."
+                )
+            held = {key: arrays[key] for key in arrays.files if key in (*KEYS, *UNITS)}
+            for key, value in held.items():
+                if not isinstance(value, np.ndarray) or (
+                    value.dtype.kind not in "biuf" and key not in ("ids", "names")
+                ):
+                    raise BadInput(
+                        f"{path} holds {key} that is no array of numbers; save it with numpy.savez('{path}', "
+                        "x=images, y=labels)."
+                    )
+    except FileNotFoundError as error:
+        raise Unavailable(f"there is no file {path}; give the path of an npz archive with x and y.") from error
+    except BadInput:
+        raise
+    except Exception as error:  # a file that is no archive, or a damaged one, fails in many ways
+        raise BadInput(f"{path} cannot be read as an npz archive of plain arrays ({error}).") from error
+    images, labels = held.get("x", held.get("images")), held.get("y", held.get("labels"))
+    if images is None or labels is None:
+        raise BadInput(
+            f"{path} holds {', '.join(held) or 'none of them'}; it must hold x (or images) and y (or labels)."
+        )
+    ids = [str(value) for value in held["ids"]] if "ids" in held else None
+    units: dict[str, Any] = {key: held[key] for key in UNITS if key in held}
+    if units:
+        units["names"] = [str(value) for value in units["names"].flat] if "names" in units else None
+        features = Features.of(np.shape(images)[1:], **units)
+        return from_values(name, images, labels, features, targets=held.get("targets"), ids=ids)
+    return from_arrays(name, images, labels, targets=held.get("targets"), ids=ids, size=size)
+
+
+def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """An idx file of unsigned bytes: two zero bytes, type 8, the number of dimensions, the dimensions as big-endian
+    int32, the values."""
+    content = gzip.decompress(path.read_bytes())
+    if content[:3] != b"\0\0\x08":
+        raise BadInput(f"{path} is not an idx file of bytes.")
+    shape = np.frombuffer(content, dtype=">i4", count=content[3], offset=4)
+    values: np.ndarray[Any, np.dtype[np.uint8]] = (
+        np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
+    )
+    return values
+
+
+def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
+    """ImageNet photos, labels 0 to 999, from a csv or from sub-folders named by WordNet id (some or all of the
+    thousand).
+
+    ``size`` s: the shorter side is resized to 256 s / 224 and the centre s x s is cut out; without it, the images of a
+    csv stay as they are and those of sub-folders are brought to 224. Pixels are taken as they are stored, whatever EXIF
+    says, as for the published numbers.
+    """
+    place = existing(path) if path else _default_imagenet()
+    inner = place / {"test": "val", "train": "train"}[split]
+    place = inner if place.is_dir() and inner.is_dir() else place
+    if split == "train" and place.is_dir() and place.name != "train":
+        raise Unavailable(
+            f"{place} has no folder train, so ImageNet's training images are not at hand: give the folder that has "
+            "one, imagenet:<folder>, or the list of your own training images, imagenet:<file.csv>."
+        )
+    table = table_in(place)
+    name = f"imagenet:{path}" if path else "imagenet"
+    names = tuple(_wnids().values())
+    if table:
+        listing = from_csv(table)
+        return dataset_of_files(
+            name, Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3, upright=False
+        )
+    found = classes_in(place)
+    strange = [entry for entry in found if not _WNID.match(entry) or entry not in _wnids()]
+    if strange:
+        raise BadInput(
+            f"{place} has a sub-folder {strange[0]!r} that is none of ImageNet's thousand WordNet ids (such as "
+            "n01440764); rename it, "
+            f"write a csv with file and label, or use folder:{path or place} for classes of your own."
+        )
+    index = {wnid: number for number, wnid in enumerate(_wnids())}
+    listing = from_classes(place, found)
+    labels = [index[found[label]] for label in listing.labels]
+    return dataset_of_files(
+        name, Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3, upright=False
+    )
+
+
+def _default_imagenet() -> Path:
+    for candidate in [*hub.folders(), hub.home()]:
+        if (candidate / "imagenet").is_dir():
+            return candidate / "imagenet"
+    raise Unavailable(
+        "ImageNet is not at hand: give its folder as imagenet:<folder>, or put a folder imagenet into one of "
+        "ALMAKIT_DATA."
+    )
+
+
+def imagenet_index(wnid: str) -> int | None:
+    """ImageNet's label of a WordNet id; None for any other name."""
+    return list(_wnids()).index(wnid) if wnid in _wnids() else None
+
+
+@lru_cache(maxsize=1)
+def _wnids() -> dict[str, str]:
+    """WordNet id -> name, in the order of ImageNet's labels."""
+    lines = (files("almakit.data") / "imagenet_classes.csv").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(",") for line in lines)
