@@ -132,6 +132,14 @@ SINGULAR = {
 }
 
 
+# An attack of each library that people name as if it were one.
+LIBRARY_ATTACKS = {
+    "autoattack": "autoattack:standard(norm=Linf, eps=8/255)",
+    "foolbox": "foolbox:LinfFMNAttack(steps=100)",
+    "adv-lib": "adv-lib:ddn(steps=100)",
+}
+
+
 def public_names() -> dict[str, str]:
     """Every object of the package ``almakit``: name -> module:attribute."""
     return {place.partition(":")[2]: place for place in BUILT_IN["attacks"].values()} | PUBLIC
@@ -186,6 +194,9 @@ def get(kind: str, name: str | float) -> Any:
                 f"the {SINGULAR[kind]} {name!r} comes from the package {package}, which cannot be loaded "
                 f"({type(error).__name__}: {error}); update or uninstall that package."
             ) from error
+    if kind == "attacks" and (library := canonical("bridges", name)) in names("bridges"):
+        example = LIBRARY_ATTACKS.get(library, f"{library}:<attack>(...)")
+        raise UnknownName(f"{library} is a library of attacks: write one of its attacks, such as {example}.")
     raise UnknownName(
         f"there is no {SINGULAR[kind]} called {name!r}; {suggestion(name, names(kind), ALIASES.get(kind, ()))}"
     )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from attacks.small_problem import LABELS, MODEL, SECOND, X, fools
 from closed_form.linear import random_problem, smallest
+from torch import Tensor
 
+import almakit
 from almakit import attacks
+from almakit.attacks.apgd import APGD
 from almakit.attacks.pgd import PGD
 from almakit.errors import AlmakitError
 
@@ -58,6 +63,36 @@ def test_a_sparse_step_has_unit_length_and_leaves_pixels_at_their_bound() -> Non
     low, high = torch.full_like(slope, -0.5), torch.tensor([[0.0, 0.5, 0.5, 0.5]])
     step = PGD(distance="l1", epsilon=1.0, share=0.5)._direction(slope, torch.zeros_like(slope), low, high, 1.0)
     assert step.tolist() == [[0.0, -0.5, 0.5, 0.0]]
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return logits.logsumexp(1) - logits.gather(1, labels[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("attack", [PGD, APGD])
+def test_a_loss_of_the_callers_own(attack: type[PGD] | type[APGD]) -> None:
+    settings = {"distance": "l2", "epsilon": 1.2, "steps": 20}
+    named = attack(loss="ce", **settings)(MODEL, X, LABELS)  # type: ignore[arg-type]
+    own = attack(loss=cross_entropy, **settings)(MODEL, X, LABELS)  # type: ignore[arg-type]
+    assert own.success_rate == 1 and torch.allclose(own.distances, named.distances, rtol=1e-4)
+    assert torch.equal(
+        almakit.attack(MODEL, X, LABELS, attack=attack(loss=cross_entropy, **settings)).status, own.status
+    )  # type: ignore[arg-type]
+    for wrong, words in (
+        (lambda z, y: z.mean(), r"must return shape \(5,\), one value per image, got \(\)"),
+        (lambda z, y: 3.0, "got float"),
+    ):
+        with pytest.raises(AlmakitError, match=words):
+            attack(loss=wrong, **settings)(MODEL, X, LABELS)  # type: ignore[arg-type]
+    with pytest.raises(AlmakitError, match="give labels, or loss='margin'"):
+        attack(loss=cross_entropy, **settings)(MODEL, X, goal=lambda z: z[:, 0])  # type: ignore[arg-type]
+    with pytest.raises(AlmakitError, match=r"or give a function of \(logits, labels\)"):
+        attack(loss=3, **settings)  # type: ignore[arg-type]
+
+
+def test_a_loss_of_the_callers_own_in_a_run(tmp_path: Path) -> None:
+    run = almakit.evaluate(MODEL, (X, LABELS), [PGD(epsilon=0.2, steps=5, loss=cross_entropy)], out=tmp_path / "run")
+    assert "cross_entropy#" in run.summary["attacks"][0]["name"]
 
 
 def test_targets_texts_and_refusals() -> None:

@@ -68,6 +68,15 @@ def test_linf_as_people_write_it(written: str | float) -> None:
     assert repr(almakit.distances.get(written)) == "linf" and Standard.of(written).norm == "linf"
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("autoattack", "autoattack:standard("), ("AutoAttack", "autoattack:standard("), ("art", "art:<attack>(...)")],
+)
+def test_a_library_named_as_an_attack_says_what_to_write(name: str, written: str) -> None:
+    with pytest.raises(UnknownName, match=re.escape(written)):
+        almakit.attack(MODEL, X, LABELS, attack=name)
+
+
 def test_distances_and_attacks_as_people_write_them() -> None:
     assert (
         repr(almakit.distances.get("MS_SSIM")) == "ms-ssim"

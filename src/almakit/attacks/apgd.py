@@ -14,7 +14,7 @@ from ..core import Problem, Query
 from ..core.attack import DistanceLike
 from ..optim import length, onto_ball, room
 from ..tensors import per_image
-from .fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
+from .fixed_epsilon import FixedEpsilon, Loss, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
 
 MOMENTUM = 0.75
 # l1: how much sparser a step is than the best point so far, the factor and the floor of its step sizes.
@@ -43,7 +43,8 @@ class APGD(FixedEpsilon):
     backward pass after the last query of a run.
 
     Args:
-        loss: what is climbed: margin, ce, dlr or targeted-dlr (APGD-T).
+        loss: what is maximised: margin, ce, dlr, targeted-dlr (APGD-T), or in Python a function
+            f(logits, labels) -> (B,).
         rivals: the classes APGD-T makes a run towards.
         rho: the part of the steps that must pay for the step size to stay.
         widen: l1: whether the first steps use 3 and 2 epsilon.
@@ -64,7 +65,7 @@ class APGD(FixedEpsilon):
 
     distance: DistanceLike = "linf"
     steps: int = 100
-    loss: str = "margin"
+    loss: str | Loss = "margin"
     restarts: int = 1
     rivals: int = 9
     rho: float = 0.75
@@ -79,7 +80,7 @@ class APGD(FixedEpsilon):
         check_loss(self.loss)
 
     def needs_classes(self) -> bool:
-        return self.loss != "margin"
+        return isinstance(self.loss, str) and self.loss != "margin"
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         wide = self.widen if self.widen is not None else self.measure.norm == 1

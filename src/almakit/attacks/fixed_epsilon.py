@@ -4,6 +4,7 @@ they climb, larger where the goal is closer, whichever kind it is."""
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,9 @@ from ..goals.base import TINY, Goal
 from ..tensors import per_image
 
 LOSSES = ("ce", "dlr", "margin", "targeted-dlr")
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""A loss of the caller's own: logits (B, K) and labels (B,), or the targets of a targeted goal, to values (B,)."""
+
 # By how much less than the radius iterates are projected to, relatively: the rounding of the projection.
 MARGIN = 5e-7
 # What a step towards a level of the grid may miss it by, as a part of a level: rounding of the radius.
@@ -128,19 +132,21 @@ def random_start(problem: Problem, norm: float) -> Tensor:
     return noise / per_image(torch.where(size > 0, size, torch.ones_like(size)), noise)
 
 
-def check_loss(name: str, known: tuple[str, ...] = LOSSES) -> None:
-    """Raises a sentence where a loss has no such name."""
-    if name not in known:
-        raise BadInput(f"loss={name!r}: choose one of {', '.join(known)}.")
+def check_loss(loss: object, known: tuple[str, ...] = LOSSES) -> None:
+    """Raise unless ``loss`` is a known name or a function."""
+    if loss not in known and not callable(loss):
+        raise BadInput(f"loss={loss!r}: choose one of {', '.join(known)}, or give a function of (logits, labels).")
 
 
-def ascent_loss(name: str, goal: Goal, logits: Tensor, classes: Tensor | None = None) -> Tensor:
-    """(B,) the loss ``name`` of ``logits`` (B, K), to be climbed; ``classes`` (B,) are the rivals of "targeted-dlr".
+def ascent_loss(name: str | Loss, goal: Goal, logits: Tensor, classes: Tensor | None = None) -> Tensor:
+    """(B,) the loss of ``logits`` (B, K) that is maximised; ``classes`` (B,) are the rivals of "targeted-dlr".
 
     "ce": the cross-entropy of the label, or minus that of the target. "dlr": minus DLR+ or tDLR+ (Croce and Hein 2020,
     eq. 5 and 6). "margin": minus the margin. "targeted-dlr": (z_c - z_y)/(z_p1 - (z_p3 + z_p4)/2) for the rival class c
-    of each image; a goal with targets takes those instead.
+    of each image; a goal with targets takes those instead. A function is called with the logits and the labels.
     """
+    if not isinstance(name, str):
+        return _own_loss(name, goal, logits)
     if name == "ce":
         assert goal.classes is not None, "cross-entropy is for goals of classes"
         sign = -1.0 if goal.targeted else 1.0
@@ -156,3 +162,14 @@ def ascent_loss(name: str, goal: Goal, logits: Tensor, classes: Tensor | None = 
         return lead / goal.reference.clamp_min(TINY)
     top = logits.topk(4, dim=1).values
     return lead / (top[:, 0] - (top[:, 2] + top[:, 3]) / 2).clamp_min(TINY)
+
+
+def _own_loss(loss: Loss, goal: Goal, logits: Tensor) -> Tensor:
+    """(B,) the caller's loss; raises where it has no labels or another shape."""
+    if goal.classes is None:
+        raise BadInput("loss is a function of (logits, labels) without labels: give labels, or loss='margin'.")
+    value = loss(logits, goal.classes)
+    if not isinstance(value, Tensor) or value.shape != (len(logits),):
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise BadInput(f"the loss must return shape ({len(logits)},), one value per image, got {got}; no reduction.")
+    return value

@@ -11,7 +11,7 @@ from ..core import Problem
 from ..core.attack import DistanceLike
 from ..optim import onto_ball, room
 from ..tensors import per_image, unit
-from .fixed_epsilon import FixedEpsilon, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
+from .fixed_epsilon import FixedEpsilon, Loss, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class PGD(FixedEpsilon):
     the rounding of x + delta, so a success holds the radius. No backward pass after the last query.
 
     Args:
+        loss: what is maximised: ce, dlr, margin, or in Python a function f(logits, labels) -> (B,).
         rate: the step as a part of epsilon; none for 2.5 / steps.
         random: whether it starts from a random point in the ball.
         share: l1: the part of the values a step moves.
@@ -44,7 +45,7 @@ class PGD(FixedEpsilon):
 
     distance: DistanceLike = "linf"
     steps: int = 40
-    loss: str = "ce"
+    loss: str | Loss = "ce"
     rate: float | None = None
     restarts: int = 1
     random: bool = True
@@ -55,7 +56,7 @@ class PGD(FixedEpsilon):
         check_loss(self.loss, ("ce", "dlr", "margin"))
 
     def needs_classes(self) -> bool:
-        return self.loss != "margin"
+        return isinstance(self.loss, str) and self.loss != "margin"
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         x, norm = problem.x, self.measure.norm
