@@ -392,3 +392,31 @@ def test_the_demo_runs_without_any_data_folder(tmp_path, capsys, monkeypatch):
     assert "64 images" in capsys.readouterr().out
     assert len(Run(tmp_path / "demo").records) == 64
     assert os.listdir(tmp_path / "demo")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "--eps", "8/255"], "--epsilon linf=8/255 adds robust accuracy at a radius"),
+        (["run", "--steps=20"], 'steps is part of an attack\'s text, --attack "ddn(steps=100)"'),
+        (["run", "--norm", "l2"], "distance is part of an attack's text"),
+        (["run", "--dataset", "mnist"], "did you mean --data?"),
+        (["run", "--batch_size", "4"], "did you mean --batch-size?"),
+        (["doctor", "--zzzzzz"], "almakit doctor --help lists them"),
+        (["report", "a", "-x"], "does not know the argument '-x'"),
+    ],
+)
+def test_an_unknown_flag_is_answered_with_the_right_one(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_the_doctors_estimate_includes_the_cost_of_the_distance(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["doctor", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "64"]
+    attacks = ["--attack", "soft-walk(distance=l2)", "--attack", "soft-walk(distance=ssim)"]
+    assert main([*flags, *attacks]) == 0
+    said = capsys.readouterr().out
+    passes = [float(part.split(" passes")[0]) for part in said.split("the time of ")[1:]]
+    assert len(passes) == 2 and passes[1] > 2 * passes[0] > 0, said

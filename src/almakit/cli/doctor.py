@@ -34,7 +34,7 @@ def main(args: argparse.Namespace) -> int:
             raise Usage(f"give --{name}.")
 
     from ..models.preflight import preflight
-    from ..runs import attack_text, checks, images, plan
+    from ..runs import attack_text, checks, cost, images, plan
 
     try:
         request = plan.Request(replace(spec, limit=min(spec.limit or SEEN, SEEN)))
@@ -71,14 +71,20 @@ def main(args: argparse.Namespace) -> int:
         print(
             f"one forward and backward pass: {1000 * report.seconds:.3g} ms per image in batches of {report.batch_size}"
         )
+        bare = subject.maps or job.surrogate is not None  # then the passes alone are counted
         for attack in attacks:
-            steps = getattr(attack, "steps", None)
-            if not isinstance(steps, int):
+            queries = cost.queries_of(attack)
+            if queries is None:
                 continue
-            seconds, memory = report.estimate(len(dataset), steps)
+            seconds, memory = report.estimate(len(dataset), queries)
+            passes = "one pass"
+            if not bare:
+                x, labels = sample.x.to(subject.device), sample.truth
+                seconds = cost.seconds_per_image(attack, subject.model, x, labels, queries) * len(dataset)
+                passes = f"the time of {seconds / len(dataset) / queries / report.seconds:.2g} passes"
             print(
-                f"{attack_text.text_of(attack)}: about {duration(seconds)} for {len(dataset)} images at one pass per "
-                f"step, {memory / 2**20:.0f} MiB"
+                f"{attack_text.text_of(attack)}: about {duration(seconds)} for {len(dataset)} images at {passes} for "
+                f"each of {queries} queries, {memory / 2**20:.0f} MiB"
             )
     return _told(report.findings, spec)
 

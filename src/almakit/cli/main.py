@@ -13,7 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import TextIO, cast
 
-from ..errors import AlmakitError, UnknownName, suggestion
+from ..errors import SYNONYMS, AlmakitError, UnknownName, suggestion
 from ..runs.failures import Refused
 from ..streams import Lasting, hold_standard_places
 from ..version import VERSION
@@ -39,6 +39,15 @@ VERBS = {
     "fetch": "download data sets and weights ahead of time",
     "ls": "list attacks, distances, goals, models or data",
     "completion": "print a script that completes verbs, flags and names in your shell",
+}
+
+# Settings of attacks that look like flags, and where they go.
+ATTACK_SETTINGS = {
+    "steps": "ddn(steps=100)",
+    "distance": "alma(distance=l2)",
+    "loss": "pgd(epsilon=8/255, loss=dlr)",
+    "restarts": "pgd(epsilon=8/255, restarts=5)",
+    "queries": "soft-walk(steps=100)",
 }
 
 DONE, ERROR, USAGE, REFUSED, FAILED_IMAGES, WORSE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
@@ -141,11 +150,35 @@ def _dispatch(given: list[str], own_process: bool) -> int:
     )
     module.add_arguments(parser)
     try:
-        parsed = parser.parse_args(given[1:])
+        parsed, rest = parser.parse_known_args(given[1:])
     except SystemExit as leaving:  # 0 after --help, 2 after a usage error
         return leaving.code if isinstance(leaving.code, int) else USAGE
+    if rest:
+        raise Usage(_unknown(verb, rest, parser))
     parsed.own_process = own_process  # whether the process is this command's alone, to do with as it likes
     return int(module.main(parsed))
+
+
+def _unknown(verb: str, rest: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """The answer to arguments that a verb does not know."""
+    flag = next((word.partition("=")[0] for word in rest if word.startswith("--")), None)
+    if flag is None:
+        return f"almakit {verb} does not know the argument {rest[0]!r}; almakit {verb} --help lists them."
+    flags = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    setting = SYNONYMS.get(flag[2:], flag[2:])
+    if setting == "epsilon" and "--attack" in flags:
+        return (
+            f"almakit {verb} has no flag {flag}: --epsilon linf=8/255 adds robust accuracy at a radius, and an attack "
+            'at one radius takes it in its text, --attack "pgd(epsilon=8/255)".'
+        )
+    if f"--{setting}" in flags:
+        return f"almakit {verb} has no flag {flag}; did you mean --{setting}?"
+    if "--attack" in flags and setting in ATTACK_SETTINGS:
+        example = f'--attack "{ATTACK_SETTINGS[setting]}"'
+        return f"almakit {verb} has no flag {flag}: {setting} is part of an attack's text, {example}."
+    hint = suggestion(flag.replace("_", "-"), flags, most=1)
+    hint = hint if hint.startswith("did") else f"almakit {verb} --help lists them."
+    return f"almakit {verb} has no flag {flag}; {hint}"
 
 
 def _code(error: AlmakitError) -> int:

@@ -15,7 +15,7 @@ from ..errors import BadInput, Unavailable
 from ..models import load
 from ..models.zoo import ZOO
 from ..report.labels import DISTANCES
-from ..runs.cost import seconds_per_pass, seconds_per_query
+from ..runs.cost import seconds_per_image, seconds_per_pass
 from ..runs.folder import SUMMARY
 from ..runs.spec import RunSpec
 from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
@@ -119,17 +119,23 @@ def estimate(made: Plan) -> float:
 
     Each attack is timed on a few images of one network; other networks count by the time of their bare passes.
     """
-    tasks = [task for task in made.tasks if not (task.folder / SUMMARY).is_file()]
-    passes: dict[str, float] = {}
-    queries: dict[str, float] = {}  # in passes of the network
+    passes: dict[str, float] = {}  # seconds of a pass of each network
+    attacks: dict[str, float] = {}  # seconds of each attack on an image, in passes of the network
     seconds = 0.0
-    for task in tasks:
-        try:
-            _time(task, passes, queries)
-        except Unavailable:  # the cell will be left out, for weights of its distance are missing
+    for task in made.tasks:
+        if (task.folder / SUMMARY).is_file():
             continue
-        forwards = task.cell.forwards * (task.spec.limit or 0)
-        seconds += queries[task.cell.text] * passes[task.network.name] * forwards + SECONDS_PER_CELL
+        name, text = task.network.name, task.cell.text
+        if name not in passes or text not in attacks:
+            x, labels = load_data(task.spec.data, limit=int(task.spec.batch_size), size=task.spec.size).tensors()
+            model = load(name, trust=task.spec.trust)
+            passes[name] = passes.get(name) or seconds_per_pass(model, x, labels)
+            try:
+                each = seconds_per_image(get(text), model, x, labels, task.cell.forwards)
+            except Unavailable:  # weights of the distance are missing, and the cell will be left out
+                continue
+            attacks[text] = each / passes[name]
+        seconds += attacks[text] * passes[name] * (task.spec.limit or 0) + SECONDS_PER_CELL
     return seconds
 
 
@@ -142,19 +148,6 @@ def name_of(distance: str) -> str:
 def measure_of(distance: str) -> str:
     """almakit's name for a distance of the paper, whose runs measured a variant of CIEDE2000."""
     return "ciede2000-paper" if distance == "ciede2000" else distance
-
-
-def _time(task: Task, passes: dict[str, float], queries: dict[str, float]) -> None:
-    """Fills in the seconds of a pass of the task's network and the passes that a query of its attack costs."""
-    name, text = task.network.name, task.cell.text
-    if name in passes and text in queries:
-        return
-    x, labels = load_data(task.spec.data, limit=int(task.spec.batch_size), size=task.spec.size).tensors()
-    model = load(name, trust=task.spec.trust)
-    if name not in passes:
-        passes[name] = seconds_per_pass(model, x, labels)
-    if text not in queries:
-        queries[text] = seconds_per_query(get(text), model, x, labels) / passes[name]
 
 
 def _too_few_chunks(tasks: Sequence[Task], shards: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 
 import torch
 from torch import Tensor
@@ -13,7 +14,13 @@ from ..core.model import Model, steady
 IMAGES = 32
 LARGE = 3 * 96 * 96
 """Numbers in an image from which two images are measured and not ``IMAGES``."""
-QUERIES, QUERIES_LARGE = 20, 4
+QUERIES, QUERIES_LARGE = 20, 8
+
+
+def queries_of(attack: Attack) -> int | None:
+    """About how many queries an attack makes for an image, None where its settings do not say it."""
+    steps, searches = getattr(attack, "steps", None), getattr(attack, "searches", 1)
+    return steps * (searches if isinstance(searches, int) else 1) if isinstance(steps, int) else None
 
 
 def seconds_per_pass(model: Model, x: Tensor, labels: Tensor, times: int = 3) -> float:
@@ -29,21 +36,33 @@ def seconds_per_pass(model: Model, x: Tensor, labels: Tensor, times: int = 3) ->
     return min(_bare_pass(model, x, labels) for _ in range(times)) / len(x)
 
 
-def seconds_per_query(attack: Attack, model: Model, x: Tensor, labels: Tensor) -> float:
-    """Seconds of one query of one image inside an attack: passes of the model, gradients of the distance and the
-    attack's own arithmetic.
+def seconds_per_image(attack: Attack, model: Model, x: Tensor, labels: Tensor, queries: int) -> float:
+    """Seconds of one image's attack of so many queries: passes of the model, gradients of the distance and the attack's
+    own arithmetic, extrapolated from two short runs.
 
     Args:
         attack: the attack, which is run for a few queries.
         model: from images to logits (B, K).
         x: images in [0, 1], shape (B, ...); the first few are used.
         labels: classes, shape (B,).
+        queries: number of queries of an image.
     """
     x, labels = _few(x, labels)
-    fixed = steady(model, x.device)
+    fixed, budget = steady(model, x.device), QUERIES if len(x) > 2 else QUERIES_LARGE
+    # An attack's cost has a part that does not depend on its budget.
+    longer, many = _timed(attack, fixed, x, labels, budget)
+    shorter, few = _timed(attack, fixed, x, labels, budget // 4)
+    slope = max(longer - shorter, longer / 10) / (many - few) if many > few else longer / max(1, many)
+    return max(shorter, shorter + slope * (queries * len(x) - few)) / len(x)
+
+
+def _timed(attack: Attack, model: Model, x: Tensor, labels: Tensor, budget: int) -> tuple[float, int]:
+    """Seconds and queries of a short run."""
     began = time.perf_counter()
-    result = attack(fixed, x, labels, budget=QUERIES if len(x) > 2 else QUERIES_LARGE, check=False)
-    return (time.perf_counter() - began) / max(1, int(result.forwards.sum()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the run itself says what is wrong with labels and settings
+        result = attack(model, x, labels, budget=budget, check=False)
+    return time.perf_counter() - began, int(result.forwards.sum())
 
 
 def _few(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
