@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import almakit
 
-NOISE, EOT, VOTES = 0.15, 4, 50
+NOISE, EOT = 0.15, almakit.EOT(4, votes=50)
 x, labels = almakit.data.load("mnist-demo", limit=8).tensors()
 
 
@@ -23,12 +23,12 @@ class Noisy(nn.Module):
         return answer
 
 
-result = almakit.attack(Noisy(), x, labels, distance="l2", steps=20, eot=EOT, votes=VOTES)
+result = almakit.attack(Noisy(), x, labels, distance="l2", steps=20, eot=EOT)
 assert result.shares is not None
 print(f"{result.success_rate:.0%} found, median l2 {result.median:.3f}, {int(result.forwards[0])} forwards each")
-print(f"wrong in {float(result.shares[result.success].mean()):.0%} of {VOTES} fresh passes in the mean")
+print(f"wrong in {float(result.shares[result.success].mean()):.0%} of {EOT.votes} fresh passes in the mean")
 
 # The same as a run: judged again with random numbers of the verdict's own, stored with the share of the votes.
-run = almakit.evaluate(Noisy(), (x, labels), "ddn(steps=15)", eot=EOT, votes=VOTES)
+run = almakit.evaluate(Noisy(), (x, labels), "ddn(steps=15)", eot=EOT)
 for record in run.records_of(0)[:3]:
     print(f"image {record.image}: l2 {record.verified:.3f}, wrong in {record.vote:.0%} of the verdict's passes")

@@ -171,7 +171,7 @@ def test_attacks_know_the_core_and_no_other_attack() -> None:
 
 def test_goals_know_how_to_call_a_model_alone() -> None:
     # A user's goal is a file, read as models and data of the user's own are.
-    assert not beyond("goals", {"core.model"}, {"goals.resolve": {"data", "data.user_file"}})
+    assert not beyond("goals", {"core.oracle"}, {"goals.resolve": {"data", "data.user_file"}})
 
 
 def test_bridges_know_attacks_and_the_core() -> None:
@@ -184,19 +184,19 @@ def test_bridges_know_attacks_and_the_core() -> None:
 
 
 def test_models_and_data_keep_to_themselves() -> None:
-    # Whoever calls a model does it through core.model.
+    # Whoever calls a model does it through core.oracle.
     # Weights are files that the data room's hub finds, its readers convert, and its loader of a user's own file runs.
     files = {
         "models.open": {"data.hub", "data.user_file"},
         "models.weights": {"data.convert"},
         "models.labels": {"data.named"},
     }  # ImageNet's order of WordNet ids
-    assert not beyond("models", {"core.model", "goals.outputs"}, files)
+    assert not beyond("models", {"core.oracle", "goals.outputs"}, files)
     assert not beyond("data", set())
 
 
 def test_bounds_know_how_to_call_a_model_alone() -> None:
-    assert not beyond("certify", {"core.model"})
+    assert not beyond("certify", {"core.oracle"})
 
 
 def test_the_report_knows_records_and_never_torch() -> None:
@@ -277,10 +277,8 @@ LAZY = {
     ("cli.train", "main"): (1, TORCH),
     ("cli.verify", "_run"): (1, TORCH),
     ("cli.verify", "_images"): (1, TORCH),
-    ("core.result.result", "plot"): (1, "matplotlib is optional, and figures are classes of it"),
-    ("core.result.result", "show"): (1, "matplotlib is optional, and figures are classes of it"),
-    ("core.result.result", "save"): (1, "what is saved is a result, and a result saves itself"),
-    ("core.result.result", "load"): (1, "what is saved is a result, and a result saves itself"),
+    ("core.result", "plot"): (1, "matplotlib is optional, and figures are classes of it"),
+    ("core.result", "show"): (1, "matplotlib is optional, and figures are classes of it"),
     ("data", "_whole"): (1, TORCH),
     ("runs.folder", "result"): (1, TORCH),
     ("models", "load"): (1, TORCH),
@@ -304,7 +302,6 @@ OPTIONAL = {
 COSTLY = {
     ("registry", "importlib"): "importlib.metadata takes longer than all of import almakit",
     ("errors", "difflib"): "importing almakit loads at most 40 modules",
-    ("errors", "inspect"): "importing almakit loads at most 40 modules",
     ("data.convert", "torch"): TORCH,
     ("data.hub", "urllib"): "asking for help loads nothing that knows the network",
     ("runs.environment", "torch"): TORCH,

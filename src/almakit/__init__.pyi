@@ -44,6 +44,7 @@ from .attacks.tr import TR as TR
 from .attacks.vfga import VFGA as VFGA
 from .core.attack import Attack as Attack
 from .core.box import Box as Box
+from .core.oracle import EOT as EOT
 from .core.result import ImageResult as ImageResult
 from .core.result import Result as Result
 from .core.result import Status as Status

@@ -20,7 +20,7 @@ from .attacks import get
 from .attacks.standard import CURRENT, Standard, StandardEvaluation, evaluate_in_stages
 from .core import Attack, Box, Result
 from .core.attack import DistanceLike
-from .core.model import Model
+from .core.oracle import EOT, Model
 from .core.problem import expected_forwards
 from .data import load
 from .data.coerce import Data, in_box, name_of, tensors_of
@@ -47,7 +47,7 @@ from .trackers import Track, all_of
 CALL = tuple(
     name
     for name in inspect.signature(Attack.__call__).parameters
-    if name not in ("self", "model", "x", "labels", "targets", "goal")
+    if name not in ("self", "model", "x", "labels", "targets", "goal", "unknown")
 )
 """The options of every attack's call; what else is given is a setting of the attack."""
 FOR_THE_CALL = ("labels", "targets", *CALL)
@@ -252,6 +252,8 @@ def evaluate(
         "targets": rule,
         **({"epsilon": texts_of(epsilons)} if epsilons else {}),
     }
+    if isinstance(eot := settings.get("eot"), EOT):
+        settings |= {"eot": eot.passes, "votes": eot.votes, "vote_share": eot.share}
     spec = RunSpec.from_dict({**named, **settings})
     if box is not None:
         data = in_box(data, None if spec.limit is None else spec.offset + spec.limit, **parts_of(box))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from functools import wraps
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -117,28 +116,6 @@ def wrong_setting(owner: str, word: str, known: Iterable[str]) -> BadInput:
     hint = suggestion(word, words)
     listed = "" if hint.startswith(("known", "there")) else f" Its settings are {', '.join(words)}."
     return BadInput(f"{owner} has no setting {word!r}; {hint}{listed}")
-
-
-def check_keywords(function: F) -> F:
-    """Decorate ``function`` so that a wrong keyword raises ``wrong_setting`` instead of a TypeError."""
-    import inspect
-
-    parameters = inspect.signature(function).parameters
-    known = [name for name, each in parameters.items() if name != "self" and each.kind is not each.VAR_KEYWORD]
-
-    @wraps(function)
-    def checked(*arguments: Any, **named: Any) -> Any:
-        for word in named:
-            if word not in known:
-                owner = (
-                    f"a call of {type(arguments[0]).__name__}"
-                    if "self" in parameters and arguments
-                    else f"almakit.{function.__name__}"
-                )
-                raise wrong_setting(owner, word, known)
-        return function(*arguments, **named)
-
-    return cast(F, checked)
 
 
 def optional(module: str, missing: str, install: str = "") -> Any:

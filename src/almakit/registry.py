@@ -107,6 +107,7 @@ PUBLIC: dict[str, str] = {
     "AlmakitError": "almakit.errors:AlmakitError",
     "Attack": "almakit.core.attack:Attack",
     "Box": "almakit.core.box:Box",
+    "EOT": "almakit.core.oracle:EOT",
     "ImageResult": "almakit.core.result:ImageResult",
     "Result": "almakit.core.result:Result",
     "Run": "almakit.report.run:Run",

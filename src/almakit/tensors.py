@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import torch
 from torch import Tensor
@@ -15,10 +16,19 @@ def per_image(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def cheap_sync(device: torch.device) -> bool:
+    """Whether reading values back from ``device`` is cheap: on a CPU. For tests, the environment variable
+    ``ALMAKIT_CHEAP_SYNC=0`` makes a CPU do as accelerators do."""
+    return device.type == "cpu" and os.environ.get("ALMAKIT_CHEAP_SYNC") != "0"
+
+
 def largest_entry(values: Tensor) -> Tensor:
-    """(B,) the largest absolute entry of ``values`` (B, ...); two reductions cost less than one and a tensor of
-    absolute values."""
+    """(B,) the largest absolute entry of ``values`` (B, ...)."""
     flat = values.flatten(1)
+    if not cheap_sync(values.device):
+        largest: Tensor = torch.linalg.vector_norm(flat, float("inf"), dim=1)
+        return largest
+    # On a CPU two reductions cost less than one and a tensor of absolute values, and that less than a norm.
     return torch.maximum(flat.amax(1), -flat.amin(1))
 
 
@@ -37,13 +47,13 @@ def deviation(values: Tensor) -> Tensor:
     return (centred.square().sum(1) / (values.shape[1] - 1)).sqrt()
 
 
-def choose(rows: Tensor, chosen: Tensor, others: Tensor, look: bool) -> Tensor:
-    """``chosen`` (B, ...) in the marked ``rows`` (B,), ``others`` (B, ...) elsewhere; ``look`` allows reading which
+def choose(rows: Tensor, chosen: Tensor, others: Tensor, cheap: bool) -> Tensor:
+    """``chosen`` (B, ...) in the marked ``rows`` (B,), ``others`` (B, ...) elsewhere; ``cheap`` allows reading which
     rows are marked.
 
     A mask over whole images is dear on a CPU, and mostly few rows are marked.
     """
-    if not look:
+    if not cheap:
         return torch.where(per_image(rows, chosen), chosen, others)
     places = rows.nonzero().flatten()
     return others.index_copy(0, places, chosen[places]) if len(places) else others

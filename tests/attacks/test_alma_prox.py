@@ -8,7 +8,7 @@ from attacks.small_problem import LABELS, MODEL, SECOND, X, fools
 from closed_form.linear import random_problem, smallest
 from torch import Tensor
 
-from almakit import attacks
+from almakit import attacks, goals
 from almakit.attacks.alma_prox import ALMAProx
 from almakit.core import Box, Status
 from almakit.errors import AlmakitError
@@ -48,7 +48,10 @@ def test_unlabelled_and_masked_pixels_do_not_count() -> None:
     unlabelled = torch.where(far, torch.full_like(labels, 255), labels)
     nearest = float((x - 0.5).abs()[:, 0][~far].max())
     attack = ALMAProx(share=1.0, steps=300, rate=0.01)
-    by_label, by_mask = attack(pixels, x, unlabelled), attack(pixels, x, labels, mask=~far)
+    by_label, by_mask = (
+        attack(pixels, x, unlabelled),
+        attack(pixels, x, labels, goal=goals.pixels(mask=~far, share=1.0)),
+    )
     assert torch.equal(by_label.adversarials, by_mask.adversarials)
     assert bool((by_label.distances < 1.05 * nearest).all()) and bool((by_label.distances > nearest * (1 - 1e-4)).all())
 
@@ -110,10 +113,8 @@ def test_targets_presets_and_refusals() -> None:
     )
     assert ALMAProx(**ALMAProx.presets["paper"]) == attacks.get("alma-prox(steps=500, rate=0.001, growth=1)")  # type: ignore[arg-type]
     x, labels = scene()
-    with pytest.raises(AlmakitError, match="pixel mask goes with labels"):
-        ALMAProx()(MODEL, X, LABELS, mask=torch.ones(5, 4, 4, dtype=torch.bool))
     with pytest.raises(AlmakitError, match="must be boolean of shape"):
-        ALMAProx()(pixels, x, labels, mask=torch.ones(2, 4, 5))
+        ALMAProx()(pixels, x, labels, goal=goals.pixels(mask=torch.ones(2, 4, 5)))
     with pytest.raises(AlmakitError, match="has no labelled pixel"):
         ALMAProx()(pixels, x, torch.full_like(labels, 255))
     with pytest.raises(AlmakitError, match="height, width"):

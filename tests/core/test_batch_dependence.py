@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import almakit
 from almakit import Status
 from almakit.bridges.attackbench import as_function
-from almakit.core.model import probe_rows
+from almakit.core.oracle import probe_rows
 from almakit.errors import BadModel
 
 SHAPE = (3, 4, 4)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from almakit import ALMA, FMN, Ensemble, SoftWalk
 from almakit.core import Attack, Problem
-from almakit.core.problem import MARKS, Course
+from almakit.core.problem import MARKS, Counts, History, Limits
 from almakit.errors import BadInput
 
 INFINITE = float("inf")
@@ -159,11 +159,14 @@ def test_tolerances_that_make_no_sense_are_refused() -> None:
     assert len(Onlooker()(Halfspace(), x, labels, tolerance=0.01, budget=40)) == 2
 
 
-def test_between_two_marks_nothing_is_computed_while_all_images_go_along() -> None:
-    course, forwards = Course(3, torch.zeros(3)), torch.zeros(3, dtype=torch.long)
-    values = course.values
-    for count in range(1, 11):
-        course.passed(True, forwards + count, torch.full((3,), 1.0 / count))
-        assert course.values is values
-    course.passed(True, forwards + 11, torch.full((3,), 0.1))
-    assert course.values[:, 0].tolist() == pytest.approx([0.1] * 3) and bool(course.values[:, 1:].isnan().all())
+def test_between_two_marks_nothing_is_due_while_all_images_go_along() -> None:
+    history, counts = History(torch.zeros(3, 1), Limits()), Counts(3, torch.device("cpu"), None)
+    for _ in range(10):
+        counts.count_forward(None, True)
+        assert not history.due(counts)
+    counts.count_forward(None, True)
+    assert history.due(counts)
+    history.passed(counts, torch.full((3,), 0.1))
+    assert history.values[:, 0].tolist() == pytest.approx([0.1] * 3) and bool(history.values[:, 1:].isnan().all())
+    counts.count_forward(torch.tensor([1]), True)
+    assert counts.of(counts.forwards).tolist() == [11, 12, 11] and history.due(counts)

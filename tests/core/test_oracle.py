@@ -8,7 +8,7 @@ from laws.models import RowWise
 from torch import Tensor, nn
 
 from almakit import ALMA, Box, Status, attacks
-from almakit.core.model import Oracle, borrowed
+from almakit.core.oracle import Oracle, borrowed
 
 
 def network(seed: int = 0) -> nn.Sequential:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from almakit.core.model import pass_seconds, predict, steady
+from almakit.core.oracle import pass_seconds, predict, steady
 from almakit.goals.outputs import first_rows, logits_of, picked
 
 LOGITS, OTHER = torch.arange(12.0).view(4, 3), torch.arange(4.0).view(4, 1)

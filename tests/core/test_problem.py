@@ -11,8 +11,8 @@ from laws.models import Counted, RowWise
 from torch import Tensor
 
 from almakit.core import Box, ClassGoal, Exhausted, Problem
-from almakit.core.model import Oracle
-from almakit.core.problem.counts import occurrence
+from almakit.core.oracle import Oracle
+from almakit.core.problem import Limits, occurrence
 from almakit.core.random import ImageRandom
 from almakit.distances.base import resolve
 from almakit.errors import BadModel
@@ -27,7 +27,6 @@ def make(
     box: Box | None = None,
     labels: Tensor | None = None,
     trace: Callable[[dict[str, Any]], None] | None = None,
-    rows: Tensor | None = None,
 ) -> Problem:
     """A problem on a fixed small network, past its clean pass."""
     network = RowWise(SHAPE).eval() if model is None else model
@@ -38,7 +37,7 @@ def make(
     labels = logits.detach().argmax(1) if labels is None else labels
     goal = ClassGoal(labels, reference=torch.ones(batch))
     problem = Problem(
-        oracle, x, goal, resolve("l2").bind(x), box or Box(), ImageRandom(0, x, labels), budget, trace, rows
+        oracle, x, goal, resolve("l2").bind(x), box or Box(), ImageRandom(0, x, labels), Limits(budget), trace
     )
     problem.begin(leaf, logits, torch.arange(batch))
     return problem
@@ -272,15 +271,13 @@ def test_a_model_without_gradients_is_a_sentence() -> None:
         query.gradient(problem.goal.margin(query.logits))
 
 
-def test_a_trace_gets_copies_with_the_rows_they_belong_to() -> None:
+def test_a_trace_gets_copies() -> None:
     notes: list[dict[str, Any]] = []
-    problem = make(trace=notes.append, rows=torch.tensor([5, 7, 8, 9]))
+    problem = make(trace=notes.append)
     value = torch.ones(4)
     problem.record(3, value=value)
     value.zero_()
-    assert (
-        notes[0]["step"] == 3 and notes[0]["image"].tolist() == [5, 7, 8, 9] and notes[0]["value"].tolist() == [1.0] * 4
-    )
+    assert notes[0]["step"] == 3 and notes[0]["value"].tolist() == [1.0] * 4
 
 
 def test_occurrence_counts_earlier_entries() -> None:

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from almakit import ALMA, attacks
-from almakit.core import Problem
 from almakit.core.attack import default_batch_size
-from almakit.core.problem import Best
 from almakit.optim.steps import first_step
 from almakit.tensors import choose, largest_entry
 
@@ -84,13 +82,7 @@ class Waits(TorchDispatchMode):
 @pytest.fixture
 def without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Problems that do as they do on a GPU."""
-    made = Problem.__init__
-
-    def blind(self: Problem, *args: Any, **options: Any) -> None:
-        made(self, *args, **options)
-        self._cheap_sync, self._best = False, Best.nothing(self.x, look=False)
-
-    monkeypatch.setattr(Problem, "__init__", blind)
+    monkeypatch.setenv("ALMAKIT_CHEAP_SYNC", "0")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_random_models_and_surrogates_go_together() -> None:
     def noisy(images: Tensor) -> Tensor:
         return network((images + 0.02 * torch.randn_like(images)).detach()).detach()
 
-    result = almakit.DDN(steps=10)(noisy, x, labels, surrogate=network, eot=4, votes=20)
+    result = almakit.DDN(steps=10)(noisy, x, labels, surrogate=network, eot=almakit.EOT(4, 20))
     assert bool((result.status == Status.SUCCESS).any()) and result.surrogate_forwards is not None
     assert torch.equal(result.surrogate_forwards % 4, torch.zeros_like(labels))
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import almakit
-from almakit.core.model import Draws
-from almakit.core.votes import wilson
+from almakit import EOT
+from almakit.core.oracle import image_seed, seeded
+from almakit.core.solve import wilson
 from almakit.errors import BadInput
 
 NOISE = 0.3
@@ -48,7 +49,7 @@ def test_wilson_is_the_root_of_its_equation() -> None:
 def test_a_random_linear_model_needs_what_its_noise_says(share: float) -> None:
     """P(class 1 at y) = Phi((w.y - b) / NOISE): the nearest point with P >= s is (b + NOISE z_s - w.x) / |w| away."""
     model, x, labels = Shaken(), points(), torch.zeros(4, dtype=torch.long)
-    result = almakit.attack(model, x, labels, steps=40, eot=32, votes=400, vote_share=share, box=almakit.Box(-2, 2))
+    result = almakit.attack(model, x, labels, steps=40, eot=EOT(32, 400, share), box=almakit.Box(-2, 2))
     assert bool(result.success.all()) and result.shares is not None
     score = (x @ model.weight - 0.1).detach()
     best = NOISE * statistics.NormalDist().inv_cdf(share) - score
@@ -65,15 +66,15 @@ def test_a_random_linear_model_needs_what_its_noise_says(share: float) -> None:
 def test_passes_are_counted_and_the_company_does_not_matter() -> None:
     model, x, labels = Shaken(), points(5), torch.zeros(5, dtype=torch.long)
     attack = almakit.DDN(steps=10)
-    whole = attack(model, x, labels, eot=7, votes=50, box=almakit.Box(-2, 2), seed=3)
+    whole = attack(model, x, labels, eot=EOT(7, 50), box=almakit.Box(-2, 2), seed=3)
     assert sum(model.calls) == int(whole.forwards.sum()) + whole.probes
     assert bool((whole.forwards % 7 == 0).all()) and bool((whole.backwards % 7 == 0).all())
-    part = attack(model, x[[4, 1]], labels[:2], eot=7, votes=50, box=almakit.Box(-2, 2), seed=3, batch_size=1)
+    part = attack(model, x[[4, 1]], labels[:2], eot=EOT(7, 50), box=almakit.Box(-2, 2), seed=3, batch_size=1)
     assert torch.equal(part.adversarials, whole.adversarials[[4, 1]]) and part.shares is not None
     assert whole.shares is not None and torch.equal(part.shares, whole.shares[[4, 1]])
-    other = attack(model, x, labels, eot=7, votes=50, box=almakit.Box(-2, 2), seed=4)
+    other = attack(model, x, labels, eot=EOT(7, 50), box=almakit.Box(-2, 2), seed=4)
     assert not torch.equal(other.adversarials, whole.adversarials)
-    capped = attack(model, x, labels, eot=7, votes=50, box=almakit.Box(-2, 2), budget=40)
+    capped = attack(model, x, labels, eot=EOT(7, 50), box=almakit.Box(-2, 2), budget=40)
     assert int(capped.forwards.max()) <= 40 and int(capped.backwards.max()) <= 40
 
 
@@ -81,14 +82,14 @@ def test_the_callers_random_numbers_stay_his() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    almakit.DDN(steps=3)(Shaken(), points(2), [0, 0], eot=2, votes=5, box=almakit.Box(-2, 2))
+    almakit.DDN(steps=3)(Shaken(), points(2), [0, 0], eot=EOT(2, 5), box=almakit.Box(-2, 2))
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_an_image_that_is_wrong_often_enough_needs_no_attack() -> None:
     x = points(2)
     x[0] = torch.tensor([1.0, 0.0, 0.0, 0.0])
-    result = almakit.DDN(steps=5)(Shaken(), x, [0, 0], eot=4, votes=60, box=almakit.Box(-2, 2))
+    result = almakit.DDN(steps=5)(Shaken(), x, [0, 0], eot=EOT(4, 60), box=almakit.Box(-2, 2))
     assert result.status.tolist()[0] == 0 and float(result.distances[0]) == 0 and result.shares is not None
     assert float(result.shares[0]) > 0.8 and int(result.forwards[0]) == 4
 
@@ -98,25 +99,26 @@ def test_an_image_that_is_wrong_often_enough_needs_no_attack() -> None:
     [
         ({"eot": 0}, "eot=0: how many passes"),
         ({"eot": 2.5}, "eot=2.5"),
-        ({"eot": 2, "votes": True}, "votes=True"),
-        ({"eot": 2, "vote_share": 0}, "vote_share=0: the part of the passes"),
+        ({"eot": (2, True)}, "votes=True"),
+        ({"eot": (2, 100, 0)}, "share=0: the part of the votes"),
         ({"eot": 20, "budget": 10}, "with eot=20 a query takes 20 passes"),
     ],
 )
 def test_wrong_settings_are_sentences(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
+        if isinstance(settings := options["eot"], tuple):
+            options = {"eot": EOT(*settings)}
         almakit.DDN(steps=3)(Shaken(), points(2), [0, 0], box=almakit.Box(-2, 2), **options)  # type: ignore[arg-type]
 
 
 def test_numbers_of_a_purpose_come_from_image_and_seed_alone() -> None:
-    draws, image = Draws(2, seed=1), torch.rand(3, generator=torch.Generator().manual_seed(0))
+    image = torch.rand(3, generator=torch.Generator().manual_seed(0))
 
     def drawn(seed: int, purpose: str, point: Tensor) -> Tensor:
-        with Draws(2, seed=seed).of(point, purpose):
+        with seeded(image_seed(seed, point, purpose), point.device):
             return torch.rand(2)
 
-    with draws.of(image, "a"):
-        first = torch.rand(2)
+    first = drawn(1, "a", image)
     assert torch.equal(first, drawn(1, "a", image.clone()))
     for seed, purpose, point in ((2, "a", image), (1, "b", image), (1, "a", image + 1e-3)):
         assert not torch.equal(first, drawn(seed, purpose, point))

@@ -35,7 +35,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def public_names() -> dict[str, Any]:
     """The names of ``almakit`` and the options of an attack's call."""
-    call = [name for name in inspect.signature(almakit.Attack.__call__).parameters if name != "self"]
+    call = [name for name in inspect.signature(almakit.Attack.__call__).parameters if name not in ("self", "unknown")]
     attacks = {
         name: sorted(inspect.signature(almakit.registry.get("attacks", name)).parameters)
         for name in almakit.attacks.names()

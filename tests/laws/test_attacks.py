@@ -12,7 +12,7 @@ from laws.samples import SAMPLES, Sample
 from torch import Tensor, nn
 
 from almakit.core import Box, Result, Status
-from almakit.core.model import probe_rows
+from almakit.core.oracle import probe_rows
 from almakit.errors import BadInput
 
 each_attack = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.text)

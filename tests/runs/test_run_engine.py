@@ -12,7 +12,7 @@ from runs.small_runs import ATTACKS, Failing, Net, contents, images, small_run
 
 from almakit import Run, evaluate
 from almakit.attacks import get
-from almakit.core.model import steady
+from almakit.core.oracle import steady
 from almakit.errors import AlmakitError, BadInput
 from almakit.runs.failures import Refused, SpecChanged, StoreError
 from almakit.runs.merge import merge

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import almakit
 from almakit import Run, evaluate
-from almakit.core.votes import wilson
+from almakit.core.solve import wilson
 from almakit.errors import BadInput
 from almakit.report import numbers
 from almakit.runs.failures import Refused, SpecChanged

@@ -10,7 +10,7 @@ from runs.small_runs import Net, contents, images, small_run, source_file
 
 from almakit import attack, evaluate
 from almakit.cli.main import main
-from almakit.core.model import steady
+from almakit.core.oracle import steady
 from almakit.errors import BadInput
 from almakit.runs.failures import SpecChanged
 from almakit.runs.folder import RunFolder

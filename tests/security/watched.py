@@ -207,7 +207,7 @@ ACTS = {"control": control, "model": model, "weights": weights, "npz": npz, "arc
 def main() -> None:
     import torch
 
-    from almakit.core.model import out_of_memory
+    from almakit.core.oracle import out_of_memory
     from almakit.errors import AlmakitError
 
     torch.set_num_threads(1)

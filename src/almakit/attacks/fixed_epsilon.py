@@ -6,7 +6,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +13,6 @@ from torch.nn import functional as F
 
 from ..core.attack import Attack
 from ..core.problem import Problem
-from ..core.result import Result
 from ..errors import BadInput
 from ..goals.base import TINY, Goal
 from ..tensors import per_image
@@ -64,11 +62,6 @@ class FixedEpsilon(Attack):
         full = problem.x.new_ones(len(problem))
         with problem.limited_to(full * problem.grid.limit(self.radius())):
             self.run_at(problem, full * self.radius())
-
-    def __call__(self, *arguments: Any, **settings: Any) -> Result:
-        """As every attack; refuses before the model is called where no radius was given."""
-        self.radius()
-        return super().__call__(*arguments, **settings)
 
     @property
     def radii(self) -> tuple[float, ...]:

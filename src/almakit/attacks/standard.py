@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import registry
 from ..core import Attack, Result
-from ..core.model import Model
+from ..core.oracle import Model
 from ..core.problem import Problem
 from ..core.result import Status
 from ..errors import BadInput, UnknownName

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..attacks import get
 from ..core import Attack
-from ..core.model import Model, predict
+from ..core.oracle import Model, predict
 from .foreign import labels_and_targets
 
 Call = Callable[..., Tensor]

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..attacks import get
 from ..attacks.fixed_epsilon import FixedEpsilon
-from ..core import Attack, Box, Result, Status, validate
-from ..core.model import predict
+from ..core import Attack, Box, Result, Status
+from ..core.attack import check_images
+from ..core.oracle import predict
 from ..distances.base import Distance
 from ..errors import BadInput
 from ..goals.classes import ClassGoal
@@ -155,7 +156,7 @@ def _starting_points(points: object, x: Tensor, box: Box) -> Tensor:
     if not isinstance(points, Tensor) or points.shape != x.shape:
         got = f"shape {tuple(points.shape)}" if isinstance(points, Tensor) else f"a {type(points).__name__}"
         raise BadInput(f"starting_points must be a tensor of shape {tuple(x.shape)}, one point per image, not {got}.")
-    return validate.images(points, box)[0]
+    return check_images(points, box)[0]
 
 
 def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]:

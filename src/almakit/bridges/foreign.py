@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..core import Attack, Exhausted, Problem, Query
-from ..core.model import out_of_memory, seeded
+from ..core.oracle import out_of_memory, seeded
 from ..distances.base import DistanceLike
 from ..errors import AlmakitError, BadInput, Unavailable, UnknownName, optional, suggestion
 from ..goals.classes import check_range

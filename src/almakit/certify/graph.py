@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.model import Function, borrowed
+from ..core.oracle import Function, borrowed
 from ..errors import BadModel
 from .affine import Affine, Scale
 from .nonlinear import MaxPool, Relu, Squash

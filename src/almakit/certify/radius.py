@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..core.model import predict
+from ..core.oracle import predict
 from ..errors import BadInput, BadModel
 from .backward import bounds, margins
 from .graph import Graph, read

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
@@ -14,16 +16,15 @@ from torch import Tensor
 from .. import registry
 from ..distances.base import Distance, DistanceLike
 from ..distances.base import resolve as resolve_distance
-from ..errors import BadInput, check_keywords, wrong_setting
+from ..errors import BadInput, BadModel, wrong_setting
 from ..goals.base import Goal, GoalLike
 from ..goals.resolve import goal_of
 from ..radius import number
-from . import validate
 from .box import Box, grid_of
-from .model import Draws, Model, Oracle, borrowed
+from .oracle import EOT, Model, Oracle, borrowed
 from .problem import Problem, Trace
 from .result import Result
-from .solve import solve
+from .solve import Options, solve
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,18 +84,15 @@ class Attack:
     def __post_init__(self) -> None:
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         for setting in fields(self):
-            validate.setting(type(self).__name__, setting.name, settings[setting.name], setting.type)
+            check_setting(type(self).__name__, setting.name, settings[setting.name], setting.type)
         for interval, names in self.ranges.items():
             for name in names.split():
-                validate.within(name, settings[name], interval)
-        if "steps" in settings:
-            validate.steps(settings["steps"])
+                check_range(name, settings[name], interval)
         if "distance" in settings:
             distance = resolve_distance(settings["distance"])
             if isinstance(settings["distance"], (str, int, float)):
-                object.__setattr__(
-                    self, "distance", registry.canonical("distances", settings["distance"])
-                )  # the same attack has the same text
+                # The same attack has the same text.
+                object.__setattr__(self, "distance", registry.canonical("distances", settings["distance"]))
             if self.does is not None and repr(distance) not in self.does:
                 raise BadInput(
                     f"{type(self).__name__} does {', '.join(self.does)}, not {distance!r}; attacks for any distance: "
@@ -115,7 +113,6 @@ class Attack:
         """The part of the pixels that must be wrong where labels are maps."""
         return 0.99
 
-    @check_keywords
     def __call__(
         self,
         model: Model,
@@ -124,7 +121,6 @@ class Attack:
         targets: Tensor | Sequence[int] | None = None,
         goal: GoalLike | None = None,
         *,
-        mask: Tensor | None = None,
         box: Box | None = None,
         confidence: float = 0.0,
         batch_size: int | None = None,
@@ -135,84 +131,93 @@ class Attack:
         trace: Trace | None = None,
         tolerance: float | None = None,
         stop_within: float | str | None = None,
-        eot: int | None = None,
-        votes: int = 100,
-        vote_share: float = 0.5,
+        eot: int | EOT | None = None,
         surrogate: Model | None = None,
+        **unknown: NoReturn,
     ) -> Result:
-        """Attacks the images ``x`` (B, ...) in the box: away from ``labels`` (B,), towards ``targets`` (B,) where
-        given, or to any ``goal``.
+        """Attacks the images ``x`` (B, ...) in the box.
 
-        With ``labels`` (B, H, W) nearly all pixels of a segmentation model's map must leave theirs, those in ``mask``
-        (B, H, W). A goal is one of ``almakit.goals`` or a function of the model's outputs; it takes the labels and
-        targets where it has none of its own. ``batch_size`` images go through the model at a time. ``budget`` caps the
-        forwards and the backwards of each image. ``autocast`` runs the model in that precision, the final decision in
-        full precision. ``trace`` receives a dict of tensors per step. ``check`` asks about the first, a middle and the
-        last image of the first batch alone, to see whether the model is deterministic and judges each image by itself,
-        and about every success again at the end, in batches of another composition; ``result.probes`` counts these
-        forwards. ``tolerance``: an image whose best distance falls by less than this share over a quarter of its budget
-        (of the attack's own plan, where there is none) stops there. ``stop_within``: a radius, such as 0.5 or "8/255";
-        an image makes no further queries once a success within it is known, so that its distance is not the smallest
-        and the result answers for this radius and larger ones. ``eot``: the model is random; what the attack sees
-        are means over so many passes (each counted, forward and backward), and a point is a success where the goal is
-        reached in at least ``vote_share`` of ``votes`` fresh passes. ``surrogate``: a model whose gradients stand in
-        for those of ``model``, which gives outputs, decisions and the verdict (transfer, BPDA).
+        Args:
+            model: from images to logits (B, K), or to whatever outputs the goal reads.
+            x: clean images (B, ...).
+            labels: classes (B,) to leave. With maps (B, H, W) nearly all pixels of a segmentation model's map must
+                leave theirs; labels that are no class of the model, such as -1 or 255, do not count.
+            targets: classes (B,), or maps, to reach.
+            goal: one of ``almakit.goals`` or a function of the model's outputs; it takes the labels and targets where
+                it has none of its own.
+            box: value range, grid and mask of the inputs.
+            confidence: the lead of the logits that is demanded.
+            batch_size: images that go through the model at a time.
+            seed: of all random numbers; each image draws from its own generator.
+            budget: caps the forwards and the backwards of each image.
+            autocast: runs the model in that precision, the final decision in full precision.
+            check: queries the first, a middle and the last image of the first batch alone, to see whether the model is
+                deterministic and judges each image by itself, and every success again at the end, in batches of
+                another composition; ``result.probes`` counts these forwards.
+            trace: receives a dict of tensors per step.
+            tolerance: an image whose best distance falls by less than this share over a quarter of its budget (of the
+                attack's own plan, where there is none) stops there.
+            stop_within: a radius, such as 0.5 or "8/255"; an image makes no further queries once a success within it
+                is known, so that its distance is not the smallest and the result answers for this radius and larger
+                ones.
+            eot: the model is random; the attack sees means over so many passes (each counted, forward and backward),
+                and fresh passes vote on each point. A number, or ``almakit.EOT(16, votes=100, share=0.5)``.
+            surrogate: a model whose gradients stand in for those of ``model``, which gives outputs, decisions and the
+                verdict (transfer, BPDA).
+
+        Returns:
+            One row per image: the best verified point, its distance, its status and its counts.
         """
-        x, box = validate.images(x, box or Box())
-        validate.call(model, confidence, batch_size, budget, tolerance, surrogate)
+        if unknown:
+            raise wrong_setting(f"a call of {type(self).__name__}", next(iter(unknown)), OPTIONS)
+        x, box = check_images(x, box or Box())
+        check_call(model, surrogate, confidence, batch_size, budget, tolerance)
         radius = None if stop_within is None else number(stop_within, "stop_within")
-        wanted = self._goal(len(x), labels, targets, goal, confidence, mask)
+        eot = eot if eot is None or isinstance(eot, EOT) else EOT(eot)
+        aim = goal_of(len(x), labels, targets, goal, confidence, self.pixel_share)
+        self.check_goal(aim)
         self.measure.check(x)
+        name, radii = repr(self.measure), self.radii
         if not len(x):
             return Result.empty(x)
-        draws = None if eot is None else Draws(eot, votes, vote_share, seed)
-        oracle = Oracle(model, x.dtype, autocast, wanted.read, draws, surrogate)
-        x, wanted, box = oracle.place(x), wanted.to(oracle.device or x.device), box.to(oracle.device or x.device)
-        size = batch_size or default_batch_size(x)
-        name = repr(self.measure)
+        oracle = Oracle(model, x.dtype, autocast, aim.read, eot, surrogate, seed)
+        device = oracle.device or x.device
+        x, aim, box = x.to(device), aim.to(device), box.to(device)
         grid = grid_of(name, box, x)
+        options = Options(
+            batch_size or default_batch_size(x),
+            seed,
+            budget,
+            check,
+            trace,
+            tolerance,
+            None if radius is None else grid.limit(radius),
+        )
         # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
-        with borrowed(model), borrowed(surrogate), torch.inference_mode(False), torch.enable_grad():
-            result = solve(
-                self,
-                oracle,
-                x,
-                wanted,
-                box,
-                size=size,
-                seed=seed,
-                budget=budget,
-                trace=trace,
-                check=check,
-                tolerance=tolerance,
-                stop_distance=None if radius is None else grid.limit(radius),
-            )
+        with borrowed(model, surrogate), torch.inference_mode(False), torch.enable_grad():
+            result = solve(self, oracle, x, aim, box, options)
         return replace(
             result,
             originals=x,
-            labels=wanted.labels,
+            labels=aim.labels,
             distance=name,
             step=grid.step,
+            radii=() if self.minimal else radii,
             stop_within=radius if self.minimal else None,
-            radii=() if self.minimal else self.radii,
         )
 
-    def _goal(
-        self, count: int, labels: object, targets: object, goal: object, confidence: float, mask: Tensor | None
-    ) -> Goal:
-        """What ``count`` images are to reach; a sentence where this attack cannot serve it."""
-        wanted = goal_of(count, labels, targets, goal, confidence, mask, self.pixel_share)
-        if wanted.targeted and not self.can_target:
+    def check_goal(self, goal: Goal) -> None:
+        """Raises where this attack cannot serve the goal."""
+        if goal.targeted and not self.can_target:
             raise BadInput(
                 f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one."
             )
-        if self.needs_classes() and not wanted.by_class:
+        if self.needs_classes() and not goal.by_class:
             raise BadInput(
                 f"{type(self).__name__} as it is set needs the logits of classes and serves the goals untargeted and "
-                f"targeted; for {wanted.title} take "
+                f"targeted; for {goal.title} take "
                 f"{', '.join(serving_any_goal())}, or loss=margin where the attack has a loss."
             )
-        return wanted
 
     def describe(self) -> dict[str, Any]:
         """The settings by name, distances as their names."""
@@ -237,3 +242,118 @@ def serving_any_goal() -> list[str]:
             if not registry.get("attacks", name)().needs_classes():
                 found.append(name)
     return found
+
+
+OPTIONS = tuple(name for name in inspect.signature(Attack.__call__).parameters if name not in ("self", "unknown"))
+"""The arguments of every attack's call."""
+
+
+# Checks at the boundary; behind it the code trusts its arguments.
+
+PLAIN: dict[str, type | tuple[type, ...]] = {
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "str": str,
+    "None": type(None),
+}
+
+
+def check_setting(owner: str, name: str, value: object, annotation: object) -> None:
+    """Raises where the value of a setting is not of its plain annotated kind, e.g. ``"float | None"``; other
+    annotations are not checked."""
+    kinds = [kind.strip() for kind in str(annotation).split("|")]
+    if not all(kind in PLAIN for kind in kinds):
+        return
+    if name == "steps":
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BadInput(f"steps={value!r}: an attack needs a whole number of steps, at least 1.")
+        return
+    fits = any(isinstance(value, PLAIN[kind]) and (kind == "bool" or not isinstance(value, bool)) for kind in kinds)
+    if not fits:
+        raise BadInput(f"{owner} cannot take {name}={value!r}; it must be {' or '.join(kinds)}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(f"{owner} cannot take {name}={value!r}; it must be a finite number.")
+
+
+def check_range(name: str, value: object, interval: str) -> None:
+    """Raises where a setting that is a number lies outside ``interval``, such as ``(0, 1]`` or ``[1, inf)``."""
+    if not isinstance(value, (int, float)):
+        return
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    closed, shut = interval[0] == "[", interval[-1] == "]"
+    if (low < value or (closed and low == value)) and (value < high or (shut and value == high)):
+        return
+    words = f"at least {low:g}" if closed else "positive" if low == 0 else f"above {low:g}"
+    raise BadInput(f"{name}={value}: it must be {words if math.isinf(high) else f'in {interval}'}.")
+
+
+def check_call(
+    model: object,
+    surrogate: object,
+    confidence: float,
+    batch_size: int | None,
+    budget: int | None,
+    tolerance: float | None,
+) -> None:
+    """Raises where the model or an option of an attack's call cannot be used."""
+    for what, given in (("model", model), ("surrogate", surrogate)):
+        if not callable(given) and not (what == "surrogate" and given is None):
+            raise BadModel(
+                f"the {what} is a {type(given).__name__}; give a torch module or a function from images to logits."
+            )
+    if isinstance(confidence, bool) or not isinstance(confidence, Real) or not 0 <= confidence < math.inf:
+        raise BadInput(f"confidence={confidence!r}: the logit lead demanded must be a finite number, 0 or more.")
+    for name, value in (("batch_size", batch_size), ("budget", budget)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise BadInput(f"{name}={value!r}: give a whole number, at least 1, or None.")
+    if tolerance is not None and (
+        isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < 1
+    ):
+        raise BadInput(
+            f"tolerance={tolerance!r}: give a share of the distance, from 0 to below 1, or None to go on to the end."
+        )
+
+
+def check_images(x: object, box: Box) -> tuple[Tensor, Box]:
+    """``x`` as a float32 or float64 tensor (B, ...) inside the box, and the box in the shape of its images."""
+    if not isinstance(x, Tensor):
+        try:
+            x = (
+                torch.stack(list(x))
+                if isinstance(x, (list, tuple)) and x and isinstance(x[0], Tensor)
+                else torch.as_tensor(x)
+            )
+        except (TypeError, ValueError, RuntimeError):
+            raise BadInput(
+                f"images must be a tensor or an array of shape (batch, ...), not a {type(x).__name__}; loaders, data "
+                "sets and image files are for almakit.attack(model, data) and almakit.evaluate."
+            ) from None
+    if not x.is_floating_point():
+        raise BadInput(
+            f"images are {x.dtype}; convert to floats in [{box.ends[0]:g}, {box.ends[1]:g}], e.g. x.float() / 255 for "
+            "8-bit images."
+        )
+    if x.ndim < 2:
+        raise BadInput(
+            f"images must have a batch dimension: shape (batch, ...), not {tuple(x.shape)}; use x.unsqueeze(0) for "
+            "one image."
+        )
+    if x.device.type == "meta":
+        raise BadInput(
+            "the images are on the device meta, which holds shapes and no values; give them on the CPU or a GPU."
+        )
+    x = x.detach()
+    x = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    if not math.prod(x.shape[1:]):
+        raise BadInput(f"images of shape {tuple(x.shape)} have no pixels.")
+    bad = ~torch.isfinite(x.flatten(1)).all(1)
+    if bool(bad.any()):
+        raise BadInput(f"image {int(bad.nonzero()[0])} contains NaN or infinite values; remove or repair it.")
+    if box.mask is not None and box.mask.shape not in (x.shape, x.shape[1:]):
+        raise BadInput(
+            f"the mask has shape {tuple(box.mask.shape)}; it must be {tuple(x.shape)} or {tuple(x.shape[1:])}."
+        )
+    box = box.around(x)
+    box.check(x)
+    return x, box

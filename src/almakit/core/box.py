@@ -194,6 +194,35 @@ class Box:
         """(B,) whether each image of ``point`` (B, ...) is exactly in the domain of the originals ``x`` (B, ...)."""
         return (self.project(point, x) == point).flatten(1).all(1)
 
+    def check(self, x: Tensor) -> None:
+        """Raises where one of the images ``x`` (B, ...) leaves the box, or where a value is not on its grid."""
+        outside = ((x < self.lo) | (x > self.hi)).flatten(1)
+        if bool(outside.any()):
+            row, place = (int(number) for number in outside.nonzero()[0])
+            if isinstance(self.lo, Tensor) and isinstance(self.hi, Tensor):
+                low, high = (float(bound.flatten()[place]) for bound in (self.lo, self.hi))
+                raise BadInput(
+                    f"value {place} of image {row} is {float(x[row].flatten()[place]):.6g}, outside its box "
+                    f"[{low:.6g}, {high:.6g}]; widen the box, or bring the value into it."
+                )
+            low, high = float(x[row].min()), float(x[row].max())
+            likely = (
+                "0-255 data: divide by 255"
+                if high > 2.5 * max(abs(self.ends[1]), 1) and low >= 0
+                else "normalised data: give images in the box and put the normalisation inside the model"
+            )
+            raise BadInput(
+                f"image {row} has values in [{low:.4g}, {high:.4g}], outside the box [{self.ends[0]:g}, "
+                f"{self.ends[1]:g}]; this looks like {likely}."
+            )
+        if self.step is not None and not bool(self.contains(x, x).all()):
+            row, place = (int(number) for number in (self.project(x, x) != x).flatten(1).nonzero()[0])
+            raise BadInput(
+                f"value {place} of image {row} is {float(x[row].flatten()[place]):.6g}, which is not on its grid of "
+                f"steps of {float(torch.as_tensor(self.step).expand(x.shape[1:]).flatten()[place]):.6g} from the box's "
+                "lower end; round it, or give it the step 0."
+            )
+
 
 def grid_of(distance: str, box: Box, x: Tensor) -> Grid:
     """Which distances, of the name ``distance``, between the originals ``x`` (B, ...) and points of the box lie within

@@ -1,12 +1,13 @@
-"""From an attack, a goal and images to a result: batch by batch, and at the end a fresh look at everything that claims
-to be a success."""
+"""From an attack, a goal and images to a result: batch by batch, and at the end a fresh pass over everything that
+claims to be a success."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,87 +18,88 @@ from ..goals.classes import ClassGoal
 from ..goals.resolve import first_margin
 from ..tensors import per_image
 from .box import Box
-from .model import Oracle, check_deterministic, check_outputs, outputs_alone
-from .problem import MARKS, Exhausted, Problem, Trace, expected_forwards
+from .oracle import EOT, Oracle, check_deterministic, check_outputs, outputs_alone
+from .problem import MARKS, Exhausted, Limits, Problem, Trace, expected_forwards
 from .random import ImageRandom
 from .result import Result, Status
-from .votes import OUTWARDS as VOTED
-from .votes import shares, voted
 
 if TYPE_CHECKING:
     from .attack import Attack
 
 # How far along its perturbation a point found under autocast is moved until it holds in full precision.
 OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.25)
+# The same of a random model, until the votes hold it.
+VOTED_OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0)
 # How far a success that only the rounding of its own batch made is moved until it holds in another.
 NUDGES = (1.0001, 1.001, 1.01)
 # How far a distance measured again may differ from the one remembered: the rounding of another batch.
 SLACK = 1e-4
+Z = 1.959964  # of a 95 % interval
 
 
-def solve(
-    attack: Attack,
-    oracle: Oracle,
-    x: Tensor,
-    goal: Goal,
-    box: Box,
-    *,
-    size: int,
-    seed: int,
-    budget: int | None,
-    trace: Trace | None,
-    check: bool,
-    tolerance: float | None = None,
-    stop_distance: float | None = None,
-) -> Result:
-    """What ``attack`` finds for the images ``x`` (B, ...), ``size`` at a time.
+@dataclass(frozen=True)
+class Options:
+    """How a call is carried out; the fields are options of ``Attack.__call__``, and ``stop_distance`` is the largest
+    distance within ``stop_within``."""
 
-    ``check``: before the first batch some of its images are asked about alone, which shows whether the model is
-    deterministic, and afterwards every success is asked about again. These passes belong to no image's budget; the
-    result counts them as probes.
-    ``tolerance``: an image whose best distance falls by less than that share over a quarter of its budget, or of what
-    the attack plans, makes no further passes. ``stop_distance``: nor does one with a success within this distance.
+    batch_size: int
+    seed: int
+    budget: int | None
+    check: bool
+    trace: Trace | None
+    tolerance: float | None
+    stop_distance: float | None
+
+    def limits(self, attack: Attack, oracle: Oracle) -> Limits:
+        """When images stop, in queries."""
+        passes, stop = 1 if oracle.eot is None else oracle.eot.passes, self.stop_distance
+        if self.budget is not None and self.budget < passes:
+            raise BadInput(
+                f"budget={self.budget}: with eot={passes} a query takes {passes} passes, so that none fits in."
+            )
+        budget = None if self.budget is None else self.budget // passes
+        if stop is not None and attack.minimal:
+            # Votes and full precision may move a point outwards; it must not leave the radius then.
+            stop /= VOTED_OUTWARDS[-1] if oracle.eot is not None else OUTWARDS[-1] if oracle.autocast is not None else 1
+        plan = None
+        if self.tolerance is not None:
+            plan = budget if budget is not None else expected_forwards(attack)
+            if plan is None:
+                raise BadInput(
+                    f"tolerance is about a quarter of the budget, and {type(attack).__name__}'s settings do not say "
+                    "how much it spends: give budget=."
+                )
+        return Limits(budget, int(oracle.autocast is not None), plan, self.tolerance or 0.0, stop)
+
+
+def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, options: Options) -> Result:
+    """What ``attack`` finds for the images ``x`` (B, ...), ``options.batch_size`` at a time.
+
+    With ``options.check`` some images of the first batch are queried alone before it, which shows whether the model is
+    deterministic, and every success is queried again at the end. These passes belong to no image's budget; the result
+    counts them as probes.
     """
-    each = 1 if oracle.draws is None else oracle.draws.eot
-    if budget is not None and budget < each:
-        raise BadInput(f"budget={budget}: with eot={each} a query takes {each} passes, so that none fits in.")
-    budget = None if budget is None else budget // each  # in queries from here on
-    if stop_distance is not None and attack.minimal:
-        # Votes and full precision may move a point outwards; it must not leave the radius then.
-        stop_distance /= VOTED[-1] if oracle.draws is not None else OUTWARDS[-1] if oracle.autocast is not None else 1
-    parts, plan = [], None if tolerance is None else planned(attack, budget)
-    for begin in range(0, len(x), size):
-        rows = torch.arange(begin, min(begin + size, len(x)), device=x.device)
-        within = box.take(rows, x.shape[1:])
-        part, fitted = solve_batch(
-            attack,
-            oracle,
-            x[rows],
-            goal.take(rows),
-            within,
-            seed,
-            budget,
-            trace,
-            rows,
-            check and begin == 0,
-            plan,
-            tolerance or 0.0,
-            stop_distance,
-        )
-        if oracle.draws is not None:
-            part = voted(part, attack, oracle, x[rows], fitted, within)
-        elif check:
-            part = checked(part, attack, oracle, x[rows], fitted, within)
+    limits, parts = options.limits(attack, oracle), []
+    for rows in torch.arange(len(x), device=x.device).split(options.batch_size):
+        batch = Batch(attack, oracle, x[rows], goal.take(rows), box.take(rows, x.shape[1:]), rows, options)
+        if (problem := batch.problem(limits)) is not None:
+            with suppress(Exhausted):
+                attack.run(problem)
+        part = batch.result()
+        if oracle.eot is not None:
+            part = voted(part, attack, oracle, batch.x, batch.goal, batch.box)
+        elif options.check:
+            part = checked(part, attack, oracle, batch.x, batch.goal, batch.box)
         parts.append(part)
     result = Result.concatenate(parts)
     wrong = int((result.status == Status.ALREADY_WRONG).sum())
-    if check and isinstance(goal, ClassGoal) and not goal.targeted and 2 * wrong > len(x):
+    if options.check and isinstance(goal, ClassGoal) and not goal.targeted and 2 * wrong > len(x):
         warnings.warn(
             f"{wrong} of {len(x)} images are already wrong before the attack and count as distance 0. Check the labels "
             "(classes count from 0, in the model's order) and the images' range and normalisation.",
-            stacklevel=4,
+            stacklevel=3,
         )
-    uncounted = oracle.asked - int(result.forwards.sum()) - result.probes
+    uncounted = oracle.queried - int(result.forwards.sum()) - result.probes
     if oracle.surrogate is not None and result.surrogate_forwards is not None:
         uncounted += oracle.surrogate.rows - int(result.surrogate_forwards.sum())
     if uncounted:
@@ -108,122 +110,117 @@ def solve(
     return result
 
 
-def solve_batch(
-    attack: Attack,
-    oracle: Oracle,
-    x: Tensor,
-    goal: Goal,
-    box: Box,
-    seed: int,
-    budget: int | None,
-    trace: Trace | None,
-    rows: Tensor,
-    check: bool,
-    plan: int | None = None,
-    share: float = 0.0,
-    stop_distance: float | None = None,
-) -> tuple[Result, Goal]:
-    """One batch: the clean pass that settles what needs no attack, the attack on the rest, the assembled result and the
-    goal fitted to the clean pass."""
-    slopes, asked = attack.needs_gradients(), oracle.asked
-    # Before the clean pass: nothing may come between a forward and its backward.
-    alone = outputs_alone(oracle, x) if check else None
-    probes = oracle.asked - asked
-    leaf = x.detach().requires_grad_(slopes)
-    with torch.set_grad_enabled(slopes):
-        logits = oracle(leaf)
-    values = logits.detach()
-    goal = fitted = goal.fit(values, rows)
-    if alone is not None:
-        if slopes and isinstance(goal, ClassGoal):
-            check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
-        check_deterministic(oracle, alone, values)
-    finite = torch.isfinite(values).flatten(1).all(1)
-    margin = first_margin(
-        goal, torch.where(per_image(finite, values), values, torch.zeros_like(values)), finite, rows, check
-    )
-    wrong, each, asked, seen = finite & (margin < 0), 1, oracle.asked, None
-    if (draws := oracle.draws) is not None:
-        seen, each = shares(oracle, draws, goal, x, "clean"), draws.eot
-        wrong = finite & (seen >= draws.share)
-    probes += oracle.asked - asked
-    status = torch.full((len(x),), int(Status.FAILED), device=x.device)
-    status[wrong] = int(Status.ALREADY_WRONG)
-    status[~finite] = int(Status.INVALID)
-    adversarials, distances = x.clone(), torch.where(wrong, 0.0, float("inf")).to(x.dtype)
-    forwards, backwards = torch.full_like(status, each), torch.zeros_like(status)
-    lent = None if oracle.surrogate is None else torch.full_like(status, each * slopes)
-    reasons: list[str | None] = [None] * len(x)
-    course = distances.unsqueeze(1).repeat(1, len(MARKS))
-    for row in (~finite).nonzero().flatten().tolist():
-        reasons[row] = "the model's logits are not finite on the clean image"
-    todo = (finite & ~wrong).nonzero().flatten()
-    if len(todo):
-        goal, images = goal.take(todo).scaled_by(values[todo]), x[todo]
-        seeds = torch.zeros_like(todo) if goal.classes is None else goal.classes
-        low = oracle.autocast is not None
-        problem = Problem(
-            oracle,
-            images,
+class Batch:
+    """One batch: the clean pass, which settles what needs no attack, the problem of the others, and the result."""
+
+    def __init__(self, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, rows: Tensor, options: Options):
+        """Makes the clean pass of the images ``x`` (B, ...), the ``rows`` (B,) of the call."""
+        self.attack, self.oracle, self.x, self.box, self.rows, self.options = attack, oracle, x, box, rows, options
+        slopes, before = attack.needs_gradients(), oracle.queried
+        check = options.check and not int(rows[0])
+        # Before the clean pass: nothing may come between a forward and its backward.
+        alone = outputs_alone(oracle, x) if check else None
+        self.probes = oracle.queried - before
+        self._leaf = x.detach().requires_grad_(slopes)
+        with torch.set_grad_enabled(slopes):
+            self._logits = oracle(self._leaf)
+        values = self._logits.detach()
+        self.goal = goal.fit(values, rows)
+        if alone is not None:
+            if slopes and isinstance(self.goal, ClassGoal):
+                check_outputs(values.movedim(1, -1).reshape(-1, values.shape[1]))
+            check_deterministic(oracle, alone, values)
+        self.finite = torch.isfinite(values).flatten(1).all(1)
+        margin = first_margin(
+            self.goal, torch.where(per_image(self.finite, values), values, 0.0), self.finite, rows, check
+        )
+        self.wrong, self.shares, before = self.finite & (margin < 0), None, oracle.queried
+        if (eot := oracle.eot) is not None:
+            self.shares = shares(oracle, eot, self.goal, x, "clean")
+            self.wrong = self.finite & (self.shares >= eot.share)
+        self.probes += oracle.queried - before
+        self.todo = (self.finite & ~self.wrong).nonzero().flatten()
+        self._problem: Problem | None = None
+
+    def problem(self, limits: Limits) -> Problem | None:
+        """The images that are to be attacked; None where there are none."""
+        if not len(self.todo):
+            return None
+        attack, x, options = self.attack, self.x[self.todo], self.options
+        goal = self.goal.take(self.todo).scaled_by(self._logits.detach()[self.todo])
+        seeds = torch.zeros_like(self.todo) if goal.classes is None else goal.classes
+        places = self.rows[self.todo].cpu()
+
+        def trace(event: dict[str, Any]) -> None:
+            assert options.trace is not None
+            options.trace({**event, "image": places})
+
+        if attack.ranking is not None and limits.stop_distance is not None:
+            limits = replace(limits, measure=attack.measure.bind(x))
+        self._problem = Problem(
+            self.oracle,
+            x,
             goal,
-            (attack.ranking or attack.measure).bind(images),
-            box.take(todo, x.shape[1:]),
-            ImageRandom(seed, images, seeds),
-            budget,
-            trace,
-            rows[todo].cpu(),
-            reserve=low,
-            plan=plan,
-            share=share,
-            stop_distance=stop_distance,
-            measure=None if attack.ranking is None else attack.measure.bind(images),
+            (attack.ranking or attack.measure).bind(x),
+            self.box.take(self.todo, x.shape[1:]),
+            ImageRandom(options.seed, x, seeds),
+            limits,
+            None if options.trace is None else trace,
         )
-        problem.begin(leaf, logits, todo)
-        del leaf, logits
-        with suppress(Exhausted):
-            attack.run(problem)
-        if low:
-            # An attack inside a given radius must not be moved out of it.
-            problem.recheck_full_precision(OUTWARDS if attack.minimal else OUTWARDS[:1])
-        found, distance = problem.found, problem.best_distance
-        status[todo[found]] = int(Status.SUCCESS)
-        adversarials[todo] = problem.best_point
-        distances[todo] = (
-            distance
-            if attack.ranking is None
-            else torch.where(found, attack.measure(x[todo], adversarials[todo]), distance)
-        )
-        forwards[todo], backwards[todo] = problem.forwards * each, problem.backwards * each
-        if lent is not None:
-            lent[todo] = problem.attached * each
-        course[todo] = problem.course
-        broken = problem.broken
-        for index in (~found).nonzero().flatten().tolist():
-            row = int(todo[index])
-            reasons[row] = problem.why(index)
-            if bool(broken[index]):
-                status[row] = int(Status.INVALID)
-    kept = course if attack.ranking is None else None
-    result = Result(adversarials, distances, status, forwards, backwards, reasons, probes, course=kept, shares=seen)
-    result = replace(result, surrogate_forwards=lent)
-    return result, fitted
+        self._problem.begin(self._leaf, self._logits, self.todo)
+        del self._leaf, self._logits
+        return self._problem
 
-
-def planned(attack: Attack, budget: int | None) -> int:
-    """The forwards that a quarter is taken of: the budget's, or what the settings say."""
-    plan = budget if budget is not None else expected_forwards(attack)
-    if plan is None:
-        raise BadInput(
-            f"tolerance is about a quarter of the budget, and {type(attack).__name__}'s settings do not say how much "
-            "it spends: give budget=."
+    def result(self) -> Result:
+        """What the clean pass and the attack found; points found under autocast are judged in full precision first."""
+        x, attack, problem, todo = self.x, self.attack, self._problem, self.todo
+        passes = 1 if self.oracle.eot is None else self.oracle.eot.passes
+        status = torch.full((len(x),), int(Status.FAILED), device=x.device)
+        status[self.wrong] = int(Status.ALREADY_WRONG)
+        status[~self.finite] = int(Status.INVALID)
+        adversarials, distances = x.clone(), torch.where(self.wrong, 0.0, float("inf")).to(x.dtype)
+        forwards, backwards = torch.full_like(status, passes), torch.zeros_like(status)
+        surrogate = torch.full_like(status, passes * attack.needs_gradients())
+        course = distances.unsqueeze(1).repeat(1, len(MARKS))
+        reasons: list[str | None] = [None] * len(x)
+        for row in (~self.finite).nonzero().flatten().tolist():
+            reasons[row] = "the model's logits are not finite on the clean image"
+        if problem is not None:
+            if self.oracle.autocast is not None:
+                # An attack inside a given radius must not be moved out of it.
+                problem.recheck_full_precision(OUTWARDS if attack.minimal else OUTWARDS[:1])
+            found, distance = problem.found, problem.best_distance
+            status[todo[found]] = int(Status.SUCCESS)
+            adversarials[todo] = problem.best_point
+            if attack.ranking is not None:
+                distance = torch.where(found, attack.measure(x[todo], adversarials[todo]), distance)
+            distances[todo], course[todo] = distance, problem.history
+            forwards[todo], backwards[todo] = problem.forwards * passes, problem.backwards * passes
+            surrogate[todo] = problem.attached * passes
+            broken = problem.broken
+            for index in (~found).nonzero().flatten().tolist():
+                row = int(todo[index])
+                reasons[row] = problem.why(index)
+                if bool(broken[index]):
+                    status[row] = int(Status.INVALID)
+        return Result(
+            adversarials,
+            distances,
+            status,
+            forwards,
+            backwards,
+            reasons,
+            self.probes,
+            course=course if attack.ranking is None else None,
+            shares=self.shares,
+            surrogate_forwards=None if self.oracle.surrogate is None else surrogate,
         )
-    return plan
 
 
 @torch.no_grad()
 def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
-    """``result`` with every success, images that were already wrong included, asked about again: by the model as it
-    came, in batches of another composition, against the caller's own images ``x`` (B, ...).
+    """``result`` with every success, images that were already wrong included, queried again: by the model without
+    autocast, in batches of another composition, against the caller's own images ``x`` (B, ...).
 
     A point that only the rounding of its batch made a success is moved outwards by a hair, unless its radius is given.
     A success that does not hold becomes a failure with a reason.
@@ -231,32 +228,26 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
     rows = result.success.nonzero().flatten()
     if not len(rows):
         return result
-    before, wanted, within = oracle.asked, goal.take(rows), box.take(rows, x.shape[1:])
+    before, goal, box = oracle.queried, goal.take(rows), box.take(rows, x.shape[1:])
     found, clean, claimed = result.adversarials[rows], x[rows], result.distances[rows]
     points, unchanged = found, result.status[rows] == Status.ALREADY_WRONG
-    reached = _reaches_elsewhere(oracle, wanted, points)
+    reached = _reaches_elsewhere(oracle, goal, points)
     for reach in NUDGES if attack.minimal and attack.ranking is None else ():
         if bool((reached | unchanged).all()):
             break
-        moved = within.project(clean + reach * (found - clean), clean)
+        moved = box.project(clean + reach * (found - clean), clean)
         points = torch.where(per_image(reached | unchanged, points), points, moved)
         claimed = torch.where(reached | unchanged, claimed, attack.measure(clean, points))
-        # All of them again: in a smaller batch a model that depends on its batch might be of another mind.
-        reached = _reaches_elsewhere(oracle, wanted, points)
-    adversarials, distances, status, reasons = (
-        result.adversarials,
-        result.distances,
-        result.status,
-        list(result.reasons),
-    )
-    adversarials[rows], distances[rows] = points, claimed
+        # All of them again: in a smaller batch a model that depends on its batch might decide otherwise.
+        reached = _reaches_elsewhere(oracle, goal, points)
+    result.adversarials[rows], result.distances[rows] = points, claimed
     if result.course is not None:
         result.course[rows] = torch.maximum(result.course[rows], claimed.unsqueeze(1))
     measured = attack.measure(clean, points)
     findings = (
         (reached, "a fresh pass of the point that was found does not reach the goal"),
         (
-            unchanged | within.contains(points, clean),
+            unchanged | box.contains(points, clean),
             "the point that was found lies outside the box, its grid or its mask",
         ),
         (
@@ -266,11 +257,16 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
     )
     for holds, reason in findings:
         for row in rows[~holds].tolist():
-            adversarials[row], distances[row], status[row] = x[row], float("inf"), int(Status.FAILED)
-            if result.course is not None:
-                result.course[row] = float("inf")
-            reasons[row] = reasons[row] or reason
-    return replace(result, reasons=reasons, probes=result.probes + oracle.asked - before)
+            _fail(result, row, x, reason)
+    return replace(result, probes=result.probes + oracle.queried - before)
+
+
+def _fail(result: Result, row: int, x: Tensor, reason: str) -> None:
+    """Turns a success of ``result`` into a failure."""
+    result.adversarials[row], result.distances[row], result.status[row] = x[row], float("inf"), int(Status.FAILED)
+    if result.course is not None:
+        result.course[row] = float("inf")
+    result.reasons[row] = result.reasons[row] or reason
 
 
 def _reaches_elsewhere(oracle: Oracle, goal: Goal, points: Tensor) -> Tensor:
@@ -282,12 +278,83 @@ def _reaches_elsewhere(oracle: Oracle, goal: Goal, points: Tensor) -> Tensor:
     order, reached = torch.arange(len(points), device=points.device).flip(0), points.new_ones(len(points)) > 0
     for rows in (order, order.roll(1))[: 1 if len(points) < 3 else 2]:
         for part in rows.split((len(points) + 1) // 2):
-            reached[part] &= _reaches(oracle, goal.take(part), points[part])
+            reached[part] &= _reaches(goal.take(part), oracle.exact(points[part]))
     return reached
 
 
-def _reaches(oracle: Oracle, goal: Goal, points: Tensor) -> Tensor:
-    """(R,) whether the model as it came says that the ``points`` (R, ...) reach the goal."""
-    outputs = oracle.exact(points)
+def _reaches(goal: Goal, outputs: Tensor) -> Tensor:
+    """(R,) whether ``outputs`` (R, ...) are finite and reach the goal."""
     finite = torch.isfinite(outputs).flatten(1).all(1)
-    return finite & (goal.margin(torch.where(per_image(finite, outputs), outputs, torch.zeros_like(outputs))) < 0)
+    return finite & (goal.margin(torch.where(per_image(finite, outputs), outputs, 0.0)) < 0)
+
+
+# Random models: a success is the goal reached in a stated share of fresh passes.
+
+
+def wilson(reached: float, passes: int) -> tuple[float, float]:
+    """The 95 % interval of a share of which ``reached`` of ``passes`` were seen (Wilson, JASA 1927)."""
+    seen, scale = reached / passes, 1 + Z**2 / passes
+    middle = (seen + Z**2 / (2 * passes)) / scale
+    half = Z / scale * math.sqrt(seen * (1 - seen) / passes + Z**2 / (4 * passes**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@torch.no_grad()
+def shares(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor, purpose: str) -> Tensor:
+    """(R,) in which share of fresh passes each of the ``points`` (R, ...) reaches the ``goal`` of its row, float64."""
+    found = []
+    for row, point in enumerate(points):
+        outputs = oracle.passes(point, eot.votes, purpose)
+        own = goal.take(torch.full((len(outputs),), row, device=points.device))
+        found.append(_reaches(own, outputs).double().mean())
+    return torch.stack(found) if found else torch.zeros(0, dtype=torch.float64)
+
+
+def _held(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor) -> tuple[Tensor, Tensor]:
+    """(R,) the shares of the votes for the ``points`` (R, ...), and (R,) whether they hold: the lower end of the
+    interval reaches the stated share, twice. Of several reaches that are tried one passes once by luck alone."""
+    votes, holds = _surely(oracle, eot, goal, points, "hold")
+    rows = holds.nonzero().flatten()
+    if len(rows):
+        again, still = _surely(oracle, eot, goal.take(rows), points[rows], "hold again")
+        votes[rows], holds[rows] = torch.minimum(votes[rows], again), still
+    return votes, holds
+
+
+def _surely(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor, purpose: str) -> tuple[Tensor, Tensor]:
+    """(R,) shares of the votes, and (R,) whether the lower end of the interval reaches the stated one."""
+    votes = shares(oracle, eot, goal, points, purpose)
+    lower = torch.tensor([wilson(share * eot.votes, eot.votes)[0] for share in votes.tolist()])
+    return votes, (lower.to(votes) >= eot.share) | (votes == 1)
+
+
+@torch.no_grad()
+def voted(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
+    """``result`` with every success held to the votes: moved outwards (but not at a given radius) until the goal is
+    reached in the stated share of passes with the lower end of its interval, twice, or given up.
+
+    ``x`` (B, ...) are the clean images. The passes belong to no image's budget; they are counted as probes.
+    """
+    eot, votes = oracle.eot, result.shares
+    assert eot is not None and votes is not None
+    before, found = oracle.queried, result.adversarials.clone()
+    open_rows = (result.status == Status.SUCCESS).nonzero().flatten()
+    for reach in VOTED_OUTWARDS if attack.minimal else VOTED_OUTWARDS[:1]:
+        if not len(open_rows):
+            break
+        clean, points = x[open_rows], found[open_rows]
+        if reach != 1.0:
+            points = box.take(open_rows, x.shape[1:]).project(clean + reach * (points - clean), clean)
+        votes[open_rows], holds = _held(oracle, eot, goal.take(open_rows), points)
+        taken = open_rows[holds]
+        result.adversarials[taken], result.distances[taken] = points[holds], attack.measure(clean, points)[holds]
+        open_rows = open_rows[~holds]
+    for row in open_rows.tolist():
+        _fail(
+            result,
+            row,
+            x,
+            f"the point that was found reaches the goal in {float(votes[row]):.0%} of {eot.votes} fresh passes, fewer "
+            f"than {eot.share:.0%} for sure",
+        )
+    return replace(result, probes=result.probes + oracle.queried - before, course=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.model import Model, Oracle, borrowed
+from ..core.oracle import Model, Oracle, borrowed
 from ..errors import AlmakitError
 from .base import Goal, as_goal
 from .resolve import first_margin, goal_of
@@ -64,9 +64,9 @@ def check_goal(
     """
     with borrowed(model), torch.enable_grad():
         try:
-            goal = goal_of(len(x), labels, targets, as_goal(f), 0.0, None, 0.99)
+            goal = goal_of(len(x), labels, targets, as_goal(f), 0.0, 0.99)
             oracle = Oracle(model, x.dtype, read=goal.read)
-            leaf = oracle.place(x.detach()).clone().requires_grad_(True)
+            leaf = x.detach().to(oracle.device or x.device).clone().requires_grad_(True)
             outputs = oracle(leaf)
             rows = torch.arange(len(x), device=outputs.device)
             goal = goal.to(outputs.device).fit(outputs.detach(), rows)

@@ -18,9 +18,7 @@ from .classes import ClassGoal
 from .pixels import PixelGoal
 
 
-def goal_of(
-    count: int, labels: object, targets: object, goal: object, confidence: float, mask: Tensor | None, share: float
-) -> Goal:
+def goal_of(count: int, labels: object, targets: object, goal: object, confidence: float, share: float) -> Goal:
     """The goal of a call of an attack.
 
     Args:
@@ -29,34 +27,22 @@ def goal_of(
         targets: classes to reach, of the same shapes.
         goal: a goal or a function; None for the goal that labels and targets stand for.
         confidence: added to the margin.
-        mask: pixels that count where labels are maps, shape (B, H, W).
         share: share of the pixels that must be wrong where labels are maps.
     """
     maps = getattr(labels, "ndim", 1) == 3 and (goal is None or isinstance(goal, PixelGoal))
-    if mask is not None and not maps:
-        raise BadInput(
-            "a pixel mask goes with labels of shape (B, H, W); for a classifier restrict the pixels that may change "
-            "by box=Box(mask=...)."
-        )
     if goal is None:
         if labels is None and targets is None:
             raise BadInput(
                 "say what to reach: labels to leave, targets, or a goal, such as goal=almakit.goals.threshold(below=0)."
             )
         found, wanted = _classes(count, labels, targets, maps)
-        return (
-            PixelGoal(found, wanted, confidence, mask=mask, share=share)
-            if maps
-            else ClassGoal(found, wanted, confidence)
-        )
+        return PixelGoal(found, wanted, confidence, share=share) if maps else ClassGoal(found, wanted, confidence)
     bound = as_goal(goal)
     if bound.by_class or maps:
         found, wanted = _classes(count, labels, targets, maps)
     else:
         found, wanted = _facts(labels, "labels", count), _facts(targets, "targets", count)
     bound = bound.for_labels(found, wanted)
-    if isinstance(bound, PixelGoal) and mask is not None:
-        bound = replace(bound, mask=mask)
     if confidence:
         bound = replace(bound, confidence=confidence)
     if bound.needs_labels and bound.classes is None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..core.model import Function, filled
+from ..core.oracle import Function, filled
 from ..errors import BadModel
 from ..goals.outputs import logits_of
 

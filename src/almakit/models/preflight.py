@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.model import borrowed, pass_seconds
+from ..core.oracle import borrowed, pass_seconds
 from ..errors import BadInput, BadModel, UnknownName
 from ..goals.outputs import described, logits_of
 from .labels import Severity, name_findings, prediction_findings

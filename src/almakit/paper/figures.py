@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import models, registry
 from ..attacks.alma import ALMA
-from ..core.model import Model
+from ..core.oracle import Model
 from ..data import load as load_data
 from ..errors import Unavailable
 from ..report import palette

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..core.model import Model, borrowed, out_of_memory, pass_seconds, probe_rows
+from ..core.oracle import Model, borrowed, out_of_memory, pass_seconds, probe_rows
 from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError
 from ..goals.base import Goal

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack
-from ..core.model import Model, steady
+from ..core.oracle import Model, steady
 
 IMAGES = 32
 LARGE = 3 * 96 * 96

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ..core.model import borrowed
+from ..core.oracle import borrowed
 from ..data.dataset import Chunk
 from ..errors import AlmakitError
 from . import environment

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core import Box
-from ..core.model import Model
+from ..core.oracle import Model
 from ..data import load as load_data
 from ..data.coerce import Data, dataset_of
 from ..data.dataset import Dataset

@@ -110,9 +110,7 @@ def attack_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
             check=False,
             trace=watch if watch.rows else None,
             surrogate=None if surrogate is None else Attacked(surrogate.model, least=least),
-            eot=spec.eot,
-            votes=spec.votes,
-            vote_share=spec.vote_share,
+            eot=subject.draws,
         )
     except (BadInput, BadModel) as error:
         rows = job.positions(task.key.chunk)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.model import LEAST, Draws, Model, filled, precision_and_device
+from ..core.oracle import EOT, LEAST, Model, filled, image_seed, precision_and_device, seeded
 from ..data.features import Features
 from ..data.user_file import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
@@ -54,7 +54,8 @@ class Subject:
     by_name: bool = False  # loaded by its name or from a file, as any other process can load it
     maps: bool = False  # the data give every pixel a class, and so must the model
     features: Features | None = None  # of the data, where they have units of their own: what the model sees
-    draws: Draws | None = None  # of a random model: how often it is asked,
+    draws: EOT | None = None  # of a random model: how often it is asked,
+    seed: int = 0
     held: bool = True  # and whether seeds hold its random numbers
     aim: Goal | None = None  # a goal on outputs that are no logits of classes: all there is to say is whether it is met
 
@@ -109,7 +110,7 @@ class Subject:
     def passes(self, image: Tensor, purpose: str) -> Tensor:
         """Logits (M, K) of one ``image`` (...) in the fresh passes that vote on it, float64 on the CPU."""
         assert self.draws is not None
-        with self.draws.of(image, purpose):
+        with seeded(image_seed(self.seed, image, purpose), image.device):
             counts = [min(256, self.draws.votes - begun) for begun in range(0, self.draws.votes, 256)]
             return torch.cat([self._drawn(image.expand(count, *image.shape)) for count in counts])
 
@@ -332,7 +333,8 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         settings_sha256=facts["settings_sha256"],
         model_sha256=model_sha256(name, facts, spec),
         by_name=isinstance(model, str),
-        draws=None if spec.eot is None else Draws(spec.eot, spec.votes, spec.vote_share, spec.seed),
+        draws=None if spec.eot is None else EOT(spec.eot, spec.votes, spec.vote_share),
+        seed=spec.seed,
     )
 
 

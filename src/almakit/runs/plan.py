@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import goals
 from ..core import Attack, Goal
-from ..core.model import Model, predict
+from ..core.oracle import Model, predict
 from ..data.coerce import Data
 from ..data.dataset import Chunk, Dataset
 from ..errors import BadInput

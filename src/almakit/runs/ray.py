@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from ..core import Attack
-from ..core.model import out_of_memory
+from ..core.oracle import out_of_memory
 from ..errors import AlmakitError, BadModel, Unavailable, optional
 from .executors import Images, Lost, absent, chunk_of, images_of, opened_again, without_images
 from .failures import SpecChanged

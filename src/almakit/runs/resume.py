@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..attacks import get
 from ..core import Attack
-from ..core.model import borrowed
+from ..core.oracle import borrowed
 from ..errors import BadInput
 from . import folder
 from .attack_text import as_written_now, text_of

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from ..core.model import borrowed
+from ..core.oracle import borrowed
 from ..errors import BadInput
 from . import folder
 from .attack_text import build_all

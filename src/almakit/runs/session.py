@@ -22,7 +22,7 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
-from ..core.model import out_of_memory
+from ..core.oracle import out_of_memory
 from ..errors import BadInput, BadModel
 from ..trackers import Track
 from .environment import changed, environment

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.model import borrowed
+from ..core.oracle import borrowed
 from ..goals.base import Goal
 from .folder import RunFolder
 from .images import share_of

@@ -16,7 +16,7 @@ from ..certify import verified
 from ..certify.backward import bounds, margins
 from ..certify.graph import Graph, read
 from ..certify.intervals import Ball
-from ..core.model import borrowed
+from ..core.oracle import borrowed
 from ..data.dataset import IGNORED
 from ..models.classifier import Classifier
 from ..optim.steps import cosine_decay

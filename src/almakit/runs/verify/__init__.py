@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import distances, goals
-from ...core.model import borrowed
+from ...core.oracle import borrowed
 from ...data.dataset import Dataset, image_sha256
 from ...errors import AlmakitError
 from ...expression import parse

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...errors import BadInput, Unavailable
+from ..errors import BadInput, Unavailable
 
 try:
     from matplotlib.figure import Figure

@@ -1,20 +1,23 @@
-"""What an attack returns: one row per image, with a status that is a sentence."""
+"""What an attack returns: one row per image, with a status that is a sentence; numbers, pictures and files of it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
-from ...errors import BadInput, optional
-from ...radius import Grid, number, same
-from .image import ImageResult, Status
+from ..errors import BadInput, Unavailable, optional
+from ..radius import Grid, number, same
 
 if TYPE_CHECKING:
     from .plots import Picture
@@ -22,6 +25,53 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="Result")
 Rows = slice | Tensor | Sequence[int] | Sequence[bool]
 """Which images: a slice, positions (R,), or a boolean mask (B,); numpy arrays too."""
+
+
+HEADER = "almakit-result"
+
+
+class Status(IntEnum):
+    """How an image ended. The sentences are in ``sentence``."""
+
+    ALREADY_WRONG = 0
+    SUCCESS = 1
+    FAILED = 2
+    INVALID = 3
+
+    @property
+    def sentence(self) -> str:
+        return {
+            Status.ALREADY_WRONG: "The goal is reached on the clean image; its distance is 0.",
+            Status.SUCCESS: "An adversarial image was found and verified by the model's argmax.",
+            Status.FAILED: "No adversarial image was found within the budget; its distance is infinite.",
+            Status.INVALID: "The model gave no finite logits to work with; its distance is infinite.",
+        }[self]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageResult:
+    """One image of a ``Result``: ``result[3]``. ``adversarial`` (...) is the clean image where nothing was found."""
+
+    adversarial: Tensor
+    distance: float
+    status: Status
+    forwards: int
+    backwards: int
+    reason: str | None = None
+    original: Tensor | None = None
+    label: int | Tensor | None = None
+
+    @property
+    def success(self) -> bool:
+        return self.status in (Status.ALREADY_WRONG, Status.SUCCESS)
+
+    def __repr__(self) -> str:
+        label = f"label {self.label}, " if isinstance(self.label, int) else ""
+        shape = " x ".join(map(str, self.adversarial.shape))
+        return (
+            f"ImageResult({shape}, {label}{self.status.name}, distance {self.distance:.4g}, {self.forwards} "
+            f"forwards, {self.backwards} backwards)"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,16 +273,37 @@ class Result:
     def save(self, path: str | Path) -> Path:
         """Writes all of it into one safetensors file, its words and numbers as JSON in the file's header;
         ``Result.load`` reads it back."""
-        from .saved import save
-
-        return save(self, path)
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {
+            name: value.detach().cpu().contiguous().clone()
+            for name, value in values.items()
+            if isinstance(value, Tensor)
+        }
+        words = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
+        place = Path(path).expanduser()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, place, {HEADER: json.dumps({"kind": type(self).__name__, **words})})
+        return place
 
     @classmethod
     def load(cls: type[R], path: str | Path) -> R:
         """What ``save`` wrote."""
-        from .saved import load
-
-        return load(cls, path)
+        place = Path(path).expanduser()
+        if not place.is_file():
+            raise Unavailable(f"there is no file {place}.")
+        try:
+            with safe_open(place, framework="pt") as opened:
+                words: dict[str, Any] = json.loads((opened.metadata() or {})[HEADER])
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+        except (SafetensorError, KeyError, ValueError, OSError) as error:
+            raise BadInput(f"{place} is no result that almakit saved ({type(error).__name__}: {error}).") from error
+        known = {f.name for f in fields(cls)}
+        found = {name: value for name, value in {**words, **tensors}.items() if name in known}
+        found["radii"] = tuple(found.get("radii", ()))
+        try:
+            return cls(**found)
+        except TypeError as error:
+            raise BadInput(f"{place} does not hold all of a {cls.__name__} ({error}).") from error
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{int((self.status == s).sum())} {s.name}" for s in Status if int((self.status == s).sum()))
