@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 TINY = 1e-30
+"""Keeps divisors positive without changing any sum."""
+SMALL = 1e-12
+"""Below every distance, margin and multiplier that matters."""
 
 
 def per_image(values: Tensor, like: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ def test_refusals() -> None:
         Search()
     with pytest.raises(AlmakitError, match="CW is none: use pgd, apgd, lpa or square"):
         attacks.get("search(attack=cw(steps=10))")
-    with pytest.raises(AlmakitError, match="must be a positive number"):
+    with pytest.raises(AlmakitError, match="must be positive"):
         Search(attack=PGD(), largest=0.0)
-    with pytest.raises(AlmakitError, match="at least one radius"):
+    with pytest.raises(AlmakitError, match="must be at least 1"):
         Search(attack=PGD(), halvings=0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import torch
 
-from almakit.optim.penalties import Progress, WeightSearch
+from almakit.optim.penalties import WeightSearch
+from almakit.optim.steps import Stagnation
 
 X = torch.zeros(3, 4)
 
@@ -35,7 +36,7 @@ def test_a_weight_that_never_succeeds_stays_finite_and_the_best_can_be_repeated(
 
 
 def test_progress_compares_the_best_loss_between_checks() -> None:
-    progress = Progress(X, every=2)
+    progress = Stagnation(X, every=2)
     losses = torch.tensor(
         [
             [5.0, 5.0, 5.0],
@@ -53,7 +54,7 @@ def test_progress_compares_the_best_loss_between_checks() -> None:
 
 
 def test_a_loss_that_is_nowhere_finite_counts_as_standing_still() -> None:
-    progress = Progress(X, every=1)
+    progress = Stagnation(X, every=1)
     infinite = torch.full((3,), float("inf"))
     progress.stalled(0, torch.ones(3))
     stalled = progress.stalled(1, infinite)

@@ -12,11 +12,11 @@ from torch import Tensor
 from .. import registry
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..optim.penalties import Penalty, Progress
-from ..optim.steps import Adam, cosine_decay, first_step
-from ..tensors import per_image
+from ..optim.penalties import MU_MAX, MU_MIN, Penalty
+from ..optim.steps import Adam, Stagnation, cosine_decay, first_step
+from ..tensors import SMALL, per_image
 
-MU_MIN, MU_MAX, RHO_MAX = 1e-6, 1e12, 1e9
+RHO_MAX = 1e9
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ALM(Attack):
             flat = torch.full_like(x, 0.1 / math.sqrt(x[0].numel()))
             epsilon = bound(
                 box.project_continuous(torch.where(x > (box.lo + box.hi) / 2, x - flat, x + flat), x)
-            ).clamp_min(1e-12)
+            ).clamp_min(SMALL)
         signs = slope.sign()
         return first_step(lambda eta: bound(box.project(x - per_image(eta, x) * signs, x)), signs, epsilon, box.width)
 
@@ -117,7 +117,7 @@ class ALM(Attack):
         each image."""
         x, box, goal = problem.x, problem.box, problem.goal
         adam = Adam(x)
-        progress = Progress(x, self.inner // 10)
+        progress = Stagnation(x, self.inner // 10)
         for step in range(1, queries + 1):
             final = last and step == queries
             gradient = per_image(penalty.derivative(state.constraint, rho, mu), x) * state.slope + state.pull

@@ -12,10 +12,9 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..errors import BadInput
 from ..optim import length
+from ..optim.penalties import MU_MAX, MU_MIN
 from ..optim.steps import exponential_decay, first_step
-from ..tensors import per_image
-
-MU_MIN, MU_MAX = 1e-6, 1e12
+from ..tensors import SMALL, per_image
 
 
 @dataclass(frozen=True)
@@ -144,4 +143,4 @@ class ALMA(Attack):
         noise = problem.random.normal()
         return problem.bound(
             problem.box.project_continuous(problem.x + per_image(0.1 / length(noise, 2), noise) * noise, problem.x)
-        ).clamp_min(1e-12)
+        ).clamp_min(SMALL)

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..optim import length
-from ..optim.penalties import Progress, WeightSearch, hinge_of
-from ..optim.steps import Adam
+from ..optim.penalties import WeightSearch, hinge_of
+from ..optim.steps import Adam, Stagnation
 from ..tensors import per_image
 
 # How far inside (-1, 1) the image's own tanh coordinates stay, so that they are finite.
@@ -85,7 +85,7 @@ class CW(Attack):
         squared = self.squared if self.squared is not None else problem.bound.distance.norm == 2
         start = torch.atanh(((2 * (x - box.lo) / box.sides - 1) * INSIDE).double()).to(x.dtype)
         shift, adam = torch.zeros_like(x), Adam(x)
-        progress = Progress(x, self.steps // 10)
+        progress = Stagnation(x, self.steps // 10)
         progress.stalled(0, weight * hinge)
         by_point = per_image(weight * (hinge > 0), x) * slope
         bent = bend(start)

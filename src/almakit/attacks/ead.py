@@ -13,7 +13,8 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
-from ..optim.penalties import Progress, WeightSearch, hinge_of
+from ..optim.penalties import WeightSearch, hinge_of
+from ..optim.steps import Stagnation
 from ..tensors import per_image
 
 
@@ -81,7 +82,7 @@ class EAD(Attack):
         succeeded."""
         x, box, goal = problem.x, problem.box, problem.goal
         iterate = point = x
-        progress = Progress(x, math.ceil(self.steps / 10))
+        progress = Stagnation(x, math.ceil(self.steps / 10))
         progress.stalled(0, weight * hinge)
         gradient = per_image(weight * (hinge > 0), x) * slope
 

@@ -12,7 +12,7 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.problem import Query
 from ..optim import dual_length, leading_plane, length, room, to_halfspace
-from ..tensors import per_image
+from ..tensors import SMALL, per_image
 
 # How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that
 # is less, is used.
@@ -99,7 +99,7 @@ class FAB(Attack):
         noise = 2 * problem.random.uniform() - 1 if norm == float("inf") else problem.random.normal()
         noise = problem.box.free(noise)
         far = problem.best_distance.clamp_max(FARTHEST_START[norm] * problem.box.width)
-        reach = far / (2 * length(noise, norm).clamp_min(1e-12))
+        reach = far / (2 * length(noise, norm).clamp_min(SMALL))
         return problem.box.project_continuous(problem.x + per_image(reach, noise) * noise, problem.x)
 
     def _walk(self, problem: Problem, point: Tensor, rival: Tensor | None, steps: int, lead: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class FAB(Attack):
             here = _onto_plane(normal, need_here, *room(box, point), norm)
             home = _onto_plane(normal, need_home, low, high, norm)
             to_here, to_home = length(here, norm), length(home, norm)
-            bias = per_image((to_here / (to_here + to_home).clamp_min(1e-12)).clamp_max(self.alpha_max), x)
+            bias = per_image((to_here / (to_here + to_home).clamp_min(SMALL)).clamp_max(self.alpha_max), x)
             moved = (1 - bias) * (point + self.eta * here) + bias * (x + self.eta * home)
             moved = box.project_continuous(problem.step_or_backtrack(query, moved, point), x)
             before = problem.best_distance
@@ -177,7 +177,7 @@ def _distance(normal: Tensor, need: Tensor, norm: float) -> Tensor:
     # Scaled first: the squares of a saturated model's slopes overflow.
     largest = normal.flatten(1).abs().amax(1)
     scale = torch.where(largest > 0, largest, torch.ones_like(largest))
-    away = need.abs() / scale / dual_length(normal / per_image(scale, normal), norm).clamp_min(1e-12)
+    away = need.abs() / scale / dual_length(normal / per_image(scale, normal), norm).clamp_min(SMALL)
     return torch.where(largest > 0, away, torch.full_like(away, float("inf")))
 
 

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from ..core.attack import Attack
 from ..core.problem import Problem
 from ..errors import BadInput
-from ..goals.base import TINY, Goal
-from ..tensors import per_image
+from ..goals.base import Goal
+from ..tensors import SMALL, per_image
 
 LOSSES = ("ce", "dlr", "margin", "targeted-dlr")
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -152,9 +152,9 @@ def ascent_loss(name: str | Loss, goal: Goal, logits: Tensor, classes: Tensor | 
     lead = logits.gather(1, classes.unsqueeze(1)).squeeze(1) - logits.gather(1, goal.labels.unsqueeze(1)).squeeze(1)
     if logits.shape[1] < 4:
         assert goal.reference is not None, "the goal is bound to the clean images before its constraint is used"
-        return lead / goal.reference.clamp_min(TINY)
+        return lead / goal.reference.clamp_min(SMALL)
     top = logits.topk(4, dim=1).values
-    return lead / (top[:, 0] - (top[:, 2] + top[:, 3]) / 2).clamp_min(TINY)
+    return lead / (top[:, 0] - (top[:, 2] + top[:, 3]) / 2).clamp_min(SMALL)
 
 
 def _own_loss(loss: Loss, goal: Goal, logits: Tensor) -> Tensor:

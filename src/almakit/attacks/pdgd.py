@@ -14,9 +14,8 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..optim import clip, dual_length, length, proximal, room
 from ..optim.steps import Adam
-from ..tensors import per_image, powers
+from ..tensors import TINY, per_image, powers
 
-SMALLEST = 1e-30
 # The log of the largest ratio of the two multipliers, either way.
 LIMIT = math.log(1e6)
 # The softplus' width, in linearised distances of the clean image.
@@ -95,8 +94,8 @@ class PrimalDual(Attack):
             if step == 0:
                 clean_slope, clean_margin = slope, margin
                 if self.scaled:
-                    unit = dual_length(slope, norm or 1.0).clamp_min(SMALLEST)
-                    width = (WIDTH * margin / unit).clamp_min(SMALLEST)
+                    unit = dual_length(slope, norm or 1.0).clamp_min(TINY)
+                    width = (WIDTH * margin / unit).clamp_min(TINY)
                 rate = self._first_rate(problem, slope, margin, norm)
             for patience, kept, bold_ratio, bold_rate in BOLDER if self.scaled else ():
                 if step != math.ceil(self.steps * patience):
@@ -143,7 +142,7 @@ class PrimalDual(Attack):
             return torch.full_like(margin, (self.rate or SPARSE_RATE) * problem.box.width)
         # The first step moves all values alike.
         moving = length((slope != 0).to(slope.dtype), norm).clamp_min(1)
-        return (FIRST * margin / dual_length(slope, norm).clamp_min(SMALLEST) / moving).clamp_max(problem.box.width)
+        return (FIRST * margin / dual_length(slope, norm).clamp_min(TINY) / moving).clamp_max(problem.box.width)
 
 
 def _weights(log_ratio: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,7 +178,7 @@ class PDGD(PrimalDual):
     distance: DistanceLike = "l2"
 
     def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
-        toward = delta * per_image(weights[0] / length(delta, 2).clamp_min(SMALLEST), delta)
+        toward = delta * per_image(weights[0] / length(delta, 2).clamp_min(TINY), delta)
         return toward + per_image(weights[1], push) * push
 
     def _settle(self, moved: Tensor, pull: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:

@@ -45,6 +45,8 @@ class Search(Attack):
         "paper-lpips": {"largest": 0.5, "halvings": 10},
     }
 
+    ranges: ClassVar[dict[str, str]] = {"[1, inf)": "halvings", "(0, inf)": "largest"}
+
     attack: Attack | None = None
     largest: float | None = None
     halvings: int = 14
@@ -64,10 +66,6 @@ class Search(Attack):
                 f"search chooses the radius itself: leave epsilon={self.attack.epsilon} out, or give the first radius "
                 "as search(largest=...)."
             )
-        if self.halvings < 1:
-            raise BadInput(f"halvings={self.halvings}: at least one radius must be tried.")
-        if self.largest is not None and not 0 < self.largest < float("inf"):
-            raise BadInput(f"largest={self.largest}: the largest radius must be a positive number.")
 
     @property
     def measure(self) -> Distance:

@@ -11,9 +11,7 @@ from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..optim import clip, room
 from ..optim.steps import Adam, cosine_decay
-from ..tensors import per_image, ranks
-
-SMALLEST = 1e-12
+from ..tensors import SMALL, per_image, ranks
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class SigmaZero(Attack):
             part = delta / width
             count_slope = 2 * self.sigma * part / (part.square() + self.sigma).square() / x[0].numel()
             gradient = per_image((~query.success).to(x.dtype) * width, x) * slope + count_slope
-            gradient = gradient / per_image(gradient.flatten(1).abs().amax(1).clamp_min(SMALLEST), x)
+            gradient = gradient / per_image(gradient.flatten(1).abs().amax(1).clamp_min(SMALL), x)
             metric = adam.metric(gradient, step + 1)
             moved = clip(delta - adam.step(width * rate, metric, step + 1), low, high)
             rate = cosine_decay(step, self.steps, self.rate, 0.1 * self.rate)

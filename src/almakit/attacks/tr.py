@@ -11,11 +11,10 @@ from torch import Tensor
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
 from ..optim import dual_length, leading_plane, length, pull_back, room, to_halfspace
-from ..tensors import per_image
+from ..tensors import SMALL, per_image
 
 # rho above HIGH lets the radius grow by RATE, below LOW it shrinks by RATE and the step is taken back.
 HIGH, LOW, RATE = 0.9, 0.5, 1.2
-TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class TR(Attack):
         query = problem.start(gradients=self.candidates)
         rival, normal, need = self._nearest_class(problem, query, norm)
         normal = problem.replace_zero_gradients(normal)
-        nearest = need / dual_length(normal, norm).clamp_min(TINY)
+        nearest = need / dual_length(normal, norm).clamp_min(SMALL)
         first, largest = self.radius or 2 / self.steps, self.largest or 5 / self.steps
         eps = first * nearest
         point, queried, taken = x, x, torch.ones_like(problem.forwards)
@@ -81,7 +80,7 @@ class TR(Attack):
                 new_normal, new_need = leading_plane(query, margin)
                 # Between the points of the grid that were queried; a step within one level says nothing.
                 predicted = (normal * (query.point - queried)).flatten(1).sum(1)
-                rho = torch.where(predicted > 0, (need - new_need) / predicted.clamp_min(TINY), 1.0)
+                rho = torch.where(predicted > 0, (need - new_need) / predicted.clamp_min(SMALL), 1.0)
                 problem.record(step, margin=query.margin, distance=query.distance, radius=eps, rho=rho)
                 problem.release(problem.found)
                 if self.adaptive:
@@ -110,7 +109,7 @@ class TR(Attack):
             w, wanted = leading_plane(query, goal.rival_margin(query.logits, way))
             size = dual_length(w, norm)
             reach = torch.where(
-                size > 0, wanted / size.clamp_min(TINY), torch.full_like(size, torch.finfo(size.dtype).max)
+                size > 0, wanted / size.clamp_min(SMALL), torch.full_like(size, torch.finfo(size.dtype).max)
             )
             closer = reach < nearest
             nearest, rival, need = (
@@ -129,5 +128,5 @@ class TR(Attack):
         lengths are convex in the gain, so a share of the gain takes at most that share of the length."""
         far = (1 + self.overshoot) * need
         whole = length(to_halfspace(normal, far, low, high, norm), norm)
-        share = (eps / whole.clamp_min(TINY)).clamp_max(1)
+        share = (eps / whole.clamp_min(SMALL)).clamp_max(1)
         return to_halfspace(normal, share * far, low, high, norm)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # Relative safety of a decision by the precision the model computes in: far above its rounding, far below any margin
 # that matters.
 SAFETY = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-TINY = 1e-12
 # A difference below this share of the logits is a tie.
 TIE = 1e-4
 # Metadata of a field that is the same for all images; tensors in other fields have a row for each.

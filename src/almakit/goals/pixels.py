@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ..errors import BadInput
-from ..tensors import ranks
-from .base import SHARED, TINY
+from ..tensors import SMALL, ranks
+from .base import SHARED
 from .classes import ClassGoal
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class PixelGoal(ClassGoal):
 
     def scale(self, outputs: Tensor) -> Tensor:
         """(B,) twice the decisive margin on the clean image."""
-        return (2 * self._reference()).clamp_min(TINY)
+        return (2 * self._reference()).clamp_min(SMALL)
 
     def constraint_and_slope(
         self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
@@ -141,7 +141,7 @@ class PixelGoal(ClassGoal):
         scale = self.scale(outputs)
         with torch.enable_grad():
             leaf = outputs.detach().clone().requires_grad_(True)
-            soft = self.soft_margin(leaf, (0.2 * self.spread(leaf)).clamp_min(TINY)) / scale
+            soft = self.soft_margin(leaf, (0.2 * self.spread(leaf)).clamp_min(SMALL)) / scale
             (slope,) = torch.autograd.grad(soft.sum(), leaf)
         return (margin + tolerance) / scale, slope
 
@@ -150,7 +150,7 @@ class PixelGoal(ClassGoal):
         if outputs.shape[1] >= (4 if self.targeted else 3):
             scale = super().scale(outputs)
         else:
-            scale = self._reference().clamp_min(TINY).reshape(-1, 1, 1)
+            scale = self._reference().clamp_min(SMALL).reshape(-1, 1, 1)
         return ((super().margin(outputs) + tolerance.reshape(-1, 1, 1)) / scale).flatten(1)
 
     def rivals(self, outputs: Tensor) -> None:

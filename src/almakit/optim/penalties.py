@@ -1,11 +1,9 @@
-"""Penalties: the functions of the augmented Lagrangian, the search for a penalty's weight, and a stop without progress.
+"""Penalty-Lagrangian functions P(y, rho, mu) with their derivatives, and the search for the weight of a penalty.
 
-Penalty-Lagrangian functions P(y, rho, mu) of Birgin et al. (2005), as in the paper's appendix, with their
-derivatives in y.
-
-Each satisfies the four axioms of section 3.1: P' >= 0, P'(0) = mu, and as rho grows P' tends to infinity where y > 0
-and to zero where y < 0. All arguments have shape (B,), rho > 0 and mu > 0. The derivative is in closed form, so a step
-of an attack needs one backward pass.
+The functions are those of Birgin, Castillo and Martinez, *Numerical comparison of augmented Lagrangian algorithms for
+nonconvex problems*, 2005, in the selection of the ALMA paper's appendix. Each satisfies the axioms of its section 3.1:
+P' >= 0, P'(0) = mu, and as rho grows P' tends to infinity where y > 0 and to zero where y < 0. The derivative is in
+closed form, so that a step of an attack needs one backward pass.
 """
 
 from __future__ import annotations
@@ -17,8 +15,19 @@ from torch import Tensor
 
 from ..core.problem import Query
 
+MU_MIN, MU_MAX = 1e-6, 1e12
+"""Bounds of the multiplier in Algorithms 1 and 2 of the ALMA paper."""
+
 
 class Penalty(Protocol):
+    """A penalty-Lagrangian function.
+
+    Args of both methods, all of shape (B,):
+        y: the constraint, violated where positive.
+        rho: the penalty parameter, positive.
+        mu: the multiplier, positive.
+    """
+
     name: str
 
     def value(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
@@ -94,28 +103,34 @@ def _parts(y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def hinge_of(query: Query) -> Tensor:
-    """(B,) max(0, margin), from twice the tolerance below zero on, so that it vanishes only where the problem counts a
-    success."""
+    """(B,) max(0, margin + 2 tolerance) of a query: zero only where the problem counts a success."""
     margin = torch.where(query.valid, query.margin, torch.ones_like(query.margin))
     return (margin + 2 * query.tolerance).clamp_min(0)
 
 
 class WeightSearch:
-    """The weight c of each image: times ``factor`` while nothing is found, then the middle of the bracket (Carlini and
-    Wagner 2017, section V).
+    """Search for the smallest weight c of each image's penalty that succeeds: growth, then bisection.
 
-    With ``repeat_best`` the next round tries the smallest successful weight once more, as the original does in the last
-    of ten or more.
+    Carlini and Wagner, *Towards evaluating the robustness of neural networks*, 2017, section V.
+
+    Args:
+        x: images, shape (B, ...).
+        first: the first weight.
+        factor: growth of the weight while nothing is found.
     """
 
     def __init__(self, x: Tensor, first: float, factor: float = 10.0):
-        """``x`` (B, ...) are the images."""
         self.weight = x.new_full((len(x),), first)
         self.lower, self.upper = torch.zeros_like(self.weight), torch.full_like(self.weight, float("inf"))
         self.factor = factor
 
     def update(self, found: Tensor, repeat_best: bool = False) -> None:
-        """Takes in whether the last round found something, ``found`` (B,), and sets the weights of the next."""
+        """Set the weights of the next round.
+
+        Args:
+            found: whether the last round succeeded, shape (B,).
+            repeat_best: try the smallest successful weight once more, as the original does in the last of ten rounds.
+        """
         self.upper = torch.where(found, torch.minimum(self.upper, self.weight), self.upper)
         self.lower = torch.where(found, self.lower, torch.maximum(self.lower, self.weight))
         bracketed = torch.isfinite(self.upper)
@@ -123,24 +138,3 @@ class WeightSearch:
         grown = (self.weight * self.factor).clamp_max(1e10)
         top = torch.where(bracketed, self.upper, self.lower)
         self.weight = torch.where(bracketed, self.upper if repeat_best else (self.lower + top) / 2, grown)
-
-
-class Progress:
-    """Says which images have stopped improving: compares the best loss of each since the last check with the best one
-    before it."""
-
-    def __init__(self, x: Tensor, every: int, improvement: float = 0.9999):
-        """``x`` (B, ...) are the images; a check is due every ``every`` steps."""
-        self.every, self.improvement = max(every, 1), improvement
-        self.best = x.new_full((len(x),), float("inf"))
-        self.at_check = self.best.clone()
-
-    def stalled(self, step: int, loss: Tensor) -> Tensor | None:
-        """Takes in the losses ``loss`` (B,) of a step; at a check (B,) which images have not improved since the last,
-        else None."""
-        self.best = torch.minimum(self.best, loss)
-        if step % self.every:
-            return None
-        stuck = ~(self.best <= self.improvement * self.at_check)
-        self.at_check = self.best
-        return stuck

@@ -1,5 +1,4 @@
-"""Rules of steps that several attacks share: the first step, decays, Adam, radii, randomness of one's own for each
-image."""
+"""Step rules of several attacks: the first step, decays, temperatures, radii, Adam, and a stop without progress."""
 
 from __future__ import annotations
 
@@ -15,12 +14,19 @@ from ..tensors import TINY, largest_entry, per_image, powers
 def first_step(
     distance_after: Callable[[Tensor], Tensor], gradient: Tensor, epsilon: float | Tensor, width: float
 ) -> Tensor:
-    """(B,) step sizes eta with ``distance_after(eta)`` = epsilon, by a list of powers of two and 20 bisections; always
-    ends.
+    """Step sizes eta with ``distance_after(eta)`` = epsilon, by powers of two and 20 bisections.
 
-    ``distance_after`` maps eta (B,) to the distance (B,) of the image moved by eta against ``gradient`` (B, ...) inside
-    the box. Where epsilon is out of reach, the step that moves the largest gradient entry a thousand box widths is
-    taken: everything that can move has moved.
+    Where epsilon is out of reach, the step moves the largest gradient entry a thousand box widths: everything that can
+    move has moved.
+
+    Args:
+        distance_after: maps eta (B,) to the distance (B,) of the images moved by eta against the gradient in the box.
+        gradient: direction of the step, shape (B, ...).
+        epsilon: the distance to reach, a number or of shape (B,).
+        width: width of the box.
+
+    Returns:
+        Step sizes, shape (B,).
     """
     largest = largest_entry(gradient)
     unit = width / torch.where(largest > 0, largest, torch.ones_like(largest))
@@ -45,34 +51,41 @@ def first_step(
 
 
 def exponential_decay(step: Tensor | int, start: Tensor, total: int, floor: float = 0.01) -> Tensor:
-    """(B,) 1 until ``start`` (B,), then ``floor`` ** ((step - start)/(total - start))."""
+    """(B,) factors of a step size: 1 until ``start`` (B,), then floor^((step - start) / (total - start))."""
     progress = ((step - start) / (total - start).clamp_min(1)).clamp(0, 1)
     return powers(floor, progress)
 
 
 def cosine_decay(step: int, total: int, first: float = 1.0, last: float = 0.01) -> float:
-    """From ``first`` at step 0 to ``last`` at step ``total``, along half a cosine."""
+    """last + (first - last) (1 + cos(pi step / total)) / 2: from ``first`` at step 0 to ``last`` at ``total``."""
     return last + (first - last) * (1 + math.cos(math.pi * min(step, total) / max(total, 1))) / 2
 
 
 def cooled(spread: Tensor, progress: float) -> Tensor:
-    """(B,) the temperature of a soft margin: from 0.2 to 0.02 times the ``spread`` (B,) of the logits as ``progress``
-    goes from 0 to 1."""
+    """(B,) the temperature of a soft margin: 0.2 * 0.1^progress times the ``spread`` (B,) of the logits."""
     temperature: Tensor = (torch.nan_to_num(spread, nan=1.0, posinf=1.0) * 0.2 * 0.1**progress).clamp_min(TINY)
     return temperature
 
 
 def linearised_change(margin: Tensor, along: Tensor, least: float, most: float) -> Tensor:
-    """(B,) the relative change of a radius that brings ``margin`` (B,) to zero, to first order, between ``least`` and
-    ``most``; ``along`` (B,) is how much the margin falls when the perturbation doubles."""
-    wanted = torch.where(along > 0, margin.abs() / along.clamp_min(TINY), torch.ones_like(along))
-    return wanted.clamp(least, most)
+    """Relative change of a radius that brings the margin to zero to first order: |margin| / along, clamped.
+
+    Args:
+        margin: margins, shape (B,).
+        along: decrease of the margin when the perturbation doubles, <-grad margin, delta>, shape (B,).
+        least: smallest change.
+        most: largest change.
+    """
+    change = torch.where(along > 0, margin.abs() / along.clamp_min(TINY), torch.ones_like(along))
+    return change.clamp(least, most)
 
 
 class Adam:
-    """Running means of a gradient (B, ...) and of its square, both corrected for their start at zero: Kingma and Ba,
-    *Adam*, ICLR 2015. ``age`` counts the gradients taken in: one number, or (B,) where images begin at different
-    times."""
+    """Adam: step m / sqrt(v), with running means m of the gradient and v of its square, corrected for their start.
+
+    Kingma and Ba, *Adam: a method for stochastic optimization*, ICLR 2015, Algorithm 1. ``age`` is the number of
+    gradients so far: one number, or of shape (B,) where images begin at different times.
+    """
 
     BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
 
@@ -93,3 +106,27 @@ class Adam:
         grown = 1 - self.BETA1**age if isinstance(age, int) else (1 - powers(self.BETA1, age)).to(metric.dtype)
         size = rate / grown
         return (per_image(size, metric) if isinstance(size, Tensor) else size) * self.first / metric
+
+
+class Stagnation:
+    """Which images have stopped improving: the best loss at a check against that at the last one.
+
+    Args:
+        x: images, shape (B, ...).
+        every: steps between two checks.
+        improvement: factor that the best loss must have fallen by.
+    """
+
+    def __init__(self, x: Tensor, every: int, improvement: float = 0.9999):
+        self.every, self.improvement = max(every, 1), improvement
+        self.best = x.new_full((len(x),), float("inf"))
+        self.at_check = self.best.clone()
+
+    def stalled(self, step: int, loss: Tensor) -> Tensor | None:
+        """At a check (B,) the images that have not improved since the last one, else None; ``loss`` (B,) of a step."""
+        self.best = torch.minimum(self.best, loss)
+        if step % self.every:
+            return None
+        stuck = ~(self.best <= self.improvement * self.at_check)
+        self.at_check = self.best
+        return stuck
