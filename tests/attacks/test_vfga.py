@@ -13,7 +13,7 @@ from almakit import attacks
 from almakit.attacks.vfga import VFGA
 from almakit.core import Box
 from almakit.errors import BadInput
-from almakit.optim import fewest, room
+from almakit.optim import bounds, l0_distance
 
 
 def test_linear_models() -> None:
@@ -21,7 +21,7 @@ def test_linear_models() -> None:
     w = (model.weight[1 - labels] - model.weight[labels]).view_as(x)
     need = (model.weight[labels] - model.weight[1 - labels]).mul(x.flatten(1)).sum(1)
     need = need + model.bias[labels] - model.bias[1 - labels]
-    least = fewest(w, need, *room(Box(), x))
+    least = l0_distance(w, need, *bounds(Box(), x))
     found = VFGA(samples=30)(model, x, labels).distances
     assert bool((found >= least).all())
     # Folded normal steps reach the end of the box in a third of the draws: with 30 of them nearly the exact number.

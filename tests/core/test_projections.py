@@ -10,7 +10,7 @@ from closed_form.linear import to_halfspace as exact_halfspace
 from scipy.optimize import linprog, minimize_scalar
 
 from almakit.core import Box
-from almakit.optim import clip, dual_length, length, onto_ball, proximal, room, to_halfspace
+from almakit.optim import bounds, clip, dual_length, length, onto_ball, proximal, to_halfspace
 
 INF = float("inf")
 
@@ -22,7 +22,7 @@ def boxed(
     x = torch.rand(batch, *shape, generator=generator, dtype=torch.float64)
     x[0].flatten()[:3] = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)  # no room at all in one direction
     z = torch.randn(batch, *shape, generator=generator, dtype=torch.float64)
-    low, high = room(Box(), x)
+    low, high = bounds(Box(), x)
     return x, z, low, high
 
 
@@ -140,7 +140,7 @@ def test_joint_proximal_maps_beat_every_other_radius(norm: float, seed: int) -> 
 def test_float32_keeps_its_precision_on_large_images() -> None:
     generator = torch.Generator().manual_seed(0)
     x, w = torch.rand(2, 3, 64, 64, generator=generator), torch.randn(2, 3, 64, 64, generator=generator)
-    low, high = room(Box(), x)
+    low, high = bounds(Box(), x)
     need = torch.tensor([5.0, 300.0])
     for norm in (1.0, 2.0, INF):
         d = to_halfspace(w, need, low, high, norm)
@@ -152,7 +152,7 @@ def test_float32_keeps_its_precision_on_large_images() -> None:
 
 def test_room_respects_the_mask_and_other_boxes() -> None:
     x = torch.tensor([[-1.0, 0.0, 2.0]])
-    low, high = room(Box(-1, 3, mask=torch.tensor([True, True, False])), x)
+    low, high = bounds(Box(-1, 3, mask=torch.tensor([True, True, False])), x)
     assert low.tolist() == [[0, -1, 0]] and high.tolist() == [[4, 3, 0]]
 
 

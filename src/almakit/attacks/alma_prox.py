@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..goals.pixels import check_share
-from ..optim import proximal, room
+from ..optim import bounds, proximal
 from ..optim.penalties import P2
 from ..tensors import per_image, ranks
 
@@ -87,7 +87,7 @@ class ALMAProx(Attack):
     def run(self, problem: Problem) -> None:
         x, goal, penalty = problem.x, problem.goal, P2()
         size, half = len(x), self.steps // 2
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         counted = goal.parts(size, x.device)
         delta, squares = torch.zeros_like(x), torch.zeros_like(x)
         mu, rho = x.new_full(counted.shape, self.mu), x.new_full(counted.shape, self.rho)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core import Problem, Query
 from ..core.attack import DistanceLike
-from ..optim import length, onto_ball, room
+from ..optim import bounds, length, onto_ball
 from ..tensors import per_image
 from .fixed_epsilon import FixedEpsilon, Loss, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
 
@@ -125,7 +125,7 @@ class APGD(FixedEpsilon):
         x, norm = problem.x, self.measure.norm
         assert norm is not None
         radius = safe_radius(problem, widening * epsilon, norm)
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
 
         def project(point: Tensor) -> Tensor:
             return x + onto_ball(point - x, radius, low, high, norm)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..optim import clip, length, room
+from ..optim import bounds, clip, length
 from ..optim.steps import cooled, cosine_decay, linearised_change
 from ..tensors import TINY, per_image
 
@@ -54,7 +54,7 @@ class DDN(Attack):
 
     def run(self, problem: Problem) -> None:
         x = problem.x
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         largest = length(torch.maximum(high, -low), 2)
         radius = torch.full_like(largest, self.initial_norm or 1.0)
         delta = torch.zeros_like(x)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
 from ..core.problem import Query
-from ..optim import dual_length, leading_plane, length, room, to_halfspace
+from ..optim import bounds, dual_length, leading_plane, length, to_halfspace
 from ..tensors import SMALL, per_image
 
 # How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that
@@ -106,7 +106,7 @@ class FAB(Attack):
         """One run from ``point`` (B, ...) over all boundaries or that of the classes ``rival`` (B,); gives the margin
         (B,) at the best points."""
         x, box, norm = problem.x, problem.box, _norm(problem)
-        low, high = room(box, x)
+        low, high = bounds(box, x)
         for step in range(steps):
             before = problem.best_distance
             query = (
@@ -120,7 +120,7 @@ class FAB(Attack):
             # With a grid the model saw a rounded point: the plane is measured from the iterate itself.
             need_here = need - (normal * (point - query.point)).flatten(1).sum(1)
             need_home = need - (normal * (x - query.point)).flatten(1).sum(1)
-            here = _onto_plane(normal, need_here, *room(box, point), norm)
+            here = _onto_plane(normal, need_here, *bounds(box, point), norm)
             home = _onto_plane(normal, need_home, low, high, norm)
             to_here, to_home = length(here, norm), length(home, norm)
             bias = per_image((to_here / (to_here + to_home).clamp_min(SMALL)).clamp_max(self.alpha_max), x)
@@ -147,7 +147,7 @@ class FAB(Attack):
         if ways is None:
             return leading_plane(query, goal.margin(query.logits))
         rivals = ways[:, : self.candidates - 1] if rival is None else rival.unsqueeze(1)
-        low, high = room(problem.box, query.point)
+        low, high = bounds(problem.box, query.point)
         normal, need, nearest = (
             torch.zeros_like(query.point),
             torch.zeros_like(query.margin),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..optim import clip, dual_length, fewest, length, onto_ball, room, to_halfspace
+from ..optim import bounds, clip, dual_length, l0_distance, length, onto_ball, to_halfspace
 from ..optim.steps import cooled, cosine_decay, linearised_change
 from ..tensors import TINY, per_image
 
@@ -52,7 +52,7 @@ class FMN(Attack):
     def run(self, problem: Problem) -> None:
         x, norm = problem.x, problem.bound.distance.norm
         assert norm is not None, "the distances of FMN are norms"
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         largest = length(torch.maximum(high, -low), norm)
         radius = torch.ones_like(largest) if norm == 0 else torch.full_like(largest, float("inf"))
         delta = torch.zeros_like(x)
@@ -90,9 +90,9 @@ class FMN(Attack):
     ) -> Tensor:
         change: float | Tensor = cosine_decay(step, self.steps, self.gamma or 0.05, 0.001)
         if self.adaptive and step == 0:
-            low, high = room(problem.box, problem.x)
+            low, high = bounds(problem.box, problem.x)
             if norm == 0:
-                return fewest(-slope, margin, low, high).clamp_min(1)
+                return l0_distance(-slope, margin, low, high).clamp_min(1)
             return length(to_halfspace(-slope, margin, low, high, norm), norm) * (1 + self.overshoot)
         if self.adaptive:
             decay = cosine_decay(step, self.steps, 1.0, 0.1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..optim import clip, dual_length, length, proximal, room
+from ..optim import bounds, clip, dual_length, length, proximal
 from ..optim.steps import Adam
 from ..tensors import TINY, per_image, powers
 
@@ -76,7 +76,7 @@ class PrimalDual(Attack):
     def run(self, problem: Problem) -> None:
         x, goal, norm = problem.x, problem.goal, problem.bound.distance.norm
         assert norm is not None
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         delta, adam = torch.zeros_like(x), Adam(x)
         log_ratio = x.new_full((len(x),), -math.log(self.ratio or (RATIO if norm else RATIO_L0)))
         weights = _weights(log_ratio)

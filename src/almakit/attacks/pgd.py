@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core import Problem
 from ..core.attack import DistanceLike
-from ..optim import onto_ball, room
+from ..optim import bounds, onto_ball
 from ..tensors import per_image, unit
 from .fixed_epsilon import FixedEpsilon, Loss, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
 
@@ -61,7 +61,7 @@ class PGD(FixedEpsilon):
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         x, norm = problem.x, self.measure.norm
         assert norm is not None
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         radius = safe_radius(problem, epsilon, norm)
         rate = per_image(radius * (self.rate if self.rate is not None else 2.5 / self.steps), x)
         for _ in range(self.restarts):

@@ -9,7 +9,7 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..optim import clip, room
+from ..optim import bounds, clip
 from ..optim.steps import Adam, cosine_decay
 from ..tensors import SMALL, per_image, ranks
 
@@ -59,7 +59,7 @@ class SigmaZero(Attack):
 
     def _descend(self, problem: Problem) -> None:
         x, goal, width = problem.x, problem.goal, problem.box.width
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         delta, adam = torch.zeros_like(x), Adam(x)
         threshold = x.new_full((len(x),), self.threshold)
         rate = self.rate
@@ -89,7 +89,7 @@ class SigmaZero(Attack):
     def _restore(problem: Problem, tries: int) -> None:
         """One query with a gradient at the best points, then ``tries`` forwards, each with fewer changed values."""
         x = problem.x
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         problem.release(~problem.found)
         delta = problem.best_point - x
         query = problem.query(problem.best_point)

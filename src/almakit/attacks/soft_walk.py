@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..optim import SOLVERS, QuasiNewton, Subproblem, length, room, subproblem, to_halfspace
+from ..optim import SOLVERS, QuasiNewton, Subproblem, bounds, length, subproblem, to_halfspace
 from ..tensors import per_image
 
 
@@ -113,7 +113,7 @@ def probe_clean(problem: Problem, total: int, walks: int) -> tuple[Tensor, int]:
         The start of the first walk (B, ...), and the queries spent, to which backwards beyond the forwards are added.
     """
     norm = problem.bound.distance.norm
-    query, goal, x, limits = problem.start(), problem.goal, problem.x, room(problem.box, problem.x)
+    query, goal, x, limits = problem.start(), problem.goal, problem.x, bounds(problem.box, problem.x)
     warm = query.margin.new_full((len(x),), SETTINGS.warm[norm not in SOLVERS])
     if norm not in SOLVERS:
         return x + to_halfspace(
@@ -343,7 +343,7 @@ def thin_out(problem: Problem, queries: int) -> None:
     to the end of the box, all others back; fewer after a success, more after a failure, always fewer than the best so
     far."""
     s, x, box = SETTINGS, problem.x, problem.box
-    low, high = room(box, x)
+    low, high = bounds(box, x)
     average, point = torch.zeros_like(x), problem.best_point
     allowed = problem.best_distance.clamp(1, x[0].numel())
     for index in range(queries):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core import Problem, Query
 from ..core.attack import DistanceLike
-from ..optim import length, onto_ball, room
+from ..optim import bounds, length, onto_ball
 from ..tensors import per_image, unit
 from .fixed_epsilon import FixedEpsilon, onto_grid, reached, safe_radius
 
@@ -103,7 +103,7 @@ class Square(FixedEpsilon):
 
     def _trial(self, problem: Problem, epsilon: Tensor, radius: Tensor, steps: int, change: Change) -> _Best:
         """Gradient steps, then random ones; releases the images whose gradients work."""
-        x, norm, (low, high) = problem.x, self.measure.norm, room(problem.box, problem.x)
+        x, norm, (low, high) = problem.x, self.measure.norm, bounds(problem.box, problem.x)
         assert norm is not None
         point, clean = x, radius
         best = _Best(torch.zeros_like(_as_images(x)), torch.full_like(radius, float("inf")))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..optim import clip, room
+from ..optim import bounds, clip
 from ..optim.penalties import WeightSearch, hinge_of
 from ..tensors import per_image, unit
 
@@ -81,7 +81,7 @@ class StrAttack(Attack):
     def _split(self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor) -> None:
         """One ADMM run from zero with the weights ``weight`` (B,); marks in ``found`` (B,) where it succeeded."""
         x = problem.x
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         z, u, v, s = (torch.zeros_like(x) for _ in range(4))
         pull = per_image(weight * (hinge > 0), x) * slope
         for step in range(self.steps):

@@ -9,7 +9,7 @@ import torch
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..optim import leading_plane, pull_back, room, stride, to_halfspace, to_nearest_plane
+from ..optim import bounds, leading_plane, pull_back, stride, to_halfspace, to_nearest_plane
 from ..tensors import per_image
 
 
@@ -62,7 +62,7 @@ class SuperDeepFool(Attack):
 
     def run(self, problem: Problem) -> None:
         x = problem.x
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         point, taken = x, torch.zeros_like(problem.forwards)
         last, projected = torch.full_like(problem.best_distance, float("inf")), torch.zeros_like(problem.found)
         idle = torch.zeros_like(taken)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
-from ..optim import dual_length, leading_plane, length, pull_back, room, to_halfspace
+from ..optim import bounds, dual_length, leading_plane, length, pull_back, to_halfspace
 from ..tensors import SMALL, per_image
 
 # rho above HIGH lets the radius grow by RATE, below LOW it shrinks by RATE and the step is taken back.
@@ -62,7 +62,7 @@ class TR(Attack):
     def run(self, problem: Problem) -> None:
         x, norm = problem.x, problem.bound.distance.norm
         assert norm is not None
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         query = problem.start(gradients=self.candidates)
         rival, normal, need = self._nearest_class(problem, query, norm)
         normal = problem.replace_zero_gradients(normal)

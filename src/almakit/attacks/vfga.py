@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core import Attack, Problem
 from ..core.attack import DistanceLike
-from ..optim import room
+from ..optim import bounds
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class VFGA(Attack):
 
     def run(self, problem: Problem) -> None:
         x = problem.x
-        low, high = room(problem.box, x)
+        low, high = bounds(problem.box, x)
         low, high = low.flatten(1), high.flatten(1)
         point = x
         for step in range(self.steps):

@@ -1,8 +1,10 @@
-"""The subproblems of attacks: shortest ways to a half-space, projections, proximal maps and trust regions of every
-norm, exact with the box. Only steps along a linearised boundary ask the model, through the problem."""
+"""Subproblems of attacks: penalties, step rules, projections, trust regions, quasi-Newton steps, linearised boundaries.
+
+Projections, proximal maps and trust regions are exact with the box. Only ``linearise`` queries the model.
+"""
 
 from .linearise import leading_plane, pull_back, stride, to_nearest_plane
-from .projections import clip, dual_length, fewest, length, onto_ball, proximal, room, to_halfspace
+from .projections import bounds, clip, dual_length, l0_distance, length, onto_ball, proximal, to_halfspace
 from .quasi_newton import QuasiNewton
 from .trust_region import SOLVERS, Subproblem, subproblem
 
@@ -10,15 +12,15 @@ __all__ = [
     "SOLVERS",
     "QuasiNewton",
     "Subproblem",
+    "bounds",
     "clip",
     "dual_length",
-    "fewest",
+    "l0_distance",
     "leading_plane",
     "length",
     "onto_ball",
     "proximal",
     "pull_back",
-    "room",
     "stride",
     "subproblem",
     "to_halfspace",

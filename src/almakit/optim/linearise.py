@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..core.problem import Problem, Query
 from ..tensors import per_image
-from .projections import length, room, to_halfspace
+from .projections import bounds, length, to_halfspace
 
 # A step gains the need up to the rounding of its sum; one that gains clearly less was stopped by the box.
 SHORT = 1e-3
@@ -47,7 +47,7 @@ def to_nearest_plane(
     the box.
     """
     goal = problem.goal.take(images)
-    low, high = room(problem.box.take(images, problem.x.shape[1:]), query.point)
+    low, high = bounds(problem.box.take(images, problem.x.shape[1:]), query.point)
     if not boxed:
         low, high = torch.full_like(low, -FAR), torch.full_like(high, FAR)
     normal, need = leading_plane(query, goal.margin(query.logits)) if known is None else known

@@ -1,9 +1,8 @@
-"""Geometry that several attacks share, exact with the box: projections onto balls, shortest ways to a half-space,
-proximal maps of norms.
+"""Projections onto balls and half-spaces and proximal maps of norms, exact with the box.
 
-A change d of an image lives between ``low`` <= 0 and ``high`` >= 0 (both (B, ...)), which ``room`` reads off the box
-and its mask. All functions work image by image, return the shape they were given and need no search over the model;
-each solves its problem by sorting the points where a piecewise function of one multiplier changes its form.
+A change d of an image is bounded by ``low`` <= d <= ``high``, both of shape (B, ...), which ``bounds`` computes from
+the box and its mask. All functions work image by image and return the shape of their argument. Each solves its problem
+by sorting the points at which a piecewise function of one multiplier changes its form.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from ..core.box import Box
 from ..tensors import TINY, ranks
 
 
-def room(box: Box, x: Tensor) -> tuple[Tensor, Tensor]:
-    """How far each value of ``x`` (B, ...) may fall (``low`` <= 0) and rise (``high`` >= 0) in the box; nothing where
-    the mask forbids change."""
+def bounds(box: Box, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds (low, high) (B, ...) of a change of ``x`` (B, ...) in the box; zero where the mask forbids change."""
     return box.free(box.lo - x), box.free(box.hi - x)
 
 
@@ -28,8 +26,7 @@ def length(d: Tensor, norm: float) -> Tensor:
 
 
 def dual_length(w: Tensor, norm: float) -> Tensor:
-    """(B,) the length of the gradient ``w`` (B, ...) in the norm dual to ``norm``: linf for l1, l2 for l2, l1 for
-    linf."""
+    """(B,) the length of ``w`` (B, ...) in the norm dual to ``norm``: linf for l1, l2 for l2, l1 for linf."""
     return length(w, {1.0: float("inf"), 2.0: 2.0, float("inf"): 1.0}[norm])
 
 
@@ -44,11 +41,21 @@ def clip(d: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def to_halfspace(w: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-    """The shortest d (B, ...) in l1, l2 or linf with w.d >= need and low <= d <= high; as far as the box allows where
-    that is not enough.
+    """argmin |d|_norm subject to <w, d> >= need and low <= d <= high.
 
-    ``w`` (B, ...) and ``need`` (B,). l1 fills the steepest values first; l2 is d = min(nu |w|, room), linf d = min(tau,
-    room), with the multiplier where the gain, which is piecewise linear in it, meets the need. A need <= 0 gives d = 0.
+    With the span s of each value in the direction of w: l1 fills the values with the largest |w| first; l2 has
+    |d| = min(nu |w|, s), linf |d| = min(tau, s), with the multiplier at which the gain, piecewise linear in it, meets
+    the need.
+
+    Args:
+        w: normal of the half-space, shape (B, ...).
+        need: gain to reach, shape (B,); d = 0 where it is not positive.
+        low: lower bounds of d, shape (B, ...).
+        high: upper bounds of d, shape (B, ...).
+        norm: 1, 2 or inf.
+
+    Returns:
+        The changes d, shape (B, ...); the largest possible gain where the box does not allow the need.
     """
     shape, flat = w.shape, w.flatten(1)
     scale = flat.abs().amax(1).clamp_min(TINY)
@@ -60,9 +67,8 @@ def to_halfspace(w: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float
     return (move * flat.sign()).reshape(shape)
 
 
-def fewest(w: Tensor, need: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """(B,) how many values a d with w.d >= need and low <= d <= high must change at least: the l0 distance to the
-    half-space."""
+def l0_distance(w: Tensor, need: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """(B,) the smallest number of non-zero values of a d with <w, d> >= need and low <= d <= high."""
     most = (w * torch.where(w > 0, high, low)).flatten(1)
     reached = most.sort(dim=1, descending=True).values.double().cumsum(1)
     return (reached < need.unsqueeze(1)).sum(1).add(1).clamp_max(most.shape[1]).to(w.dtype) * (need > 0)
@@ -100,11 +106,20 @@ def _raise_together(gain: Tensor, span: Tensor, wanted: Tensor, norm: float) -> 
 
 
 def onto_ball(z: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-    """The point of the box (``low``, ``high``) and the ball |d| <= ``radius`` (B,) nearest in l2 to ``z`` (B, ...);
-    norm is l0, l1, l2 or linf.
+    """argmin |d - z|_2 subject to |d|_norm <= radius and low <= d <= high.
 
-    l1: clip(soft(z, lambda)); l2: clip(s z); linf: clip(z, -r, r); l0: the ``radius`` values whose change from zero
-    brings most.
+    l1: clip(soft(z, lambda)), Duchi et al., ICML 2008, with the box; l2: clip(s z); linf: clip(z, -r, r); l0: the
+    ``radius`` values whose distance from zero is reduced most.
+
+    Args:
+        z: points, shape (B, ...).
+        radius: radii, shape (B,).
+        low: lower bounds of d, shape (B, ...).
+        high: upper bounds of d, shape (B, ...).
+        norm: 0, 1, 2 or inf.
+
+    Returns:
+        Projected points, shape (B, ...).
     """
     shape, z, low, high = z.shape, z.flatten(1), low.flatten(1), high.flatten(1)
     radius = radius.unsqueeze(1)
@@ -157,11 +172,21 @@ def _onto_l2(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def proximal(z: Tensor, weight: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-    """argmin over low <= d <= high of weight |d|_norm + sum metric (d - z)^2 / 2, for l0, l2/3 (given as 2/3), l1, l2
-    and linf.
+    """argmin of weight |d|_norm + sum metric (d - z)^2 / 2 subject to low <= d <= high.
 
-    ``z`` (B, ...) may lie outside the box, ``weight`` (B,) >= 0, ``metric`` (B, ...) > 0. In l2 and linf the multiplier
-    is found by bisection.
+    l1: clip(soft(z, weight / metric)); l0 and l2/3 compare their stationary point with zero, value by value; in l2 and
+    linf the multiplier is found by bisection.
+
+    Args:
+        z: points, inside the box or not, shape (B, ...).
+        weight: weights of the norm, at least 0, shape (B,).
+        metric: weights of the squares, positive, shape (B, ...).
+        low: lower bounds of d, shape (B, ...).
+        high: upper bounds of d, shape (B, ...).
+        norm: 0, 2/3, 1, 2 or inf.
+
+    Returns:
+        The minimisers, shape (B, ...).
     """
     shape = z.shape
     z, metric, low, high = z.flatten(1), metric.flatten(1), low.flatten(1), high.flatten(1)

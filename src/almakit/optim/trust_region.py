@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core.box import Box
-from .projections import clip, room
+from .projections import bounds, clip
 
 TINY = 1e-30
 # Newton steps on the multiplier of the half-space.
@@ -35,7 +35,7 @@ class Subproblem(Protocol):
 
 def subproblem(x: Tensor, box: Box, norm: float) -> Subproblem:
     """The solver around the clean images ``x`` (B, ...) in l0 (as l1), l1, l2 or linf."""
-    low, high = room(box, x)
+    low, high = bounds(box, x)
     return SOLVERS[norm](low.flatten(1), high.flatten(1))
 
 
