@@ -1,8 +1,48 @@
-"""What the pool has beside plain networks: an MLP mixer and residual networks."""
+"""The pool's architectures: plain networks of any size, an MLP mixer and residual networks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from torch import Tensor, nn
+
+from almakit.errors import BadInput
+
+
+def plain(
+    shape: tuple[int, int, int],
+    features: str = "",
+    hidden: Sequence[int] = (),
+    activation: Callable[[], nn.Module] = nn.ReLU,
+    classes: int = 10,
+) -> nn.Sequential:
+    """Convolutions, then linear layers, an activation after each but the last. Images (B, *shape) -> logits (B,
+    classes).
+
+    ``features`` lists the layers before flattening: ``16`` is a 3 x 3 convolution with padding to 16 channels, ``16/2``
+    one with stride 2, ``pool`` the largest of 2 x 2 pixels. ``hidden`` are the widths of the hidden linear layers.
+    """
+    layers: list[nn.Module] = []
+    channels, height, width = shape
+    for word in features.split():
+        outputs, _, stride = word.partition("/")
+        if word == "pool":
+            layers.append(nn.MaxPool2d(2))
+            height, width = height // 2, width // 2
+        elif outputs.isdecimal() and int(outputs) and stride in ("", "1", "2"):
+            step = int(stride or 1)
+            layers += [nn.Conv2d(channels, int(outputs), 3, stride=step, padding=1), activation()]
+            channels, height, width = int(outputs), (height - 1) // step + 1, (width - 1) // step + 1
+        else:
+            raise BadInput(
+                f"features: {word!r} is no layer; write the number of channels (16), with a stride (16/2), or pool."
+            )
+    layers.append(nn.Flatten())
+    inputs = channels * height * width
+    for outputs_ in hidden:
+        layers += [nn.Linear(inputs, outputs_), activation()]
+        inputs = outputs_
+    return nn.Sequential(*layers, nn.Linear(inputs, classes))
 
 
 class Added(nn.Sequential):

@@ -13,8 +13,8 @@ from typing import Any
 from torch import nn
 
 from almakit import train
-from almakit.models.zoo import Entry, architectures, build
-from benchmarks.pool.architectures import mixer, residual
+from almakit.models.zoo import Entry, build
+from benchmarks.pool.architectures import mixer, plain, residual
 from benchmarks.subjects import Quantised, Winners
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
@@ -45,8 +45,9 @@ def _network(
     **recipe: Any,
 ) -> Network:
     dataset = name.partition("-")[0]
-    plain = partial(architectures.plain, SHAPES[dataset], features, hidden, activation)
-    architecture = plain if isinstance(features, str) else features
+    architecture = (
+        partial(plain, SHAPES[dataset], features, hidden, activation) if isinstance(features, str) else features
+    )
     entry = Entry(name, architecture, about, dataset, SHAPES[dataset], normalisation=NORMALISATION.get(dataset))
     usual: dict[str, Any] = {
         "shift": 0 if dataset == "mnist" else 2,

@@ -15,9 +15,10 @@ from torch import nn
 from almakit import data, train
 from almakit.errors import BadInput, BadModel
 from almakit.models.classifier import state_sha256
-from almakit.models.zoo import Entry, architectures, build
+from almakit.models.zoo import Entry, build
 from almakit.train.loop import settled
 from benchmarks.pool import networks as pool
+from benchmarks.pool.architectures import plain
 
 HERE = pool.HERE
 
@@ -80,7 +81,7 @@ def test_altered_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_plain_networks_have_the_layers_they_are_asked_for() -> None:
-    network = architectures.plain((3, 31, 32), "4 pool 6/2", (7,), nn.Tanh, classes=5)
+    network = plain((3, 31, 32), "4 pool 6/2", (7,), nn.Tanh, classes=5)
     assert [type(layer).__name__ for layer in network] == [
         "Conv2d",
         "Tanh",
@@ -93,14 +94,14 @@ def test_plain_networks_have_the_layers_they_are_asked_for() -> None:
         "Linear",
     ]
     assert network(torch.zeros(2, 3, 31, 32)).shape == (2, 5)
-    assert [type(layer).__name__ for layer in architectures.plain((1, 4, 4))] == ["Flatten", "Linear"]
+    assert [type(layer).__name__ for layer in plain((1, 4, 4))] == ["Flatten", "Linear"]
     for wrong in ("4 avg", "0", "4/3", "-2"):
         with pytest.raises(BadInput, match="is no layer"):
-            architectures.plain((1, 8, 8), wrong)
+            plain((1, 8, 8), wrong)
 
 
 def test_a_network_outside_the_zoo_is_trained_and_measured_on_the_images_that_are_given() -> None:
-    entry = Entry("narrow", lambda: architectures.plain((1, 28, 28), "", (16,)), "a test's", "mnist", (1, 28, 28))
+    entry = Entry("narrow", lambda: plain((1, 28, 28), "", (16,)), "a test's", "mnist", (1, 28, 28))
     recipe = train.Recipe(
         "narrow", kind="pgd", epochs=2, batch_size=32, shift=0, options={"radius": 2 / 255, "steps": 2}
     )

@@ -6,13 +6,10 @@ Small networks for MNIST and CIFAR-10, residual networks for CIFAR-10 and ImageN
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from ...errors import BadInput
 
 
 class SmallCNN(nn.Module):
@@ -93,42 +90,6 @@ def cnn_a() -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(100, 10),
     )
-
-
-def plain(
-    shape: tuple[int, int, int],
-    features: str = "",
-    hidden: Sequence[int] = (),
-    activation: Callable[[], nn.Module] = nn.ReLU,
-    classes: int = 10,
-) -> nn.Sequential:
-    """Convolutions, then linear layers, an activation after each but the last. Images (B, *shape) -> logits (B,
-    classes).
-
-    ``features`` lists the layers before flattening: ``16`` is a 3 x 3 convolution with padding to 16 channels, ``16/2``
-    one with stride 2, ``pool`` the largest of 2 x 2 pixels. ``hidden`` are the widths of the hidden linear layers.
-    """
-    layers: list[nn.Module] = []
-    channels, height, width = shape
-    for word in features.split():
-        outputs, _, stride = word.partition("/")
-        if word == "pool":
-            layers.append(nn.MaxPool2d(2))
-            height, width = height // 2, width // 2
-        elif outputs.isdecimal() and int(outputs) and stride in ("", "1", "2"):
-            step = int(stride or 1)
-            layers += [nn.Conv2d(channels, int(outputs), 3, stride=step, padding=1), activation()]
-            channels, height, width = int(outputs), (height - 1) // step + 1, (width - 1) // step + 1
-        else:
-            raise BadInput(
-                f"features: {word!r} is no layer; write the number of channels (16), with a stride (16/2), or pool."
-            )
-    layers.append(nn.Flatten())
-    inputs = channels * height * width
-    for outputs_ in hidden:
-        layers += [nn.Linear(inputs, outputs_), activation()]
-        inputs = outputs_
-    return nn.Sequential(*layers, nn.Linear(inputs, classes))
 
 
 def _conv3(inputs: int, outputs: int, stride: int = 1, bias: bool = False) -> nn.Conv2d:
