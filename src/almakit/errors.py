@@ -113,6 +113,11 @@ def wrong_setting(owner: str, word: str, known: Iterable[str]) -> BadInput:
             f"{owner} has no setting {word!r}: it looks for the smallest change, and robust accuracy at any radius is "
             "read off the result, result.robust_accuracy(8/255). Attacks at a fixed radius are pgd and apgd."
         )
+    if word == "device" and word not in words:
+        return BadInput(
+            f"{owner} has no setting 'device': it runs where the model and the images are; move both with .to(device). "
+            "almakit.evaluate takes device=."
+        )
     hint = suggestion(word, words)
     listed = "" if hint.startswith(("known", "there")) else f" Its settings are {', '.join(words)}."
     return BadInput(f"{owner} has no setting {word!r}; {hint}{listed}")

@@ -69,7 +69,7 @@ BEFORE_THE_MODEL: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "target equals label": (
         {"targets": torch.tensor([1, 2, 2])},
-        r"the target of image 2 equals its label \(2\); choose another class",
+        r"the target of image 2 equals its label \(2\); choose another class for it, or leave such images out",
     ),
     "float targets": ({"targets": LABELS.float()}, "targets are torch.float32"),
     "too many targets": ({"targets": torch.zeros(4, dtype=torch.long)}, r"targets have shape \(4,\)"),
@@ -290,6 +290,30 @@ def test_no_images_give_an_empty_result() -> None:
     spy = Spy()
     result = almakit.attack(spy, X[:0], LABELS[:0])
     assert len(result) == 0 and result.adversarials.shape == (0, 1, 4, 4) and spy.calls == 0
+
+
+def test_a_model_that_fails_on_one_image_or_on_channels_last_is_explained() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(144, 3))
+    x = torch.rand(3, 3, 8, 8)
+    with pytest.raises(BadInput, match=r"\(3, 8, 8, 3\), whose channels are last .*give x.permute\(0, 3, 1, 2\)"):
+        almakit.attack(model, x.permute(0, 2, 3, 1), LABELS)
+
+    def two(x: Tensor) -> Tensor:
+        if len(x) < 2:
+            raise ValueError("expected more than 1 value per channel")
+        return model(x)
+
+    with pytest.raises(BadModel, match=r"batch of one image \(ValueError: expected more .*\), and not on two"):
+        almakit.attack(two, x, LABELS)
+    with pytest.raises(ValueError, match="expected more"):
+        almakit.attack(two, x[:1], LABELS[:1])
+    with pytest.raises(RuntimeError, match="to have 3 channels"):
+        almakit.attack(model, x[:, :2], LABELS)
+
+
+def test_a_device_is_where_the_model_is() -> None:
+    with pytest.raises(BadInput, match=r"no setting 'device': it runs where the model and the images are"):
+        almakit.attack(Spy(), X, LABELS, device="cuda")
 
 
 RANGES = [

@@ -195,6 +195,9 @@ def test_saved_and_loaded(attacked, tmp_path: Path) -> None:
         Result.load(tmp_path / "torn")
     with pytest.raises(AlmakitError, match="there is no file"):
         Result.load(tmp_path / "nothing")
+    with pytest.raises(AlmakitError, match=r"saved as digit\.safetensors, not as digit\.png"):
+        result.save(tmp_path / "digit.png")
+    assert not (tmp_path / "digit.png").exists()
 
 
 def test_for_notebooks(attacked) -> None:

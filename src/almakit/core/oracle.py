@@ -321,7 +321,30 @@ def probe_rows(count: int) -> list[int]:
 @torch.no_grad()
 def outputs_alone(oracle: Oracle, x: Tensor) -> Tensor:
     """Outputs (P, ...) of the ``probe_rows`` of ``x`` (B, ...), each image in a call of its own."""
-    return torch.cat([oracle(x[row : row + 1]) for row in probe_rows(len(x))])
+    try:
+        return torch.cat([oracle(x[row : row + 1]) for row in probe_rows(len(x))])
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        _explain_failure(oracle, x, error)
+        raise
+
+
+def _explain_failure(oracle: Oracle, x: Tensor, error: Exception) -> None:
+    """Raise a plainer error where the model fails because images have channels last, or on a batch of one alone."""
+    why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    if x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
+        raise BadInput(
+            f"the model fails on images of shape {tuple(x.shape)}, whose channels are last ({why}); give "
+            "x.permute(0, 3, 1, 2)."
+        ) from error
+    if out_of_memory(error) or len(x) < 2:
+        return
+    try:
+        oracle(x[:2])
+    except Exception:
+        return  # it fails on any batch: the error says why
+    raise BadModel(
+        f"the model fails on a batch of one image ({why}), and not on two; it must take batches of any size."
+    ) from error
 
 
 def check_deterministic(oracle: Oracle, alone: Tensor, clean: Tensor) -> None:

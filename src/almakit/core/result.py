@@ -281,6 +281,11 @@ class Result:
         }
         words = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
         place = Path(path).expanduser()
+        if place.suffix not in ("", ".safetensors"):
+            raise BadInput(
+                f"a result is saved as {place.stem}.safetensors, not as {place.name}; "
+                "result.show().savefig(...) writes a picture of its images."
+            )
         place.parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, place, {HEADER: json.dumps({"kind": type(self).__name__, **words})})
         return place

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput, UnknownName, suggestion
-from . import hub
 from .user_file import is_user_file
 
 if TYPE_CHECKING:
+    from . import hub
     from .dataset import Chunk, Dataset, Sample, image_sha256
 
 __all__ = ["Chunk", "Dataset", "Sample", "forms", "hub", "image_sha256", "load", "names"]
@@ -107,7 +107,9 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
 
 
 def __getattr__(name: str) -> Any:
-    # These need torch, which is imported on first use.
+    # The first needs safetensors, the others torch: both are imported on first use.
+    if name == "hub":
+        return import_module(".hub", __name__)
     if name in ("Chunk", "Dataset", "Sample", "image_sha256"):
         return getattr(import_module(".dataset", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

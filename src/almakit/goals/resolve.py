@@ -118,8 +118,8 @@ def _check_targets_differ(labels: Tensor, targets: Tensor) -> None:
     if bool(same.any()):
         row = int(same.nonzero()[0])
         raise BadInput(
-            f"the target of image {row} equals its label ({int(labels[row])}); choose another class, or leave targets "
-            "out."
+            f"the target of image {row} equals its label ({int(labels[row])}); choose another class for it, or leave "
+            "such images out: keep = labels != targets."
         )
 
 
