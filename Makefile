@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 export ALMAKIT_DATA ?= $(abspath ../shared/data)
 
 # make check   lint, types and the fast tests, before every commit
-.PHONY: setup check demo test lint clean docs site-test dist newcomer
+.PHONY: setup check demo test nightly lint clean docs site-test dist newcomer
 
 setup: $(VENV)/.setup-done
 
@@ -36,6 +36,10 @@ check: lint
 
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal -m "not network and not slow"
+
+# Everything: also the tests marked slow and those that download, and five times as many fuzzed examples.
+nightly: lint
+	ALMAKIT_FUZZ=5 $(BIN)/pytest -n 2 --dist worksteal
 
 # The five guides from an empty folder, in a fresh environment with the wheel alone.
 newcomer: setup

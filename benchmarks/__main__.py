@@ -42,7 +42,6 @@ faults soak | memory and file handles over mixed runs | 40 min | soak.json | fig
 faults ties | 8-bit robust accuracy beside counting grey levels | 3 min | ties.json | figures/reliability.md
 speed rows | time and memory against other libraries and bare passes | an hour | speed.json | figures/speed.md
 speed guard | whether anything has become slower than the kept rows | 5 min
-speed distances | each perceptual distance with its gradient against adv-lib's | 2 min | distances.json
 speed overhead | what the engine costs on top of the bare attack | 5 min | overhead.json
 speed machine | whole commands on the whole machine against adv-lib | 15 min | machine.json | scale.md
 speed tolerance | what --budget auto saves and costs | an hour | tolerance.json | engine.md

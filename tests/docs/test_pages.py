@@ -104,6 +104,10 @@ def check_attacks(given: list[str]) -> None:
             get(text)
 
 
+LONG = ("brackets", "guide-defence", "standard", "segmentation")
+"""Pages whose commands take long: followed under `make nightly`."""
+
+
 class Reader:
     """Someone who does what a page says, in an empty folder."""
 
@@ -143,7 +147,9 @@ class Reader:
             )
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] if page in LONG else []) for page in PAGES]
+)
 def test_a_page_can_be_followed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = PAGES[page].read_text()
     assert text.count("<!-- needs:") == sum(block.needs is not None for block in blocks(text)), (
