@@ -215,3 +215,29 @@ def test_a_random_model_is_offered_means_over_passes_and_taken_with_them() -> No
     elsewhere = preflight(lambda x: MODEL(x) + 5 * torch.rand(len(x), 10, generator=secret), X, LABELS, eot=8)
     assert "another run will give other numbers" in str(elsewhere.get("randomness-elsewhere"))
     assert "8 passes show no more than one" in str(preflight(MODEL, X, LABELS, measure=False, eot=8).get("not-random"))
+
+
+def test_a_model_without_problems_is_called_three_times() -> None:
+    calls: list[int] = []
+
+    def counted(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return MODEL(x)
+
+    report = preflight(counted, X[:32], LABELS[:32], measure=False)
+    assert not report.findings and calls == [32, 32, 1]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: MODEL(x) + torch.arange(len(x)).reshape(-1, 1) % 2 * torch.arange(10.0),
+        lambda x: torch.cat([MODEL(x[:1]).roll(1, 1), MODEL(x[1:])]),
+        lambda x: MODEL(x) if len(x) > 1 else MODEL(x).roll(1, 1),
+        lambda x: MODEL(x - x.mean(0)),
+        lambda x: MODEL(x) if len(x) > 1 else MODEL(x)[0],
+    ],
+    ids=["odd rows", "first row", "single image", "mean of the batch", "no batch of one"],
+)
+def test_every_dependence_on_the_batch_is_found(model: object) -> None:
+    assert "batch-dependent" in names(model, X[:32], LABELS[:32])

@@ -43,7 +43,7 @@ def opened(path: Path, trust: bool) -> None:
 # 1. Model files.
 
 
-def test_item_1_an_exported_program_is_not_opened_without_trust(tmp_path):
+def test_an_exported_program_is_not_opened_without_trust(tmp_path):
     mark = tmp_path / "it-ran"
     for number, made in enumerate([program(), *exploits(program(), mark).values()]):
         path = pack(tmp_path / f"program-{number}.pt2", made)
@@ -53,14 +53,14 @@ def test_item_1_an_exported_program_is_not_opened_without_trust(tmp_path):
 
 
 @pytest.mark.parametrize("name", RUNS_IN_TORCH)
-def test_item_1_the_hostile_programs_are_hostile(tmp_path, name):
+def test_the_hostile_programs_are_hostile(tmp_path, name):
     """Without this the test above could not fail: torch's own loader, which --trust asks for, runs them."""
     mark = tmp_path / "it-ran"
     opened(pack(tmp_path / "evil.pt2", exploits(program(), mark)[name]), trust=True)
     assert mark.exists()
 
 
-def test_item_1_onnx_weights_are_read_from_beside_the_file_and_nowhere_else(tmp_path):
+def test_onnx_weights_are_read_from_beside_the_file_and_nowhere_else(tmp_path):
     good = graph()
     onnx.save(good, str(tmp_path / "net.onnx"), save_as_external_data=True, location="net.bin", size_threshold=0)
     onnx.save(graph(), str(tmp_path / "whole.onnx"))
@@ -78,7 +78,7 @@ def test_item_1_onnx_weights_are_read_from_beside_the_file_and_nowhere_else(tmp_
             models.load(str(tmp_path / "sub" / "net.onnx"))
 
 
-def test_item_1_the_tar_checkpoints_of_2017_are_refused(tmp_path):
+def test_the_tar_checkpoints_of_2017_are_refused(tmp_path):
     import tarfile
 
     with tarfile.open(tmp_path / "old.pt", "w") as tar:
@@ -116,13 +116,13 @@ def changed(folder: Path, *changes) -> Path:  # type: ignore[no-untyped-def]
     return folder
 
 
-def test_item_2_verify_builds_no_attack_a_folder_names(theirs, tmp_path):
+def test_verify_builds_no_attack_a_folder_names(theirs, tmp_path):
     mark = tmp_path / "it-ran"
     changed(theirs, sql("UPDATE attacks SET text = ?", f"{evil_py(tmp_path, mark)}:f(steps=3)"))
     assert main(["verify", str(theirs), "--model", f"{tmp_path / 'mine.py'}:model"]) in (0, 4) and not mark.exists()
 
 
-def test_item_2_a_model_that_is_code_comes_from_the_command_line(theirs, tmp_path, capsys):
+def test_a_model_that_is_code_comes_from_the_command_line(theirs, tmp_path, capsys):
     mark = tmp_path / "it-ran"
     evil = f"{evil_py(tmp_path, mark)}:f"
     changed(theirs, toml(model=json.dumps(evil)))
@@ -131,7 +131,7 @@ def test_item_2_a_model_that_is_code_comes_from_the_command_line(theirs, tmp_pat
     assert main(["verify", str(theirs), "--model", f"{tmp_path / 'mine.py'}:model"]) in (0, 4) and not mark.exists()
 
 
-def test_item_2_trust_comes_from_the_command_line(theirs, tmp_path, capsys):
+def test_trust_comes_from_the_command_line(theirs, tmp_path, capsys):
     from security.test_security import evil_checkpoint
 
     mark = tmp_path / "it-ran"
@@ -143,7 +143,7 @@ def test_item_2_trust_comes_from_the_command_line(theirs, tmp_path, capsys):
     assert "Give --trust yourself" in capsys.readouterr().err
 
 
-def test_item_2_files_that_are_links_are_neither_read_nor_written_through(theirs, tmp_path):
+def test_files_that_are_links_are_neither_read_nor_written_through(theirs, tmp_path):
     victim = tmp_path / "victim"
     victim.mkdir()
     for name in ("report", "png"):
@@ -157,7 +157,7 @@ def test_item_2_files_that_are_links_are_neither_read_nor_written_through(theirs
         Run(theirs).adversarials([record for record in Run(theirs).records if record.slot is not None])
 
 
-def test_item_2_cells_that_almakit_never_writes_are_refused(theirs):
+def test_cells_that_almakit_never_writes_are_refused(theirs):
     for cell in (
         "results SET target = '../../x'",
         "results SET slot = -1",
@@ -172,7 +172,7 @@ def test_item_2_cells_that_almakit_never_writes_are_refused(theirs):
 # 3. What export writes.
 
 
-def test_item_3_png_names_come_from_a_slug_and_an_index(theirs, tmp_path):
+def test_png_names_come_from_a_slug_and_an_index(theirs, tmp_path):
     changed(theirs, sql("UPDATE attacks SET text = ?, distance = ?", "../../../escaped/x", "../y"))
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert main(["export", str(theirs), "--format", "png", "--out", str(tmp_path / "out" / "png")]) == 0
@@ -183,7 +183,7 @@ def test_item_3_png_names_come_from_a_slug_and_an_index(theirs, tmp_path):
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
-def test_item_3_cells_are_no_formulas_and_numbers_stay_numbers(tmp_path, begin):
+def test_cells_are_no_formulas_and_numbers_stay_numbers(tmp_path, begin):
     x, labels = images(8)
     ids = tuple(f"{begin}cmd|' /C calc'!A{row}" for row in range(8))
     small_run(
@@ -209,7 +209,7 @@ def test_item_3_cells_are_no_formulas_and_numbers_stay_numbers(tmp_path, begin):
 
 
 @pytest.mark.parametrize("sides", [(1, 1, 1 << 40, 8), (1 << 62, 1, 8, 8), (1, -3, 8, 8), (1, 1, 100000, 100000)])
-def test_item_16_onnx_with_impossible_dimensions(tmp_path, sides):
+def test_onnx_with_impossible_dimensions(tmp_path, sides):
     onnx.save(graph(sides=sides), str(tmp_path / "net.onnx"))
     with pytest.raises(BadModel, match="no images have"):
         models.load(str(tmp_path / "net.onnx"))
@@ -220,7 +220,7 @@ def test_item_16_onnx_with_impossible_dimensions(tmp_path, sides):
         models.load(str(tmp_path / "dims.onnx"))
 
 
-def test_item_16_a_lone_surrogate_in_a_name(tmp_path):
+def test_a_lone_surrogate_in_a_name(tmp_path):
     x, labels = images(4)
     with pytest.raises(BadInput, match=r"\\ud800.*UTF-8.*rename"):
         Dataset("d", ("a", "b\ud800", "c", "d"), labels, lambda rows: x[list(rows)])
@@ -240,7 +240,7 @@ def test_item_16_a_lone_surrogate_in_a_name(tmp_path):
         small_run(tmp_path / "run", attacks=[almakit.attacks.alma.ALMA(distance=odd, steps=2)])
 
 
-def test_item_16_file_names_that_are_not_utf_8(tmp_path, capfd):
+def test_file_names_that_are_not_utf_8(tmp_path, capfd):
     from PIL import Image
 
     strange = os.fsdecode(b"\xff\xfe")

@@ -74,7 +74,7 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled images. ``read(indices)`` returns them as float32 (B, C, H, W) in [0, 1]; everything else is at hand
+    """Labelled images. ``read(indices)`` returns them as float32 (B, C, H, W) in [0, 1]; everything else is known
     without reading.
 
     Other data than images have ``features``, which say what their values (B, ...) are in units of their own.
@@ -90,9 +90,7 @@ class Dataset:
     read: Callable[[Sequence[int]], Tensor]
     targets: Tensor | None = None
     class_names: tuple[str, ...] | None = None
-    alphabetical: bool = (
-        False  # the labels are places of names that nobody has put in order: what a model calls 3 may be another class
-    )
+    alphabetical: bool = False  # labels are places in alphabetical order: what a model calls 3 may be another class
     maps: Callable[[Sequence[int]], Tensor] | None = None
     features: Features | None = None
     truths: Tensor | None = None
@@ -187,9 +185,9 @@ class Dataset:
             ids=tuple(self.ids[index] for index in chosen),
             labels=self.labels[rows],
             targets=None if self.targets is None else self.targets[rows],
-            read=lambda wanted: outer([chosen[index] for index in wanted]),
+            read=lambda rows: outer([chosen[index] for index in rows]),
             truths=None if self.truths is None else self.truths[rows],
-            maps=None if classes is None else lambda wanted: classes([chosen[index] for index in wanted]),
+            maps=None if classes is None else lambda rows: classes([chosen[index] for index in rows]),
         )
 
 

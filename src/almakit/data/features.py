@@ -15,7 +15,7 @@ from ..errors import BadInput, require_text
 
 Numbers = NDArray[np.float64]
 MOST_STEPS = 2**17
-"""Whole numbers that float32 can tell apart in [0, 1] with something to spare."""
+"""Steps that float32 tells apart in [0, 1] with a margin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Features:
 
     @property
     def sides(self) -> Numbers:
-        """hi - lo; 1 where there is no room."""
+        """hi - lo; 1 where lo equals hi."""
         return np.where(self.hi > self.lo, self.hi - self.lo, 1.0)
 
     @property

@@ -66,9 +66,9 @@ def folder(name: str, path: str, size: int | None, channels: int | None = None, 
             )
         return _masked(name, folders, place, split, size, channels, bool(option))
     table = table_in(place)
-    home = table.parent if table else place
+    root = table.parent if table else place
     listing = from_csv(table) if table else from_classes(place, classes_in(place))
-    return dataset_of_files(name, _in_order(home, listing), size, channels)
+    return dataset_of_files(name, _in_order(root, listing), size, channels)
 
 
 def from_files(
@@ -207,9 +207,9 @@ def from_classes(place: Path, names: list[str]) -> Listing:
     )
 
 
-def _in_order(home: Path, listing: Listing) -> Listing:
-    """The listing with the labels that classes.txt or classes.csv in ``home`` gives its classes, where there is one."""
-    there = [home / name for name in ORDERS if (home / name).is_file()]
+def _in_order(root: Path, listing: Listing) -> Listing:
+    """The listing with the labels that classes.txt or classes.csv in ``root`` gives its classes, where there is one."""
+    there = [root / name for name in ORDERS if (root / name).is_file()]
     if not there or listing.class_names is None:
         return listing
     try:

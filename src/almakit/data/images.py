@@ -157,11 +157,11 @@ def class_map(path: Path, size: int | None) -> Tensor:
     return torch.from_numpy(values.astype(np.int64))
 
 
-def map_of(given: Any, size: int | None = None) -> Tensor:
+def map_of(value: Any, size: int | None = None) -> Tensor:
     """The classes (H, W), int64, of a label map given as a PIL image or an array."""
-    if hasattr(given, "convert") and hasattr(given, "mode"):
-        given = np.array(resized(_pillow(), "a label map", given, size, _pillow().Resampling.NEAREST))
-    return torch.as_tensor(given).to(torch.int64)
+    if hasattr(value, "convert") and hasattr(value, "mode"):
+        value = np.array(resized(_pillow(), "a label map", value, size, _pillow().Resampling.NEAREST))
+    return torch.as_tensor(value).to(torch.int64)
 
 
 def pixels(image: Any, size: int | None) -> Tensor:

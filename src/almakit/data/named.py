@@ -49,7 +49,7 @@ def demo(size: int | None) -> Dataset:
 def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
     """CIFAR-10: 10 000 test or 50 000 training images, 3 x 32 x 32.
 
-    Where no image past the first 1000 (``last``) is asked for and only the small file with those is at hand, that file
+    Where no image past the first 1000 (``last``) is needed and only the small file with those is there, that file
     will do.
     """
     few = "cifar10/cifar10_test_first1000.npz"

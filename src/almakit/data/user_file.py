@@ -42,7 +42,7 @@ def importable(uri: str) -> Iterator[None]:
 
 
 def function(uri: str) -> Callable[..., Any]:
-    """The function itself; the file is run afresh."""
+    """The function itself; the file is executed again at every call."""
     named, name = split(uri)
     file = Path(named).expanduser().resolve()
     if not file.is_file():
@@ -80,8 +80,8 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 def _module(file: Path) -> Any:
-    """The file as a module, run afresh; its name depends on the whole path, so two files called model.py do not
-    meet."""
+    """The file as a module, executed again; its name depends on the whole path, so that two files called model.py are
+    two modules."""
     name = f"almakit_user_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:

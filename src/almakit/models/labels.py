@@ -1,5 +1,5 @@
-"""Do the labels of the data and the classes of the model mean the same? What the names of the classes and the
-predictions on clean images tell."""
+"""Whether the labels of the data and the classes of the model mean the same, judged by the classes' names and by the
+predictions on clean images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Said = tuple[str, Severity, str]
 
 
 def name_findings(names: Sequence[str], classes: int) -> list[Said]:
-    """What the data's own class names, counted in alphabetical order, tell of a model with so many classes."""
+    """Findings from the data's class names, numbered in alphabetical order, for a model with so many classes."""
     found: list[Said] = []
     if len(names) != classes:
         found.append(
@@ -63,8 +63,8 @@ def name_findings(names: Sequence[str], classes: int) -> list[Said]:
 
 
 def prediction_findings(logits: Tensor, labels: Tensor, names: Sequence[str] | None, guessing: bool) -> list[Said]:
-    """What predictions (from logits (N, K)) of clean images with ``labels`` (N,) tell; ``guessing``: no better than
-    chance altogether."""
+    """Findings from the logits (N, K) of clean images with ``labels`` (N,); ``guessing``: accuracy is no better than
+    chance."""
     predicted, sure = logits.argmax(1), float(torch.softmax(logits.double(), 1).amax(1).nan_to_num(0.0).mean())
     if guessing:
         if sure < SURE or len(labels) < 2 * LEAST:

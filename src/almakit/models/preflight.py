@@ -403,7 +403,7 @@ class _Checks:
     def consistency(self, x: Tensor, logits: Tensor, reordered: Tensor | None) -> None:
         """Whether the logits of ``x`` (B, ...) are the same in a second call, at other places of the batch, and alone.
 
-        ``reordered`` are logits from a call in which every image had another place; None: they are asked for here.
+        ``reordered`` are logits from a call in which every image had another place; None: they are computed here.
         """
         if reordered is None:
             output = self.outputs(x.roll(1, 0))

@@ -1,4 +1,4 @@
-"""Issue 19, item 3: labels are checked before a run: class folders, their names, what the model predicts, shuffled
+"""Labels are checked before a run: class folders, their names, what the model predicts, shuffled
 labels."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def found(place: Path) -> set[str]:
     }
 
 
-def test_item_3_a_missing_folder_is_noticed(tmp_path, capsys):
+def test_a_missing_folder_is_noticed(tmp_path, capsys):
     place = write(tmp_path / "digits", {digit: str(digit) for digit in range(10) if digit != 8})
     assert found(place) == {"class-count", "class-order", "class-elsewhere"}
     flags = ["--model", MODEL, "--data", f"folder:{place}", "--channels", "1"]
@@ -61,12 +61,12 @@ def test_item_3_a_missing_folder_is_noticed(tmp_path, capsys):
     )
 
 
-def test_item_3_all_folders_are_nothing_to_object_to(tmp_path):
+def test_all_folders_give_no_findings(tmp_path):
     assert found(write(tmp_path, {digit: str(digit) for digit in range(10)})) == set()
 
 
 @pytest.mark.parametrize("file", ["classes.txt", "classes.csv"])
-def test_item_3_classes_are_put_in_order_by_a_file(tmp_path, file):
+def test_classes_are_put_in_order_by_a_file(tmp_path, file):
     place = write(tmp_path, {digit: str(digit) for digit in range(10) if digit != 8})
     lines = (
         [str(digit) for digit in range(10)]
@@ -86,13 +86,13 @@ def test_item_3_classes_are_put_in_order_by_a_file(tmp_path, file):
         almakit.data.load(f"folder:{place}", channels=1)
 
 
-def test_item_3_a_class_that_is_predicted_as_another(tmp_path):
+def test_a_class_that_is_predicted_as_another(tmp_path):
     letters = dict(enumerate("abcdefghij"))
     assert found(write(tmp_path / "right", letters)) == set(), "names that say nothing in the right order"
     assert found(write(tmp_path / "swapped", letters | {3: "f", 5: "d"})) == {"class-elsewhere"}
 
 
-def test_item_3_shuffled_labels():
+def test_shuffled_labels():
     data, model = almakit.data.load("mnist-demo"), almakit.models.load(MODEL)
     x, labels = data.tensors()
     shuffled = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
@@ -102,7 +102,7 @@ def test_item_3_shuffled_labels():
     assert preflight(model, x, labels, measure=False).ok
 
 
-def test_item_3_names():
+def test_names():
     digits = [str(digit) for digit in range(10)]
     assert name_findings(digits, 10) == []
     assert [name for name, _, _ in name_findings(sorted(str(k) for k in range(12)), 12)] == ["class-order"], (
@@ -113,7 +113,7 @@ def test_item_3_names():
     assert [name for name, _, _ in name_findings(["cat", "dog"], 2)] == []
 
 
-def test_item_3_the_models_own_names_decide(tmp_path):
+def test_the_models_own_names_decide(tmp_path):
     place = write(tmp_path, {0: "zero", 1: "one", 7: "Seven_"})
     data = almakit.data.load(f"folder:{place}", channels=1)
     names = ["Zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
