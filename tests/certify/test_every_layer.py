@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from fuzz.amount import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -86,7 +87,7 @@ def points(ball: Ball, count: int) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@settings(max_examples=5, deadline=None, derandomize=True)
+@examples(3)
 @given(seed=st.integers(0, 10**6), norm=st.sampled_from(list(NORMS)), radius=st.floats(1e-4, 0.3))
 def test_no_point_of_the_ball_crosses_a_bound_of_any_layer(kind: str, seed: int, norm: str, radius: float) -> None:
     model = network(kind, seed)

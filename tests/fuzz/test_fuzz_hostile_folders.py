@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from fuzz.amount import outcome
 from fuzz.test_fuzz_files import watched
 from security.hostile_files import exploits, pack, program
@@ -13,7 +14,8 @@ from security.hostile_folders import cases, hostile
 from almakit import evaluate
 
 
-def test_hostile_run_folders_execute_nothing_and_write_nothing_outside(tmp_path):
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_hostile_run_folders_execute_nothing_and_write_nothing_outside(every, tmp_path):
     mark, victim, good = tmp_path / "it-ran", tmp_path / "victim", tmp_path / "good-0"
     victim.mkdir()
     (victim / "secret").write_bytes(b"secret")
@@ -30,8 +32,9 @@ def test_hostile_run_folders_execute_nothing_and_write_nothing_outside(tmp_path)
     made = {
         name: hostile(good, tmp_path / f"folder-{number}", changes)
         for number, (name, changes) in enumerate(cases(mark, victim).items())
+        if number % every == 0
     }
-    assert len(made) >= 40
+    assert len(made) >= 40 // every
     before = {path: path.read_bytes() for path in victim.iterdir()}
     todo = [
         ("control", "control", str(victim.parent / "control")),

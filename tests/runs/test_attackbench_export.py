@@ -1,4 +1,4 @@
-"""Issue 19, item 8: records as AttackBench stores them, read back as its analysis reads them; and why its optimality is
+"""Records as AttackBench stores them, read back as its analysis reads them; and why its optimality is
 not ours."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def run(tmp_path_factory):
     )
 
 
-def test_item_8_the_records_come_back(run, tmp_path, capsys):
+def test_the_records_come_back(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--as", "attackbench", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert (
@@ -53,14 +53,14 @@ def test_item_8_the_records_come_back(run, tmp_path, capsys):
     )
 
 
-def test_item_8_what_does_not_fit_is_said(tmp_path):
+def test_what_does_not_fit_is_said(tmp_path):
     every = small_run(tmp_path / "all", attacks=ATTACKS[:1], targets="all")
     with pytest.raises(BadInput, match=r"fits AttackBench's format: .*a result for every target"):
         export_attackbench(every, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_item_8_the_trapezoid_rule_favours_ties():
+def test_the_trapezoid_rule_favours_ties():
     """An attack whose successes all lie at a few radii: the exact figure is below 1, that of the trapezoid rule
     above."""
     from almakit.report.numbers import optimality

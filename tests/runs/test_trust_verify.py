@@ -1,4 +1,4 @@
-"""Issue 18, items 4, 5 and 7: every number a report uses is checked, images are looked up by index, and run.toml is
+"""Every number a report uses is checked, images are looked up by index, and run.toml is
 held to its hash."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def noticed(folder, subject=SUBJECT) -> list[str]:
         return [str(error)]
 
 
-def test_item_4_an_honest_folder_has_nothing_to_hide(colours):
+def test_an_honest_folder_has_nothing_to_hide(colours):
     assert noticed(colours) == []
     statuses = {record.status for record in Run(colours).records}
     assert statuses >= {"success", "already-wrong"} and all(
@@ -61,7 +61,7 @@ def test_item_4_an_honest_folder_has_nothing_to_hide(colours):
     [{"dtype": "float64"}, {"targets": "all"}, {"targets": "least-likely", "bits": 8}, {"dtype": "bfloat16"}],
     ids=str,
 )
-def test_item_4_honest_folders_of_every_kind_pass(settings, tmp_path):
+def test_honest_folders_of_every_kind_pass(settings, tmp_path):
     """Among them an attack that finds next to nothing, so that all that is judged is a clean image that was wrong from
     the start."""
     run = small_run(
@@ -72,7 +72,7 @@ def test_item_4_honest_folders_of_every_kind_pass(settings, tmp_path):
 
 
 @pytest.mark.parametrize(("table", "column"), NUMBERS, ids=lambda name: str(name))
-def test_item_4_verify_notices_every_stored_number(table, column, colours, tmp_path):
+def test_verify_notices_every_stored_number(table, column, colours, tmp_path):
     for seed in range(3):
         folder = tmp_path / str(seed)
         shutil.copytree(colours, folder)
@@ -80,7 +80,7 @@ def test_item_4_verify_notices_every_stored_number(table, column, colours, tmp_p
         assert noticed(folder), f"{done} passed"
 
 
-def test_item_4_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, capsys):
+def test_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, capsys):
     """As it was reported: measured times 0.1 in the database, with valid sums; and without any, as in a folder of an
     earlier almakit."""
     source = source_file(tmp_path)
@@ -122,7 +122,7 @@ def test_item_4_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, caps
     assert "the verdict after 8 bits disagrees 1 time (for one image 7:" in capsys.readouterr().out
 
 
-def test_item_4_a_hidden_success_is_noticed(colours, tmp_path):
+def test_a_hidden_success_is_noticed(colours, tmp_path):
     """A success that was made a failure, with nothing left of it in its row: its image is still in the file."""
     shutil.copytree(colours, tmp_path / "run")
     gone = ", ".join(
@@ -140,17 +140,14 @@ def test_item_4_a_hidden_success_is_noticed(colours, tmp_path):
     assert any("the records of a chunk" in said for said in noticed(tmp_path / "other"))
 
 
-def test_item_4_a_folder_without_a_distance_almakit_knows_says_so(tmp_path):
+def test_a_folder_without_a_distance_almakit_knows_says_so(tmp_path):
     run = small_run(tmp_path, attacks=[almakit.ALMA(distance=lambda x, y: (x - y).abs().flatten(1).sum(1), steps=4)])
     found = verify_run(run, open_model(Net(), run.spec))
     assert not found.folder and next(iter(found)).unmeasured == sum(record.claimed for record in run.records) > 0
 
 
-# Item 5.
-
-
 @pytest.mark.parametrize("gap", ["shard", "chunk given up"])
-def test_item_5_export_and_verify_go_by_image_index(gap, tmp_path):
+def test_export_and_verify_go_by_image_index(gap, tmp_path):
     if gap == "shard":
         small_run(tmp_path, shard=(1, 2))
         merge([tmp_path])
@@ -180,9 +177,6 @@ def test_item_5_export_and_verify_go_by_image_index(gap, tmp_path):
     html.render(subjects.load([tmp_path]))
 
 
-# Item 7.
-
-
 def edited(text: str) -> str:
     return text.replace("seed = 0", "seed = 7")
 
@@ -192,7 +186,7 @@ def truncated(text: str) -> str:
 
 
 @pytest.mark.parametrize("harm", [edited, truncated])
-def test_item_7_no_reader_believes_an_edited_run_toml(harm, tmp_path, capsys):
+def test_no_reader_believes_an_edited_run_toml(harm, tmp_path, capsys):
     from almakit.report.watch import Pages
 
     run = small_run(tmp_path / "run")
@@ -224,7 +218,7 @@ def test_item_7_no_reader_believes_an_edited_run_toml(harm, tmp_path, capsys):
     assert len(Run(run.folder).records) == 80
 
 
-def test_item_7_a_folder_without_the_hash_still_opens(tmp_path):
+def test_a_folder_without_the_hash_still_opens(tmp_path):
     small_run(tmp_path)
     db = sqlite3.connect(tmp_path / "records.sqlite")
     db.execute("DELETE FROM meta WHERE key IN ('spec_sha256', 'facts_sha256')")
@@ -233,7 +227,7 @@ def test_item_7_a_folder_without_the_hash_still_opens(tmp_path):
     assert len(Run(tmp_path).records) == 80
 
 
-def test_item_7_merge_into_another_runs_folder_is_refused(tmp_path):
+def test_merge_into_another_runs_folder_is_refused(tmp_path):
     for number in (0, 1):
         small_run(tmp_path / f"shard{number}", shard=(number, 2))
     small_run(tmp_path / "other", seed=5)

@@ -1,4 +1,4 @@
-"""Item 2 of trust: `almakit certify` runs no code because a folder names it."""
+"""`almakit certify` runs no code because a folder names it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODE = (
 )
 
 
-def test_item_2_certify_runs_no_model_that_a_folder_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_certify_runs_no_model_that_a_folder_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     marker, code = tmp_path / "ran", tmp_path / "own.py"
     code.write_text(CODE.format(marker=str(marker)))
     almakit.evaluate(f"{code}:build", "mnist-demo", attacks=["ddn(steps=3)"], out=tmp_path / "run", limit=2)
