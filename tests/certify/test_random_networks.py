@@ -90,8 +90,8 @@ def with_head(body: nn.Module) -> nn.Module:
 def random_network(seed: int) -> nn.Module:
     draw = random.Random(seed)
     torch.manual_seed(seed)
-    layers: list[nn.Module] = []
-    x = torch.rand(2, *SHAPE)
+    layers: list[nn.Module] = [Apply(lambda x: (x - 0.4) / 0.8)]
+    x = layers[0](torch.rand(2, *SHAPE))
     for _ in range(draw.randint(2, 5)):
         layer = settle(random_layer(draw, x.shape[1], min(x.shape[2:])))
         layers.append(layer)
@@ -222,7 +222,9 @@ NEAR_MISSES: dict[str, Callable[[], nn.Module]] = {
     "dilation and stride": lambda: conv(3, 3, 2, 2, 3),
     "a transposed convolution": lambda: nn.ConvTranspose2d(2, 3, 3, 2),
     "a convolution of rows": lambda: OneLine(nn.Conv1d(2, 3, 5)),
-    "a convolution of volumes": lambda: Apply(lambda x: F.conv3d(x[:, None], torch.ones(1, 1, 2, 2, 2) / 8)),
+    "a convolution of volumes": lambda: Apply(
+        lambda x: F.conv3d(x[:, None], torch.ones(1, 1, 2, 2, 2, dtype=x.dtype) / 8)
+    ),
     "means that round up": lambda: nn.AvgPool2d(3, 2, ceil_mode=True),
     "means without their border": lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False),
     "means by a small divisor": lambda: nn.AvgPool2d(2, divisor_override=1),
@@ -267,8 +269,11 @@ NEAR_MISSES: dict[str, Callable[[], nn.Module]] = {
     "a mean of everything": lambda: Apply(lambda x: x - x.mean()),
     "channels last": lambda: Apply(lambda x: x.permute(0, -2, 3, 1)),
     "images and channels swapped": lambda: Apply(lambda x: x.transpose(0, 1).transpose(0, 1)),
-    "the same bits as another type": lambda: Apply(lambda x: x.view(torch.int32).to(x.dtype) / 1e9),
+    "the same bits as another type": lambda: Apply(
+        lambda x: x.view(torch.int64 if x.dtype == torch.float64 else torch.int32).to(x.dtype) / 1e9
+    ),
     "something beside a constant": lambda: Apply(lambda x: torch.cat([x, torch.ones_like(x)], 1)),
+    "a first step in place": lambda: nn.ReLU(inplace=True),
     "leaky ReLU": lambda: nn.LeakyReLU(-0.5),
     "ReLU with a ceiling": lambda: nn.ReLU6(),
     "hard tanh": lambda: nn.Hardtanh(-0.2, 0.4),

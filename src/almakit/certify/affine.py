@@ -25,7 +25,16 @@ class Affine:
         raise NotImplementedError
 
     def interval(self, *before: Interval) -> Interval:
-        raise NotImplementedError
+        """Here for steps without a negative coefficient: the ends of the result come from the ends of the inputs."""
+        return self._rounded(before, *before)
+
+    def _rounded(self, before: tuple[Interval, ...], *ends: Interval) -> Interval:
+        """The values at the lower and the upper ``ends``, rounded outward."""
+        lower, upper = self.value(*(part.lower for part in ends)), self.value(*(part.upper for part in ends))
+        if not self.units:
+            return Interval(lower, upper)
+        slack = self.units * self.size(*(part.size for part in before))
+        return Interval(lower - slack, upper + slack)
 
     def size(self, *before: Tensor) -> Tensor:
         """|L| s + |c|, for sizes s of the inputs: what a rounding error is relative to."""
@@ -116,11 +125,7 @@ class Combined(Affine):
             part if factor >= 0 else Interval(part.upper, part.lower)
             for factor, part in zip(self.factors, before, strict=True)
         ]
-        lower, upper = self.value(*(part.lower for part in turned)), self.value(*(part.upper for part in turned))
-        if not self.units:
-            return Interval(lower, upper)
-        slack = self.units * self.size(*(part.size for part in before))
-        return Interval(lower - slack, upper + slack)
+        return self._rounded(before, *turned)
 
     def size(self, *before: Tensor) -> Tensor:
         return abs(self.factors[0]) * before[0] + abs(self.factors[1]) * before[1]
@@ -138,13 +143,6 @@ class Positive(Affine):
 
     def value(self, *before: Tensor) -> Tensor:
         return self.function(*before)
-
-    def interval(self, *before: Interval) -> Interval:
-        lower, upper = self.function(*(part.lower for part in before)), self.function(*(part.upper for part in before))
-        if not self.units:
-            return Interval(lower, upper)
-        slack = self.units * self.size(*(part.size for part in before))
-        return Interval(lower - slack, upper + slack)
 
     def size(self, *before: Tensor) -> Tensor:
         return self.function(*before).abs()

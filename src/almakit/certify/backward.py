@@ -97,9 +97,13 @@ def least(
 
 
 def bounds(graph: Graph, ball: Ball, tight: bool, optimise: bool = False) -> Known:
-    """The intervals and relaxations of every step over the ball. ``tight``: those of nonlinear steps' inputs by CROWN,
-    else by intervals alone;
-    ``optimise``: with slopes optimised for each entry on top, for small networks.
+    """The intervals and relaxations of every step over the ball.
+
+    Args:
+        graph: the network.
+        ball: the images it is bounded over.
+        tight: bound the inputs of nonlinear steps by CROWN, else by intervals alone.
+        optimise: optimise the slopes for each entry on top, for small networks.
     """
     known = Known(ball)
     for index, step in enumerate(graph.steps):
@@ -197,16 +201,19 @@ def differences(graph: Graph, labels: Tensor, images: Tensor, rivals: Tensor, li
 
 
 def margins(graph: Graph, known: Known, labels: Tensor, method: str) -> Tensor:
-    """Lower bounds (B, K) of z_label - z_j over the balls, 0 where j is the label; ``method`` ibp, crown, alpha-crown,
-    or
-    crown-alone: crown without what intervals proved, which CROWN-IBP trains with. Gradients flow through ibp and
+    """Lower bounds (B, K) of z_label - z_j over the balls, 0 where j is the label.
+
+    ibp joins the last affine steps with the difference of logits, over the interval of what comes before (Gowal et al.,
+    arXiv 1810.12715, section 3.2). crown carries the rows down to the image (Zhang et al. 2018, arXiv 1811.00866).
+    alpha-crown optimises its lower slopes for each pair of image and rival (Xu et al. 2021, arXiv 2011.13824). Each
+    takes what the one before proved. crown-alone, which CROWN-IBP trains with, does not. Gradients flow through ibp and
     crown-alone.
 
-    ibp: the last affine steps joined with the difference of logits, over the interval of what comes before (Gowal et
-    al., arXiv 1810.12715,
-    section 3.2). crown: the rows carried down to the image (Zhang et al. 2018, arXiv 1811.00866). alpha-crown: its
-    lower slopes optimised
-    for each pair of image and rival (Xu et al. 2021, arXiv 2011.13824). Each takes what the one before proved.
+    Args:
+        graph: the network.
+        known: its intervals and relaxations over the balls.
+        labels: the classes of the images, shape (B,).
+        method: ibp, crown, alpha-crown or crown-alone.
     """
     batch, classes = len(labels), graph.classes
     images = torch.arange(batch, device=labels.device).repeat_interleave(classes)

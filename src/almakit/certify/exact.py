@@ -1,17 +1,16 @@
 """The exact smallest distance to another class of a small ReLU network, by mixed-integer programming over CROWN bounds.
 
 Tjeng, Xiao, Tedrake, *Evaluating Robustness of Neural Networks with Mixed Integer Programming*, ICLR 2019. A radius is
-decided by one program
-for each class CROWN leaves open; a point counts where the margin is at most the model's own rounding, a thousand times
-what the solver's
-tolerance of 1e-9 leaves open, so that "there is none" holds beyond the solver's rounding.
+decided by one program for each class CROWN leaves open. A point counts where the margin is at most the model's own
+rounding, a thousand times what the solver's tolerance of 1e-9 leaves open, so that "there is none" holds beyond the
+solver's rounding.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +18,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadInput, BadModel
+from ..errors import BadInput, BadModel, optional
 from .affine import Affine
 from .backward import Known, bounds, carried, differences, margins
-from .cells import nearest_in_cell
-from .graph import Graph
-from .highs import minimise
+from .graph import Graph, count
 from .intervals import NORMS, Ball
-from .nonlinear import Relu
+from .nonlinear import Lines, Relu
 from .radius import Certifier, _check, certifier
 
 CLOSED = 1e-3
 """A bracket is closed when its ends are nearer to each other than this, relative."""
 UNITS = 5000
 """ReLU units in the largest network that is tried."""
+INSIDE = 1e-9
+"""How far inside its cell a point stays, so that the linear function is the network's."""
+Row = tuple[np.ndarray, np.ndarray, float, float]
+"""A constraint: the columns it has, their factors, and the least and the most their sum may be."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,18 @@ def exact_radius(
     found: Tensor | None = None,
     seconds: float = 60.0,
 ) -> list[Bracket]:
-    """For each image of ``x`` (N, C, H, W) with its ``labels`` (N,): the smallest linf or l1 distance to another class,
-    from both sides.
+    """The smallest distance to another class of each image, from both sides.
 
-    ``found`` (N,): distances an attack found, from where the search starts; it goes past them. ``seconds``: the time
-    limit for each image; what is
-    open then stays open in the bracket. Linear layers, convolutions, sums and ReLU only.
+    Args:
+        model: a network of linear layers, convolutions, sums and ReLU.
+        x: images in [0, 1], shape (N, C, H, W).
+        labels: their classes, shape (N,).
+        norm: linf or l1.
+        found: distances that an attack found, shape (N,): the search starts there and goes past them.
+        seconds: time limit for each image; what is open then stays open in the bracket.
+
+    Returns:
+        A bracket for each image.
     """
     if norm not in ("linf", "l1"):
         raise BadInput(
@@ -194,7 +201,7 @@ class _Program:
         self.low, self.high = [pixels.lower.flatten().numpy()], [pixels.upper.flatten().numpy()]
         self.integer: list[np.ndarray] = [np.zeros(self.pixels, dtype=bool)]
         self.starts, self.columns = {0: 0}, self.pixels
-        self.rows: list[tuple[np.ndarray, np.ndarray, float, float]] = []
+        self.rows: list[Row] = []
         for index, step in enumerate(graph.steps):
             if isinstance(step.layer, Relu):
                 self._units(index, step.sources[0])
@@ -275,3 +282,109 @@ class _Program:
         if ended == "kInfeasible":
             return math.inf
         return values[: self.pixels].clip(self.low[0], self.high[0]) if len(values) else None
+
+
+# Cells: where no unit switches, the network is linear, and the nearest point of another class is a linear program.
+
+
+def nearest_in_cell(
+    graph: Graph, known: Known, point: Tensor, labels: Tensor, rival: int, most: float
+) -> Tensor | None:
+    """The point (1, C, H, W) of the ball of ``known`` and of the cell of ``point`` that is nearest in its norm, linf or
+    l1, with z_label - z_rival <= ``most``; None where the solver has none."""
+    values, flat = graph.values(point), known.ball.x.flatten().numpy()
+    relaxed: dict[int, Any] = {}
+    rows, low, high = [], [], []
+    for index, step in enumerate(graph.steps):
+        if not isinstance(step.layer, Relu):
+            continue
+        source = step.sources[0]
+        size, on = count(step.shape), values[source] > 0
+        unit = torch.eye(size, dtype=torch.float64).reshape(-1, *step.shape)
+        coefficients, offset = _to_input(graph, {source: unit}, relaxed)
+        relaxed[index] = Lines((on.double(), None), (on.double(), None))
+        rows.append(coefficients)
+        low.append(np.where(on.flatten().numpy(), INSIDE - offset, -math.inf))
+        high.append(np.where(on.flatten().numpy(), math.inf, -INSIDE - offset))
+    last = differences(graph, labels, torch.tensor([0]), torch.tensor([rival]), point)
+    coefficients, offset = _to_input(graph, last, relaxed)
+    moved = _nearest(
+        flat,
+        np.concatenate([*rows, coefficients]),
+        np.concatenate([*low, [-math.inf]]),
+        np.concatenate([*high, most - offset]),
+        known.intervals[0].lower.flatten().numpy(),
+        known.intervals[0].upper.flatten().numpy(),
+        known.ball.norm,
+    )
+    return None if moved is None else torch.from_numpy(moved).reshape(point.shape)
+
+
+def _to_input(graph: Graph, rows: dict[int, Tensor], relaxed: dict[int, Any]) -> tuple[np.ndarray, np.ndarray]:
+    images = torch.zeros(len(next(iter(rows.values()))), dtype=torch.long)
+    ended, constant = carried(graph, rows, images, relaxed)
+    return ended[0].flatten(1).numpy(), constant.numpy()
+
+
+def _nearest(
+    image: np.ndarray,
+    rows: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    least: np.ndarray,
+    most: np.ndarray,
+    norm: str,
+) -> np.ndarray | None:
+    """min |v - image| over low <= rows v <= high, least <= v <= most."""
+    pixels = len(image)
+    extra = 1 if norm == "linf" else pixels
+    apart = np.tile([[1.0]], (pixels, 1)) if norm == "linf" else np.eye(pixels)
+    unit = np.eye(pixels)
+    matrix = np.vstack(
+        [np.hstack([rows, np.zeros((len(rows), extra))]), np.hstack([-unit, apart]), np.hstack([unit, apart])]
+    )
+    lower, upper = np.concatenate([low, -image, image]), np.concatenate([high, np.full(2 * pixels, math.inf)])
+    lines = [
+        (np.flatnonzero(line), line[line != 0], float(under), float(over))
+        for line, under, over in zip(matrix, lower, upper, strict=True)
+    ]
+    ended, values = minimise(
+        np.concatenate([np.zeros(pixels), np.ones(extra)]),
+        np.concatenate([least, np.zeros(extra)]),
+        np.concatenate([most, np.full(extra, math.inf)]),
+        lines,
+    )
+    return values[:pixels].clip(least, most) if ended == "kOptimal" and len(values) else None
+
+
+# The solver HiGHS, which need not be installed.
+
+
+def minimise(
+    cost: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    rows: Sequence[Row],
+    integer: Sequence[bool] | None = None,
+    **options: Any,
+) -> tuple[str, np.ndarray]:
+    """min cost . v over low <= v <= high, all (N,), and the constraints ``rows``; entries marked in ``integer`` are
+    whole numbers. How it ended, as HiGHS calls it, and v, empty where there is none."""
+    highspy = optional("highspy", "exact distances need the solver HiGHS: pip install 'almakit[exact]'.")
+    program = highspy.HighsLp()
+    program.num_col_, program.num_row_ = len(cost), len(rows)
+    program.col_cost_, program.col_lower_, program.col_upper_ = cost, low, high
+    program.row_lower_, program.row_upper_ = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
+    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    program.a_matrix_.start_ = np.concatenate([[0], np.cumsum([len(row[0]) for row in rows])]).astype(np.int32)
+    program.a_matrix_.index_ = np.concatenate([row[0] for row in rows]).astype(np.int32)
+    program.a_matrix_.value_ = np.concatenate([row[1] for row in rows])
+    if integer is not None:
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        program.integrality_ = [kinds[int(whole)] for whole in integer]
+    solver = highspy.Highs()
+    for option, value in {"output_flag": False, "threads": 1, **options}.items():
+        solver.setOptionValue(option, value)
+    solver.passModel(program)
+    solver.run()
+    return str(solver.getModelStatus().name), np.array(solver.getSolution().col_value)

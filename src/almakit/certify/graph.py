@@ -43,9 +43,9 @@ class Graph:
     """The steps of a network in order; the first is the input, the last gives the logits.
 
     ``outward``: everything in float64 and every rounding counted, so that a bound holds for the network with its
-    weights as they are and
-    exact arithmetic. Without it steps share the model's parameters, bounds follow them as they are trained, and nothing
-    is rounded outward. ``precision``: the coarsest type the model computes in, float32 or float64.
+    weights as they are and exact arithmetic. Without it steps share the model's parameters, bounds follow them as they
+    are trained, and nothing is rounded outward. ``precision``: the coarsest type the model computes in, float32 or
+    float64.
     """
 
     def __init__(self, steps: list[Step], name: str, outward: bool, precision: torch.dtype = torch.float64):
@@ -118,8 +118,7 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
     name.
 
     The model is left as it was. With ``training`` its dropout is left out, and the steps keep its parameters; without,
-    a model whose dropout
-    or batch norm is in training mode is refused.
+    a model whose dropout or batch norm is in training mode is refused.
     """
     name = str(getattr(model, "name", None) or type(model).__name__)
     module = model if isinstance(model, nn.Module) else Function(model)
@@ -229,6 +228,8 @@ class _Steps:
         meta = node.meta.get("val")
         meta = meta[0] if isinstance(meta, (tuple, list)) else meta
         after = tuple(meta.shape[1:])
+        if meta.ndim == 1:
+            raise _refused(self.name, f"{kind} that leaves a single number of each image, without a dimension")
         reader = READERS.get(kind)
         if reader is None or (self.training and "batch_norm" in kind):
             raise _refused(self.name, kind)
@@ -249,6 +250,11 @@ class _Steps:
 
     def _answer(self) -> int:
         """The index of the step that gives the logits."""
+        if self.program.graph_signature.user_inputs_to_mutate:
+            raise BadModel(
+                f"{self.name} changes its input in place, so it has no bounds; give its first layer inplace=False, or "
+                "let it work on a copy."
+            )
         output = next(node for node in self.program.graph.nodes if node.op == "output").args[0]
         several = output if isinstance(output, (tuple, list)) else [output]
         answers = [self.known.get(node) for node in several if node is not None]

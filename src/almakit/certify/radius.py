@@ -86,8 +86,7 @@ def _search(excess: Callable[[Tensor, Tensor], Tensor], start: Tensor, limit: Te
     ``limit``.
 
     From ``start`` outwards until it fails or inwards until it holds, then by false position kept a tenth away from both
-    ends; every radius that is
-    returned was evaluated, so that the search decides about tightness alone.
+    ends. Every radius that is returned was evaluated, so the search decides about tightness alone.
     """
     everyone = torch.arange(len(start))
     low, high = torch.zeros_like(start), limit.clone()
@@ -140,20 +139,25 @@ def certified_radius(
     tolerance: float = 1e-3,
     batch_size: int = 32,
 ) -> Tensor:
-    """(N,) float64: a radius within which no image inside [0, 1] gets another class than ``labels`` (N,), for each of
-    the images ``x`` (N, C, H, W).
-
-    ``norm``: linf, l2 or l1; ``method``: ibp (intervals), crown (linear bounds) or alpha-crown (with optimised slopes).
-    0 where the image is wrong
-    already or nothing could be proved; infinite where no image at all is classified otherwise. ``guess`` (N,), such as
-    the distances an attack
-    found, only says where to look first: the search goes past it. The radius is within ``tolerance`` of the largest
-    this method proves.
+    """A radius for each image within which no image inside [0, 1] gets another class than the label.
 
     The bound is one of the network's weights as they are, in exact arithmetic: everything is computed in float64, each
-    step's rounding is
-    counted and taken off, and a margin must exceed ``OWN_ROUNDING`` of the largest logit on top, for what the model's
-    own type rounds away.
+    step's rounding is counted and taken off, and a margin must exceed ``OWN_ROUNDING`` of the largest logit on top, for
+    what the model's own type rounds away.
+
+    Args:
+        model: a network of layers that have bounds.
+        x: images in [0, 1], shape (N, C, H, W).
+        labels: their classes, shape (N,).
+        norm: linf, l2 or l1.
+        method: ibp (intervals), crown (linear bounds) or alpha-crown (linear bounds with optimised slopes).
+        guess: radii where the search begins, shape (N,), such as the distances that an attack found.
+        tolerance: how far, relative, a radius may lie below the largest that the method proves.
+        batch_size: images that are bounded together.
+
+    Returns:
+        Radii, float64, shape (N,): 0 where the image is wrong already or nothing could be proved, infinite where no
+        image at all is classified otherwise.
     """
     made = certifier(model, x, norm, method)
     _check(x, labels, made.graph.classes, guess)
@@ -173,8 +177,15 @@ def verified(
     method: str = "ibp",
     batch_size: int = 250,
 ) -> Tensor:
-    """(N,) bool: no image within ``radius`` (a number or (N,)) of ``x`` (N, C, H, W) and inside [0, 1] gets another
-    class than ``labels`` (N,)."""
+    """Whether no image within a radius and inside [0, 1] gets another class than the label.
+
+    Args:
+        model, x, labels, norm, method, batch_size: as for ``certified_radius``.
+        radius: a number, or one for each image, shape (N,).
+
+    Returns:
+        Truth values, shape (N,).
+    """
     made = certifier(model, x, norm, method)
     _check(x, labels, made.graph.classes, None)
     reach = radius.double() if isinstance(radius, Tensor) else torch.full((len(x),), float(radius), dtype=torch.float64)
