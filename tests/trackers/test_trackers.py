@@ -105,7 +105,7 @@ def test_a_plain_function_is_told_everything_in_order() -> None:
     assert kinds[0] == "begin" and kinds[-1] == "end" and events[0]["settings"]["limit"] == 16
     progress = [event for event in events if event["event"] == "progress"]
     assert [(event["attack"], event["images"]) for event in progress] == [
-        (text, seen) for text in ATTACKS for seen in (8, 16)
+        (text, seen) for seen in (8, 16) for text in ATTACKS
     ]
     courses = [event for event in events if event["event"] == "trace" and event["attack"] == ATTACKS[0]]
     assert [event["step"] for event in courses] == run.traces[0].values["step"]

@@ -83,6 +83,12 @@ class Request:
             raise BadInput(f"workers={self.workers!r}: give a whole number, at least 1, or auto.")
         if self.add and self.shard is not None:
             raise BadInput("attacks are added to a whole run: leave --shard out.")
+        begun = (self.out / "run.toml").is_file()
+        if self.shard is not None and self.spec.batch_size == AUTO and not begun:
+            raise BadInput(
+                "shards must share one chunk grid: --batch-size auto would be measured by each; leave it out or give a "
+                "value, the same for all shards."
+            )
         if self.certify is not None and self.spec.targets is not None:
             raise BadInput(
                 "certificates are about any other class than the label: leave targets out, or certify an untargeted "

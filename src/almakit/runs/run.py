@@ -9,7 +9,6 @@ from dataclasses import replace
 from torch import nn
 
 from ..core.oracle import borrowed
-from ..errors import BadInput
 from . import folder
 from .attack_text import build_all
 from .checks import check, settle
@@ -68,11 +67,6 @@ def _as_begun(request: Request) -> tuple[Request, RunSpec, bool]:
         request = replace(request, spec=spec, attacks=attacks)
         request.check_radii()
     spec, begun = continue_in(request.spec, request.out, request.add)
-    if request.shard is not None and spec.batch_size == AUTO:
-        raise BadInput(
-            "shards must share one chunk grid: --batch-size auto would be measured by each; leave it out or give a "
-            "value, the same for all shards."
-        )
     return request, spec, begun
 
 
