@@ -118,6 +118,22 @@ def test_two_processes_store_what_one_stores(files: Path, side_by_side: list[Any
     assert shared == contents(run(files, "one", workers=1))
 
 
+def test_auto_begins_alone_and_shares_work_that_is_worth_it(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, submit = [], executors._Process.submit
+
+    def counted(process: Any, *step: Any) -> Any:
+        shared.append(step[1].key)
+        return submit(process, *step)
+
+    monkeypatch.setattr(executors._Process, "submit", counted)
+    monkeypatch.setattr(executors, "cores", lambda: 2)
+    alone = contents(run(files, "alone", workers="auto"))
+    assert not shared, "too little work for a second process"
+    monkeypatch.setattr(executors, "WORTH", 1e-9)
+    assert contents(run(files, "auto", workers="auto")) == alone
+    assert 0 < len(shared) < 30
+
+
 def test_label_maps_travel_with_their_images(files: Path, side_by_side: list[Any]) -> None:
     (files / "small.py").write_text(MAPS)
     settings: dict[str, Any] = {"goal": "pixels(share=0.9)", "preflight": False}
@@ -195,13 +211,13 @@ def test_an_error_in_a_worker_ends_the_run_as_one_in_this_process_does(files: Pa
 def test_a_model_that_changes_on_disk_is_noticed_by_the_worker(
     files: Path, side_by_side: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expect = executors.Processes.expect
+    begin = executors.Processes.__init__
 
-    def changed(engine: executors.Processes, chunks: int, seconds: float | None) -> None:
+    def changed(engine: executors.Processes, workers: int, progress: Progress) -> None:
         (files / "small.py").write_text(SOURCE.replace("* 0.25", "* 0.5"))
-        expect(engine, chunks, seconds)
+        begin(engine, workers, progress)
 
-    monkeypatch.setattr(executors.Processes, "expect", changed)
+    monkeypatch.setattr(executors.Processes, "__init__", changed)
     with pytest.raises(Exception, match="changed while the run was going on"):
         run(files, "run", workers=2)
 

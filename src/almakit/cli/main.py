@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
+from types import ModuleType
 from typing import TextIO, cast
 
 from ..errors import SYNONYMS, AlmakitError, UnknownName, suggestion
@@ -104,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _outcome(given: list[str], own_process: bool = False) -> int:
     """The exit code of a command line, its errors said in sentences."""
     try:
-        return _dispatch(given, own_process)
+        command = _parsed(given, own_process)
+        return command if isinstance(command, int) else int(command[0].main(command[1]))
     except AlmakitError as error:
         _say(str(error))
         return _code(error)
@@ -130,7 +132,8 @@ def _outcome(given: list[str], own_process: bool = False) -> int:
         return ERROR
 
 
-def _dispatch(given: list[str], own_process: bool) -> int:
+def _parsed(given: list[str], own_process: bool) -> int | tuple[ModuleType, argparse.Namespace]:
+    """The verb's module and its arguments, or the exit code where there is nothing to do."""
     if not given or given[0] in ("-h", "--help", "help"):
         print(overview(), end="")
         return DONE if given else USAGE
@@ -156,7 +159,7 @@ def _dispatch(given: list[str], own_process: bool) -> int:
     if rest:
         raise Usage(_unknown(verb, rest, parser))
     parsed.own_process = own_process  # whether the process is this command's alone, to do with as it likes
-    return int(module.main(parsed))
+    return module, parsed
 
 
 def _unknown(verb: str, rest: Sequence[str], parser: argparse.ArgumentParser) -> str:

@@ -34,7 +34,7 @@ from .job import STEPS, Outcome
 from .model import Subject, open_model
 from .plan import Job, Kept, Notify, Task
 from .progress import Progress
-from .spec import AUTO, RunSpec
+from .spec import RunSpec
 from .store.files import Array, pack, unpack
 
 TRIES = 3
@@ -66,8 +66,8 @@ class Executor(Protocol):
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
         """Begins a step; the steps of a chunk come one after the other."""
 
-    def expect(self, chunks: int, seconds: float | None) -> None:
-        """So many chunks are left, about so many seconds of work for one process (None: not known yet)."""
+    def expect(self, chunks: int, seconds: float | None) -> Executor:
+        """Who does the rest, of so many chunks and about so many seconds for one process (None: not known yet)."""
 
     def close(self) -> None:
         """Ends at once: what is under way is not needed."""
@@ -87,15 +87,26 @@ class InProcess:
             future.set_exception(error)
         return future
 
-    def expect(self, chunks: int, seconds: float | None) -> None:
-        pass
+    def expect(self, chunks: int, seconds: float | None) -> Executor:
+        return self
 
     def close(self) -> None:
         pass
 
 
+class Auto(InProcess):
+    """This process alone until the work left is worth more, then one process for each core."""
+
+    def __init__(self, progress: Progress):
+        self.progress = progress
+
+    def expect(self, chunks: int, seconds: float | None) -> Executor:
+        workers = min(cores() // threads_per_process(), chunks)
+        return self if seconds is None or seconds < WORTH or workers < 2 else Processes(workers, self.progress)
+
+
 class Processes:
-    """``workers`` processes in all, this one among them; ``auto``: one for each core, once the work left is worth it.
+    """``workers`` processes in all, this one among them.
 
     A process beside this one gets a chunk's images and sends outcomes back. One that dies is replaced; one that cannot
     be started is done without.
@@ -103,23 +114,17 @@ class Processes:
 
     name = "local"
 
-    def __init__(self, workers: int | str, progress: Progress):
-        self.auto, self.progress = workers == AUTO, progress
-        self.threads = threads_per_process()
-        self.workers = max(1, cores() // self.threads) if self.auto else int(workers)
-        self._before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        self._here = InProcess()
-        self._slots: list[_Thread | _Process] = []
+    def __init__(self, workers: int, progress: Progress):
+        threads = threads_per_process()
+        others = [_Process(number, threads, progress) for number in range(1, workers)]
+        self._slots: list[_Slot] = [_Thread(threads), *others]
 
     @property
     def capacity(self) -> int:
-        return max(1, sum(slot.usable for slot in self._slots))
+        return sum(slot.usable for slot in self._slots)
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
         usable = [slot for slot in self._slots if slot.usable and not (task.apart and isinstance(slot, _Thread))]
-        if not usable and not task.apart:
-            return self._here.submit(job, task, notify)
         if not usable:
             future: Future[Outcome] = Future()
             future.set_exception(Lost("the worker process ended under it, and no other could be started.", 1))
@@ -128,22 +133,14 @@ class Processes:
         slot = min(usable, key=lambda slot: (not slot.idle, slot.chunk != task.key.chunk))
         return slot.submit(job, task, notify)
 
-    def expect(self, chunks: int, seconds: float | None) -> None:
-        count = min(self.workers, chunks)
-        worth = seconds is not None and seconds > WORTH if self.auto else True
-        if worth and count > max(1, len(self._slots)):
-            if not self._slots:
-                self._slots.append(_Thread(self.threads))
-            while len(self._slots) < count:
-                self._slots.append(_Process(len(self._slots), self.threads, self.progress))
+    def expect(self, chunks: int, seconds: float | None) -> Executor:
+        return self
 
     def close(self) -> None:
         for slot in self._slots:
             slot.stop()
         for slot in self._slots:
             slot.end()
-        self._slots = []
-        torch.set_num_threads(self._before)
 
 
 class _Slot:

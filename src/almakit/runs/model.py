@@ -239,7 +239,9 @@ class Attacked(nn.Module):
         if self.before is not None:
             self.before(len(x))
         clean, self.clean = self.clean, None
-        return clean.again(x) if clean is not None and clean.serves(x) else filled(self.inner, x, self.least)
+        if clean is not None and clean.serves(x):
+            return clean.again(x)
+        return self.inner(x) if len(x) >= self.least else filled(self.inner, x, self.least)
 
 
 def classes_of(logits: Tensor) -> Tensor:

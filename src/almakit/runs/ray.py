@@ -30,7 +30,7 @@ from torch import nn
 from ..core import Attack
 from ..core.oracle import out_of_memory
 from ..errors import AlmakitError, BadModel, Unavailable, optional
-from .executors import Images, Lost, absent, chunk_of, images_of, opened_again, without_images
+from .executors import Executor, Images, Lost, absent, chunk_of, images_of, opened_again, without_images
 from .failures import SpecChanged
 from .job import STEPS, Outcome
 from .model import Subject
@@ -95,8 +95,8 @@ class RayExecutor:
         ref.future().add_done_callback(lambda found: self._collect(found, future))
         return future
 
-    def expect(self, chunks: int, seconds: float | None) -> None:
-        pass
+    def expect(self, chunks: int, seconds: float | None) -> Executor:
+        return self
 
     def close(self) -> None:
         for ref in list(self._running.values()):

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+import torch
 from torch import nn
 
 from ..core.oracle import borrowed
 from . import folder
 from .attack_text import build_all
 from .checks import check, settle
-from .executors import Executor, InProcess, Processes
+from .executors import Auto, Executor, InProcess, Processes, threads_per_process
 from .plan import Job, Request, introduction, own_code, plan
 from .ray import RayExecutor
 from .resume import agree, continue_in, extended, facts_of, remaining, same_answers, state_of
@@ -53,10 +54,23 @@ def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
             return
         store.set_findings(check(job, request) if findings is None else findings)
         stack.enter_context(borrowed(job.subject.model))
-        executor = executor_for(request, job)
+        executor, threads = executor_for(request, job)
+        stack.enter_context(_threads(threads))
+        session = Session(store, job, state, out, shard, stop, progress, executor, trackers)
         if isinstance(request.engine, str):
-            stack.callback(executor.close)
-        yield job, Session(store, job, state, out, shard, stop, progress, executor, trackers)
+            stack.callback(lambda: session.executor.close())
+        yield job, session
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """So many threads in this process for the time of the block; None: as many as there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _as_begun(request: Request) -> tuple[Request, RunSpec, bool]:
@@ -80,19 +94,26 @@ def _opened(spec: RunSpec, request: Request) -> Store:
     return Store(out / database_name(request.shard))
 
 
-def executor_for(request: Request, job: Job) -> Executor:
-    """The executor a request names, for its job."""
+def executor_for(request: Request, job: Job) -> tuple[Executor, int | None]:
+    """The executor a request names, for its job, and the threads of this process where they matter: numbers must not
+    depend on ``workers``."""
     progress, workers = request.progress, request.workers
     if not isinstance(request.engine, str):
-        return request.engine
+        return request.engine, None
     if request.engine == "ray":
-        return RayExecutor(request.address, workers if isinstance(workers, int) else None, progress)
+        return RayExecutor(request.address, workers if isinstance(workers, int) else None, progress), None
     if workers is None:
-        return InProcess()
+        return InProcess(), None
     why = _why_alone(job)
     if why and workers not in (AUTO, 1):
         progress.note(f"This run stays in one process: {why}.")
-    return InProcess() if why or (workers == AUTO and not small(job)) else Processes(workers, progress)
+    if why or (workers == AUTO and not small(job)):
+        return InProcess(), None
+    threads = threads_per_process()
+    if not isinstance(workers, int):
+        return Auto(progress), threads
+    count = min(workers, len(job.chunks(request.shard)))
+    return Processes(count, progress) if count > 1 else InProcess(), threads
 
 
 def _why_alone(job: Job) -> str:

@@ -62,35 +62,30 @@ class Session:
     nodes: Counter[str] = field(default_factory=Counter)  # images done by each
     distances: dict[int, list[float]] = field(default_factory=dict)  # verified ones of this session, by attack
     fooled: Counter[int] = field(default_factory=Counter)  # images of this session, by attack
+    left: int = 0  # results
+    seconds: float | None = None  # of one process for them, once it is known
 
     def run(self) -> None:
         """Does and stores what is left."""
         self._begin()
         ending, notify = "done", None if type(self.progress) is Progress else self.progress.inside
-        chunks = [chunk for chunk in self.job.chunks(self.shard) if self._next(chunk) is not None]
-        waiting, ready = deque(chunks), deque[Task]()
-        later: list[tuple[float, int, Task]] = []
+        waiting = deque(chunk for chunk in self.job.chunks(self.shard) if self._next(chunk) is not None)
+        ready: list[tuple[float, int, Task]] = []  # a heap of steps by when they may begin
         running: dict[Future[Outcome], Task] = {}
         turn = itertools.count()
         try:
-            self.executor.expect(len(chunks), None)
-            while waiting or ready or later or running:
-                while later and later[0][0] <= time.monotonic():
-                    ready.append(heapq.heappop(later)[2])
-                while len(running) < self.executor.capacity and (ready or waiting):
-                    task = ready.popleft() if ready else self._next(waiting.popleft())
-                    if task is not None:
-                        running[self.executor.submit(self.job, task, notify)] = task
+            while waiting or ready or running:
+                while len(running) < self.executor.capacity and (task := self._take(ready, waiting)) is not None:
+                    running[self.executor.submit(self.job, task, notify)] = task
                 if not running:
                     time.sleep(0.05)
                 # With a timeout, so that a signal is noticed.
                 for future in wait(running, 0.2, FIRST_COMPLETED).done:
-                    task = running.pop(future)
-                    pause, following = self._finish(task, future)
-                    if following is not None and pause:
-                        heapq.heappush(later, (time.monotonic() + pause, next(turn), following))
-                    elif following is not None:
-                        ready.append(following)
+                    pause, following = self._finish(running.pop(future), future)
+                    if following is not None:
+                        heapq.heappush(ready, (time.monotonic() + pause, next(turn), following))
+                if not running and self.seconds:
+                    self.executor = self.executor.expect(len(waiting) + len(ready), self.seconds)
             for attack in sorted({key.attack for key in self.failed}):
                 self._refuse_hopeless(attack, 1)
         except KeyboardInterrupt as signal:
@@ -127,6 +122,12 @@ class Session:
                 raise
 
     # One step after the other.
+
+    def _take(self, ready: list[tuple[float, int, Task]], waiting: deque[int]) -> Task | None:
+        """The next step to submit: of a chunk that was begun, or else of the next chunk."""
+        if ready and ready[0][0] <= time.monotonic():
+            return heapq.heappop(ready)[2]
+        return self._next(waiting.popleft()) if waiting else None
 
     def _next(self, chunk: int) -> Task | None:
         """The next step of a chunk; a chunk whose clean pass was given up cannot be attacked."""
@@ -251,6 +252,7 @@ class Session:
         several = len(job.infos) > 1
         title = f"{len(job.infos)} attacks" if several else job.infos[0].text
         total = sum(chunks.values()) * job.rounds(classes) * len(job.infos)
+        self.left = total - stored
         self.progress.begin(title, stored, total, "results" if several or job.rounds(classes) > 1 else "images")
 
     def _show(self, outcome: Outcome) -> None:
@@ -261,6 +263,8 @@ class Session:
         self.fooled[attack] += sum(record.claimed and record.fooled for record in outcome.records)
         share = f"{100 * self.fooled[attack] / max(len(distances), 1):.1f} % fooled"
         share = f"{self._title(attack)}: {share}" if len(self.job.infos) > 1 else share
+        self.left -= outcome.images
+        self.seconds = outcome.seconds / outcome.images * self.left
         self.progress.advance(outcome.images, "; ".join(filter(None, [share, _by_node(self.nodes)])))
         if outcome.records and self.trackers:
             tell(self.trackers, *_events(self.job, outcome, distances))

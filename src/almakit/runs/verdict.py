@@ -50,7 +50,7 @@ class Aim(Protocol):
 
 def other_batch_size(batch: int) -> int:
     """A batch size that is not the attack's."""
-    return batch // 2 + 1 if batch > 2 else batch + 1
+    return batch + 1
 
 
 def to_8_bits(images: Tensor) -> Tensor:
