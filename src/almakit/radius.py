@@ -69,12 +69,12 @@ class Grid:
 
     def limit(self, radius: Radius) -> Radius:
         """The largest distance that counts as within ``radius``, a float, an array or a tensor of radii."""
-        given: Any = radius
+        values: Any = radius
         limit: Radius
         if not self.step:
-            limit = given * (1 + TOLERANCE) + self.rounding * (given > 0)
+            limit = values * (1 + TOLERANCE) + self.rounding * (values > 0)
             return limit
-        levels = (given / self.step) ** self.power
+        levels = (values / self.step) ** self.power
         # The radius itself is rounded: 1e-5 relative, and never more than a hundredth of a level.
         whole = (levels + levels / (100 * (1000 + levels))) // 1
         limit = self.step * ((levels + whole + 1) / 2) ** (1 / self.power)

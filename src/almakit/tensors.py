@@ -54,7 +54,7 @@ def choose(rows: Tensor, chosen: Tensor, others: Tensor, cheap: bool) -> Tensor:
     """``chosen`` (B, ...) in the marked ``rows`` (B,), ``others`` (B, ...) elsewhere; ``cheap`` allows reading which
     rows are marked.
 
-    A mask over whole images is dear on a CPU, and mostly few rows are marked.
+    A mask over whole images is slow on a CPU, and usually few rows are marked.
     """
     if not cheap:
         return torch.where(per_image(rows, chosen), chosen, others)

@@ -72,7 +72,7 @@ def _build_foreign(call: Call, further: dict[str, Any]) -> Attack:
     """``foolbox:LinfFMNAttack(steps=100)`` and the like: the library's own file in ``bridges`` builds it."""
     library = call.name.rpartition(":")[0]
     if library == "python":
-        raise BadInput(f"the attack {call.name} was given from Python; go on with almakit.evaluate(...), which has it.")
+        raise BadInput(f"the attack {call.name} was given from Python; pass it to almakit.evaluate(...) again.")
     kind = registry.get("bridges", "file" if library.endswith(".py") else library)
     attack = kind.build(call.name, {name: _value(value) for name, value in call.arguments.items()} | further)
     assert isinstance(attack, Attack)

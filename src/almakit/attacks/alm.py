@@ -113,7 +113,7 @@ class ALM(Attack):
         queries: int,
         last: bool,
     ) -> None:
-        """One inner minimisation of ``queries`` steps from where ``state`` stands, which keeps what was last seen of
+        """One inner minimisation of ``queries`` steps from where ``state`` stands, which keeps the last state of
         each image."""
         x, box, goal = problem.x, problem.box, problem.goal
         adam = Adam(x)
@@ -124,14 +124,14 @@ class ALM(Attack):
             decayed = rate * cosine_decay(step - 1, self.inner, 1.0, self.final_step)
             move = adam.step(decayed, adam.metric(gradient, step), step)
             moved = box.project_continuous(state.point - move, x)
-            seen = problem.active
+            queried = problem.active
             query = problem.query(moved, grad=not final, distance_grad=not final)
             if final:
                 break
             constraint = goal.constraint(query.logits, query.tolerance)
             slope = problem.replace_zero_gradients(query.gradient(constraint), ~query.success)
             assert query.distance_gradient is not None
-            state.take(query.valid & seen, moved, constraint.detach(), slope, query.distance_gradient)
+            state.take(query.valid & queried, moved, constraint.detach(), slope, query.distance_gradient)
             value = query.distance + penalty.value(state.constraint, rho, mu)
             problem.record(
                 step, mu=mu, rho=rho, constraint=state.constraint, distance=query.distance, success=query.success

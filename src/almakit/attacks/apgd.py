@@ -23,8 +23,8 @@ SPARSER, SMALLER, SMALLEST = 1.5, 1.5, 10.0
 
 @dataclass(frozen=True)
 class APGD(FixedEpsilon):
-    """Climbs a loss inside |x' - x| <= epsilon; the step, first 2 epsilon, is halved and the best point taken up again
-    when it stops paying.
+    """Maximises a loss inside |x' - x| <= epsilon; the step, first 2 epsilon, is halved and the best point restored
+    when the loss stops growing.
 
     z = P(x_k + eta g/|g|), x_k+1 = P(x_k + a (z - x_k) + (1 - a)(x_k - x_k-1)), a = 0.75, P the exact projection onto
     ball and box; at checkpoints after 22 %, then ever shorter parts of the steps, eta is halved where fewer than
@@ -35,7 +35,7 @@ class APGD(FixedEpsilon):
     epsilon: Croce and Hein, *Mind the box*, ICML 2021.
 
     ``loss``: "ce", "dlr", "margin" (the paper's CW loss), or "targeted-dlr", which is APGD-T: one run towards each of
-    the ``rivals`` likeliest other classes. With steps of given length the margin depends on the scale of the logits as
+    the ``rivals`` likeliest other classes. With steps of fixed length the margin depends on the scale of the logits as
     little as DLR does, and its slope does not vanish where the label is third. Every image leaves as soon as a point
     inside epsilon is found; with ``stop=False`` only when the run it was found in ends, as in the original. Unlike the
     original, sparse steps pass over pixels at the bound they are pushed against and round their number down. All
@@ -113,7 +113,7 @@ class APGD(FixedEpsilon):
         return x + per_image(radius, x) * random_start(problem, norm)
 
     def value(self, problem: Problem, query: Query, rival: Tensor | None, progress: float) -> tuple[Tensor, Tensor]:
-        """What is climbed (B,), and what tells how far it is (B,); ``progress`` runs from 0 to 1."""
+        """The loss that is maximised (B,) and the one that ranks points (B,); ``progress`` runs from 0 to 1."""
         value = ascent_loss(self.loss, problem.goal, query.logits, rival)
         return value, value.detach()
 
@@ -180,7 +180,7 @@ class _HalvedSteps:
         self.halved = torch.zeros_like(radius, dtype=torch.bool)
 
     def check(self, step: int, loss: Tensor, best: Tensor, best_point: Tensor) -> Tensor:
-        """(B,) which images go back to their best point, given the losses (B,) of this step and the best so far."""
+        """(B,) the images that return to their best point, from the losses (B,) of this step and the best so far."""
         if step == 0:
             self.last_loss = self.best_at_check = loss
             return torch.zeros_like(self.halved)

@@ -49,10 +49,10 @@ def mean_iou(pixels: Pixels) -> Tensor:
     counted pixels alone."""
     kinds = torch.arange(pixels.logits.shape[1], device=pixels.logits.device).reshape(1, -1, 1)
     counted = pixels.counted.unsqueeze(1)
-    given, wanted = (
+    predicted, reference = (
         (pixels.logits.detach().argmax(1, keepdim=True) == kinds) & counted,
         (pixels.classes.unsqueeze(1) == kinds) & counted,
     )
-    meet, join, there = (given & wanted).sum(2), (given | wanted).sum(2), wanted.any(2)
+    meet, join, there = (predicted & reference).sum(2), (predicted | reference).sum(2), reference.any(2)
     shares = torch.where(there, meet / join.clamp_min(1), torch.zeros_like(meet, dtype=pixels.logits.dtype))
     return shares.sum(1) / there.sum(1).clamp_min(1)

@@ -98,8 +98,8 @@ class DDN(Attack):
             gamma = self.gamma or 0.05
             return torch.where(query.success, -gamma, gamma).to(margin)
         gamma = cosine_decay(step, self.steps, self.gamma or 0.2, (self.gamma or 0.2) / 10)
-        wanted = linearised_change(margin, along, 0.1 * gamma, gamma)
-        return torch.where(query.success, -wanted, wanted)
+        change = linearised_change(margin, along, 0.1 * gamma, gamma)
+        return torch.where(query.success, -change, change)
 
     def _rounded(self, problem: Problem, point: Tensor) -> Tensor:
         assert self.levels is not None

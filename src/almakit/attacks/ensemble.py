@@ -46,7 +46,7 @@ class Ensemble(Attack):
                 raise BadInput(
                     f"the attacks of an ensemble must measure the same distance; {type(members[0]).__name__} has "
                     f"{members[0].measure!r} and "
-                    f"{type(member).__name__} has {member.measure!r}: set distance=... alike."
+                    f"{type(member).__name__} has {member.measure!r}: set distance= to the same value in both."
                 )
 
     @property

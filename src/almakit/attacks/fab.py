@@ -40,7 +40,7 @@ class FAB(Attack):
     success a plane that misses the box comes after all that meet it; the original may run against it for ever. Towards
     a target the user gives (not in the paper), and for goals without rival classes, there is one boundary, that of the
     margin (a goal that asks for several things at once may not be found). The original makes one forward on the clean
-    image and another for its first step: here they are the same. The last step is given up for a final search of
+    image and another for its first step: here they are the same. The last steps are replaced by a final search of
     ``search`` forwards by the secant on the segment from the best point to the clean image, so that all in all no more
     than 2 N + 1 forwards are made (``search=0``: N steps, no search). ``restarts`` - 1 further runs begin at random
     points at most half the best distance away.
@@ -83,15 +83,15 @@ class FAB(Attack):
         rivals: list[Tensor | None] = [None]
         if self.targeted_classes is not None and (ways := problem.goal.rivals(problem.clean_logits)) is not None:
             rivals = list(ways[:, : self.targeted_classes].unbind(1))
-        # Each step given up pays for two forwards, and one is at hand because the clean pass serves the first step.
-        given = min(self.search // 2, self.steps - 1)
+        # Each step left out saves two forwards; the clean pass, which serves the first step, saves one more.
+        reserved = min(self.search // 2, self.steps - 1)
         lead = torch.full_like(problem.best_distance, float("inf"))
         runs = [(start, rival) for start in range(self.restarts) for rival in rivals]
         for number, (start, rival) in enumerate(runs):
             first = self._random_start(problem) if start else problem.x
-            lead = self._walk(problem, first, rival, self.steps - (given if number == len(runs) - 1 else 0), lead)
+            lead = self._walk(problem, first, rival, self.steps - (reserved if number == len(runs) - 1 else 0), lead)
         if self.search:
-            _secant(problem, lead, min(self.search, 2 * given + 1))
+            _secant(problem, lead, min(self.search, 2 * reserved + 1))
 
     def _random_start(self, problem: Problem) -> Tensor:
         """Random points (B, ...) half the best distance away, or half the farthest start where that is less."""
@@ -119,12 +119,12 @@ class FAB(Attack):
             normal = problem.replace_zero_gradients(normal, ~query.success & query.valid)
             # With a grid the model saw a rounded point: the plane is measured from the iterate itself.
             need_here = need - (normal * (point - query.point)).flatten(1).sum(1)
-            need_home = need - (normal * (x - query.point)).flatten(1).sum(1)
+            need_clean = need - (normal * (x - query.point)).flatten(1).sum(1)
             here = _onto_plane(normal, need_here, *bounds(box, point), norm)
-            home = _onto_plane(normal, need_home, low, high, norm)
-            to_here, to_home = length(here, norm), length(home, norm)
-            bias = per_image((to_here / (to_here + to_home).clamp_min(SMALL)).clamp_max(self.alpha_max), x)
-            moved = (1 - bias) * (point + self.eta * here) + bias * (x + self.eta * home)
+            from_clean = _onto_plane(normal, need_clean, low, high, norm)
+            to_here, to_clean = length(here, norm), length(from_clean, norm)
+            bias = per_image((to_here / (to_here + to_clean).clamp_min(SMALL)).clamp_max(self.alpha_max), x)
+            moved = (1 - bias) * (point + self.eta * here) + bias * (x + self.eta * from_clean)
             moved = box.project_continuous(problem.step_or_backtrack(query, moved, point), x)
             before = problem.best_distance
             check = problem.query(moved, grad=False)
@@ -155,12 +155,12 @@ class FAB(Attack):
         )
         missed = torch.ones_like(query.success)
         for index, other in enumerate(rivals.unbind(1)):
-            slope, wanted = leading_plane(query, goal.rival_margin(query.logits, other))
-            away = _distance(slope, wanted, norm)
-            misses = lost & (torch.where(slope > 0, slope * high, slope * low).flatten(1).sum(1) < wanted)
+            slope, needed = leading_plane(query, goal.rival_margin(query.logits, other))
+            away = _distance(slope, needed, norm)
+            misses = lost & (torch.where(slope > 0, slope * high, slope * low).flatten(1).sum(1) < needed)
             closer = (missed & ~misses) | ((missed == misses) & (away < nearest)) if index else torch.ones_like(missed)
             normal = torch.where(per_image(closer, slope), slope, normal)
-            need, nearest = torch.where(closer, wanted, need), torch.where(closer, away, nearest)
+            need, nearest = torch.where(closer, needed, need), torch.where(closer, away, nearest)
             missed = torch.where(closer, misses, missed)
         return normal, need
 

@@ -1,5 +1,5 @@
-"""Attacks inside a ball of given radius: what they share, how their successes are held to the radius, and the losses
-they climb, larger where the goal is closer, whichever kind it is."""
+"""Base of attacks inside a ball of radius epsilon: the radius check of successes, the grid, and the losses they
+maximise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MISSED = 1e-3
 
 @dataclass(frozen=True)
 class FixedEpsilon(Attack):
-    """An attack that looks for any adversarial point within distance ``epsilon``; a subclass adds its settings and
+    """An attack that searches for any adversarial point within distance ``epsilon``; a subclass adds its settings and
     ``run_at``.
 
     ``run_at(problem, epsilon)`` works with a radius per image; ``search`` calls it with ever smaller ones. A point
@@ -68,7 +68,7 @@ class FixedEpsilon(Attack):
         return (self.radius(),)
 
     def radius(self) -> float:
-        """The radius given; a sentence where there is none."""
+        """The radius epsilon; raises where there is none."""
         if self.epsilon is None:
             name = type(self).__name__.lower()
             raise BadInput(

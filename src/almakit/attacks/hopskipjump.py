@@ -20,7 +20,7 @@ from ..tensors import unit
 Answer = tuple[Tensor, Tensor]
 """(n,) which of the candidates reach the goal, and (n, ...) what became of them in the domain."""
 Walk = Generator[Tensor, Answer, None]
-"""Hands out candidates (n, ...) of one image and is sent their answer."""
+"""Yields candidates (n, ...) of one image and receives their answers."""
 
 # Rows of one model call that images with many candidates in hand may fill together, and candidates in hand at most.
 ROWS, PACK = 128, 32
@@ -75,14 +75,14 @@ class HopSkipJump(Attack):
         call = 0
         while waiting:
             each = max(1, ROWS // len(waiting))
-            asked = {row: candidates[_count(answers) :][:each] for row, (candidates, answers) in waiting.items()}
-            images = torch.cat([problem.x.new_full((len(part),), row, dtype=torch.long) for row, part in asked.items()])
-            query = problem.query(torch.cat(list(asked.values())), grad=False, images=images)
+            batch = {row: candidates[_count(answers) :][:each] for row, (candidates, answers) in waiting.items()}
+            images = torch.cat([problem.x.new_full((len(part),), row, dtype=torch.long) for row, part in batch.items()])
+            query = problem.query(torch.cat(list(batch.values())), grad=False, images=images)
             problem.record(call, best=problem.best_distance)
             call += 1
             sent = None if query.sent is None else set(images[query.sent].tolist())
-            parts = [len(part) for part in asked.values()]
-            for row, success, points in zip(asked, query.success.split(parts), query.point.split(parts), strict=True):
+            parts = [len(part) for part in batch.values()]
+            for row, success, points in zip(batch, query.success.split(parts), query.point.split(parts), strict=True):
                 candidates, answers = waiting[row]
                 answers.append((success, points))
                 if sent is not None and row not in sent:  # its budget is spent
@@ -105,7 +105,7 @@ class HopSkipJump(Attack):
             iteration += 1
             point = yield from self._to_boundary(image, point, bisections)
             distance = float(torch.linalg.vector_norm(point - x, ord=self.measure.norm))
-            left = self.steps - image.asked - bisections - 2
+            left = self.steps - image.queried - bisections - 2
             count = min(round(self.evaluations * math.sqrt(iteration)), left)
             if count < FEWEST or distance == 0:
                 return
@@ -114,7 +114,7 @@ class HopSkipJump(Attack):
             reach = level.clamp_min(distance / math.sqrt(size))
             normal = yield from self._normal(image, point, reach, count)
             stride = distance / math.sqrt(iteration)
-            while image.asked < self.steps and stride > distance / size:
+            while image.queried < self.steps and stride > distance / size:
                 success, points = yield from image.ask((point + stride * normal).unsqueeze(0))
                 if bool(success):
                     point = points[0]
@@ -143,7 +143,7 @@ class HopSkipJump(Attack):
         far, inner, outer = point - image.x, 0.0, 1.0
         largest = float(far.abs().amax())
         for _ in range(bisections):
-            if image.asked >= self.steps:
+            if image.queried >= self.steps:
                 break
             middle = (inner + outer) / 2
             level = torch.full_like(far, middle * largest)
@@ -158,14 +158,13 @@ class HopSkipJump(Attack):
 
 @dataclass
 class _Image:
-    """One image (...) of a problem: its random numbers, its domain, an adversarial point if one is known, and how often
-    it asked."""
+    """One image (...) of a problem: random numbers, domain, adversarial point if one is known, number of queries."""
 
     x: Tensor
     generator: torch.Generator
     box: Box
     known: Tensor | None
-    asked: int = field(default=1)  # the clean pass is one
+    queried: int = field(default=1)  # the clean pass is one
 
     @classmethod
     def of(cls, problem: Problem, row: int) -> _Image:
@@ -176,7 +175,7 @@ class _Image:
 
     def ask(self, candidates: Tensor) -> Generator[Tensor, Answer, Answer]:
         """The answer about ``candidates`` (n, ...)."""
-        self.asked += len(candidates)
+        self.queried += len(candidates)
         return (yield candidates)
 
     def noise(self, attempt: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""LPA, the Lagrangian perceptual attack: an adversarial point within a given perceptual distance."""
+"""LPA, the Lagrangian perceptual attack: an adversarial point within a perceptual distance epsilon."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ class LPA(FixedEpsilon):
                 problem.release(reached(problem, epsilon))
                 assert query.distance_gradient is not None
                 push = problem.replace_zero_gradients(query.gradient(goal.margin(query.logits)), ~query.success)
-                wanting = query.margin > -self.confidence_cap
+                unreached = query.margin > -self.confidence_cap
                 too_far = query.distance > epsilon
                 slope = (
-                    per_image(wanting.to(x.dtype), x) * push + per_image(weight * too_far, x) * query.distance_gradient
+                    per_image(unreached.to(x.dtype), x) * push
+                    + per_image(weight * too_far, x) * query.distance_gradient
                 )
                 problem.record(
                     step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success

@@ -16,8 +16,8 @@ from .fixed_epsilon import FixedEpsilon, Loss, ascent_loss, check_loss, onto_gri
 
 @dataclass(frozen=True)
 class PGD(FixedEpsilon):
-    """Climbs a loss inside |x' - x| <= epsilon: x_k+1 = P(x_k + eta u_k), u_k the steepest unit direction of the norm,
-    P onto ball and box.
+    """Maximises a loss inside |x' - x| <= epsilon: x_k+1 = P(x_k + eta u_k), u_k the steepest unit direction in the
+    norm, P the projection onto ball and box.
 
     u is the gradient's sign (linf), the gradient over its length (l2), or the signs of its largest ``share`` of entries
     that can still move (l1). ``rate`` is eta / epsilon; left out it is 2.5 / steps. Madry et al., *Towards Deep

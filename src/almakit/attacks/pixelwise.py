@@ -68,7 +68,7 @@ class PixelSteps(Attack):
     steps: int = 100
 
     def value(self, pixels: Pixels) -> Tensor:
-        """(B, P) what is climbed at each open pixel."""
+        """(B, P) what is maximised at each open pixel."""
         raise NotImplementedError
 
     def size(self, pixels: Pixels, slope: Tensor, width: float) -> Tensor:

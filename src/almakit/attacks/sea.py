@@ -1,4 +1,4 @@
-"""SEA: the segmentation ensemble, APGD with four losses over pixels in balls that shrink to the given radius."""
+"""SEA: the segmentation ensemble, APGD with four losses over pixels in balls that shrink to the radius epsilon."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SEA(APGD):
         rho: the part of the steps that must pay for the step size to stay.
         widen: not used here: the first steps always use 2 and 1.5 epsilon.
         stop: whether an image leaves as soon as a point is found.
-        losses: what is climbed, one run after the other: mask-ce, balanced-ce, js, mask-sphere.
+        losses: the losses that are maximised, one run after the other: mask-ce, balanced-ce, js, mask-sphere.
     """
 
     title = "SEA"
@@ -55,9 +55,9 @@ class SEA(APGD):
     losses: tuple[str, ...] = LOSSES
 
     def __post_init__(self) -> None:
-        given = (self.losses,) if isinstance(self.losses, str) else tuple(self.losses)
-        object.__setattr__(self, "losses", given)
-        if not given:
+        names = (self.losses,) if isinstance(self.losses, str) else tuple(self.losses)
+        object.__setattr__(self, "losses", names)
+        if not names:
             raise BadInput(f"losses: name one or more of {', '.join(LOSSES)}.")
         super().__post_init__()
 
@@ -81,13 +81,13 @@ class SEA(APGD):
         )
 
     def value(self, problem: Problem, query: Query, rival: Tensor | None, progress: float) -> tuple[Tensor, Tensor]:
-        """What is climbed (B,), and what tells how far it is (B,)."""
+        """The loss that is maximised (B,) and the one that ranks points (B,)."""
         pixels = Pixels.of(problem.goal, query.logits)
         return pixel_loss(self.loss, pixels, progress), _wrong(pixels)
 
 
 def pixel_loss(name: str, pixels: Pixels, progress: float) -> Tensor:
-    """(B,) the loss ``name``, to be climbed; ``progress`` runs from 0 to 1."""
+    """(B,) the loss ``name`` that is maximised; ``progress`` runs from 0 to 1."""
     open_, sign = pixels.open(), -1.0 if pixels.targeted else 1.0
     if name == "mask-sphere":
         one = F.one_hot(pixels.classes, pixels.logits.shape[1]).movedim(-1, 1).to(pixels.logits.dtype)

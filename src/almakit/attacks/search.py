@@ -1,5 +1,4 @@
-"""From a fixed radius to the smallest one: a binary search on epsilon around any fixed-radius attack, for each image
-its own."""
+"""Binary search on epsilon around any fixed-radius attack, separately for each image."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ class SigmaZero(Attack):
         slope = query.gradient(problem.goal.margin(query.logits))
         full = torch.where(slope < 0, high, torch.where(slope > 0, low, delta)).flatten(1)
         kept = (delta != 0).flatten(1)
-        worth = torch.where(kept, -(slope * delta).flatten(1), torch.full_like(full, float("inf")))
-        rank = ranks(worth.argsort(dim=1, stable=True))
+        gain = torch.where(kept, -(slope * delta).flatten(1), torch.full_like(full, float("inf")))
+        rank = ranks(gain.argsort(dim=1, stable=True))
         count = kept.sum(1)
         at, group = torch.zeros_like(count), (count // 4).clamp_min(1)
         for _ in range(tries):

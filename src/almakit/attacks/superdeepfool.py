@@ -82,10 +82,10 @@ class SuperDeepFool(Attack):
                 normal, need = leading_plane(query, problem.goal.margin(query.logits))
                 problem.release(stop)
                 level = (normal * (query.point - x)).flatten(1).sum(1)
-                home = x + to_halfspace(normal, level if self.gain is None else level + need, low, high, 2)
+                projected_point = x + to_halfspace(normal, level if self.gain is None else level + need, low, high, 2)
                 projected = query.success
                 images = (~query.success & problem.active).nonzero().flatten()
-                moved = problem.step_or_backtrack(query, home, point)
+                moved = problem.step_or_backtrack(query, projected_point, point)
                 if len(images):
                     moved = moved.index_copy(
                         0, images, self._deepfool(problem, point, normal, need, images, query.valid, 2 * step >= steps)

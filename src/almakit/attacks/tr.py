@@ -106,14 +106,14 @@ class TR(Attack):
         nearest = torch.full_like(query.margin, float("inf"))
         rival, normal, need = ways[:, 0], torch.zeros_like(query.point), torch.zeros_like(query.margin)
         for way in ways[:, : self.candidates].unbind(1):
-            w, wanted = leading_plane(query, goal.rival_margin(query.logits, way))
+            w, needed = leading_plane(query, goal.rival_margin(query.logits, way))
             size = dual_length(w, norm)
             reach = torch.where(
-                size > 0, wanted / size.clamp_min(SMALL), torch.full_like(size, torch.finfo(size.dtype).max)
+                size > 0, needed / size.clamp_min(SMALL), torch.full_like(size, torch.finfo(size.dtype).max)
             )
             closer = reach < nearest
             nearest, rival, need = (
-                torch.where(closer, new, old) for new, old in ((reach, nearest), (way, rival), (wanted, need))
+                torch.where(closer, new, old) for new, old in ((reach, nearest), (way, rival), (needed, need))
             )
             normal = torch.where(per_image(closer, w), w, normal)
         return rival, normal, need

@@ -20,7 +20,7 @@ class VFGA(Attack):
 
     With g the gradient of the margin, the step considers the unchanged value i with the largest expected decrease
     upwards, -g_i (hi - x_i), and the one with the largest decrease downwards, g_i (x_i - lo). For each of the two it
-    draws ``samples`` steps from the folded Gaussian |N(0, theta^2)|, theta the room to the end of the box, and keeps
+    draws ``samples`` steps from the folded Gaussian |N(0, theta^2)|, theta the distance to the end of the box. It keeps
     the candidate with the smallest margin. Cesaire, Schott, Hajri, Lamprier and Gallinari, *Stochastic sparse
     adversarial attacks*, ICTAI 2021, Algorithm 2 (voting folded Gaussian attack).
 

@@ -176,8 +176,8 @@ class Attack:
         eot = eot if eot is None or isinstance(eot, EOT) else EOT(eot)
         aim = goal_of(len(x), labels, targets, goal, confidence, self.pixel_share)
         self.check_goal(aim)
-        self.measure.check(x)
         name, radii = repr(self.measure), self.radii
+        self.measure.check(x)
         if not len(x):
             return Result.empty(x)
         oracle = Oracle(model, x.dtype, autocast, aim.read, eot, surrogate, seed)

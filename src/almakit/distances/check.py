@@ -1,5 +1,4 @@
-"""Does a distance keep the laws an attack relies on? ``check_distance`` tries them on a few images and says what it
-saw."""
+"""``check_distance`` tests on a few images the properties of a distance that attacks rely on."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _SHARES = (1e-5, 1e-3, 0.03, 0.1, 0.3, 0.6, 1.0)
 
 @dataclass(frozen=True)
 class Finding:
-    """A law that is broken: its name, and a sentence with what was seen and what to do."""
+    """A violated property: its name, and a sentence with what was measured and what to do."""
 
     law: str
     sentence: str
@@ -30,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class DistanceReport:
-    """What ``check_distance`` found; ``ok`` when nothing. Printed, it is a sentence per finding."""
+    """The findings of ``check_distance``; ``ok`` where there are none. Printed, it is one sentence per finding."""
 
     distance: str
     findings: tuple[Finding, ...]
@@ -49,13 +48,16 @@ class DistanceReport:
 
 
 def check_distance(f: DistanceLike, x: Tensor | None = None) -> DistanceReport:
-    """Tries whether ``f``, a name, a ``Distance`` or a function f(x, y) -> (B,), keeps the laws of a distance on images
-    ``x`` (B, ...).
+    """Test whether ``f`` has the properties of a distance that attacks rely on.
 
-    The laws: shape (B,), zero at identity, never negative, finite values and gradients at and near x, each image by
-    itself (also alone in its batch), dtype and device kept, not decreasing when a perturbation is scaled up, the same
-    answer twice, inputs left alone. Without ``x``, four images of 3 x 32 x 32 (192 x 192 where 32 is too small) with
-    noise, colour, black, white and grey. They are tried, not proved.
+    It must return shape (B,), be zero at identity, never negative, finite with finite gradients at and near x, depend
+    on each image alone, keep dtype and device, not decrease when a perturbation is scaled up, be deterministic, and
+    leave its inputs unchanged. The check finds violations on these images; it proves nothing about others.
+
+    Args:
+        f: a name, a ``Distance``, or a function f(x, y) -> (B,).
+        x: images, shape (B, ...); by default four images of 3 x 32 x 32 (192 x 192 where 32 is too small): noise,
+            colour, black beside white, grey.
     """
     distance = resolve(f)
     images = _images_for(distance) if x is None else x.detach()

@@ -155,11 +155,11 @@ class _LPIPSBound(Bound):
         """The way forward of ``y`` (B, 3, H, W), layer by layer; the same arithmetic as ``squares``, written over
         itself where it can be."""
         step = (y - self.x) / self.std
-        seen: list[_Seen] = []
+        layers_y: list[_Seen] = []
         for index, (layer, reference) in enumerate(zip(LAYERS, self.activations, strict=True)):
             places: Tensor | None = None
             if layer.pooled:
-                places = F.max_pool2d_with_indices(seen[-1].after, (3, 3), (2, 2))[1]
+                places = F.max_pool2d_with_indices(layers_y[-1].after, (3, 3), (2, 2))[1]
                 before, at = self.activations[index - 1], places.flatten(2)
                 assert before.pooled is not None
                 drop = -before.floor.flatten(2).gather(2, at) - before.pooled.flatten(2)
@@ -175,17 +175,17 @@ class _LPIPSBound(Bound):
             vector.mul_(growth / torch.minimum(norm, reference.norm)).add_(step).div_(
                 torch.maximum(norm, reference.norm)
             )
-            seen.append(_Seen(after, vector, norm, vector.square().sum(1, keepdim=True), places, entering))
-        return seen
+            layers_y.append(_Seen(after, vector, norm, vector.square().sum(1, keepdim=True), places, entering))
+        return layers_y
 
     @torch.no_grad()
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        seen = self._look(y.detach())
-        value = torch.stack([layer.square.mean((1, 2, 3)) for layer in seen], 1).sum(1).sqrt()
+        layers_y = self._look(y.detach())
+        value = torch.stack([layer.square.mean((1, 2, 3)) for layer in layers_y], 1).sum(1).sqrt()
         # d sqrt(s) = ds / (2 sqrt(s)); where all is equal the gradient of s is zero, and stays zero
-        return value, self._pull_back(seen, None) / (2 * value.masked_fill(value == 0, 1))[:, None, None, None]
+        return value, self._pull_back(layers_y, None) / (2 * value.masked_fill(value == 0, 1))[:, None, None, None]
 
-    def _pull_back(self, seen: list[_Seen], heads: list[Tensor] | None) -> Tensor:
+    def _pull_back(self, layers_y: list[_Seen], heads: list[Tensor] | None) -> Tensor:
         """The gradient in y (B, 3, H, W) of the sum over layers of the mean over places of w.w (or w.hw under
         ``heads``), w = v/|v| - u/|u|.
 
@@ -194,7 +194,7 @@ class _LPIPSBound(Bound):
         """
         gradient: Tensor | None = None
         for index in reversed(range(len(LAYERS))):
-            layer = seen[index]
+            layer = layers_y[index]
             rate = 2 / layer.norm * (layer.norm.square() > 2 * _TINY) / layer.square[0].numel()
             if heads is None:
                 weighted, along = layer.vector, layer.square / 2
@@ -206,7 +206,7 @@ class _LPIPSBound(Bound):
             gradient = torch.ops.aten.threshold_backward(gradient, layer.after, 0)  # the ReLU
             gradient = self.network.convolve_back(LAYERS[index], gradient, layer.entering)
             if layer.places is not None:
-                below = seen[index - 1].after
+                below = layers_y[index - 1].after
                 gradient = torch.ops.aten.max_pool2d_with_indices_backward(
                     gradient, below, [3, 3], [2, 2], [0, 0], [1, 1], False, layer.places
                 )
@@ -256,11 +256,11 @@ class _LPIPSLearnedBound(_LPIPSBound):
 
     @torch.no_grad()
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        seen, heads = self._look(y.detach()), self.heads
+        layers_y, heads = self._look(y.detach()), self.heads
         layers = [
-            F.conv2d(layer.vector.square(), head).mean((1, 2, 3)) for layer, head in zip(seen, heads, strict=True)
+            F.conv2d(layer.vector.square(), head).mean((1, 2, 3)) for layer, head in zip(layers_y, heads, strict=True)
         ]
-        return torch.stack(layers, 1).sum(1), self._pull_back(seen, heads)
+        return torch.stack(layers, 1).sum(1), self._pull_back(layers_y, heads)
 
 
 class LPIPSLearned(LPIPS):

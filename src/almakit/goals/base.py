@@ -357,9 +357,9 @@ class FunctionGoal(Goal):
 
     def margin(self, outputs: Tensor) -> Tensor:
         assert self.function is not None
-        given = (outputs, self.labels) if self.needs_labels else (outputs,)
+        arguments = (outputs, self.labels) if self.needs_labels else (outputs,)
         try:
-            return self.function(*given)
+            return self.function(*arguments)
         except AlmakitError:
             raise
         except Exception as error:

@@ -86,10 +86,10 @@ class ClassGoal(Goal):
 
     def scale(self, outputs: Tensor) -> Tensor:
         """(B,) the denominator of DLR+ or tDLR+, positive."""
-        wanted = 4 if self.targeted else 3
-        if outputs.shape[1] < wanted:
+        count = 4 if self.targeted else 3
+        if outputs.shape[1] < count:
             return super().scale(outputs)
-        top = outputs.topk(wanted, dim=1).values
+        top = outputs.topk(count, dim=1).values
         lowest = (top[:, 2] + top[:, 3]) / 2 if self.targeted else top[:, 2]
         return safe_scale(top[:, 0] - lowest, outputs)
 
@@ -110,14 +110,14 @@ class ClassGoal(Goal):
         With S the scale: (e_y - e_o)/S - d/S (e_p1 - e_p3), or (e_o - e_t)/S - d/S (e_p1 - (e_p3 + e_p4)/2), o the best
         other class. What autograd gives, at a fraction of its cost on a CPU; of tied classes the first counts.
         """
-        logits, index, wanted = outputs, self._index(), 4 if self.targeted else 3
+        logits, index, count = outputs, self._index(), 4 if self.targeted else 3
         rival = logits.scatter(1, index, float("-inf")).max(1, keepdim=True).indices
         one = -1.0 if self.targeted else 1.0
         slope = torch.zeros_like(logits).scatter_(1, rival, -one).scatter_(1, index, one)
-        if logits.shape[1] < wanted:
+        if logits.shape[1] < count:
             scale = self.scale(logits)
             return (margin + tolerance) / scale, slope.div_(scale.unsqueeze(1))
-        top, places = logits.topk(wanted, dim=1)
+        top, places = logits.topk(count, dim=1)
         span = top[:, 0] - ((top[:, 2] + top[:, 3]) / 2 if self.targeted else top[:, 2])
         scale = safe_scale(span, logits, largest)
         d = (margin + tolerance) / scale
@@ -125,7 +125,7 @@ class ClassGoal(Goal):
         pull = torch.where(span == scale, d / scale, 0.0).unsqueeze(1)
         slope.div_(scale.unsqueeze(1)).scatter_add_(1, places[:, :1], -pull)
         low = pull / 2 if self.targeted else pull
-        return d, slope.scatter_add_(1, places[:, 2:], low.expand(-1, wanted - 2))
+        return d, slope.scatter_add_(1, places[:, 2:], low.expand(-1, count - 2))
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         """(B,) the margin with the other classes' maximum softened: T logsumexp(z_i / T); ``temperature`` (B,) > 0."""

@@ -46,10 +46,10 @@ class PixelGoal(ClassGoal):
         H, W)."""
         classes, sides, labels, targets = outputs.shape[1], outputs.shape[2:], self.labels, self.targets
         assert labels is not None
-        for what, given in (("labels", labels), ("targets", targets)):
-            if given is not None and given.shape[1:] != sides:
+        for what, values in (("labels", labels), ("targets", targets)):
+            if values is not None and values.shape[1:] != sides:
                 raise BadInput(
-                    f"{what} are maps of {given.shape[1]} x {given.shape[2]}, the model's logits of {sides[0]} x "
+                    f"{what} are maps of {values.shape[1]} x {values.shape[2]}, the model's logits of {sides[0]} x "
                     f"{sides[1]}: resize one of them."
                 )
         mask = torch.ones_like(labels, dtype=torch.bool) if self.mask is None else self.mask
@@ -61,10 +61,10 @@ class PixelGoal(ClassGoal):
         labelled = mask & (labels >= 0) & (labels < classes)
         if targets is not None:
             labelled = labelled & (targets >= 0) & (targets < classes)
-            asked = (labelled & (targets != labels)).flatten(1).any(1)
-            if not bool(asked.all()):
+            differs = (labelled & (targets != labels)).flatten(1).any(1)
+            if not bool(differs.all()):
                 raise BadInput(
-                    f"the target map of image {int(rows[~asked][0])} equals its labels; change some pixels of it, or "
+                    f"the target map of image {int(rows[~differs][0])} equals its labels; change some pixels of it, or "
                     "leave targets out."
                 )
             targets = torch.where(labelled, targets, torch.zeros_like(targets))

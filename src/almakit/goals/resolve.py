@@ -35,14 +35,18 @@ def goal_of(count: int, labels: object, targets: object, goal: object, confidenc
             raise BadInput(
                 "say what to reach: labels to leave, targets, or a goal, such as goal=almakit.goals.threshold(below=0)."
             )
-        found, wanted = _classes(count, labels, targets, maps)
-        return PixelGoal(found, wanted, confidence, share=share) if maps else ClassGoal(found, wanted, confidence)
+        label_values, target_values = _classes(count, labels, targets, maps)
+        return (
+            PixelGoal(label_values, target_values, confidence, share=share)
+            if maps
+            else ClassGoal(label_values, target_values, confidence)
+        )
     bound = as_goal(goal)
     if bound.by_class or maps:
-        found, wanted = _classes(count, labels, targets, maps)
+        label_values, target_values = _classes(count, labels, targets, maps)
     else:
-        found, wanted = _facts(labels, "labels", count), _facts(targets, "targets", count)
-    bound = bound.for_labels(found, wanted)
+        label_values, target_values = _facts(labels, "labels", count), _facts(targets, "targets", count)
+    bound = bound.for_labels(label_values, target_values)
     if confidence:
         bound = replace(bound, confidence=confidence)
     if bound.needs_labels and bound.classes is None:
@@ -54,11 +58,11 @@ def goal_of(count: int, labels: object, targets: object, goal: object, confidenc
 def _classes(count: int, labels: object, targets: object, maps: bool) -> tuple[Tensor | None, Tensor | None]:
     """Labels and targets as int64, (B,) or (B, H, W)."""
     kind = _maps if maps else class_indices
-    found = None if labels is None else kind(labels, "labels", count)
-    wanted = None if targets is None else kind(targets, "targets", count)
-    if not maps and found is not None and wanted is not None:
-        _check_targets_differ(found, wanted)
-    return found, wanted
+    label_values = None if labels is None else kind(labels, "labels", count)
+    target_values = None if targets is None else kind(targets, "targets", count)
+    if not maps and label_values is not None and target_values is not None:
+        _check_targets_differ(label_values, target_values)
+    return label_values, target_values
 
 
 def _facts(values: object, what: str, count: int) -> Tensor | None:
@@ -204,9 +208,7 @@ def _build(call: Call) -> Goal:
         with user_file.importable(call.name):
             return as_goal(user_file.function(call.name)(**settings))
     if call.name.startswith("python:"):
-        raise BadInput(
-            f"the goal {call.name} was given from Python; go on with almakit.evaluate(..., goal=...), which has it."
-        )
+        raise BadInput(f"the goal {call.name} was given from Python; pass it to almakit.evaluate(..., goal=...) again.")
     kind = registry.get("goals", call.name)
     known = [name for name in inspect.signature(kind).parameters if name != "reference"]
     for name in settings:

@@ -265,14 +265,14 @@ class Embedding(Goal):
     prompts: Tensor | None = field(default=None, kw_only=True, metadata=SHARED)
 
     def __post_init__(self) -> None:
-        given = [name for name in ("below", "above", "prompts") if getattr(self, name) is not None]
-        if len(given) != 1:
+        chosen = [name for name in ("below", "above", "prompts") if getattr(self, name) is not None]
+        if len(chosen) != 1:
             raise BadInput(
                 "the goal embedding needs one of below=0.5, above=0.8 with target_embedding=..., or prompts=... (K, d)."
             )
-        if given[0] != "prompts":
-            check_number(given[0], getattr(self, given[0]))
-        if given == ["above"] and self.target_embedding is None:
+        if chosen[0] != "prompts":
+            check_number(chosen[0], getattr(self, chosen[0]))
+        if chosen == ["above"] and self.target_embedding is None:
             raise BadInput("above needs target_embedding (B, d), what to come near to.")
 
     @property

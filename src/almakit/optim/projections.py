@@ -61,9 +61,9 @@ def to_halfspace(w: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float
     scale = flat.abs().amax(1).clamp_min(TINY)
     gain = flat.abs() / scale.unsqueeze(1)
     span = torch.where(gain > 0, _cap(flat, low.flatten(1), high.flatten(1)), torch.zeros_like(gain))
-    wanted = (need / scale).clamp_min(0).double().unsqueeze(1)
-    move = _fill_steepest(gain, span, wanted) if norm == 1 else _raise_together(gain, span, wanted, norm)
-    move = torch.where(wanted > 0, move, torch.zeros_like(move))
+    required = (need / scale).clamp_min(0).double().unsqueeze(1)
+    move = _fill_steepest(gain, span, required) if norm == 1 else _raise_together(gain, span, required, norm)
+    move = torch.where(required > 0, move, torch.zeros_like(move))
     return (move * flat.sign()).reshape(shape)
 
 
@@ -74,20 +74,20 @@ def l0_distance(w: Tensor, need: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return (reached < need.unsqueeze(1)).sum(1).add(1).clamp_max(most.shape[1]).to(w.dtype) * (need > 0)
 
 
-def _fill_steepest(gain: Tensor, span: Tensor, wanted: Tensor) -> Tensor:
+def _fill_steepest(gain: Tensor, span: Tensor, required: Tensor) -> Tensor:
     order = gain.argsort(dim=1, descending=True)
     reached = (gain * span).gather(1, order).double().cumsum(1)
-    last = (reached < wanted).sum(1, keepdim=True)
+    last = (reached < required).sum(1, keepdim=True)
     rank = ranks(order)
     at = last.clamp_max(order.shape[1] - 1)
-    before = torch.where(at > 0, reached.gather(1, (at - 1).clamp_min(0)), torch.zeros_like(wanted))
-    part = ((wanted - before) / gain.gather(1, order).gather(1, at).clamp_min(TINY)).clamp_min(0).to(span.dtype)
+    before = torch.where(at > 0, reached.gather(1, (at - 1).clamp_min(0)), torch.zeros_like(required))
+    part = ((required - before) / gain.gather(1, order).gather(1, at).clamp_min(TINY)).clamp_min(0).to(span.dtype)
     return torch.where(
         rank < last, span, torch.where(rank == last, torch.minimum(part.expand_as(span), span), torch.zeros_like(span))
     )
 
 
-def _raise_together(gain: Tensor, span: Tensor, wanted: Tensor, norm: float) -> Tensor:
+def _raise_together(gain: Tensor, span: Tensor, required: Tensor, norm: float) -> Tensor:
     rate = (gain > 0).to(gain.dtype) if norm == float("inf") else gain
     stops = (span / rate.clamp_min(TINY)).clamp_max(1 / TINY)
     order = stops.argsort(dim=1)
@@ -96,9 +96,9 @@ def _raise_together(gain: Tensor, span: Tensor, wanted: Tensor, norm: float) -> 
     fixed = stopped.cumsum(1) - stopped
     slope = moving.flip(1).cumsum(1).flip(1)
     reached = fixed + stops.gather(1, order).double() * slope
-    last = (reached < wanted).sum(1, keepdim=True)
+    last = (reached < required).sum(1, keepdim=True)
     at = last.clamp_max(order.shape[1] - 1)
-    level = (wanted - fixed.gather(1, at)) / slope.gather(1, at).clamp_min(TINY)
+    level = (required - fixed.gather(1, at)) / slope.gather(1, at).clamp_min(TINY)
     level = (
         torch.where(last < order.shape[1], level, torch.full_like(level, 1 / TINY)).clamp(0, 1 / TINY).to(span.dtype)
     )
@@ -135,8 +135,8 @@ def onto_ball(z: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float)
     return d.reshape(shape)
 
 
-def _keep_largest(d: Tensor, worth: Tensor, count: Tensor) -> Tensor:
-    rank = ranks(worth.argsort(dim=1, descending=True))
+def _keep_largest(d: Tensor, decrease: Tensor, count: Tensor) -> Tensor:
+    rank = ranks(decrease.argsort(dim=1, descending=True))
     return torch.where(rank < count, d, torch.zeros_like(d))
 
 
