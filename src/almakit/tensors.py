@@ -35,6 +35,14 @@ def largest_entry(values: Tensor) -> Tensor:
     return torch.maximum(flat.amax(1), -flat.amin(1))
 
 
+def extremes(values: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, ...) the smallest and the largest entry of ``values`` (B, K, ...) over the second dimension."""
+    if cheap_sync(values.device):
+        return values.amin(1), values.amax(1)
+    least, most = torch.aminmax(values, dim=1)
+    return least, most
+
+
 def soft_maximum(values: Tensor, temperature: Tensor) -> Tensor:
     """(B,) T logsumexp(values / T) over ``values`` (B, N), at ``temperature`` (B,); entries of -inf do not count."""
     best = values.detach().amax(1)

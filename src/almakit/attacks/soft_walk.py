@@ -326,7 +326,7 @@ def strides(queries: int) -> list[float]:
 
 def random_points(problem: Problem, images: Tensor) -> Tensor:
     """(B, ...) random points of the box for the marked ``images`` (B,)."""
-    return problem.box.lo + problem.box.sides * problem.random.uniform(images.nonzero().flatten().tolist())
+    return problem.box.lo + problem.box.sides * problem.random.uniform_where(images)
 
 
 def restart_points(problem: Problem, images: Tensor, times: Tensor) -> Tensor:

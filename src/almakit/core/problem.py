@@ -459,9 +459,8 @@ class Problem:
 
     def midway(self, candidate: Tensor) -> Tensor:
         """Halfway from ``candidate`` (B, ...) to the best point known (or the clean image): where to go on after
-        non-finite logits."""
-        self._settle()
-        return (candidate + self._point) / 2
+        non-finite logits. Queries that wait to be taken in do not count yet."""
+        return torch.lerp(candidate, self._point, 0.5)
 
     def step_or_backtrack(self, query: Query, moved: Tensor, candidate: Tensor) -> Tensor:
         """``moved`` (B, ...) where the logits of ``query`` were finite, and midway back from ``candidate`` (B, ...)
@@ -478,7 +477,8 @@ class Problem:
         if known is not None and same and known[2]:
             return gradient
         steepest = known[1] if known is not None and same else largest_entry(gradient)
-        zero = (steepest == 0) & self.active
+        zero = steepest == 0
+        zero = zero if self._send is None and self._send_known else zero & self.active
         zero = zero if stuck is None else zero & stuck
         if not self.cheap_sync:
             return torch.where(per_image(zero, gradient), self._direction(), gradient)

@@ -8,6 +8,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ..tensors import cheap_sync
+
+ROTATION = 7919
+"""Values by which numbers drawn once are rotated from call to call."""
+
 
 class ImageRandom:
     """Random numbers that belong to an image: seeded from (seed, pixels, label), so neither batch nor order nor shard
@@ -17,6 +22,8 @@ class ImageRandom:
         """``x`` (B, ...) the clean images, ``labels`` (B,)."""
         self.seed, self.x, self.labels = seed, x, labels
         self._generators: list[torch.Generator] | None = None
+        self._drawn: Tensor | None = None
+        self._calls = 0
 
     @property
     def generators(self) -> list[torch.Generator]:
@@ -46,6 +53,16 @@ class ImageRandom:
     def uniform(self, rows: list[int] | None = None) -> Tensor:
         """Images uniform in [0, 1) (B, ...); with ``rows`` only those draw, the others are zero."""
         return self._draw(torch.rand, self.x.shape[1:], rows)
+
+    def uniform_where(self, images: Tensor) -> Tensor:
+        """Images uniform in [0, 1) (B, ...) for the marked ``images`` (B,). Where reading the marks is expensive, each
+        image's numbers are drawn once and rotated for every call."""
+        if cheap_sync(images.device):
+            return self.uniform(images.nonzero().flatten().tolist())
+        if self._drawn is None:
+            self._drawn = self.uniform().flatten(1)
+        self._calls += 1
+        return self._drawn.roll(ROTATION * self._calls, 1).view_as(self.x)
 
     def numbers(self, count: int, rows: list[int] | None = None) -> Tensor:
         """(B, count) the same of so many numbers for each image."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..tensors import largest_entry
 from .base import Bound, Distance
 
 
@@ -36,17 +37,18 @@ class L1(Distance):
 def _largest(delta: Tensor) -> Tensor:
     """The largest |entry| of each row of (B, N), or 1 where all are zero: (B, 1). Divided by it, squares of tiny
     entries do not underflow."""
-    values = delta.detach()
-    largest = torch.maximum(values.amax(1, keepdim=True), -values.amin(1, keepdim=True))
-    return torch.where(largest > 0, largest, torch.ones_like(largest))
+    largest = largest_entry(delta.detach())
+    return (largest + (largest == 0)).unsqueeze(1)
 
 
 class _L2Bound(Bound):
     def __call__(self, y: Tensor) -> Tensor:
         delta = (y - self.x).flatten(1)
         scale = _largest(delta)
-        # Without a gradient to keep, the fresh difference is overwritten: on a CPU new memory is the dearest part.
-        squares = ((delta / scale).square() if delta.requires_grad else delta.div_(scale).square_()).sum(1)
+        if not delta.requires_grad:
+            # The fresh difference is overwritten: on a CPU new memory is the dearest part.
+            return delta.div_(scale).square_().sum(1).sqrt_().mul_(scale[:, 0])
+        squares = (delta / scale).square().sum(1)
         # Where all is zero, the square root is taken of one instead and switched off: gradient zero, not NaN.
         zero = squares == 0
         return torch.where(zero, squares, torch.where(zero, torch.ones_like(squares), squares).sqrt()) * scale[:, 0]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, BadModel
-from ..tensors import deviation, soft_maximum
+from ..tensors import deviation, extremes, soft_maximum
 from .base import SAFETY, SHARED, Goal, safe_scale
 from .outputs import picked
 
@@ -81,7 +81,7 @@ class ClassGoal(Goal):
         """(B,) how far below zero a margin must be to count, for a model that computes in ``precision``."""
         values = outputs.detach()
         safety = SAFETY.get(precision, 1e-5)
-        most, least = values.amax(1), values.amin(1)
+        least, most = extremes(values)
         return torch.add(safety * (most - least), torch.maximum(most, -least), alpha=0.1 * safety)
 
     def scale(self, outputs: Tensor) -> Tensor:
