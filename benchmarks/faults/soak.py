@@ -50,8 +50,8 @@ def one_round(place: Path, chance: random.Random) -> tuple[int, int]:
     from runs.small_runs import Net, images, small_run
 
     from almakit import Run
-    from almakit.report import html, subjects
-    from almakit.report.payload import Limits
+    from almakit.report import subjects
+    from almakit.report.page import Limits, render
     from almakit.runs.export.table import export_csv
     from almakit.runs.merge import merge
     from almakit.runs.model import open_model
@@ -105,7 +105,7 @@ def one_round(place: Path, chance: random.Random) -> tuple[int, int]:
     small_run(out, **settings)  # a resume that finds all done
     run.table()
     if chance.random() < 0.3:
-        html.render(subjects.load([out]), Limits(images=4))
+        render(subjects.load([out]), Limits(images=4))
     if chance.random() < 0.3:
         model = "mnist/smallcnn-tiny" if digits else Net()
         verify_run(run, open_model(model, RunSpec(model="m", data="d", dtype=settings["dtype"])))

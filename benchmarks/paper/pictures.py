@@ -75,8 +75,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> None:
     from playwright.sync_api import sync_playwright
 
-    from almakit.report.board_page import write_board
-    from almakit.report.write import write_report
+    from almakit.report.board import write_board
+    from almakit.report.run import write_report
 
     runs = make_runs(args.runs)
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as driver:

@@ -62,8 +62,8 @@ def make_runs(root: Path) -> dict[str, Path]:
 
 def measure(results: Results, args: argparse.Namespace) -> int:
     from almakit import Run
-    from almakit.report.board_page import write_board
-    from almakit.report.write import write_report
+    from almakit.report.board import write_board
+    from almakit.report.run import write_report
     from almakit.runs.export.table import export_csv
 
     answer: dict[str, Any] = {}
@@ -81,7 +81,7 @@ def measure(results: Results, args: argparse.Namespace) -> int:
             write_board(parts, place / "site")
             check_board(check, place / "site", {folder.name: read(folder) for folder in parts})
             for run in map(Run, parts):
-                check_terminal(check, run.table(), read(run.folder), [part["name"] for part in run.summary["attacks"]])
+                check_terminal(check, run.table(), read(run.folder), [part["label"] for part in run.summary["attacks"]])
             counts = ", ".join(f"{where} {count}" for where, count in sorted(check.compared.items()))
             print(
                 f"{name:18} {sum(check.compared.values()):5d} numbers, {len(check.differences)} differences   "

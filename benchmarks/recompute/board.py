@@ -205,31 +205,56 @@ def check_classes(
             )
 
 
-def check_terminal(check: Check, text: str, attacks: list[Attack], names: list[str]) -> None:
-    """`almakit run`'s own table."""
-    for attack, name in zip(attacks, names, strict=True):
-        line, *robust = (row for row in text.splitlines() if row.startswith(f"{name}  "))
-        found, minimal = attack.numbers(), attack.epsilon is None
-        cells = line[len(name) :].split()
-        short = [
-            f"{value:.4g}" if np.isfinite(value) else "inf" for value in (found["median_all"][side] for side in SIDES)
-        ]
-        wanted = [
-            f"{100 * found['success_rate']['value']:.1f}",
-            *([short[0], short[1], "to", short[2]] if minimal else ["-", "-"]),
-        ]
-        for mine, theirs in zip(wanted, cells, strict=False):
-            check.same("table", name, mine, theirs)
-        for mine, theirs in zip((found["forwards"], found["backwards"], found["seconds"]), cells[-3:], strict=True):
-            check.same("table", name, f"{mine:.4g}", theirs)
-        heads = [re.findall(r"<= (\S+)", row) for row in text.splitlines() if f"  {attack.distance} <= " in row]
-        for at, cell in (
-            zip(heads[0], re.findall(r"(\S+) \(\S+ to \S+\)|(-)", robust[0][len(name) :]), strict=True)
-            if robust
-            else ()
-        ):
-            over, _, under = at.partition("/")
-            flags = attack.robust(float(over) / float(under or 1))
-            check.same(
-                "table", f"{name} robust at {at}", "-" if flags is None else f"{100 * flags.mean():.1f}", "".join(cell)
-            )
+def check_terminal(check: Check, text: str, attacks: list[Attack], labels: list[str]) -> None:
+    """The table that `almakit run` prints: every number stands under its heading in the attack's lines."""
+    tables: dict[str, list[dict[str, str]]] = {}
+    for block in text.split("\n\n"):
+        lines = block.splitlines()
+        rule = next((place for place, line in enumerate(lines) if re.fullmatch(r"-+(  -+)+", line)), None)
+        if rule is not None:
+            spans = [(found.start(), found.end()) for found in re.finditer("-+", lines[rule])]
+            tables.setdefault(re.split(r"[ ,]", lines[0])[0], []).extend(rows_of(lines, rule, spans))
+    for attack, label in zip(attacks, labels, strict=True):
+        found = attack.numbers()
+        (row,) = (row for row in tables[attack.distance] if row["attack"] == label)
+        wanted = {
+            "success %": cell_of(found["success_rate"], percent),
+            "forward passes": f"{found['forwards']:.0f}",
+            "backward passes": f"{found['backwards']:.0f}",
+            "seconds per image": f"{float(format(found['seconds'], '.3g')):g}",
+        }
+        if attack.epsilon is None:
+            wanted["median distance"] = cell_of(found["median_all"], figure)
+        for head in row:
+            if at := re.search(r" at (\S+) %", head):
+                over, _, under = at[1].partition("/")
+                flags = attack.robust(float(over) / float(under or 1))
+                wanted[head] = "-" if flags is None else cell_of(attack.share(flags), percent)
+        for head, cell in wanted.items():
+            theirs = re.sub(r" \((\S+) to (\S+)\)", r" \1-\2", row[head])
+            check.same("table", f"{label} {head}", cell, theirs)
+
+
+def rows_of(lines: list[str], rule: int, spans: list[tuple[int, int]]) -> list[dict[str, str]]:
+    """The rows of a printed table; a line whose first cells go on belongs to the row above."""
+    cells = [[line[start:end].strip() for start, end in spans] for line in lines]
+    heads = [" ".join(row[k] for row in cells[1:rule] if row[k]) for k in range(len(spans))]
+    rows: list[list[str]] = []
+    for row in cells[rule + 1 :]:
+        if len(row) > 2 and row[-1]:
+            rows.append(row)
+        else:
+            rows[-1] = [f"{above} {here}".strip() for above, here in zip(rows[-1], row, strict=True)]
+    return [dict(zip(heads, row, strict=True)) for row in rows]
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def figure(value: float) -> str:
+    return "inf" if np.isinf(value) else "0" if value == 0 else f"{value:#.4g}".removesuffix(".")
+
+
+def cell_of(value: dict[str, float], form: Any) -> str:
+    return f"{form(value['value'])} {form(value['low'])}-{form(value['high'])}"

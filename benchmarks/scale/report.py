@@ -61,7 +61,8 @@ def report(run: Path, out: Path, *more: str) -> dict[str, float]:
 
 def parts(run: Path) -> dict[str, float]:
     """Processor seconds of each part of a report, one after the other, and of a board of this run."""
-    from almakit.report import blocks, board, board_page, classes, figures, formats, payload, subjects, trust, write
+    from almakit.report import board, figures, page, sections, subjects, tables, trust
+    from almakit.report import run as report_run
 
     found: dict[str, float] = {}
 
@@ -72,15 +73,15 @@ def parts(run: Path) -> dict[str, float]:
         return result
 
     mine = timed("records to numbers", lambda: subjects.load([run]))
-    tables = timed("numbers", lambda: blocks.blocks(mine))
-    timed("md, csv, tex", lambda: [make(tables) for make in (formats.markdown, formats.comma_separated, formats.latex)])
+    blocks = timed("numbers", lambda: tables.blocks_of(mine))
+    timed("md, csv, tex", lambda: [tables.written(blocks, kind) for kind in ("markdown", "csv", "latex")])
     timed("trust", lambda: [trust.checks(subject) for subject in mine])
-    timed("class by class", lambda: classes.portraits(mine))
-    timed("curves, scatter, images", lambda: payload.build(mine, payload.USUAL))
-    timed("summary.json", lambda: write.summary(mine))
+    timed("class by class", lambda: sections.portraits(mine))
+    timed("curves, scatter, images", lambda: page.build(mine, page.USUAL))
+    timed("summary.json", lambda: report_run.report_summary(mine))
     with tempfile.TemporaryDirectory() as place:
         timed("figures", lambda: (figures.draw_curves(mine, Path(place)), figures.draw_gallery(mine, Path(place))))
-    timed("the board, with reading", lambda: board_page.render(board.read([run])))
+    timed("the board, with reading", lambda: board.render(board.read([run])))
     return found
 
 

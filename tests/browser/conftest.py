@@ -11,8 +11,8 @@ import pytest
 from browser.at_hand import LEFT_OUT, chromium, missing
 from report.made_runs import make_run
 
-from almakit.report import html, subjects
-from almakit.report.payload import Limits
+from almakit.report import subjects
+from almakit.report.page import Limits, render
 
 ARGUMENTS = [
     "--headless",
@@ -69,6 +69,7 @@ def visit(browser: Any) -> Iterator[Any]:
 
     def opener(file: Path, width: int = 1000, scheme: str = "light", **settings: Any) -> Any:
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **settings))
+        contexts[-1].set_default_timeout(8000)
         opened.append((Page(contexts[-1].new_page()), file))
         return opened[-1][0].open(file)
 
@@ -90,7 +91,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         if name not in kept:
             run = make_run(root / name / "run", **settings)
             page = root / name / "index.html"
-            page.write_text(html.render(subjects.load([run]), limits), encoding="utf-8")
+            page.write_text(render(subjects.load([run]), limits), encoding="utf-8")
             kept[name] = run, page
         return kept[name]
 

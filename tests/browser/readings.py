@@ -20,4 +20,4 @@ def robust(run: Path, attack: int, epsilon: float) -> str:
 
 def readout(page: Any, label: str) -> str:
     row = page.locator("table.readout tr", has=page.get_by_role("button", name=label, exact=True))
-    return str(row.locator("td").first.inner_text()).replace("\u2009%", "")
+    return str(row.locator("td").first.evaluate("cell => cell.firstChild.textContent")).replace("\u2009%", "")

@@ -12,7 +12,7 @@ import pytest
 from report.made_runs import MadeAttack, make_run
 
 from almakit import Run
-from almakit.report.board_page import write_board
+from almakit.report.board import write_board
 
 METHODS = (
     ("alma", "ALMA", 1.0),
@@ -197,7 +197,7 @@ def test_a_link_shows_what_i_see_and_leads_to_the_models_page(site: Any, browser
     )
     other.locator(".matrix").first.get_by_role("link", name="mnist/net-d").click()
     other.wait_for_url("**/models/*")
-    assert other.locator("#curves input[type=number]").first.input_value() == "1.2"
+    assert other.locator("#curves input.epsilon").first.input_value() == "1.2"
     assert other.locator("h1").inner_text() == "mnist/net-d"
     other.get_by_role("link", name="almakit board").click()
     other.wait_for_url("**/index.html")

@@ -9,9 +9,9 @@ import pytest
 from report.made_runs import make_run
 from report.test_brackets import certify
 
-from almakit.report import html, subjects
-from almakit.report.board_page import write_board
-from almakit.report.payload import Limits
+from almakit.report import subjects
+from almakit.report.board import write_board
+from almakit.report.page import Limits, render
 
 # How many pixels of the canvas are neither of the page's card nor fully drawn: the band is the only large faint area.
 FAINT = """() => {
@@ -24,7 +24,7 @@ FAINT = """() => {
 
 def page_of(folder: Path) -> Path:
     file = folder.parent / f"{folder.name}.html"
-    file.write_text(html.render(subjects.load([folder]), Limits()), encoding="utf-8")
+    file.write_text(render(subjects.load([folder]), Limits()), encoding="utf-8")
     return file
 
 
@@ -38,7 +38,7 @@ def test_the_band_is_drawn_and_read(tmp_path: Path, visit: Any, scheme: str) -> 
     assert page.evaluate(FAINT) > before.evaluate(FAINT) + 0.03, "no band between certified and found"
     row = page.locator("table.readout tr", has_text="certified, at least")
     for epsilon in (0.2, 0.5, 0.9):
-        page.locator("#curves input[type=number]").fill(str(epsilon))
+        page.locator("#curves input.epsilon").fill(str(epsilon))
         share = f"{100 * sum(radius > epsilon for radius in radii.values()) / len(radii):.1f}"
         assert row.locator("td").inner_text().startswith(share)
         assert f"{share}\u2009% provably resist every attack" in page.locator("#curves .said").inner_text()

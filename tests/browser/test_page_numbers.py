@@ -20,14 +20,14 @@ def test_item_7_a_link_shows_what_i_see(made: Any, browser: Any) -> None:
     context = browser.new_context(viewport={"width": 1000, "height": 900})
     page = context.new_page()
     page.goto(file.resolve().as_uri())
-    page.locator("#curves input[type=number]").fill("1.25")
+    page.locator("#curves input.epsilon").fill("1.25")
     page.locator("#explore-status").select_option("survives")
     page.locator("#gallery .card-button").first.click()
     shown, link = page.locator("#detail-title").inner_text(), page.url
     assert "epsilon" in link and "survives" in link
     other = context.new_page()
     other.goto(link)
-    assert other.locator("#curves input[type=number]").input_value() == "1.25" and readout(other, "ALMA 100") == robust(
+    assert other.locator("#curves input.epsilon").input_value() == "1.25" and readout(other, "ALMA 100") == robust(
         run, 0, 1.25
     )
     assert (
@@ -73,7 +73,7 @@ def test_item_7_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> Non
         assert len(drawing.findall(".//{http://www.w3.org/2000/svg}path")) > 5 and b"script" not in content
     name, _ = save("curves", "CSV")
     assert page.locator("#curves canvas").count() == 1 and said == [], "the page is as it was"
-    page.locator("#curves input[type=number]").fill("1.1")
+    page.locator("#curves input.epsilon").fill("1.1")
     head, first = (tmp_path / "CSV").read_text().splitlines()[:2]
     assert head == '"epsilon","ALMA 100","ALMA 1000","DDN 100","DDN 1000","all attacks"' and first.startswith("0,")
     context.close()

@@ -11,8 +11,8 @@ from browser.readings import readout, robust, verified
 from report.made_runs import FOUR, MadeAttack, make_run
 
 from almakit import Run
-from almakit.report import html, subjects
-from almakit.report.payload import Limits
+from almakit.report import subjects
+from almakit.report.page import Limits, render
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -30,9 +30,9 @@ def test_no_success_at_all(made: Any, visit: Any) -> None:
 def test_one_image(made: Any, visit: Any) -> None:
     run, file = made("one", images=1, attacks=FOUR[:1], already_wrong=0.0)
     page = visit(file)
-    page.locator("#curves input[type=number]").fill("0.01")
+    page.locator("#curves input.epsilon").fill("0.01")
     assert readout(page, "ALMA 100") == "100.0"
-    page.locator("#curves input[type=number]").fill(str(float(verified(run, 0)[0]) * 1.01))
+    page.locator("#curves input.epsilon").fill(str(float(verified(run, 0)[0]) * 1.01))
     assert readout(page, "ALMA 100") == "0.0"
     assert "needs two attacks" in page.locator("#scatter").inner_text()
 
@@ -42,7 +42,7 @@ def test_thirty_attacks(made: Any, visit: Any) -> None:
     run, file = made("thirty", attacks=many, images=30)
     page = visit(file)
     assert page.locator("table.readout tbody tr").count() == 31
-    page.locator("#curves input[type=number]").fill("1.3")
+    page.locator("#curves input.epsilon").fill("1.3")
     assert readout(page, "Attack 17 100") == robust(run, 17, 1.3)
     page.locator("#curves .u-over").hover(position={"x": 200, "y": 80})
     assert "and 18 more" in page.locator("#curves .tip").inner_text()
@@ -79,10 +79,10 @@ def test_unfinished_run_says_so(made: Any, visit: Any) -> None:
     assert "Not finished" in page.locator(".banner").inner_text()
     there = len(Run(run).records)
     assert f"{there} of {4 * 96} results are there" in page.locator("#trust").inner_text()
-    assert page.locator("table.results").get_by_role("button", name="Images").count() == 1
+    assert page.locator("table.results").get_by_role("button", name="images").count() == 1
     done = verified(run, 2)
     assert 0 < len(done) < 96
-    page.locator("#curves input[type=number]").fill("1.2")
+    page.locator("#curves input.epsilon").fill("1.2")
     assert readout(page, "DDN 100") == f"{100 * float((done > 1.2).mean()):.1f}"
     assert readout(page, "DDN 1000") == "–"  # nothing yet
 
@@ -99,11 +99,15 @@ def test_several_models_share_an_epsilon(tmp_path: Path, visit: Any) -> None:
         make_run(tmp_path / name, 40, model=f"mnist/{name}", weights=name * 64, seed=n) for n, name in enumerate("ab")
     ]
     file = tmp_path / "index.html"
-    file.write_text(html.render(subjects.load(runs)), encoding="utf-8")
+    file.write_text(render(subjects.load(runs)), encoding="utf-8")
     page = visit(file, 1600)
     assert page.locator("#curves figure").count() == 2
-    page.locator("#curves input[type=number]").fill("1.1")
-    row = page.locator("table.readout tbody tr").first.locator("td").all_inner_texts()
+    page.locator("#curves input.epsilon").fill("1.1")
+    row = (
+        page.locator("table.readout tbody tr")
+        .first.locator("td")
+        .evaluate_all("cells => cells.map((cell) => cell.firstChild.textContent)")
+    )
     assert [cell.replace("\u2009%", "") for cell in row] == [robust(run, 0, 1.1) for run in runs]
     page.locator("#explore-model").select_option(label="mnist/b")
     assert page.locator("#gallery .card-button").count() > 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from report.made_runs import FOUR, make_run
 
-from almakit.report.payload import Limits
+from almakit.report.page import Limits
 from almakit.report.watch import Pages, Server
 
 
@@ -27,12 +27,12 @@ def test_the_page_renews_itself(browser: Any, tmp_path: Path) -> None:
         page.on("request", lambda request: asked.append(request.url))
         page.goto(server.url)
         assert "Not finished" in page.locator("main").inner_text()
-        page.locator("#curves input[type=number]").fill("1.234")
+        page.locator("#curves input.epsilon").fill("1.234")
         page.locator("#explore-sort").select_option("order")
         make_run(run, 64, FOUR[:2])
         page.locator("#watching", has_text="the run is complete").wait_for(timeout=20000)
         assert "Not finished" not in page.locator("main").inner_text()
-        assert page.locator("#curves input[type=number]").input_value() == "1.234"
+        assert page.locator("#curves input.epsilon").input_value() == "1.234"
         assert page.locator("#explore-sort").input_value() == "order"
         assert said == [] and set(asked) == {server.url, f"{server.url}state"}
         server.shutdown()

@@ -15,8 +15,8 @@ from runs.small_runs import Net, images, small_run
 
 from almakit import Run
 from almakit.errors import AlmakitError
-from almakit.report import html, subjects
-from almakit.report.payload import Limits
+from almakit.report import subjects
+from almakit.report.page import Limits, render
 from almakit.runs.export.table import flat_rows
 from almakit.runs.store.records import Record
 from almakit.runs.verify import damaged_files
@@ -100,7 +100,7 @@ def readable(folder: Path, expected: list[object]) -> None:
         run.table()
         flat_rows(run)
         damaged_files(run)
-        html.render(subjects.load([folder]), Limits(images=2))
+        render(subjects.load([folder]), Limits(images=2))
     except AlmakitError as error:
         assert len(str(error)) > 20, error
 

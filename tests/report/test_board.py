@@ -14,7 +14,7 @@ from report.test_brackets import certify
 
 from almakit import Run
 from almakit.cli.main import main
-from almakit.report.board_page import write_board
+from almakit.report.board import write_board
 
 THREE = (*FOUR[:1], FOUR[2], MadeAttack("apgd", "APGD", "l2", 20, settings={"epsilon": 0.9}, failing=0.4))
 

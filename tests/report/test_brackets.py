@@ -14,10 +14,9 @@ import pytest
 from report.made_runs import make_run
 
 from almakit import Run
-from almakit.report import formats, payload, subjects
-from almakit.report.blocks import blocks
+from almakit.report import page, subjects, tables
+from almakit.report.run import report_summary
 from almakit.report.summary import FORMAT
-from almakit.report.write import summary
 from almakit.runs.store.derived import Certificate
 
 
@@ -41,17 +40,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_tables_have_no_certified_columns_where_nothing_is_certified(folder: Path) -> None:
-    made = blocks(subjects.load([folder]))
-    assert "Certified" not in formats.markdown(made) and "Certified" not in formats.latex(made)
-    rows = list(csv.DictReader(io.StringIO(formats.comma_separated(made))))
+    made = tables.blocks_of(subjects.load([folder]))
+    assert "certified" not in tables.written(made, "markdown") and "certified" not in tables.written(made, "latex")
+    rows = list(csv.DictReader(io.StringIO(tables.written(made, "csv"))))
     assert {row["certified_median"] for row in rows} == {""} == {row["certified_share"] for row in rows}
-    assert payload.build(subjects.load([folder]), payload.USUAL)["certified"] == []
+    assert page.build(subjects.load([folder]), page.USUAL)["certified"] == []
 
 
 def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
     radii = certify(folder, 0.5)
-    made = blocks(subjects.load([folder]))
-    run, rows = Run(folder), list(csv.DictReader(io.StringIO(formats.comma_separated(made))))
+    made = tables.blocks_of(subjects.load([folder]))
+    run, rows = Run(folder), list(csv.DictReader(io.StringIO(tables.written(made, "csv"))))
     for info in run.attacks:
         records = [record for record in run.records_of(info.index) if record.attacked]
         row = next(row for row in rows if row["text"] == info.text)
@@ -61,29 +60,20 @@ def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
             np.median([radii[record.image] / record.verified for record in found])
         )
     best = min(rows, key=lambda row: float(row["median"] or "inf"))
-    gap = f"{100 * (1 - float(best['certified_share'])):.0f} %"
-    lines = formats.markdown(made).splitlines()
-    head = next(line for line in lines if "Certified ≥ | Gap" in line)
-    line = next(line for line in lines if best["attack"] in line and "**" in line)
-    assert line.count("|") == head.count("|") and f"{float(best['certified_median']):.4g} | {gap}" in line
-    assert "provably keeps its class" in lines[-1]
-    tex = formats.latex(made)
-    assert (
-        r"Certified $\geq$ & Gap" in tex
-        and f"{float(best['certified_median']):.4g} & {gap.replace('%', chr(92) + '%')}" in tex
-    )
-    widths = {row.count(" & ") for row in tex.splitlines() if row.endswith(r" \\")}
-    assert widths == {
-        tex.split("{tabular}{")[1].partition("}")[0].count("l")
-        + tex.split("{tabular}{")[1].partition("}")[0].count("r")
-        - 1
-    }
+    cells = [f"{float(best['certified_median']):#.4g}", f"{100 * (1 - float(best['certified_share'])):.1f}"]
+    lines = tables.written(made, "markdown").splitlines()
+    heads = [head.strip() for head in next(line for line in lines if "certified ≥" in line).split("|")]
+    line = [cell.strip() for cell in next(line for line in lines if best["attack"] in line and "**" in line).split("|")]
+    assert [line[heads.index(name)] for name in ("certified ≥", "gap %")] == cells
+    assert any("provably keeps its class" in line for line in lines)
+    assert r"certified $\geq$ & gap (\%) \\" in tables.written(made, "latex")
+    assert " & ".join(cells) in tables.written(made, "latex")
 
 
 def test_the_summary_of_a_certified_run_keeps_to_its_schema(folder: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     certify(folder, 0.5)
-    (part,) = summary(subjects.load([folder]))["runs"]
+    (part,) = report_summary(subjects.load([folder]))["runs"]
     assert all("certified" in attack for attack in part["attacks"])
     schema = json.loads(files("almakit.report").joinpath("schemas", f"summary-{FORMAT}.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(json.loads(json.dumps(part)))
@@ -91,13 +81,15 @@ def test_the_summary_of_a_certified_run_keeps_to_its_schema(folder: Path) -> Non
 
 def test_a_bound_below_a_tenth_is_called_not_certified(folder: Path) -> None:
     certify(folder, 0.05)
-    made = blocks(subjects.load([folder]))
-    assert "not certified | -" in formats.markdown(made) and "not certified & -" in formats.latex(made)
+    made = tables.blocks_of(subjects.load([folder]))
+    text = tables.written(made, "markdown")
+    assert "| not certified |" in text and "gap %" not in text
+    assert r"& not certified \\" in tables.written(made, "latex")
 
 
 def test_the_page_gets_the_sorted_radii_of_a_block_only_if_every_image_has_one(folder: Path) -> None:
     radii = certify(folder, 0.5)
-    (part,) = payload.build(subjects.load([folder]), payload.USUAL)["certified"]
-    assert part["curve"] == payload.packed(np.sort(np.array(list(radii.values()))))
+    (part,) = page.build(subjects.load([folder]), page.USUAL)["certified"]
+    assert part["curve"] == page.packed(np.sort(np.array(list(radii.values()))))
     certify(folder, 0.5, leave_out=1)
-    assert payload.build(subjects.load([folder]), payload.USUAL)["certified"] == []
+    assert page.build(subjects.load([folder]), page.USUAL)["certified"] == []

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from runs.small_runs import small_run
 
-from almakit.report import html, subjects
-from almakit.report.classes import portraits
+from almakit.report import subjects
+from almakit.report.page import render
+from almakit.report.sections import portraits
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,9 @@ def test_item_7_classes_mistakes_and_winners(run):
     for row in portrait.rows:
         mine = best[labels == int(row.name)]
         assert row.images == len(mine) and row.median == pytest.approx(float(np.median(mine)))
-        assert row.robust == pytest.approx([float((mine > epsilon).mean()) for epsilon in (0.1, 0.2)])
+        assert [value["value"] for value in row.robust] == pytest.approx(
+            [float((mine > epsilon).mean()) for epsilon in (0.1, 0.2)]
+        )
     nearest = Counter()
     for one, two, label in zip(a, b, labels.tolist(), strict=True):
         winner = one if one.verified <= two.verified else two
@@ -48,7 +51,7 @@ def test_item_7_classes_mistakes_and_winners(run):
         "DDN 10": sum(x <= 1.001 * min(x, y) for x, y in attacked),
         "ALMA 12": sum(y <= 1.001 * min(x, y) for x, y in attacked),
     }
-    page = html.render(found)
+    page = render(found)
     assert "Class by class" in page and "heat-9" in page and "Nearest on how many images" in page
 
 

@@ -89,11 +89,10 @@ def test_item_2_radii_that_differ_are_refused(runs, capsys):
 
 
 def test_item_2_at_a_fixed_radius_there_is_no_ratio_of_medians(runs):
-    from almakit.report.compare import compare
-    from almakit.report.comparison import table
+    from almakit.report.compare import compare, table
 
     found = compare(runs["one"], runs["one"])
     minimal, fixed = found.pairs
     assert minimal.ratio == 1 and fixed.ratio != fixed.ratio and fixed.median[0] != fixed.median[0]
     assert fixed.ties == 40 and 0 < fixed.success[0] == fixed.success[1] < 1 and fixed.worse_by() == 0
-    assert "- to -" in table(found)
+    assert " - " in table(found)

@@ -13,10 +13,11 @@ import pytest
 from runs.small_runs import small_run
 
 from almakit.cli.run import exit_code
-from almakit.report import blocks, figures, formats, html, payload, subjects
+from almakit.report import figures, subjects, tables
 from almakit.report.labels import radius
 from almakit.report.numbers import robust, worst_case
-from almakit.report.trust import checks, count
+from almakit.report.page import Limits, build, render
+from almakit.report.trust import checks, count_records
 from almakit.runs.export.table import flat_rows
 from almakit.runs.store.records import AttackInfo, reach_of
 
@@ -52,14 +53,11 @@ def test_item_4_tables_have_no_median_and_nothing_failed(run):
     table = run.table()
     assert "resist at l2 <= 0.2," in table and "nothing found for" not in table
     found = subjects.load([run.folder])
-    (block,) = blocks.blocks(found)
-    near, _ = block.rows
-    assert near.label == "APGD 10, ε = 0.2" and near.median is None and near.optimality is None and not near.best
-    (line,) = (
-        row for row in csv.DictReader(io.StringIO(formats.comma_separated([block]))) if row["attack"] == near.label
-    )
+    blocks = tables.blocks_of(found)
+    label = "APGD 10, ε = 0.2"
+    (line,) = (row for row in csv.DictReader(io.StringIO(tables.written(blocks, "csv"))) if row["attack"] == label)
     assert line["median"] == line["optimality"] == "" != line["success_rate"]
-    assert count(found[0]).failed == 0 and not any(check.what == "Failures" for check in checks(found[0]))
+    assert count_records(found[0]).failed == 0 and not any(check.what == "Failures" for check in checks(found[0]))
     assert {row["status"] for row in flat_rows(run) if row["attack"].startswith("apgd")} == {
         "already-wrong",
         "success",
@@ -97,11 +95,11 @@ def test_item_4_one_marker_and_no_curve(run):
     assert curve.max() >= subject.columns[1].distances[np.isfinite(subject.columns[1].distances)].max(), (
         "the whole range of the minimal attack"
     )
-    data = payload.build([subject], payload.Limits(images=1))
+    data = build([subject], Limits(images=1))
     assert data["attacks"][0]["fixed"]["epsilon"] == 0.2 and data["attacks"][1]["fixed"] is None
     alone = replace(subject, columns=subject.columns[:1])
-    assert payload.build([alone], payload.Limits(images=1))["envelopes"] == []
-    assert "one mark there" in html.render([subject])
+    assert build([alone], Limits(images=1))["envelopes"] == []
+    assert "one mark there" in render([subject])
 
 
 def test_item_4_curves_cover_all_minimal_attacks():

@@ -10,8 +10,8 @@ import pytest
 from runs.small_runs import ATTACKS, small_run
 
 from almakit import Run
-from almakit.report.board_page import write_board
-from almakit.report.write import write_report
+from almakit.report.board import write_board
+from almakit.report.run import write_report
 from almakit.runs.export.table import export_csv
 from benchmarks import recompute
 
@@ -39,7 +39,7 @@ def differences(place, folders):
     recompute.check_board(check, place / "site", {folder.name: recompute.read(folder) for folder in folders})
     for run in map(Run, folders):
         recompute.check_terminal(
-            check, run.table(), recompute.read(run.folder), [part["name"] for part in run.summary["attacks"]]
+            check, run.table(), recompute.read(run.folder), [part["label"] for part in run.summary["attacks"]]
         )
     assert sum(check.compared.values()) > 600 and set(check.compared) == {
         "summary.json",

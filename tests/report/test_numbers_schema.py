@@ -13,8 +13,8 @@ from runs.small_runs import ATTACKS, small_run
 
 from almakit.cli.main import main
 from almakit.report import subjects
+from almakit.report.run import report_summary
 from almakit.report.summary import FORMAT
-from almakit.report.write import summary as report_summary
 from almakit.runs.export.table import flat_rows, json_schema
 
 

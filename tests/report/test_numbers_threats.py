@@ -11,7 +11,9 @@ from dataclasses import replace
 import pytest
 from runs.small_runs import small_run
 
-from almakit.report import blocks, figures, formats, html, payload, subjects, write
+from almakit.report import figures, subjects, tables
+from almakit.report.page import Limits, build, render
+from almakit.report.run import write_report
 from almakit.runs.spec import RunSpec
 from almakit.runs.threat import Threat, appended, goal_name, named, resisted, sentence, threat_of
 
@@ -35,10 +37,10 @@ def folders(tmp_path_factory):
 def test_item_1_targeted_never_shares_a_block_with_untargeted(folders):
     found = subjects.load([folders["plain"], folders["targeted"]])
     assert len(found) == 1, "the same weights and images: one subject"
-    one, two = blocks.blocks(found)
-    assert [row.label for row in (*one.rows, *two.rows)] == ["DDN 30", "DDN 30, targeted"]
-    assert (one.goal, two.goal) == ("", "random") and two.name == "ℓ2 norm, targeted (random)"
-    data = payload.build(found, payload.Limits(images=1))
+    one, two = tables.blocks_of(found)
+    assert [part["label"] for part in (*one.parts, *two.parts)] == ["DDN 30", "DDN 30, targeted"]
+    assert (one.goal, two.goal) == ("untargeted", "targeted (random)") and two.name == "ℓ2 norm, targeted (random)"
+    data = build(found, Limits(images=1))
     assert [group["key"] for group in data["groups"]] == ["l2", "l2/random"] and data["envelopes"] == []
     assert [attack["group"] for attack in data["attacks"]] == ["l2", "l2/random"]
     assert data["attacks"][0]["method"] != data["attacks"][1]["method"], "another colour"
@@ -46,7 +48,7 @@ def test_item_1_targeted_never_shares_a_block_with_untargeted(folders):
 
 def test_item_1_every_format_says_it(folders, tmp_path):
     both = [folders["plain"], folders["targeted"]]
-    write.write_report(both, tmp_path, with_figures=False)
+    write_report(both, tmp_path, with_figures=False)
     for file in ("index.html", "tables.md", "tables.csv", "tables.tex", "summary.json"):
         text = (tmp_path / file).read_text()
         assert "DDN 30, targeted" in text and "targeted (random)" in text, file
@@ -73,9 +75,9 @@ def test_item_1_the_table_of_a_run_and_its_summary(folders):
     from almakit import Run
 
     run = Run(folders["targeted"])
-    assert "\nddn(steps=30), targeted " in run.table() and "Threat model: targeted (random)" in run.table()
+    assert "\nDDN 30, targeted " in run.table() and "Threat model: targeted (random)" in run.table()
     assert run.summary["attacks"][0]["label"] == "DDN 30, targeted"
-    assert "\nddn(steps=30), 8-bit " in Run(folders["eight"]).table()
+    assert "\nDDN 30, 8-bit " in Run(folders["eight"]).table()
 
 
 def test_item_1_trackers_hear_it(tmp_path):
@@ -118,7 +120,7 @@ def test_item_1_figures_call_it_targets_not_reached(folders):
     assert said == ["targets not reached (%)\nrandom"]
     assert resisted(goal_name("")) == resisted(goal_name("[untargeted]")) == "robust accuracy"
     assert resisted(goal_name("[pixels(share=0.99)]")) == resisted(goal_name("[top-k(k=5)]all")) == "goal not reached"
-    assert 'data-group="l2/random"' in html.render([subject])
+    assert 'data-group="l2/random"' in render([subject])
 
 
 def test_item_1_the_words():
@@ -128,4 +130,3 @@ def test_item_1_the_words():
     assert appended([usual, replace(usual, dtype="float64")]) == [", float32", ", float64"]
     assert appended([replace(usual, dtype="bfloat16", budget=7)]) == [", budget 7, bfloat16"]
     assert named("ddn(steps=5)", RunSpec(targets="all", seed=2)) == "ddn(steps=5), targeted, seed 2"
-    assert formats.markdown([blocks.Block("m", "l2", "all", [])]).count("###") == 1

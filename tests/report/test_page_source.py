@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from report.made_runs import FOUR, MadeAttack, make_run
 
-from almakit.report import html, payload, subjects
-from almakit.report.payload import Limits
+from almakit.report import page as report_page
+from almakit.report import subjects
+from almakit.report.page import Limits, build, render
 
 
 class Reader(HTMLParser):
@@ -45,7 +46,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return html.render(subjects.load([make_run(tmp_path_factory.mktemp("page") / "run", 30)]))
+    return render(subjects.load([make_run(tmp_path_factory.mktemp("page") / "run", 30)]))
 
 
 def test_policy_allows_exactly_what_is_there(page: str) -> None:
@@ -76,22 +77,22 @@ def test_nothing_is_loaded_from_anywhere(page: str) -> None:
 
 def test_data_cannot_leave_its_script() -> None:
     evil = "</script><!--<script>\u2028&amp;"
-    text = html.embedded({"name": evil})
+    text = report_page.embedded({"name": evil})
     assert not set(text) & set("<>&\u2028\u2029") and json.loads(text) == {"name": evil}
 
 
 def test_without_pictures_the_page_is_small(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 40, tuple(MadeAttack(f"a{n}", f"A{n}") for n in range(30)))
-    page = html.render(subjects.load([run]), Limits(images=0))
+    page = render(subjects.load([run]), Limits(images=0))
     assert len(page.encode()) < 0.8e6
 
 
 def test_larger_runs_are_thinned_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, "CELLS", 400)
-    monkeypatch.setattr(payload, "CURVE", 50)
+    monkeypatch.setattr(report_page, "CELLS", 400)
+    monkeypatch.setattr(report_page, "CURVE", 50)
     run = make_run(tmp_path / "run", 300, FOUR[:2], chunk=100)
     (subject,) = subjects.load([run])
-    data = payload.build([subject], Limits(images=3))
+    data = build([subject], Limits(images=3))
     model, attack = data["models"][0], data["attacks"][0]
     assert model["sampled"] == len(model["ids"]) == 200
     cells = np.frombuffer(base64.b64decode(attack["cells"]), "<f4")

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from report.made_runs import MadeAttack, make_run
 
-from almakit.report import payload, pictures, subjects
-from almakit.report.payload import Limits
+from almakit.report import pictures, subjects
+from almakit.report.page import Limits, build
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 5, 7), (1, 1, 1), (3, 64, 33)])
@@ -53,7 +53,7 @@ def test_choice_is_bounded_spread_and_shows_failures(tmp_path: Path) -> None:
 
 def test_album_keeps_each_picture_once_and_stops_when_full(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", 30, shape=(3, 64, 64))
-    data = payload.build(subjects.load([run]), Limits(images=30, megabytes=0.2))
+    data = build(subjects.load([run]), Limits(images=30, megabytes=0.2))
     size = sum(map(len, data["pictures"]))
     assert data["room"]["full"] and 0 < len(data["gallery"]) < 30 and 0.2e6 <= size < 0.5e6
     assert data["models"][0]["shown"] == len(data["gallery"])

@@ -12,8 +12,9 @@ from report.made_runs import FOUR, MadeAttack, make_run
 
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
-from almakit.report import html, subjects
-from almakit.report.trust import checks, count
+from almakit.report import subjects
+from almakit.report.page import render
+from almakit.report.trust import checks, count_records
 from almakit.runs.store import Store, database_name
 
 
@@ -51,11 +52,11 @@ def test_distances_tell_missing_from_not_found(tmp_path: Path) -> None:
 
 def test_refuted_claims_are_counted_and_not_believed(tmp_path: Path) -> None:
     (subject,) = subjects.load([make_run(tmp_path / "a", 30, (MadeAttack(refuted=2), MadeAttack("ddn", "DDN")))])
-    assert count(subject).refuted == 2
+    assert count_records(subject).refuted == 2
     assert np.isinf(subject.columns[0].distances).sum() == 2
     verdict = next(check for check in checks(subject) if check.what == "Verdict")
     assert verdict.level == "bad" and verdict.sentence.startswith("2 of ")
-    assert "refuted by the verdict" in html.render([subject])
+    assert "refuted by the verdict" in render([subject])
 
 
 def test_the_same_folder_twice_is_refused(tmp_path: Path) -> None:
@@ -144,11 +145,11 @@ def test_a_damaged_folder_is_one_sentence(damage, tmp_path: Path, capsys: pytest
 def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", 10, unfinished=4)
     (subject,) = subjects.load([run])
-    page = html.render([subject])
+    page = render([subject])
     assert "No image has been attacked yet" in page and "0 of 40 results are there" in page
     with Store(run / database_name()) as store, store.transaction():
         store.db.execute("DELETE FROM images")
         store.db.execute("DELETE FROM chunks")
     (subject,) = subjects.load([run])
     assert subject.summaries[0]["clean_accuracy"]["value"] is None
-    assert "0 of 40 results" in html.render([subject])
+    assert "0 of 40 results" in render([subject])

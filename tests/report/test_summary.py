@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from almakit.report import numbers
-from almakit.report.attack_summary import attack_summary
-from almakit.report.summary import best_known, geometric_means
-from almakit.report.tables import number, run_table, text_table
+from almakit.report.summary import attack_summary, best_known, geometric_means
+from almakit.report.tables import run_text
 from almakit.runs.store.records import AttackInfo, Record
 
 INF = math.inf
@@ -204,10 +203,8 @@ def test_geometric_means_over_models_are_the_papers():
     assert only["success_rate"] == 1.0 and only["forwards"] == pytest.approx(100)
 
 
-def test_tables_align_and_say_infinity():
-    assert text_table(("a", "bb"), [("xyz", 1), ("x", 22)]) == "a    bb\n---  --\nxyz   1\nx    22"
-    assert number(None) == "inf" and number(0.123456) == "0.1235"
-    part = attack_summary(INFO, [record(0, 1.0), record(1, INF)])
+def test_the_table_of_a_run_says_what_preflight_found_and_what_failed():
+    part = attack_summary(INFO, [record(0, 1.0), record(1, INF)]) | {"label": "ALMA 100"}
     summary = {
         "run": {"model": "m", "data": "d", "threat_model": "untargeted"},
         "images": 2,
@@ -218,10 +215,12 @@ def test_tables_align_and_say_infinity():
             {"name": "few-images", "severity": "note", "sentence": "Two.", "way_out": "Give ten."},
         ],
         "attacks": [part],
+        "radii": {"l2": [0.5]},
+        "worst_case": [{"distance": "l2", "goal": "untargeted"}],
         "complete": True,
         "missing_records": 0,
     }
-    table = run_table(summary)
+    table = run_text(summary)
     assert "Preflight, probabilities: They sum to 1. Return logits." in table and "few-images" not in table
     assert "nothing found for 1 of 2" in table and "inf" in table and "50.0" in table
 

@@ -8,8 +8,9 @@ import torch
 from runs.small_runs import Net, images, small_run
 
 from almakit.core import Result
-from almakit.report import blocks, formats, html, subjects
-from almakit.report.trust import checks, count
+from almakit.report import subjects, tables
+from almakit.report.page import render
+from almakit.report.trust import checks, count_records
 
 ALL = {"attacks": ["alma(distance=l2, steps=12)"], "targets": "all", "batch_size": 8}
 
@@ -22,12 +23,12 @@ def every_target(tmp_path_factory):
 def test_item_9_with_all_targets_every_record_counts(every_target):
     (subject,) = subjects.load([every_target.folder])
     claims = sum(record.status == "success" for record in every_target.records)
-    counts = count(subject)
+    counts = count_records(subject)
     assert counts.records == 160 and counts.claims == claims > 100, "four targets for each of 40 images"
     (verdict,) = (check for check in checks(subject) if check.what == "Verdict")
     assert verdict.sentence.startswith(f"All {claims} claimed successes are confirmed")
-    page = html.render([subject])
-    assert f"{html.shown_count(claims)}<small> / {html.shown_count(claims)}</small>" in page
+    page = render([subject])
+    assert f"{claims}<small> / {claims}</small>" in page
 
 
 def test_item_9_medians_and_curves_say_what_they_are_over(every_target):
@@ -35,11 +36,10 @@ def test_item_9_medians_and_curves_say_what_they_are_over(every_target):
     (part,) = every_target.summary["attacks"]
     assert part["over"] == "records" and part["records"] == 160 and "best_target" in part
     assert "over all records, one for each image and target" in every_target.table()
-    assert "records (each image once for every target" in html.render(
+    assert "records (each image once for every target" in render(
         subject
-    ) and "each image by its nearest target" in html.render(subject)
-    table = blocks.blocks(subject)
-    assert "over all records" in formats.markdown(table) and "over all records" in formats.latex(table)
+    ) and "each image by its nearest target" in render(subject)
+    assert "over all records" in tables.written(tables.blocks_of(subject), "latex")
     plain = small_run(None)
     assert {part["over"] for part in plain.summary["attacks"]} == {"images"} and "over all images" in plain.table()
 
@@ -59,7 +59,7 @@ class Flips(Net):
 def test_item_9_refuted_already_wrong_images_are_counted_apart(tmp_path):
     run = small_run(tmp_path, model=Flips(), attacks=["alma(distance=l2, steps=2)"], preflight=False)
     (subject,) = subjects.load([run.folder])
-    counts = count(subject)
+    counts = count_records(subject)
     never = [record for record in run.records if record.status == "already-wrong" and record.refuted]
     assert counts.never_wrong == len(never) >= 4
     assert 0 <= counts.refuted <= counts.claims and counts.claims == sum(
@@ -67,7 +67,7 @@ def test_item_9_refuted_already_wrong_images_are_counted_apart(tmp_path):
     )
     (said,) = (check for check in checks(subject) if check.what == "Wrong from the start")
     assert said.level == "bad" and said.sentence.startswith(f"{len(never)} results")
-    page = html.render([subject])
+    page = render([subject])
     assert "-1<small>" not in page and "<dd>-" not in page
 
 

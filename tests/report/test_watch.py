@@ -15,7 +15,7 @@ import pytest
 from report.made_runs import FOUR, make_run
 
 from almakit.cli.main import main
-from almakit.report.payload import Limits
+from almakit.report.page import Limits
 from almakit.report.watch import Pages, Server
 
 

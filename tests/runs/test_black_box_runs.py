@@ -116,7 +116,8 @@ def test_the_matrix_has_sources_as_rows_and_targets_as_columns(
         run = almakit.open(folder)
         for row, info in zip(rows, run.attacks, strict=True):
             found = [r for r in run.records_of(info.index) if r.slot is not None and r.fooled]
-            assert row["cells"][own] == {"images": len(found), "fooled": len(found), "share": 1.0}, "its own model"
+            own_cell = {"images": len(found), "fooled": len(found), "share": 1.0}
+            assert row["cells"][own].items() >= own_cell.items(), "its own model"
             # The other model, asked here by hand.
             other = almakit.models.load((IBP, TINY)[own])
             clean, stored = (
@@ -126,7 +127,9 @@ def test_the_matrix_has_sources_as_rows_and_targets_as_columns(
             labels = [run.image[r.image].label for r in found]
             right = [place for place, label in enumerate(labels) if clean[place] == label]
             fooled = sum(stored[place] != labels[place] for place in right)
-            assert row["cells"][1 - own] == {"images": len(right), "fooled": fooled, "share": fooled / len(right)}
+            cell = row["cells"][1 - own]
+            assert (cell["images"], cell["fooled"], cell["share"]) == (len(right), fooled, fooled / len(right))
+            assert cell["low"] <= cell["share"] <= cell["high"]
     assert main(["transfer", str(pair[0]), "--model", IBP]) == DONE
     assert "found with" in capsys.readouterr().out
     assert main(["report", *map(str, pair), "--out", str(tmp_path / "page")]) == DONE

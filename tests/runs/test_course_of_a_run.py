@@ -15,7 +15,7 @@ from security.hostile_folders import summed
 from almakit import Run, attacks
 from almakit.cli.main import main
 from almakit.report import subjects
-from almakit.report.course_figure import draw_courses
+from almakit.report.figures import draw_courses
 from almakit.runs.model import open_model
 from almakit.runs.store.records import PASSES
 from almakit.runs.verify import verify_run

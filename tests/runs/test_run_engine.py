@@ -237,7 +237,7 @@ def test_a_function_is_a_model_and_a_temporary_folder_goes_with_the_run():
     run = evaluate(lambda x: net(x), images(8), ATTACKS[0], batch_size=8)
     folder = run.folder
     assert folder.is_dir() and len(run.records) == 8
-    assert "alma(distance=l2, steps=12)" in run.table()
+    assert "ALMA 12" in run.table()
     del run
     assert not folder.exists()
 

@@ -107,7 +107,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_records(done: almakit.Run, t
 def test_the_page_shows_the_classes_before_and_after(done: almakit.Run, tmp_path: Path) -> None:
     page = done.report(tmp_path, figures=False).read_text()
     assert '"changed"' in page and '"truth"' in page and '"wrong"' in page
-    assert f">{100 * done.summary['pixels']['mean_iou']:.1f}<" in page.split("Labelled pixels")[1].split("</table>")[0]
+    table = page.split("Labelled pixels</caption>")[1].split("</table>")[0]
+    assert f">{100 * done.summary['pixels']['mean_iou']:.1f}<" in table
     assert "Class by class" not in page, "an image of many classes is in none"
 
 

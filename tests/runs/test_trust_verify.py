@@ -16,7 +16,8 @@ import almakit
 from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
-from almakit.report import html, subjects
+from almakit.report import subjects
+from almakit.report.page import render
 from almakit.runs.executors import Lost
 from almakit.runs.export.table import flat_rows
 from almakit.runs.failures import SpecChanged
@@ -174,7 +175,7 @@ def test_export_and_verify_go_by_image_index(gap, tmp_path):
         for line in csv.DictReader(opened):
             assert int(line["label"]) == int(labels[int(line["id"])])
             assert line["file"].rpartition("/")[2].startswith(f"{int(line['id']):06d}")
-    html.render(subjects.load([tmp_path]))
+    render(subjects.load([tmp_path]))
 
 
 def edited(text: str) -> str:
@@ -187,6 +188,7 @@ def truncated(text: str) -> str:
 
 @pytest.mark.parametrize("harm", [edited, truncated])
 def test_no_reader_believes_an_edited_run_toml(harm, tmp_path, capsys):
+    from almakit.report.page import Limits
     from almakit.report.watch import Pages
 
     run = small_run(tmp_path / "run")
@@ -198,7 +200,7 @@ def test_no_reader_believes_an_edited_run_toml(harm, tmp_path, capsys):
         "open": lambda: Run(run.folder),
         "report": lambda: subjects.load([run.folder]),
         "merge": lambda: merge([run.folder], tmp_path / "other"),
-        "watch": lambda: Pages([run.folder], html.USUAL, 1.0).page(),
+        "watch": lambda: Pages([run.folder], Limits(), 1.0).page(),
     }
     for name, read in readers.items():
         with pytest.raises(SpecChanged, match=r"run\.toml is not the one that records\.sqlite"):

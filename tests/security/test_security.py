@@ -26,8 +26,8 @@ from almakit.cli.main import main
 from almakit.data.dataset import Dataset
 from almakit.data.hub import COLLECTIONS
 from almakit.errors import AlmakitError, BadInput, BadModel
-from almakit.report import html, subjects
-from almakit.report.payload import Limits
+from almakit.report import subjects
+from almakit.report.page import Limits, render
 from almakit.report.watch import HOST, Pages, Server
 from almakit.runs.failures import Corrupt
 from almakit.runs.merge import merge
@@ -230,7 +230,7 @@ def page(folder: Path, names: list[str]) -> str:
         tuple(names[:5]),
     )
     small_run(folder, model=model, data=dataset, attacks=["alma(distance=l2, steps=4)"])
-    return html.render(subjects.load([folder]), Limits(images=4))
+    return render(subjects.load([folder]), Limits(images=4))
 
 
 def test_the_report_escapes_everything_and_has_a_policy(tmp_path):

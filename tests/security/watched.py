@@ -151,7 +151,7 @@ def reader(path: str) -> object:
     """Every verb that reads a run folder; the first thing said counts."""
     from almakit.cli.main import main
     from almakit.errors import AlmakitError
-    from almakit.report.payload import Limits
+    from almakit.report.page import Limits
     from almakit.report.watch import Pages
 
     out, figures = (

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..report.board_page import write_board
+from ..report.board import write_board
 from .main import DONE
 from .report import add_epsilon, add_limits, limits
 

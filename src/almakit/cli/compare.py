@@ -15,8 +15,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ..report.compare import compare
-from ..report.comparison import table
+from ..report.compare import compare, table
 from .main import DONE, WORSE, Usage
 
 

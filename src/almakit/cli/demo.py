@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attack", dest="attacks", action="append", metavar="ATTACK", help="attacks to show instead of the usual ones"
     )
+    parser.add_argument("--verbose", action="store_true", help="a table with all columns, and what they mean")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -40,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
         device="cpu",
         progress=for_terminal(),
     )
-    print(run.table())
+    print(run.table(verbose=args.verbose))
     if args.out:
         print(f"\nrecords, images, summary.json: {args.out}")
     return exit_code(run.summary)

@@ -13,8 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..report.model_card import model_card
-from ..report.run import Run
+from ..report.run import Run, model_card
 from ..runs.export.attackbench import OPTIMALITY, export_attackbench
 from ..runs.export.png import export_png
 from ..runs.export.table import export_csv, export_parquet

@@ -15,7 +15,7 @@ from typing import Any
 from .. import data, models, registry
 from ..errors import suggestion
 from ..models import ZOO
-from ..report.tables import fitted_table
+from ..report.table import text_table
 from .main import DONE, Usage
 
 ABOUT = {
@@ -49,7 +49,7 @@ def _attacks() -> str:
         rows.append(
             (name, does, "yes" if kind.can_target else "no", "minimal" if kind.minimal else "fixed epsilon", kind.paper)
         )
-    table = fitted_table(("attack", "distances", "targeted", "looks for", "paper"), rows, range(5), WIDTH)
+    table = text_table(("attack", "distances", "targeted", "looks for", "paper"), rows, range(5), WIDTH)
     others = [f"{name}:<attack>(...)" for name in registry.names("bridges") if name not in ("file", "almakit")]
     return f"{table}\n\nalmakit ls attacks ddn tells all about one: settings, defaults, cost, presets.\n" + _wrapped(
         f"other forms: {', '.join([*others, 'file.py:function(...)', 'almakit:standard-v1(distance=...)'])}"
@@ -85,7 +85,7 @@ def _attack(text: str) -> str:
         for key, value in facts.items()
     ]
     rows = [(f.name, _default(f), meaning(kind, f.name)) for f in fields(kind)]
-    return "\n".join([*lines, "", fitted_table(("setting", "default", "meaning"), rows, range(3), WIDTH)])
+    return "\n".join([*lines, "", text_table(("setting", "default", "meaning"), rows, range(3), WIDTH)])
 
 
 def _example(kind: Any, quote: bool = False) -> str:
@@ -134,7 +134,7 @@ DISTANCE_HEADER = ("distance", "norm", "degree", "epsilon (paper)", "epsilon (sc
 
 
 def _distances() -> str:
-    return fitted_table(DISTANCE_HEADER, [_distance_row(name) for name in registry.names("distances")], (0, 5), WIDTH)
+    return text_table(DISTANCE_HEADER, [_distance_row(name) for name in registry.names("distances")], (0, 5), WIDTH)
 
 
 def _distance(text: str) -> str:
@@ -147,7 +147,7 @@ def _distance(text: str) -> str:
 
 def _goals() -> str:
     rows = [(name, registry.get("goals", name).about, _settings(name)) for name in registry.names("goals")]
-    table = fitted_table(("goal", "reached when", "settings"), rows, range(3), WIDTH)
+    table = text_table(("goal", "reached when", "settings"), rows, range(3), WIDTH)
     return f"{table}\n\n{_wrapped('other forms: file.py:function, which returns a goal or a function of the outputs')}"
 
 
@@ -169,7 +169,7 @@ def _models() -> str:
     for name, entry in ZOO.items():
         accuracy = "-" if entry.accuracy is None else f"{entry.accuracy:g} of {entry.images}"
         rows.append((name, entry.dataset, accuracy, _weights(name), entry.about))
-    table = fitted_table(("model", "data", "clean % of images", "weights", "about"), rows, (0, 1, 3, 4), WIDTH)
+    table = text_table(("model", "data", "clean % of images", "weights", "about"), rows, (0, 1, 3, 4), WIDTH)
     return f"{table}\n\n{_wrapped('other forms: ' + ', '.join(models.forms()))}"
 
 
@@ -198,7 +198,7 @@ def _model(name: str) -> str:
 
 def _data() -> str:
     rows = [(name, ABOUT.get(name, "")) for name in data.names()]
-    table = fitted_table(("data", "what it is"), rows, (0, 1), WIDTH)
+    table = text_table(("data", "what it is"), rows, (0, 1), WIDTH)
     return f"{table}\n\n{_wrapped('other forms: ' + ', '.join(data.forms()))}"
 
 

@@ -14,8 +14,8 @@ import argparse
 from pathlib import Path
 
 from ..errors import BadInput
-from ..report.payload import Limits
-from ..report.write import write_report
+from ..report.page import Limits
+from ..report.run import write_report
 from ..runs.radii import texts_of
 from ..runs.store.files import inside
 from .main import DONE, Usage
@@ -28,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         help="where to write (default: report in the run folder; for several runs: report)",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="what to call the model; repeat it for several models, in the order of their runs",
     )
     add_epsilon(parser)
     add_limits(parser)
@@ -83,7 +90,7 @@ def limits(args: argparse.Namespace):  # type: ignore[no-untyped-def]
 
 def main(args: argparse.Namespace) -> int:
     out = args.out or (inside(args.folders[0], "report") if len(args.folders) == 1 else Path("report"))
-    written = write_report(args.folders, out, limits(args), not args.no_figures, args.epsilon)
+    written = write_report(args.folders, out, limits(args), not args.no_figures, args.epsilon, args.name)
     print(
         f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB), and beside it "
         f"{', '.join(path.name for path in written[1:])}."

@@ -114,6 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-preflight", action="store_true", help="do not look at the model first (it is wiser to --allow a finding)"
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
+    parser.add_argument("--verbose", action="store_true", help="a table with all columns, and what they mean")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notes")
 
 
@@ -169,7 +170,7 @@ def main(args: argparse.Namespace) -> int:
             f"merge {run.folder}"
         )
         return DONE
-    table = f"{run.table()}\n\nrecords, images, summary.json: {run.folder}"
+    table = f"{run.table(verbose=args.verbose)}\n\nrecords, images, summary.json: {run.folder}"
     print(json.dumps(run.summary, indent=1) if args.json else table)
     return exit_code(run.summary)
 

@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 
 from ..report.run import Run
-from ..report.tables import text_table
-from ..report.transfers import as_text
+from ..report.sections import as_text
+from ..report.table import text_table
 from .main import DONE, Usage
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..data import load
 from ..data.user_file import is_user_file
-from ..report.tables import percent, text_table
+from ..report.table import percent, text_table
 from ..runs.folder import RunFolder
 from ..runs.identity import difference
 from ..runs.spec import RunSpec

@@ -10,7 +10,7 @@ from pathlib import Path
 from .. import api
 from ..errors import BadInput, Unavailable
 from ..report.palette import css
-from ..report.write import write_report
+from ..report.run import write_report
 from ..runs.failures import SpecChanged
 from ..runs.plan import Request
 from ..runs.progress import Progress

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..report.formats import figure
 from ..report.labels import DISTANCES
 from ..report.numbers import geometric_mean
 from ..report.published import Key, Published, tables
-from ..report.tex import escape
+from ..report.table import escape, figure
 from ..runs.store.records import plain_cell
 from .entries import Entry
 from .plan import measure_of, name_of

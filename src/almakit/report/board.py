@@ -1,9 +1,10 @@
-"""A leaderboard of run folders: for each set of images the models, for each distance and goal a table models x attacks.
-No torch here."""
+"""``almakit board``: a leaderboard of run folders. For each set of images the models, for each distance and goal a
+table models x attacks; a page for each model and board.json, in one folder that needs no server. No torch here."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -14,16 +15,19 @@ from typing import Any
 import numpy as np
 
 from ..errors import AlmakitError
-from ..runs.failures import StoreError
+from ..radius import same
+from ..runs.failures import StoreError, writable
 from ..runs.radii import Radii, for_distances, texts_of
+from ..runs.store import files
 from ..runs.store.fields import finite
 from ..runs.threat import goal_name, resisted, sentence, threat_of
-from .brackets import bound_of
+from . import page
 from .labels import distance_name, radius
-from .numbers import Array, Bootstrap, median, robust, share, value_of, worst_distances
-from .payload import CELLS, packed, thinned
+from .numbers import Array
+from .page import CELLS, Limits, packed, thinned
+from .sections import bound_of
 from .subjects import Column, Opened, Subject, group_key, group_name, groups_of, joined, labelled, opened
-from .worst import distances_of
+from .summary import distances_of
 
 FORMAT = 1
 """Of board.json."""
@@ -64,7 +68,7 @@ def read(folders: Sequence[str | Path], epsilons: Radii = ()) -> Board:
         if run.records:
             runs.append((run, summary))
         else:
-            left_out.append((place.name, "it has no results yet; the same `almakit run` command goes on."))
+            left_out.append((place.name, "it has no results yet; run the same `almakit run` command again."))
     if not runs:
         raise StoreError("none of these folders has results: " + "; ".join(f"{name}: {why}" for name, why in left_out))
     known = list(dict.fromkeys(info.distance for run, _ in runs for info in run.attacks))
@@ -201,54 +205,116 @@ def _block(table: Table, group: tuple[str, str], pack: Pack | None) -> dict[str,
 
 def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | None) -> dict[str, Any]:
     part, values = column.numbers, distances_of(column.records)
-    at = [] if math.isinf(column.reach) else [column.reach]
+    at = radii if math.isinf(column.reach) else [column.reach]
     passes = None if part["forwards"]["mean"] is None else part["forwards"]["mean"] + part["backwards"]["mean"]
-    draw = Bootstrap([record.image for record in column.records])
-    return {
+    cell = {
         "run": next(place for place, (run, _) in enumerate(table.runs) if run is column.run),
         "epsilon": finite(column.reach),
         "records": len(values),
-        "robust_accuracy": [
-            {"epsilon": epsilon, **share(robust(values, epsilon, column.reach, column.grid), draw)}
-            for epsilon in at or radii
-        ],
+        "images": part["images"],
+        "robust_accuracy": [row for row in part["robust_accuracy"] if any(same(row["epsilon"], here) for here in at)],
         "median": part["median_all"],
         "passes": passes,
         "seconds": part["seconds"]["per_image"],
-        **(
-            {}
-            if pack is None
-            else {"curve": pack(values) if column.info.minimal else None, "grid": asdict(column.grid)}
-        ),
     }
+    if pack is not None:
+        curve = pack(values) if column.info.minimal else None
+        cell |= {"curve": curve, "grid": asdict(column.grid), "from": column.stop}
+    return cell
 
 
 def _together(subject: Subject, group: tuple[str, str], columns: Sequence[Column], pack: Pack | None) -> dict[str, Any]:
     """The worst case; its median is of the smallest change that any attack looking for one found, its costs are the
     sums. Certified radii are the images', whichever attack stands beside them."""
     together = subject.together(group)
-    found = [values for values, reach in zip(together.found, together.reaches, strict=True) if math.isinf(reach)]
-    nearest = worst_distances(found, [math.inf] * len(found)) if found else np.full(0, np.nan)
-    images = [key[0] for key, value in zip(together.keys, nearest, strict=bool(found)) if not math.isnan(value)]
-    smallest = _known(nearest)
     parts = [column.numbers for column in columns if column.numbers["forwards"]["mean"] is not None]
-    return {
-        "attacks": len(columns),
-        "robust_accuracy": subject.worst_case(group),
+    cell = {
+        **subject.worst_case(group),
+        "images": len({image for image, _ in together.keys}),
         "certified": None if group[1] else bound_of(subject, group[0], subject.radii[group[0]]),
-        "median": value_of(median(smallest), Bootstrap(images).of_median(smallest)),
         "passes": sum(part["forwards"]["mean"] + part["backwards"]["mean"] for part in parts) if parts else None,
         "seconds": sum(part["seconds"]["per_image"] for part in parts) if parts else None,
-        **(
-            {}
-            if pack is None
-            else {
-                "curve": pack(_known(worst_distances(together.found, together.reaches))) if found else None,
-                "grid": asdict(together.grid),
-            }
-        ),
     }
+    if pack is not None:
+        curve = pack(_known(together.curve)) if any(map(math.isinf, together.reaches)) else None
+        cell |= {"curve": curve, "grid": asdict(together.grid), "from": together.start}
+    return cell
 
 
 def _known(values: Array) -> Array:
     return values[~np.isnan(values)]
+
+
+SCRIPTS = ("core", "theme", "board")
+FEW = Limits(12, 2.0)
+"""Pictures on a model's page: a board may have many."""
+PAGE = re.compile(r"models/[a-z0-9-]+\.html")
+
+
+def write_board(
+    folders: Sequence[str | Path], out: str | Path, epsilons: Radii = (), limits: Limits = FEW
+) -> tuple[Board, list[Path]]:
+    """Reads the run folders and writes ``index.html``, ``models/*.html`` and ``board.json`` into ``out``; returns the
+    board and what was written.
+
+    Pages of models that an earlier board here had, and this one has not, are taken away.
+    """
+    place = Path(out)
+    found = read([folder for folder in folders if Path(folder).resolve() != place.resolve()], epsilons)
+    data = numbers(found)
+    texts = {
+        model["page"]: page.render([subject], limits, board="../index.html")
+        for table, part in zip(found.tables, data["tables"], strict=True)
+        for subject, model in zip(table.subjects, part["models"], strict=True)
+    }
+    before = _pages(place)
+    texts["index.html"] = render(found)
+    texts["board.json"] = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    for name, text in texts.items():
+        files.write_bytes(files.inside(place, name), writable(text).encode())
+    for name in before - texts.keys():
+        files.inside(place, name).unlink(missing_ok=True)
+    return found, [
+        place / name for name in ("index.html", "board.json", *(name for name in texts if name.startswith("models/")))
+    ]
+
+
+def _pages(place: Path) -> set[str]:
+    """The model pages of the board that lies there already, as its board.json names them."""
+    try:
+        known = json.loads((place / "board.json").read_text(encoding="utf-8"))
+        return {
+            model["page"] for table in known["tables"] for model in table["models"] if PAGE.fullmatch(model["page"])
+        }
+    except (OSError, ValueError, TypeError, KeyError):
+        return set()
+
+
+def render(found: Board) -> str:
+    """The leaderboard's page; all names in it come from outside and are only ever used as text."""
+    data = numbers(found, curves=True)
+    runs = [run for table in data["tables"] for run in table["runs"]]
+    return writable(
+        page.template("board.html.j2").render(
+            **page.frame(SCRIPTS),
+            data=page.embedded(data | {"distances": [], "groups": [], "watch": None}),
+            board=data,
+            counts={
+                "models": len({model["name"] for table in data["tables"] for model in table["models"]}),
+                "folders": len(runs),
+                "attacks": len(
+                    {head["text"] for table in data["tables"] for block in table["blocks"] for head in block["attacks"]}
+                ),
+            },
+            unfinished=[run for run in runs if not run["complete"]],
+            first=_first,
+        )
+    )
+
+
+def _first(cell: dict[str, Any] | None, block: dict[str, Any]) -> dict[str, Any] | None:
+    """What a cell shows before anything is chosen: robust accuracy at the block's first radius."""
+    if cell is None or not block["radii"]:
+        return None
+    at = block["radii"][0]["epsilon"]
+    return next((row for row in cell["robust_accuracy"] if same(row["epsilon"], at) and row["value"] is not None), None)

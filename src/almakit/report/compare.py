@@ -1,24 +1,130 @@
-"""Two runs paired, attack by attack and image by image. No torch here."""
+"""Two runs paired, attack by attack and image by image: ratio of medians with its interval, wins and losses, and which
+images changed. No torch here."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import BadInput
 from ..radius import same
+from ..runs.store.fields import finite
 from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name, sentence, threat_of
-from .comparison import Changed, Comparison, Paired, Side
-from .numbers import Array, Bootstrap, mean, median, percentiles
+from .numbers import Array, Bootstrap, mean, median, percentiles, wilson
 from .subjects import Column, Subject, labelled, load
+from .table import Column as TableColumn
+from .table import Table
 
 TIE = 1e-3
 """Distances closer than one in a thousand are a tie: that is what float32 and another batch size can do."""
+
+
+NOTE = (
+    "ratio: median after / median before, over all images of both runs; below 1 the second run found smaller changes."
+)
+
+
+@dataclass(frozen=True)
+class Changed:
+    """An image whose result is not the same in the two runs; an infinite distance: nothing was found."""
+
+    id: str
+    before: float
+    after: float
+
+    @property
+    def ratio(self) -> float:
+        """after / before; infinite where only the first found something, 0 where only the second did."""
+        if math.isinf(self.before) or math.isinf(self.after):
+            return 1.0 if self.before == self.after else math.inf if math.isinf(self.after) else 0.0
+        return self.after / self.before if self.before > 0 else (1.0 if self.after == 0 else math.inf)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """An attack in both runs, over the images both attacked (the same float32 values, by hash, and label)."""
+
+    attack: str  # its text, or both texts where they differ
+    label: str
+    distance: str
+    images: int
+    success: tuple[float, float]
+    median: tuple[float, float]
+    ratio: float  # of the medians over all images, second / first
+    interval: tuple[float, float]
+    geometric: float  # mean of the ratios image by image, where both found something
+    wins: int  # the second run found the smaller change
+    losses: int
+    ties: int
+    changed: list[Changed]  # by how much worse the second is, worst first
+
+    def worse_by(self) -> float:
+        """How much worse the second run is, as a share: of the median, or of the images it no longer finds, whichever
+        is more."""
+        lost = self.success[0] - self.success[1]
+        if math.isnan(self.ratio):
+            return lost
+        return max(self.ratio - 1, lost)
+
+    def to_dict(self, changed: int) -> dict[str, Any]:
+        """For JSON: infinite and undefined values are null."""
+        return {
+            "attack": self.attack,
+            "distance": self.distance,
+            "images": self.images,
+            "success_rate": [finite(value) for value in self.success],
+            "median": [finite(value) for value in self.median],
+            "ratio_of_medians": finite(self.ratio),
+            "ratio_low": finite(self.interval[0]),
+            "ratio_high": finite(self.interval[1]),
+            "geometric_mean_ratio": finite(self.geometric),
+            "wins": self.wins,
+            "losses": self.losses,
+            "ties": self.ties,
+            "worse_by": finite(self.worse_by()),
+            "changed": [
+                {"id": one.id, "before": finite(one.before), "after": finite(one.after)}
+                for one in self.changed[:changed]
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one of the two runs is, for the head of a comparison."""
+
+    folder: str
+    model: str
+    weights: str | None
+    model_sha256: str | None
+    data: str
+    images: int
+    goal: str
+    threat_model: str
+    versions: str
+
+    def __str__(self) -> str:
+        weights = f" (weights {self.weights[:12]}, identity {str(self.model_sha256)[:12]})" if self.weights else ""
+        return (
+            f"{self.folder}: {self.model}{weights} on {self.data}, {self.images} images; {self.threat_model}; "
+            f"{self.versions}"
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs and the attacks that were paired."""
+
+    before: Side
+    after: Side
+    pairs: list[Paired]
 
 
 def side(subject: Subject) -> Side:
@@ -194,3 +300,55 @@ def _ratio(before: float, after: float) -> float:
     ):
         return math.nan
     return math.inf if before == 0 else after / before
+
+
+COLUMNS = (
+    TableColumn("attack", "attack"),
+    TableColumn("images", "images", "count"),
+    TableColumn("success_before", "success before", "share"),
+    TableColumn("success_after", "success after", "share"),
+    TableColumn("median_before", "median before", "distance"),
+    TableColumn("median_after", "median after", "distance"),
+    TableColumn("ratio", "ratio", "distance"),
+    TableColumn("wins", "smaller", "count"),
+    TableColumn("losses", "larger", "count"),
+    TableColumn("ties", "equal", "count"),
+)
+CHANGED = (
+    TableColumn("image", "image"),
+    TableColumn("before", "before", "distance"),
+    TableColumn("after", "after", "distance"),
+    TableColumn("ratio", "ratio", "distance"),
+)
+
+
+def table(comparison: Comparison, show: int = 10) -> str:
+    """The comparison for a terminal, headed by what is compared."""
+    rows = []
+    for one in comparison.pairs:
+        values = (*map(_share, one.success, (one.images,) * 2), *one.median)
+        ratio = {"value": one.ratio, "low": one.interval[0], "high": one.interval[1]}
+        numbers = (one.attack, one.images, *values, one.ratio if math.isnan(one.ratio) else ratio)
+        numbers += (one.wins, one.losses, one.ties)
+        rows.append({column.name: value for column, value in zip(COLUMNS, numbers, strict=True)})
+    lines = [
+        f"before  {comparison.before}",
+        f"after   {comparison.after}",
+        "",
+        Table(COLUMNS, rows).text(width=0),
+        "",
+        NOTE,
+    ]
+    for one in comparison.pairs:
+        if one.changed and show:
+            worst = one.changed[:show]
+            which = f", the {len(worst)} worst:" if len(worst) < len(one.changed) else ":"
+            lines += ["", f"{one.attack}: {len(one.changed)} images changed{which}"]
+            changed = [{"image": c.id, "before": c.before, "after": c.after, "ratio": c.ratio} for c in worst]
+            lines.append(Table(CHANGED, changed).text())
+    return "\n".join(lines)
+
+
+def _share(value: float, images: int) -> dict[str, float]:
+    low, high = wilson(value, images)
+    return {"value": value, "low": low, "high": high}

@@ -1,5 +1,5 @@
-"""Figures for papers, made with matplotlib: robust-accuracy curves as in the ALMA paper, and a gallery of images. No
-torch here."""
+"""Figures for papers, made with matplotlib: robust-accuracy curves as in the ALMA paper, distance against queries,
+and a gallery of images. No torch here."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..errors import optional
 from ..runs.store.files import write_bytes
 from ..runs.threat import goal_name, resisted
 from . import palette, pictures
-from .brackets import sorted_radii
 from .labels import DISTANCES, AttackLabel, distance_name
 from .numbers import Array
+from .sections import sorted_radii
 from .subjects import Column, Subject, groups_of, labelled
 
 POINTS = 3000  # a curve of more images is drawn through this many of them
@@ -114,6 +114,7 @@ def _panel(
             handles.setdefault(label.label, _marker(panel, column, palette.SERIES_LIGHT[colour], MARKS[mark] or "o"))
             continue
         xs, ys = steps(found[id(column)], edge)
+        xs, ys = (part[xs >= column.stop] for part in (xs, ys))  # nothing is known of smaller radii
         (line,) = panel.plot(
             xs,
             ys,
@@ -184,6 +185,54 @@ def steps(distances: Array, edge: float) -> tuple[Array, Array]:
     return xs, 100.0 * (count - np.searchsorted(distances, xs, side="right")) / count
 
 
+def draw_courses(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
+    """``courses.*``: one row per distance and goal, one column per model; median distance against forwards, both
+    logarithmic. Nothing without courses."""
+    groups = [group for group in groups_of(subjects) if any(_drawn(subject, group) for subject in subjects)]
+    if not groups:
+        return []
+    pyplot, labels = plotting(), labelled(subjects)
+    methods = list(dict.fromkeys(name.method for name in labels.values()))
+    with pyplot.rc_context(STYLE):
+        size = PANEL[0] * len(subjects), PANEL[1] * len(groups) + 0.6
+        figure, panels = pyplot.subplots(len(groups), len(subjects), figsize=size, squeeze=False, layout="constrained")
+        handles: dict[str, Any] = {}
+        for row, group in enumerate(groups):
+            for place, subject in enumerate(subjects):
+                panel = panels[row][place]
+                for column, points in _drawn(subject, group):
+                    label = labels[id(column)]
+                    colour, mark = palette.slot(methods.index(label.method))
+                    (line,) = panel.plot(
+                        *zip(*points, strict=True),
+                        color=palette.SERIES_LIGHT[colour],
+                        linestyle=LINES[label.dash],
+                        marker=MARKS[mark] or ".",
+                        markersize=4,
+                    )
+                    handles.setdefault(label.label, line)
+                panel.set_xscale("log")
+                panel.set_yscale("log")
+                panel.set_xlabel("forwards per image")
+                panel.set_ylabel(f"median {mathematical(group[0])} of attacked images" if place == 0 else "")
+                panel.set_title(literal(subject.name) if row == 0 else "")
+        across = max(1, min(3 * len(subjects), int(CHARACTERS * size[0] / (6 + max(map(len, handles))))))
+        figure.legend(handles.values(), map(literal, handles), loc="outside lower center", ncols=across)
+        written = [save_figure(figure, out / f"courses.{kind}") for kind in kinds]
+        pyplot.close(figure)
+    return written
+
+
+def _drawn(subject: Subject, group: tuple[str, str]) -> list[tuple[Column, list[tuple[float, float]]]]:
+    """The columns of a group with the points of their courses."""
+    found = []
+    for column in subject.of_group(group):
+        rows = column.numbers.get("course", ())
+        points = [(row["forwards"], row["median"]) for row in rows if row["median"]]
+        found += [(column, points)] if points else []
+    return found
+
+
 def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
     """``gallery.png``: a few images of the first subject, each attack's adversarial image and difference; None where
     nothing was found."""
@@ -204,7 +253,7 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
         sheet = _Sheet(pyplot, len(places), 1 + 2 * len(columns))
         for row, place in enumerate(places):
             info = subject.images[place]
-            sheet.put(row, 0, pictures.eight_bit(clean[info.index]), _class(subject, info.label))
+            sheet.put(row, 0, pictures.eight_bit(clean[info.index]), pictures.class_name(subject, info.label))
         sheet.title(0, "original")
         for number, column in enumerate(columns):
             points = pictures.adversarials(column, [subject.images[place].index for place in places])
@@ -212,7 +261,12 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
             for row, place in enumerate(places):
                 image = subject.images[place].index
                 record, change = column.rows[image], pictures.difference(clean[image], points[image])[0]
-                sheet.put(row, 1 + 2 * number, pictures.eight_bit(points[image]), _class(subject, record.prediction))
+                sheet.put(
+                    row,
+                    1 + 2 * number,
+                    pictures.eight_bit(points[image]),
+                    pictures.class_name(subject, record.prediction),
+                )
                 sheet.put(row, 2 + 2 * number, change, f"{name} {record.verified:.3g}")
             sheet.title(1 + 2 * number, f"{names[id(column)].label}, {name}")
         written = save_figure(sheet.figure, out / "gallery.png")
@@ -258,11 +312,6 @@ def _leading(subject: Subject) -> list[Column]:
 def _found(column: Column, image: int) -> bool:
     record = column.rows.get(image)
     return record is not None and record.slot is not None
-
-
-def _class(subject: Subject, label: int | None) -> str:
-    names = subject.class_names
-    return "–" if label is None else names[label] if names and 0 <= label < len(names) else str(label)
 
 
 def save_figure(figure: Any, place: Path) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..runs.store.records import AttackInfo
 from ..runs.threat import Threat, appended
 from .palette import dash
-from .tex import escape
+from .table import escape
 
 BUDGET = ("steps", "searches")
 """The settings that say how much an attack may spend; attacks that differ in nothing else are one method."""

@@ -77,14 +77,26 @@ def worst_distances(found: Sequence[Array], reaches: Sequence[float]) -> Array:
     return np.asarray(np.fmin.reduce(known), dtype=np.float64)
 
 
-def worst_case(found: Sequence[Array], reaches: Sequence[float], epsilon: float, grid: Grid = FREE) -> Array:
+def reaches(epsilon: float, start: float) -> bool:
+    """Whether a curve that is known from the radius ``start`` on is known at ``epsilon``."""
+    return epsilon >= start or same(epsilon, start)
+
+
+def worst_case(
+    found: Sequence[Array], radii: Sequence[float], epsilon: float, grid: Grid = FREE, stops: Sequence[float] = ()
+) -> Array:
     """(M,) 1 for each image that resists every attack within ``epsilon``, over the M images any attack has been to.
 
-    NaN where no attack says anything about this radius: none looks for the smallest change, and none works at it.
+    ``radii``: the fixed radius of each attack, or infinity; ``stops``: the radius from which on its curve is known, 0
+    by default. NaN where no attack says anything about this radius.
     """
-    if not any(math.isinf(reach) or same(epsilon, reach) for reach in reaches):
+    starts = stops or [0.0] * len(radii)
+    if not any(
+        same(epsilon, reach) or (math.isinf(reach) and (epsilon == 0 or reaches(epsilon, start)))
+        for reach, start in zip(radii, starts, strict=True)
+    ):
         return np.full(max((len(values) for values in found), default=0), np.nan)
-    worst = worst_distances(found, reaches)
+    worst = worst_distances(found, radii)
     return (worst[~np.isnan(worst)] > grid.limit(epsilon)).astype(np.float64)
 
 

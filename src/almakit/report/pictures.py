@@ -1,4 +1,5 @@
-"""Pictures for the page: PNG files in text form, differences made visible, and which images to show. No torch here."""
+"""Pictures for the page: PNG files in text form, differences made visible, segmentations, and the gallery of some
+images with what every attack made of them. No torch here."""
 
 from __future__ import annotations
 
@@ -8,15 +9,18 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..runs.store.files import Array
-from ..runs.store.records import FAILED, INVALID, Record, outcome
+from ..runs.store.records import FAILED, INVALID, MEASURED, AttackInfo, ImageInfo, Record, outcome, wrong_pixels
 from .subjects import Column, Subject
 
 Bytes = NDArray[np.uint8]
+Pixels = NDArray[Any]
+"""Images and label maps."""
 BELOW, SAME, ABOVE = np.array([0x05, 0x5F, 0xB4]), np.array([0xF7, 0xF7, 0xF5]), np.array([0xB8, 0x33, 0x0A])
 """Darker, unchanged, brighter, for the differences of grey images; blue and red-orange stay apart for all colour
 vision."""
@@ -81,6 +85,12 @@ class Album:
     @property
     def full(self) -> bool:
         return self.used >= self.room
+
+
+def class_name(subject: Subject, label: int | None) -> str:
+    """A class by its name, where classes have names."""
+    names = subject.class_names
+    return "–" if label is None else names[label] if names and 0 <= label < len(names) else str(label)
 
 
 def shows(subject: Subject) -> bool:
@@ -151,3 +161,208 @@ def adversarials(column: Column, places: Sequence[int]) -> dict[int, Array]:
         for records in by_file.values()
         for record, image in zip(records, column.run.adversarials(records), strict=True)
     }
+
+
+# Segmentations: classes laid over the image, and where they differ.
+
+COLOURS = np.array(
+    [
+        [27, 28, 32],
+        [0, 105, 208],
+        [202, 124, 0],
+        [27, 150, 90],
+        [192, 58, 12],
+        [176, 74, 165],
+        [0, 180, 200],
+        [232, 203, 44],
+        [122, 82, 48],
+        [143, 195, 31],
+        [240, 143, 176],
+        [106, 90, 200],
+        [242, 242, 238],
+    ],
+    dtype=np.float64,
+)
+"""One colour for each class, from the first again where there are more."""
+STRENGTH = 0.65
+WRONG = np.array([0xB8, 0x33, 0x0A], dtype=np.float64)
+
+
+def overlay(image: Pixels, classes: Pixels, counted: Pixels | None = None) -> Bytes:
+    """(H, W, 3) bytes: the image (C, H, W) in grey with the colours of its ``classes`` (H, W) over it; pixels not
+    ``counted`` stay grey."""
+    grey = _grey(image)
+    mixed = (1 - STRENGTH) * grey + STRENGTH * COLOURS[np.maximum(classes, 0) % len(COLOURS)]
+    keep = classes >= 0 if counted is None else (classes >= 0) & counted
+    return np.rint(np.where(keep[..., None], mixed, grey)).astype(np.uint8)
+
+
+def wrong(image: Pixels, predicted: Pixels, truth: Pixels, counted: Pixels) -> Bytes:
+    """(H, W, 3) bytes: the image in grey, red where a counted pixel has another class than its own."""
+    grey = _grey(image)
+    return np.rint(
+        np.where((counted & (predicted != truth))[..., None], (1 - STRENGTH) * grey + STRENGTH * WRONG, grey)
+    ).astype(np.uint8)
+
+
+def _grey(image: Pixels) -> Pixels:
+    pixels = eight_bit(image).astype(np.float64)
+    return np.repeat((pixels.mean(2) if pixels.ndim == 3 else pixels)[..., None], 3, axis=2)
+
+
+def maps_of_images(subject: Subject, places: Sequence[int]) -> dict[int, tuple[Pixels, Pixels]]:
+    """Image index -> its label map and the model's classes for it (H, W); nothing where images have one class."""
+    indices = [subject.images[place].index for place in places if subject.images[place].pixels is not None]
+    run = subject.runs[0]
+    return (
+        dict(zip(indices, zip(run.maps(indices), run.maps(indices, "predictions"), strict=True), strict=True))
+        if indices
+        else {}
+    )
+
+
+def maps_of_column(column: Column, indices: Sequence[int]) -> dict[int, Pixels]:
+    """Image index -> the model's classes (H, W) for the adversarial image the column stored."""
+    rows = [column.rows[index] for index in indices if index in column.rows]
+    records = [record for record in rows if record.slot is not None and record.pixels is not None]
+    return (
+        dict(zip((record.image for record in records), column.run.adversarial_maps(records), strict=True))
+        if records
+        else {}
+    )
+
+
+def maps_before(
+    info: ImageInfo, image: Pixels, maps: tuple[Pixels, Pixels] | None, classes: int, album: Album
+) -> dict[str, Any] | None:
+    """What the page shows of a clean image's pixels: the labels, the model's classes, the share that is wrong."""
+    if maps is None or info.pixels is None:
+        return None
+    truth, predicted = maps
+    counted = _counted(truth, classes)
+    return {
+        "truth": album.add(overlay(image, truth, counted)),
+        "shown": album.add(overlay(image, predicted)),
+        "wrong": round(wrong_pixels(info.pixels), 6),
+    }
+
+
+def maps_after(
+    record: Record,
+    image: Pixels,
+    maps: tuple[Pixels, Pixels] | None,
+    predicted: Pixels | None,
+    classes: int,
+    album: Album,
+) -> dict[str, Any] | None:
+    """The same of an adversarial image, and where its classes are wrong."""
+    if maps is None or predicted is None or record.pixels is None:
+        return None
+    counted = _counted(maps[0], classes)
+    return {
+        "shown": album.add(overlay(image, predicted)),
+        "changed": album.add(wrong(image, predicted, maps[0], counted)),
+        "wrong": round(wrong_pixels(record.pixels), 6),
+    }
+
+
+def _counted(truth: Pixels, classes: int) -> Pixels:
+    return (truth >= 0) & (truth < classes)
+
+
+# The gallery.
+
+TOP = 5
+
+
+def gallery_of(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:
+    """The chosen images with every attack's result, as long as the album has room; none where inputs are no"""
+    places = choose(subject, limit) if shows(subject) else []
+    shown = []
+    # A few at a time, so that a full album stops the reading.
+    for start in range(0, len(places), 8):
+        some = places[start : start + 8]
+        if album.full:
+            break
+        clean = originals(subject, some)
+        points = [adversarials(column, [subject.images[place].index for place in some]) for column in subject.columns]
+        classes = int(subject.runs[0].meta.get("classes", 0))
+        classified = maps_of_images(subject, some)
+        changed = [maps_of_column(column, list(classified)) for column in subject.columns]
+        for place in some:
+            info = subject.images[place]
+            if album.full:
+                break
+            original = clean[info.index]
+            results = [
+                _result(
+                    column.rows[info.index],
+                    column.info,
+                    first + offset,
+                    original,
+                    points[offset].get(info.index),
+                    album,
+                )
+                | {
+                    "maps": maps_after(
+                        column.rows[info.index],
+                        original,
+                        classified.get(info.index),
+                        changed[offset].get(info.index),
+                        classes,
+                        album,
+                    )
+                }
+                for offset, column in enumerate(subject.columns)
+                if info.index in column.rows
+            ]
+            shown.append(
+                {
+                    "model": number,
+                    "image": info.index,
+                    "id": info.id,
+                    "label": info.label,
+                    "prediction": info.prediction,
+                    "top": _top(info.top),
+                    "original": album.add(eight_bit(original)),
+                    "maps": maps_before(info, original, classified.get(info.index), classes, album),
+                    "side": max(original.shape[1:]),
+                    "grey": len(original) != 3,
+                    "results": results,
+                }
+            )
+    return shown
+
+
+def _result(record: Record, info: AttackInfo, attack: int, original: Any, point: Any, album: Album) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "attack": attack,
+        "status": "refuted" if record.refuted else outcome(record, info),
+        "reason": record.reason,
+        "target": record.target,
+        "distance": rounded(record.verified),
+        "prediction": record.prediction,
+        "top": _top(record.top),
+        "forwards": record.forwards,
+        "backwards": record.backwards,
+        "measures": [rounded(record.measures.get(name)) for name in MEASURED],
+        "eight": None
+        if not record.claimed or record.refuted
+        else {"fooled": record.fooled_8bit, "distance": rounded(record.measured_8bit)},
+        "picture": None,
+        "change": None,
+        "largest": None,
+    }
+    if point is not None:
+        change, largest = difference(original, point)
+        found |= {"picture": album.add(eight_bit(point)), "change": album.add(change), "largest": largest}
+    return found
+
+
+def _top(top: Sequence[tuple[int, float]]) -> list[list[float]]:
+    return [[label, round(probability, 4)] for label, probability in top[:TOP]]
+
+
+def rounded(value: float | None) -> float | None:
+    """To six digits, as the page shows at most; None where it is not finite."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

@@ -1,24 +1,28 @@
-"""A run with its numbers: what ``almakit.open`` and ``almakit.evaluate`` return."""
+"""A run with its numbers: what ``almakit.open`` and ``almakit.evaluate`` return; and everything a report is, written
+into one folder. No torch here."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..errors import optional
+from ..errors import BadInput, optional
 from ..runs.export.table import flat_rows
 from ..runs.failures import writable
 from ..runs.folder import SUMMARY, RunFolder
-from ..runs.store.files import write_bytes
-from .summary import summarise
-from .tables import run_table
-from .worst import resisting
-from .write import write_report
+from ..runs.radii import Radii
+from ..runs.store import files
+from ..runs.threat import goal_name, resisted
+from . import figures, page, subjects, tables
+from .labels import distance_name, radius
+from .page import USUAL, Limits
+from .subjects import Subject, groups_of, labelled
+from .summary import FORMAT, geometric_means, resisting, summarise
 
 
 class Run(RunFolder):
@@ -30,9 +34,18 @@ class Run(RunFolder):
         """The run's numbers, as in ``summary.json``."""
         return summarise(self)
 
-    def table(self) -> str:
-        """The numbers as text."""
-        return run_table(self.summary)
+    def table(self, format: str = "text", verbose: bool = False) -> str:
+        """The numbers as a table.
+
+        Args:
+            format: ``text``, ``markdown``, ``csv`` or ``latex`` (needs the packages booktabs and graphicx).
+            verbose: whether a text has all columns and says what they mean; the other formats always have them.
+        """
+        if format not in tables.FORMATS:
+            raise BadInput(f"format={format!r} is no format of tables; choose one of {', '.join(tables.FORMATS)}.")
+        if format == "text":
+            return tables.run_text(self.summary, verbose)
+        return tables.written(tables.blocks_of_run(self.summary), format)
 
     def robust_accuracy(
         self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None
@@ -63,25 +76,130 @@ class Run(RunFolder):
 
     def _repr_html_(self) -> str:
         """For notebooks: the model, the data and a line for each attack."""
-
-        def shown(value: float | None, form: str) -> str:
-            return "∞" if value is None else format(value, form)
-
-        rows = "".join(
-            f"<tr><td>{escape(part['attack'])}</td><td>{escape(part['distance'])}</td><td>{part['images']}</td>"
-            f"<td>{shown(part['success_rate']['value'], '.1%')}</td>"
-            f"<td>{shown(part['median_all']['value'], '.4g')}</td>"
-            f"<td>{shown(part['forwards']['mean'], '.1f')}</td></tr>"
-            for part in self.summary["attacks"]
-        )
-        head = "".join(f"<th>{name}</th>" for name in ("attack", "distance", "images", "success", "median", "forwards"))
         what = f"{self.meta.get('model')} on {self.meta.get('data')}, {escape(str(self.folder))}"
-        return f"<p>{escape(what)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        blocks = tables.blocks_of_run(self.summary)
+        return f"<p>{escape(what)}</p>" + "".join(tables.block_table(block).html() for block in blocks)
 
 
 def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:
     """Writes ``summary.json`` and opens the run."""
     run = Run(out, keep)
     text = json.dumps(run.summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    write_bytes(out / SUMMARY, writable(text).encode())
+    files.write_bytes(out / SUMMARY, writable(text).encode())
     return run
+
+
+def write_report(
+    folders: Sequence[str | Path],
+    out: str | Path,
+    limits: Limits = USUAL,
+    with_figures: bool = True,
+    epsilons: Radii = (),
+    names: Sequence[str] = (),
+) -> list[Path]:
+    """Writes the page, tables, figures and summary of run folders into ``out``.
+
+    Args:
+        folders: run folders; those of the same model and images are one model.
+        out: folder to write into.
+        limits: how much of the images goes into the page.
+        with_figures: whether to draw the figures with matplotlib.
+        epsilons: radii to give robust accuracy at, by default those of the runs.
+        names: what to call the models, in their order.
+
+    Returns:
+        The files, the page first.
+    """
+    found = subjects.load(folders, epsilons, names)
+    place = Path(out)
+    blocks = tables.blocks_of(found)
+    texts = {
+        "index.html": page.render(found, limits),
+        "tables.md": tables.written(blocks, "markdown"),
+        "tables.csv": tables.written(blocks, "csv"),
+        "tables.tex": tables.written(blocks, "latex"),
+        "summary.json": json.dumps(report_summary(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+    }
+    for name, text in texts.items():
+        files.write_bytes(place / name, writable(text).encode())
+    written = [place / name for name in texts]
+    if with_figures:
+        written += figures.draw_curves(found, place)
+        written += figures.draw_courses(found, place)
+        gallery = figures.draw_gallery(found, place)
+        written += [gallery] if gallery else []
+    return written
+
+
+def report_summary(found: Sequence[Subject]) -> dict[str, Any]:
+    """The numbers of all runs, and geometric means over the models where there are several."""
+    labels = labelled(found)
+    runs = [
+        part
+        | {
+            "folder": run.folder.name,
+            "attacks": [
+                column.numbers | {"label": labels[id(column)].label} for column in subject.columns if column.run is run
+            ],
+        }
+        for subject in found
+        for run, part in zip(subject.runs, subject.summaries, strict=True)
+    ]
+    worst = [
+        {"model": subject.name, "distance": group[0], "goal": goal_name(group[1]), **subject.worst_case(group)}
+        for subject in found
+        for group in groups_of([subject])
+    ]
+    means = geometric_means(runs) if len(found) > 1 else []
+    return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs, "geometric_means": means}
+
+
+def model_card(run: Run) -> str:
+    """YAML to put at the head of a README.md between two lines of ``---``; texts are quoted as JSON, which is YAML."""
+    summary = run.summary
+    facts = summary["run"]
+    lines = ["model-index:", f"- name: {_text(facts['model'])}", "  results:"]
+    lines += [
+        "  - task:",
+        "      type: image-classification",
+        "      name: Adversarial robustness",
+        "    dataset:",
+        f"      type: {_text(facts['data'])}",
+        f"      name: {_text(_data(summary))}",
+        "    metrics:",
+    ]
+    lines += _metric("accuracy", summary["clean_name"].capitalize(), summary["clean_accuracy"]["value"])
+    for worst in summary["worst_case"]:
+        named = resisted(worst["goal"]).capitalize()
+        what = named if worst["goal"] == "untargeted" else f"{named}, {worst['goal']}"
+        for row in worst["robust_accuracy"]:
+            at = f"{distance_name(worst['distance']).label} ≤ {radius(row['epsilon'], worst['distance'])}"
+            lines += _metric(
+                "robust_accuracy",
+                f"{what} at {at}, {worst['attacks']} attack{'s' * (worst['attacks'] != 1)}",
+                row["value"],
+            )
+    for part in summary["attacks"]:
+        if part["minimal"] and part["median_all"]["value"] is not None:
+            name = f"Median {distance_name(part['distance']).label} of the smallest change, {part['label']}"
+            lines += _metric("median_distance", name, part["median_all"]["value"])
+    # Where the numbers are from is a comment: a source of a model-index needs an address.
+    hashes = ", ".join(
+        f"{name} {facts[name]}" for name in ("spec_sha256", "weights_sha256", "data_sha256") if facts[name]
+    )
+    source = f"almakit {(summary['environment'] or {}).get('almakit', '?')}; {facts['threat_model']}; {hashes}"
+    lines.insert(0, f"# {' '.join(source.split())}")
+    return "\n".join(lines) + "\n"
+
+
+def _data(summary: dict[str, Any]) -> str:
+    unfinished = "" if summary["complete"] else f", not finished: {summary['missing_records']} results are missing"
+    return f"{summary['run']['data']}, {summary['images']} images{unfinished}"
+
+
+def _metric(kind: str, name: str, value: float | None) -> list[str]:
+    return [] if value is None else [f"    - type: {kind}", f"      name: {_text(name)}", f"      value: {value!r}"]
+
+
+def _text(value: object) -> str:
+    return json.dumps(str(value), ensure_ascii=False)

@@ -12,20 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import AlmakitError
+from ..errors import AlmakitError, BadInput
 from ..radius import Grid
 from ..runs.failures import StoreError
 from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
 from ..runs.store.derived import check_radii
-from ..runs.store.fields import finite
 from ..runs.store.records import AttackInfo, ImageInfo, Record
 from ..runs.threat import Threat, goal_name, threat_of
-from .attack_summary import RECORDS
 from .labels import AttackLabel, distance_name, distance_order, label_attacks
-from .numbers import Array, Bootstrap, optimality, robust, share
-from .summary import best_known, summarise
-from .worst import Together, chosen_radii, distances_of, grid_of
+from .numbers import Array
+from .summary import RECORDS, Together, attack_summary, best_known, chosen_radii, grid_of, stop_of, summarise
 
 Known = dict[str, dict[tuple[int, int | None], float]]
 Opened = tuple[RunFolder, dict[str, Any]]
@@ -48,6 +45,11 @@ class Column:
         smallest change."""
         found = self.numbers["epsilon"]
         return math.inf if found is None else float(found)
+
+    @property
+    def stop(self) -> float:
+        """The radius from which on its curve is known, 0 for the whole curve."""
+        return stop_of(self.run, self.info.distance)
 
     @property
     def grid(self) -> Grid:
@@ -102,11 +104,12 @@ class Subject:
     def together(self, group: tuple[str, str]) -> Together:
         """The attacks of a group as one: the worst case."""
         columns = self.of_group(group)
-        return Together.of([(column.info, column.records) for column in columns], common_step(columns))
+        attacks = [(column.info, column.records) for column in columns]
+        return Together.of(attacks, common_step(columns), [column.stop for column in columns])
 
-    def worst_case(self, group: tuple[str, str]) -> list[dict[str, float | None]]:
-        """Robust accuracy against all attacks of a group, at the report's radii."""
-        return self.together(group).rows(self.radii.get(group[0], []))
+    def worst_case(self, group: tuple[str, str]) -> dict[str, Any]:
+        """All attacks of a group together: robust accuracy at the report's radii, and the median."""
+        return self.together(group).summary(self.radii.get(group[0], []))
 
 
 def common_step(columns: Sequence[Column]) -> float:
@@ -149,10 +152,11 @@ def labelled(subjects: Sequence[Subject]) -> dict[int, AttackLabel]:
     return found
 
 
-def load(folders: Sequence[str | Path], epsilons: Radii = ()) -> list[Subject]:
+def load(folders: Sequence[str | Path], epsilons: Radii = (), names: Sequence[str] = ()) -> list[Subject]:
     """The subjects of these run folders; a folder that cannot be read is an error of one sentence.
 
-    ``epsilons`` are the radii to give robust accuracy at; by default those the runs were asked for, or else usual ones.
+    ``epsilons`` are the radii to give robust accuracy at, by default those of the runs, or else usual ones; ``names``
+    what to call the models, in their order.
     """
     if not folders:
         raise StoreError("name at least one run folder.")
@@ -160,7 +164,12 @@ def load(folders: Sequence[str | Path], epsilons: Radii = ()) -> list[Subject]:
     for number, place in enumerate(places):
         if place.resolve() in [other.resolve() for other in places[:number]]:
             raise StoreError(f"the run folder {place} is given twice; once is enough.")
-    return joined([opened(place) for place in places], epsilons)
+    found = joined([opened(place) for place in places], epsilons)
+    if len(names) > len(found):
+        raise BadInput(f"{len(names)} names are given for {len(found)} models; give one for each, in their order.")
+    for subject, name in zip(found, names, strict=False):
+        subject.name = name
+    return found
 
 
 def joined(runs: Sequence[Opened], epsilons: Radii = ()) -> list[Subject]:
@@ -180,15 +189,13 @@ def joined(runs: Sequence[Opened], epsilons: Radii = ()) -> list[Subject]:
         subject.runs.append(run)
         subject.summaries.append(summary)
         subject.columns += _columns(run, summary)
-    for subject in subjects.values():
-        if len(subject.runs) > 1:
-            _check_certificates(subject.runs)
-            best = _best_of(subject.runs)
-            subject.columns = [
-                _measured_against(column, best.get(column.info.distance, {})) for column in subject.columns
-            ]
     found = _named(list(subjects.values()))
     _give_radii(found, epsilons)
+    for subject in found:
+        if len(subject.runs) > 1:
+            _check_certificates(subject.runs)
+        best = _best_of(subject.runs) if len(subject.runs) > 1 else {}
+        subject.columns = [_measured_again(subject, column, best) for column in subject.columns]
     return found
 
 
@@ -201,14 +208,13 @@ def _check_certificates(runs: Sequence[RunFolder]) -> None:
 
 
 def _give_radii(subjects: Sequence[Subject], epsilons: Radii) -> None:
-    """Settles where the report's tables give robust accuracy, and adds it to the columns' numbers there."""
+    """Settles where the report's tables give robust accuracy."""
     distances = list(dict.fromkeys(distance for distance, _ in groups_of(subjects)))
     asked = for_distances(texts_of(epsilons), distances)
     if not asked:
         for run in (run for subject in subjects for run in subject.runs):
-            for distance, values in for_distances(
-                run.spec.epsilon, list(dict.fromkeys(info.distance for info in run.attacks))
-            ).items():
+            mine = list(dict.fromkeys(info.distance for info in run.attacks))
+            for distance, values in for_distances(run.spec.epsilon, mine).items():
                 asked[distance] = sorted({*asked.get(distance, ()), *values})
     groups = [(group, subject.together(group)) for subject in subjects for group in groups_of([subject])]
     radii = {
@@ -217,21 +223,19 @@ def _give_radii(subjects: Sequence[Subject], epsilons: Radii) -> None:
     }
     for subject in subjects:
         subject.radii = radii
-        for column in subject.columns:
-            column.numbers["robust_accuracy"] = _with_radii(column, radii[column.info.distance])
 
 
-def _with_radii(column: Column, radii: Sequence[float]) -> list[dict[str, float | None]]:
-    rows, values = list(column.numbers["robust_accuracy"]), distances_of(column.records)
-    known = {row["epsilon"] for row in rows}
-    if column.info.minimal:
-        draw, grid = Bootstrap([record.image for record in column.records]), column.grid
-        rows += [
-            {"epsilon": epsilon, **share(robust(values, epsilon, grid=grid), draw)}
-            for epsilon in radii
-            if epsilon not in known
-        ]
-    return sorted(rows, key=lambda row: row["epsilon"])
+def _measured_again(subject: Subject, column: Column, best: Known) -> Column:
+    """The column with its numbers at the report's radii, against what any run of the subject found; as the run's own
+    summary has them where neither differs."""
+    run, info, radii = column.run, column.info, subject.radii[column.info.distance]
+    if len(subject.runs) == 1 and radii == subject.summaries[0]["radii"].get(info.distance):
+        return column
+    known = best.get(info.distance) if best else best_known(run.records, run.attacks)[info.distance]
+    certified = run.certified.get(info.distance)
+    numbers = attack_summary(info, column.records, known, radii, 0, certified, run.step, column.stop)
+    kept = {name: value for name, value in column.numbers.items() if name == "name" or name not in numbers}
+    return replace(column, numbers=numbers | kept)
 
 
 def opened(place: Path) -> Opened:
@@ -271,21 +275,6 @@ def _columns(run: RunFolder, summary: dict[str, Any]) -> list[Column]:
         distances = [mine[image.index].verified if image.index in mine else math.nan for image in run.images]
         columns.append(Column(run, info, mine, part, np.array(distances, dtype=np.float64)))
     return columns
-
-
-def _measured_against(column: Column, best: dict[tuple[int, int | None], float]) -> Column:
-    """The column with its optimality against what any run of the subject found."""
-    if not column.info.minimal:
-        return column
-    records = column.records
-    distances = np.array([record.verified for record in records], dtype=np.float64)
-    known = np.minimum(
-        np.array([best.get((record.image, record.target), math.inf) for record in records], dtype=np.float64), distances
-    )
-    clean = float(np.mean([record.attacked for record in records])) if records else math.nan
-    xi, furthest = optimality(distances, known, clean)
-    value = {"value": finite(xi), "d_max": finite(furthest)}
-    return replace(column, numbers=column.numbers | {"optimality": value})
 
 
 def _named(subjects: list[Subject]) -> list[Subject]:

@@ -1,229 +1,286 @@
-"""Numbers as text: columns aligned for a terminal, and the words that say what was counted. No torch here."""
+"""What stands in the tables of a run and of a report: rows of the summary's numbers. No torch here."""
 
 from __future__ import annotations
 
-import textwrap
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..radius import same
-from ..runs.threat import resisted
-from .brackets import words
-from .labels import radius
+from ..runs.threat import goal_name, resisted, resisted_by
+from .labels import distance_name, radius
+from .published import Published, published
+from .subjects import Subject, group_name, groups_of, labelled
+from .summary import MEASURES, RECORDS
+from .table import Column, Row, Table, comma_separated, escape, latex, percent
+
+TOGETHER = "all attacks"
+FORMATS = ("text", "markdown", "csv", "latex")
+WHICH = tuple(Column(name, name, shown="csv") for name in ("model", "distance", "goal"))
+PAPER = (
+    Column("paper_success_rate", "paper: success", "share", "detail", help="of the paper's own runs", order="down"),
+    Column("paper_median", "paper: median", "distance", "detail", help="of the paper's own runs", order="up"),
+)
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:
-    """Rows under a header, columns aligned; those in ``left`` to the left, the others to the right."""
-    cells = [[str(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+@dataclass(frozen=True)
+class Block:
+    """The attacks on one model for one distance and one goal, as the summary describes them."""
+
+    model: str
+    distance: str
+    goal: str  # as words: untargeted, targeted (random), ...
+    parts: list[dict[str, Any]]  # of the summary, one per attack
+    radii: list[float] = field(default_factory=list)  # where robust accuracy is given
+    together: dict[str, Any] | None = None  # all attacks, where there are several
+    papers: dict[str, Published | None] = field(default_factory=dict)  # the paper's figures by attack
+    images: bool = True  # whether inputs are images, which rounding to 8 bits says something about
+
+    @property
+    def name(self) -> str:
+        return distance_name(self.distance).long + self.words
+
+    @property
+    def words(self) -> str:
+        """The goal as it follows the distance's name."""
+        return "" if self.goal == "untargeted" else f", {self.goal}"
+
+    @property
+    def over(self) -> str:
+        """What medians and shares are over."""
+        many = any(part["over"] == RECORDS for part in self.parts)
+        return "records, one for each image and target" if many else "images"
 
 
-def fitted_table(header: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int], width: int) -> str:
-    """A ``text_table`` no wider than ``width``: the widest columns are wrapped into several lines."""
-    cells = [[str(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    least = [max(len(word) for row in cells for word in row[column].split() or [""]) for column in range(len(header))]
-    while sum(widths) + 2 * (len(widths) - 1) > width and any(
-        here > few for here, few in zip(widths, least, strict=True)
-    ):
-        widest = max(
-            (here, column) for column, (here, few) in enumerate(zip(widths, least, strict=True)) if here > few
-        )[1]
-        widths[widest] -= 1
+def blocks_of_run(summary: dict[str, Any]) -> list[Block]:
+    """The blocks of one run's summary."""
+    found = []
+    for worst in summary["worst_case"]:
+        parts = [part for part in summary["attacks"] if part["distance"] == worst["distance"]]
+        radii = summary["radii"][worst["distance"]]
+        together = worst if len(parts) > 1 else None
+        images = "features" not in summary
+        model = str(summary["run"]["model"])
+        found.append(Block(model, worst["distance"], worst["goal"], parts, radii, together, images=images))
+    return found
+
+
+def blocks_of(subjects: Sequence[Subject]) -> list[Block]:
+    """In the order of the page: subject by subject, the paper's distances first, targeted apart from untargeted."""
+    labels, found = labelled(subjects), []
+    for subject in subjects:
+        meta = subject.runs[0].meta
+        for group in groups_of([subject]):
+            columns = subject.of_group(group)
+            parts = [column.numbers | {"label": labels[id(column)].label} for column in columns]
+            together = subject.worst_case(group) if len(parts) > 1 else None
+            papers = {c.info.text: published(meta.get("model", ""), meta.get("data", ""), c.info) for c in columns}
+            radii = subject.radii.get(group[0], [])
+            images = subject.runs[0].features is None
+            found.append(Block(subject.name, group[0], goal_name(group[1]), parts, radii, together, papers, images))
+    return found
+
+
+def block_table(block: Block, title: str = "", notes: Sequence[str] = ()) -> Table:
+    """One row per attack, and one for all of them together."""
+    what = resisted(block.goal)
+    word = "robust" if what == "robust accuracy" else what
+    columns = [Column("attack", "attack", tip="text"), *WHICH, Column("text", "attack", shown="csv")]
+    for measure in MEASURES:
+        eight = measure.column.name.endswith("_8bit")
+        columns.append(measure.column if block.images or not eight else replace(measure.column, shown="csv"))
+        if measure.column.name == "median":  # beside the medians
+            for place, epsilon in enumerate(block.radii, 1):
+                at = radius(epsilon, block.distance)
+                help = f"{what} within {distance_name(block.distance).label} \u2264 {at}, with its 95 % interval"
+                columns += [
+                    Column(f"robust_accuracy_{place}", f"{word} at {at}", "share", help=help, order="down"),
+                    Column(f"epsilon_{place}", "epsilon", "number", "csv"),
+                ]
+    which = {"model": block.model, "distance": block.distance, "goal": block.goal}
+    rows: list[Row] = []
+    for part in block.parts:
+        row = which | {"attack": part["label"], "text": part["attack"]}
+        row |= {measure.column.name: measure.read(part) for measure in MEASURES}
+        paper = block.papers.get(part["attack"])
+        if paper is not None:
+            row |= {"paper_success_rate": paper.success, "paper_median": paper.median}
+        rows.append(row | _robust(block, part["robust_accuracy"]))
+    if block.together is not None:
+        found = block.together["median"]
+        middle = {"median": found} if found["value"] is not None else {}
+        rows.append(which | {"attack": TOGETHER} | middle | _robust(block, block.together["robust_accuracy"]))
+    caption = f"Attacks on {block.model}, {distance_name(block.distance).label}{block.words}"
+    caption += f": success and {what} in %, medians, over all {block.over}, with 95 % intervals."
+    footer = int(block.together is not None)
+    return Table((*columns, *PAPER), rows, title or block.name, escape(caption), tuple(notes), footer)
+
+
+def _robust(block: Block, known: Sequence[dict[str, Any]]) -> Row:
+    """Robust accuracy at the block's radii; of an attack at a fixed radius only there."""
+    row: Row = {}
+    for place, epsilon in enumerate(block.radii, 1):
+        near = [one for one in known if same(one["epsilon"], epsilon) and one["value"] is not None]
+        value = {key: near[0][key] for key in ("value", "low", "high")} if near else None
+        row |= {f"epsilon_{place}": epsilon, f"robust_accuracy_{place}": value}
+    return row
+
+
+def helps(tables: Sequence[Table], detail: bool = True) -> list[str]:
+    """What the headings mean, each once."""
+    found = {column.head: column.help for table in tables for column in table.visible(detail) if column.help}
+    return [f"{head}: {text}." for head, text in found.items()]
+
+
+def markdown(blocks: Sequence[Block]) -> str:
+    """One table per model, distance and goal."""
+    made = [(block.model, block_table(block)) for block in blocks]
     lines = []
-    for number_of_row, row in enumerate(cells):
-        parts = [
-            textwrap.wrap(cell, size, break_long_words=False, break_on_hyphens=False) or [""]
-            for cell, size in zip(row, widths, strict=True)
-        ]
-        for line in range(max(map(len, parts))):
-            texts = [part[line] if line < len(part) else "" for part in parts]
-            lines.append(
-                "  ".join(
-                    text.ljust(size) if place in left else text.rjust(size)
-                    for place, (text, size) in enumerate(zip(texts, widths, strict=True))
-                ).rstrip()
-            )
-        if not number_of_row:
-            lines.append("  ".join("-" * size for size in widths))
-    return "\n".join(lines)
+    for model in dict.fromkeys(model for model, _ in made):
+        lines += [f"### {_heading(model)}", "", *(table.markdown() for name, table in made if name == model)]
+    return "\n".join([*lines, *(f"* {text}" for text in helps([table for _, table in made]))]) + "\n"
 
 
-def number(value: float | None, infinite: str = "inf") -> str:
-    """Four significant digits; null is infinite for a distance."""
-    return infinite if value is None else f"{value:.4g}"
+def _heading(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")
 
 
-def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
+def written(blocks: Sequence[Block], kind: str) -> str:
+    """The blocks' tables as Markdown, CSV or LaTeX."""
+    if kind == "markdown":
+        return markdown(blocks)
+    tables = [block_table(block) for block in blocks]
+    return comma_separated(tables) if kind == "csv" else latex(tables)
 
 
-def run_table(summary: dict[str, Any]) -> str:
+def run_text(summary: dict[str, Any], verbose: bool = False) -> str:
     """A run's numbers for a terminal."""
     run, clean = summary["run"], summary["clean_accuracy"]
-    head = [
+    interval = f" ({percent(clean['low'])} to {percent(clean['high'])})" if clean["value"] is not None else ""
+    first = (
         f"{run['model']} on {run['data']}: {summary['images']} {_noun(summary)}, {summary['clean_name']} "
-        f"{percent(clean['value'])} % "
-        f"({percent(clean['low'])} to {percent(clean['high'])})",
-        f"Threat model: {run['threat_model']}.",
-    ]
-    head += [
+        f"{percent(clean['value'])} %{interval}"
+    )
+    if "pixels" in summary:
+        first += f", mIoU {percent(summary['pixels']['mean_iou'])} %"
+    lines = [first, f"Threat model: {run['threat_model']}."]
+    lines += [
         f"Preflight, {part['name']}: {part['sentence']} {part['way_out']}"
         for part in summary["findings"]
         if part["severity"] != "note"
     ]
-    if "pixels" in summary:
-        head[0] += f", mIoU {percent(summary['pixels']['mean_iou'])} %"
-    rounded = "features" not in summary  # to 8 bits, as image files are
-    header: tuple[str, ...] = (
-        "attack",
-        "success %",
-        "median",
-        "95 % interval",
-        "attacked",
-        *(("8-bit %", "8-bit median") if rounded else ()),
-        "optimal %",
-        "forwards",
-        "backwards",
-        "s/image",
-    )
-    rows = [_row(part, rounded) for part in summary["attacks"]]
-    if any("surrogate_forwards" in part for part in summary["attacks"]):
-        header = (*header, "surrogate's")
-        lent = [part.get("surrogate_forwards", {}).get("mean") for part in summary["attacks"]]
-        rows = [(*row, number(mean, "-")) for row, mean in zip(rows, lent, strict=True)]
-    if any("certified" in part for part in summary["attacks"]):
-        header = (*header, "certified ≥", "gap")
-        rows = [(*row, *words(part.get("certified"))) for row, part in zip(rows, summary["attacks"], strict=True)]
-    lines = [*head, "", text_table(header, rows), "", *_robust(summary)]
-    lines += _notes(summary)
-    return "\n".join(lines)
+    blocks = blocks_of_run(summary)
+    tables = [block_table(block, block.distance + block.words) for block in blocks]
+    for table in tables:
+        lines += ["", table.text(verbose)]
+    many = any(part["over"] == RECORDS for part in summary["attacks"])
+    over = "records, one for each image and target" if many else _noun(summary)
+    what = resisted_by({"" if block.goal == "untargeted" else block.goal for block in blocks})
+    lines += ["", f"Shares and medians are over all {over}, with 95 % intervals. robust: {what} within that distance."]
+    if verbose:
+        lines += helps(tables) + [f"{part['label']}: {part['attack']}." for part in summary["attacks"]]
+    return "\n".join(lines + _notes(summary))
 
 
 def _noun(summary: dict[str, Any]) -> str:
     return "rows" if "features" in summary else "images"
 
 
-def _row(part: dict[str, Any], rounded: bool) -> tuple[str, ...]:
-    middle, missing = (
-        part["median_all"],
-        "inf" if part["minimal"] else "-",
-    )  # at a fixed radius there is no smallest distance
-    seconds = part["seconds"]["per_image"]
-    return (
-        part["name"],
-        percent(part["success_rate"]["value"]),
-        number(middle["value"], missing),
-        f"{number(middle['low'])} to {number(middle['high'])}" if part["minimal"] else "-",
-        number(part["median_attacked"]["value"], missing if part["attacked"] else "-"),
-        *(
-            (percent(part["success_rate_8bit"]["value"]), number(part["median_all_8bit"]["value"], missing))
-            if rounded
-            else ()
-        ),
-        percent(part.get("optimality", {}).get("value")),
-        number(part["forwards"]["mean"], "-"),
-        number(part["backwards"]["mean"], "-"),
-        number(seconds, "-"),
-    )
-
-
-def _robust(summary: dict[str, Any]) -> list[str]:
-    """Robust accuracy at the run's radii, one small table for each distance."""
-    lines = []
-    for worst in summary.get("worst_case", ()):
-        radii, parts = (
-            summary["radii"][worst["distance"]],
-            [part for part in summary["attacks"] if part["distance"] == worst["distance"]],
-        )
-        if not radii:
-            continue
-        header = (
-            f"{resisted(worst['goal'])} %, {worst['goal']}",
-            *(f"{worst['distance']} <= {radius(epsilon, worst['distance'])}" for epsilon in radii),
-        )
-        rows = [(part["name"], *_at(part["robust_accuracy"], radii)) for part in parts]
-        rows += [("all attacks", *_at(worst["robust_accuracy"], radii))] if len(parts) > 1 else []
-        lines += [text_table(header, rows), ""]
-    return lines
-
-
-def _at(rows: Sequence[dict[str, Any]], radii: Sequence[float]) -> list[str]:
-    found = []
-    for epsilon in radii:
-        near = [row for row in rows if same(row["epsilon"], epsilon) and row["value"] is not None]
-        found.append(
-            f"{percent(near[0]['value'])} ({percent(near[0]['low'])} to {percent(near[0]['high'])})" if near else "-"
-        )
-    return found
-
-
 def _notes(summary: dict[str, Any]) -> list[str]:
-    many = any(part["over"] == "records" for part in summary["attacks"])
-    noun, done = _noun(summary), "reached when clean" if "reached" in summary["clean_name"] else "already wrong"
-    over = "records, one for each image and target" if many else noun
-    lines = [
-        f"success, median: over all {over} ({done} counts 0, nothing found inf). "
-        f"attacked: median over the {noun} the attack had to work on, as are forwards and backwards.",
-        ("" if "features" in summary else "8-bit: after rounding to 8 bits. ")
-        + f"optimal: against the best distance known for each of the {noun} in this run.",
-    ]
-    if any("surrogate_forwards" in part for part in summary["attacks"]):
-        lines.append("surrogate's: forwards of the surrogate, whose are all backwards.")
-    if any("certified" in part for part in summary["attacks"]):
-        lines.append(
-            "certified: the median radius, over the images the attack had to work on, within which the model "
-            "provably keeps its class; gap: how much "
-            "of the found distance lies above it, in the median; not certified: less than a tenth of it."
-        )
+    """What a reader must know besides the numbers."""
+    lines = []
     for part in summary["attacks"]:
-        status = part["status"]
-        if not part["minimal"]:
-            at = f"{part['distance']} <= {radius(part['epsilon'], part['distance'])}"
-            lines.append(
-                f"{part['name']}: {status['robust']} of {part['records']} {part['over']} resist at {at}, "
-                "the one radius it looks at; success is the share it breaks there, and it has no median."
-            )
-        failed = status.get("failed", 0) + status["invalid"]
-        if failed:
-            lines.append(
-                f"{part['name']}: nothing found for {failed} of {part['records']} records"
-                + (f" ({status['invalid']} without finite logits)" if status["invalid"] else "")
-                + "."
-            )
-        if part["refuted"]:
-            lines.append(
-                f"{part['name']}: the verdict refutes {part['refuted']} claimed successes; they count as not found."
-            )
-        if part.get("pixels", {}).get("images"):
-            after = part["pixels"]
-            lines.append(
-                f"{part['name']}: on the {after['images']} images it left, accuracy over pixels "
-                f"{percent(after['accuracy'])} %, "
-                f"mIoU {percent(after['mean_iou'])} %, wrong pixels {percent(after['wrong'])} % in the mean."
-            )
-        if "best_target" in part:
-            nearest = part["best_target"]
-            lines.append(
-                f"{part['name']}, nearest target of each image: success {percent(nearest['success_rate'])} %, median "
-                f"{number(nearest['median'])}."
-            )
+        lines += _notes_of(part)
     for row in summary.get("failed_chunks", ()):
-        what = "the clean pass" if row["attack"] < 0 else summary["attacks"][row["attack"]]["name"]
+        what = "the clean pass" if row["attack"] < 0 else summary["attacks"][row["attack"]]["label"]
         lines.append(
             f"Chunk {row['chunk']} ({row['images']} images) was given up by {what} after {row['tries']} tries: "
             f"{row['reason']}"
         )
     if not summary["complete"]:
+        missing = summary["missing_records"]
+        lines.append(f"This run is not finished: {missing} records are missing; the same command resumes it.")
+    return lines
+
+
+def _notes_of(part: dict[str, Any]) -> list[str]:
+    label, status, lines = part["label"], part["status"], []
+    if not part["minimal"]:
+        at = f"{part['distance']} <= {radius(part['epsilon'], part['distance'])}"
         lines.append(
-            f"This run is not finished: {summary['missing_records']} records are missing; the same command resumes it."
+            f"{label}: {status['robust']} of {part['records']} {part['over']} resist at {at}, the only radius it "
+            "works at; it has no median."
+        )
+    if part.get("stop_within"):
+        at = f"{part['distance']} <= {radius(part['stop_within'], part['distance'])}"
+        lines.append(f"{label}: images stopped once they were broken at {at}; nothing is known of smaller radii.")
+    failed = status.get("failed", 0) + status["invalid"]
+    if failed:
+        invalid = f" ({status['invalid']} without finite logits)" if status["invalid"] else ""
+        lines.append(f"{label}: nothing found for {failed} of {part['records']} records{invalid}.")
+    if part["refuted"]:
+        lines.append(f"{label}: the verdict refutes {part['refuted']} claimed successes; they count as not found.")
+    if part.get("pixels", {}).get("images"):
+        after = part["pixels"]
+        lines.append(
+            f"{label}: on the {after['images']} images it left, accuracy over pixels {percent(after['accuracy'])} %, "
+            f"mIoU {percent(after['mean_iou'])} %, wrong pixels {percent(after['wrong'])} % in the mean."
+        )
+    if "best_target" in part:
+        nearest = part["best_target"]
+        middle = "inf" if nearest["median"] is None else f"{nearest['median']:.4g}"
+        lines.append(
+            f"{label}, nearest target of each image: success {percent(nearest['success_rate'])} %, median {middle}."
         )
     return lines
+
+
+def standing(subjects: Sequence[Subject]) -> Table | None:
+    """Model and radius: robust accuracy against all attacks of each block; None where there is no radius."""
+    heads = [(group, epsilon) for group in groups_of(subjects) for epsilon in subjects[0].radii[group[0]]]
+    columns = [Column("model", "Model"), Column("clean", "Clean", "share", order="down")]
+    for place, (group, epsilon) in enumerate(heads):
+        head = f"{group_name(group, long=False)} \u2264 {radius(epsilon, group[0])}"
+        columns.append(Column(str(place), head, "share", order="down"))
+    rows = []
+    for subject in subjects:
+        row: Row = {"model": subject.name, "clean": subject.summaries[0]["clean_accuracy"]}
+        for group in groups_of([subject]):
+            for known in subject.worst_case(group)["robust_accuracy"]:
+                if known["value"] is not None:
+                    row[str(heads.index((group, known["epsilon"])))] = known
+        rows.append(row)
+    what = resisted_by({goal for _, goal in groups_of(subjects)})
+    return Table(tuple(columns), rows, f"{what.capitalize()} against all attacks") if heads else None
+
+
+def pixel_table(subjects: Sequence[Subject]) -> Table | None:
+    """Of segmentation models: how the labelled pixels are classified, clean and in what each attack left."""
+    rows = []
+    for summary in (summary for subject in subjects for summary in subject.summaries if "pixels" in summary):
+        rows.append({"name": f"{summary['run']['model']}, clean", **summary["pixels"]})
+        rows += [{"name": part["name"], **part["pixels"]} for part in summary["attacks"]]
+    columns = (
+        Column("name", "Images"),
+        Column("images", "Count", "count", order="down"),
+        Column("accuracy", "Accuracy", "share", order="down", help="over the labelled pixels of all these images"),
+        Column("mean_iou", "mIoU", "share", order="down", help="over the labelled pixels of all these images"),
+        Column("wrong", "Wrong", "share", order="down", help="mean over the images of the share of wrong pixels"),
+    )
+    return Table(columns, rows, "Labelled pixels") if rows else None
+
+
+def smallest(blocks: Sequence[Block]) -> list[tuple[str, float, str]]:
+    """The smallest median of each block: distance and goal, median, label."""
+    found = []
+    for block in blocks:
+        known = [
+            (part["median_all"]["value"], part["label"])
+            for part in block.parts
+            if part["median_all"]["value"] is not None and math.isfinite(part["median_all"]["value"])
+        ]
+        if known:
+            value, label = min(known)
+            found.append((distance_name(block.distance).label + block.words, value, label))
+    return found

@@ -8,7 +8,9 @@ from typing import Any
 from ..runs.store.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS, outcome
 from ..runs.threat import sentence, threat_of
 from .labels import distance_name
+from .numbers import wilson
 from .subjects import Subject, labelled
+from .table import percent
 
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
 UNROUNDED = " Distances are those of the unrounded images; to count only what image files can hold, run with bits = 8."
@@ -42,7 +44,7 @@ class Counts:
     invalid: int  # of these, without finite logits
 
 
-def count(subject: Subject) -> Counts:
+def count_records(subject: Subject) -> Counts:
     """Over every record, also where an image has one for each target."""
     rows = [record for run in subject.runs for record in run.records]
     failed = [
@@ -65,8 +67,8 @@ def over(subject: Subject) -> str:
 
 
 def checks(subject: Subject) -> list[Check]:
-    """In the order one would ask."""
-    counts = count(subject)
+    """Whether to trust the numbers, the most important first."""
+    counts = count_records(subject)
     found = [_finished(subject), *_preflight(subject)]
     confirmed = counts.claims - counts.refuted
     if counts.refuted:
@@ -88,7 +90,7 @@ def checks(subject: Subject) -> list[Check]:
             )
         )
     else:
-        found.append(Check(NOTE, "Verdict", "No attack claims a success, so there was nothing to confirm."))
+        found.append(Check(NOTE, "Verdict", "No attack claims a success, so there is nothing to confirm."))
     if counts.never_wrong:
         found.append(
             Check(
@@ -100,9 +102,13 @@ def checks(subject: Subject) -> list[Check]:
         )
     if confirmed and any(run.features is None for run in subject.runs):
         share = counts.survivors / confirmed
+        low, high = wilson(share, confirmed)
         bits = {run.spec.bits for run in subject.runs}
         hint = "" if bits == {8} or share > 0.99 else MIXED if 8 in bits else UNROUNDED
-        sentence = f"{100 * share:.1f} % of the confirmed successes survive rounding to 8 bits.{hint}"
+        sentence = (
+            f"{percent(share)} % of the confirmed successes (95 % interval {percent(low)} to {percent(high)}) survive "
+            f"rounding to 8 bits.{hint}"
+        )
         found.append(Check(GOOD if share > 0.99 else NOTE, "8 bits", sentence))
     if counts.failed:
         names = labelled([subject])
@@ -136,8 +142,8 @@ def _finished(subject: Subject) -> Check:
     return Check(
         WARN,
         "Unfinished",
-        f"This run is not finished: {there} of {there + missing} results are there ({100 * share:.0f} %). Everything "
-        "below covers what is there, and attacks may cover different images; the same almakit run command goes on.",
+        f"This run is not finished: {there} of {there + missing} results are there ({percent(share, 0)} %). Everything "
+        "below covers what is there, and attacks may cover different images; repeat the run command to resume.",
     )
 
 

@@ -15,9 +15,8 @@ from time import time_ns
 from typing import Any
 
 from ..errors import AlmakitError, BadInput
-from . import html, subjects
-from .html import Watch
-from .payload import Limits
+from . import page, subjects
+from .page import Limits, Watch
 
 HOST = "127.0.0.1"
 HEADERS = (
@@ -62,7 +61,7 @@ class Pages:
         with self._lock:
             version = self.version()
             if version != self._version:
-                self._page = html.render(subjects.load(self.folders), self.limits, Watch(version, self.seconds)).encode(
+                self._page = page.render(subjects.load(self.folders), self.limits, Watch(version, self.seconds)).encode(
                     "utf-8"
                 )
                 self._version = version

@@ -10,12 +10,7 @@
   const measure = () => inputs.measure.value;
   controls.hidden = false;
 
-  // A radius as people write it: 0.5 or 8/255.
-  function radius(text) {
-    const match = /^\s*([0-9.]+(?:e-?[0-9]+)?)\s*(?:\/\s*([0-9.]+))?\s*$/i.exec(text);
-    const value = match ? Number(match[1]) / (match[2] === undefined ? 1 : Number(match[2])) : NaN;
-    return Number.isFinite(value) && value >= 0 ? value : null;
-  }
+  const radius = ak.radius;
 
   class Block {
     constructor(host) {
@@ -68,8 +63,11 @@
       const near = cell.robust_accuracy.find((row) => row.value !== null && ak.sameRadius(row.epsilon, this.epsilon));
       if (near) return [near.value, near, ""];
       if (!cell.curve) return [null, null, typeof cell.epsilon === "number" ? `looks at \u03b5 = ${this.radiusText(cell.epsilon)} only` : "says nothing about this \u03b5"];
-      if (!this.curves.has(cell)) this.curves.set(cell, ak.onGrid(ak.floats(cell.curve), cell.grid));
-      return [ak.robust(this.curves.get(cell), this.epsilon), null, ""];
+      if (!this.curves.has(cell)) this.curves.set(cell, ak.onGrid(ak.floats(cell.curve), cell));
+      const share = ak.robust(this.curves.get(cell), this.epsilon);
+      if (Number.isNaN(share)) return [null, null, "images stopped before: nothing is known of so small a radius"];
+      const [low, high] = ak.wilson(share, cell.images);
+      return [share, { low, high }, ""];
     }
 
     // What is certified of all images, in the measure shown: nothing below it will ever be found.
@@ -173,7 +171,7 @@
       for (const row of cell.robust_accuracy) if (row.value !== null) lines.push([`${this.block.goal ? this.block.what : "robust"} at ${this.block.label} \u2264 ${this.radiusText(row.epsilon)}`, `${percent(row.value)} %${range(row)}`]);
       if (cell.curve) lines.push(["median", cell.median.value === null ? "\u221e" : ak.number(cell.median.value)]);
       if (cell.certified) {
-        for (const row of cell.certified.accuracy) if (row.value !== null) lines.push([`certified at ${this.block.label} \u2264 ${this.radiusText(row.epsilon)}`, `${percent(row.value)} %`]);
+        for (const row of cell.certified.accuracy) if (row.value !== null) lines.push([`certified at ${this.block.label} \u2264 ${this.radiusText(row.epsilon)}`, `${percent(row.value)} %${range(row)}`]);
         lines.push(["median certified radius", `${ak.number(cell.certified.median)}, of ${cell.certified.images} images`]);
       }
       if (cell.passes !== null) lines.push(["forwards + backwards per attacked image", ak.count(cell.passes)]);
@@ -187,7 +185,7 @@
 
     radiusText(epsilon) {
       const known = this.block.radii.find((row) => row.epsilon === epsilon);
-      return known ? known.text : String(Number(epsilon.toPrecision(6)));
+      return known ? known.text : ak.radiusText(epsilon, this.block.distance);
     }
   }
 

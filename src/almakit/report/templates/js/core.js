@@ -125,12 +125,31 @@ const ak = {};
     const levels = (radius / step) ** power, whole = Math.floor(levels + levels / (100 * (1000 + levels)));
     return step * ((levels + whole + 1) / 2) ** (1 / power);
   };
+  // A radius as people write it, 0.5 or 8/255: the text as a number, null where it is none; and the number as a text, as labels.radius writes it.
+  ak.radius = function (text) {
+    const match = /^\s*([0-9.]+(?:e-?[0-9]+)?)\s*(?:\/\s*([0-9.]+))?\s*$/i.exec(text);
+    const value = match ? Number(match[1]) / (match[2] === undefined ? 1 : Number(match[2])) : NaN;
+    return Number.isFinite(value) && value >= 0 ? value : null;
+  };
+  ak.radiusText = function (value, distance) {
+    const whole = Math.round(255 * value);
+    return distance === "linf" && whole && Math.abs(255 * value - whole) < 1e-4 && whole % 51 ? `${whole}/255` : String(Number(value.toPrecision(6)));
+  };
+
+  // Wilson's 95 % interval of a share of so many images, as numbers.wilson in Python.
+  ak.wilson = function (share, count) {
+    const square = 1.959964 ** 2, root = Math.sqrt(square) * Math.sqrt((share * (1 - share)) / count + square / (4 * count * count));
+    const [low, high] = [-1, 1].map((sign) => (share + square / (2 * count) + sign * root) / (1 + square / count));
+    return [share === 0 ? 0 : Math.max(0, low), share === 1 ? 1 : Math.min(1, high)];
+  };
+  ak.interval = (share, count) => (Number.isNaN(share) ? "" : ak.wilson(share, count).map((end) => ak.fixed(100 * end, 1)).join(" to "));
+
   ak.sameRadius = (one, other) => one === other || Math.abs(one - other) <= 1e-5 * Math.max(one, other);
 
   // Fraction of images that hold at epsilon: those whose smallest found distance is larger. `sorted` ascending, Infinity last;
   // sorted.grid says which distances are within a radius, and certified radii, which have none, are compared as they are.
   ak.robust = function (sorted, radius) {
-    if (!sorted.length) return NaN;
+    if (!sorted.length || (sorted.from > radius * (1 + 1e-5) && radius > 0)) return NaN;
     const epsilon = sorted.grid ? ak.limit(sorted.grid, radius) : radius;
     let low = 0, high = sorted.length;
     while (low < high) {
@@ -141,7 +160,8 @@ const ak = {};
   };
   ak.quantile = (sorted, q) => sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(q * sorted.length) - 1))];
 
-  ak.onGrid = (sorted, grid) => Object.assign(sorted, { grid });
+  // A curve of sorted distances with what decides what lies within a radius, and the radius from which on it is known.
+  ak.onGrid = (sorted, part) => Object.assign(sorted, { grid: part.grid, from: part.from || 0 });
 
   // Decoded once, on demand.
   const cells = new Map(), curves = new Map();
@@ -153,7 +173,7 @@ const ak = {};
     if (!curves.has(attack)) {
       const stored = ak.data.attacks[attack].curve;
       const sorted = stored ? ak.floats(stored) : ak.cells(attack).filter((value) => !Number.isNaN(value)).sort();
-      curves.set(attack, ak.onGrid(sorted, ak.data.attacks[attack].grid));
+      curves.set(attack, ak.onGrid(sorted, ak.data.attacks[attack]));
     }
     return curves.get(attack);
   };

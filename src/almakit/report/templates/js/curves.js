@@ -14,12 +14,12 @@
       this.minimal = this.attacks.filter((attack) => !attack.fixed);
       this.fixed = this.attacks.filter((attack) => attack.fixed);
       this.models = [...new Set(this.attacks.map((attack) => attack.model))];
-      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.group === this.key).map((envelope) => ({ ...envelope, sorted: ak.onGrid(ak.floats(envelope.curve), envelope.grid) }));
+      this.envelopes = ak.data.envelopes.filter((envelope) => envelope.group === this.key).map((envelope) => ({ ...envelope, sorted: ak.onGrid(ak.floats(envelope.curve), envelope) }));
       this.certified = ak.data.certified.filter((part) => part.group === this.key).map((part) => ({ ...part, sorted: ak.floats(part.curve) }));
       this.hidden = new Set(ak.recall("hidden:" + this.key) || []);
       this.log = Boolean(ak.recall("log:" + this.key));
       this.ranges();
-      this.epsilon = ak.recall("epsilon:" + this.key) || this.start;
+      this.epsilon = Number(ak.recall("epsilon:" + this.key)) || this.start;
       this.controls();
       this.plots = this.models.map((model) => new Plot(this, model));
       this.legend();
@@ -49,7 +49,8 @@
       this.view = largest > 0 ? Math.min(1.35 * interest, this.whole) : 1;
       this.floor = Number.isFinite(smallest) ? smallest / 1.5 : this.whole / 100;
       medians.sort((a, b) => a - b);
-      this.start = medians.length ? Number(medians[0].toPrecision(2)) : this.fixed.length ? this.fixed[0].fixed.epsilon : this.view / 2;
+      const own = this.group.radii.length ? this.group.radii[0].epsilon : null;  // the run's own
+      this.start = own !== null ? own : medians.length ? Number(medians[0].toPrecision(2)) : this.fixed.length ? this.fixed[0].fixed.epsilon : this.view / 2;
       this.full = false;
     }
 
@@ -68,13 +69,17 @@
     controls() {
       const id = "epsilon-" + this.number;  // not the key: a distance may be called anything
       this.slider = ak.el("input", { type: "range", id, min: 0, max: 1000, step: 1, "aria-describedby": id + "-said" });
-      this.field = ak.el("input", { type: "number", min: 0, step: "any", "aria-label": `\u03b5 for ${this.name}, exact value` });
+      this.field = ak.el("input", { type: "text", class: "epsilon", inputmode: "text", spellcheck: "false", "aria-label": `\u03b5 for ${this.name}, exact value` });
       this.logBox = ak.el("input", { type: "checkbox" });
       this.logBox.checked = this.log;
       this.said = ak.el("p", { class: "said", id: id + "-said", "aria-live": "polite" });
       this.rangeButton = ak.el("button", { type: "button", class: "plain" }, "Whole range");
       this.slider.addEventListener("input", () => this.choose(this.fromSlider(Number(this.slider.value) / 1000), "slider"));
-      this.field.addEventListener("input", () => { if (this.field.value !== "" && Number(this.field.value) >= 0) this.choose(Number(this.field.value), "field"); });
+      this.field.addEventListener("input", () => {
+        const value = ak.radius(this.field.value);
+        this.field.setAttribute("aria-invalid", String(value === null));
+        if (value !== null) this.choose(value, "field");
+      });
       this.logBox.addEventListener("change", () => { this.log = this.logBox.checked; this.zoom = null; ak.remember("log:" + this.key, this.log); this.redraw(); });
       this.rangeButton.addEventListener("click", () => { this.full = this.zoom ? false : !this.full; this.zoom = null; this.redraw(); });
       this.chartsHost = ak.el("div", { class: "charts" });
@@ -123,8 +128,8 @@
         for (const model of this.models) {
           const attack = same.find((candidate) => candidate.model === model), cell = ak.el("td");
           row.append(cell);
-          if (attack && attack.fixed) cell.textContent = `${ak.percent(attack.fixed.value)} at \u03b5 = ${attack.fixed.text}`;
-          else if (attack) this.cells.push([cell, ak.curve(attack.index)]);
+          if (attack && attack.fixed) cell.append(`${ak.percent(attack.fixed.value)} at \u03b5 = ${attack.fixed.text}`, ak.el("small", { class: "interval below" }, `${ak.fixed(100 * attack.fixed.low, 1)} to ${ak.fixed(100 * attack.fixed.high, 1)}`));
+          else if (attack) this.cells.push([cell, ak.curve(attack.index), model]);
         }
         body.append(row);
       }
@@ -134,7 +139,7 @@
         for (const model of this.models) {
           const cell = ak.el("td"), part = curves.find((candidate) => candidate.model === model);
           row.append(cell);
-          if (part) this.cells.push([cell, part.sorted]);
+          if (part) this.cells.push([cell, part.sorted, model]);
         }
         body.append(row);
       };
@@ -147,17 +152,40 @@
 
     update(source) {
       if (source !== "slider") this.slider.value = Math.round(1000 * Math.min(1, Math.max(0, this.toSlider(this.epsilon))));
-      if (source !== "field") this.field.value = this.epsilon;
-      this.slider.setAttribute("aria-valuetext", `\u03b5 = ${ak.tick(this.epsilon)}`);
-      this.heading.textContent = `${this.name}, \u03b5 = ${ak.tick(this.epsilon)}`;
-      for (const [cell, sorted] of this.cells) cell.textContent = ak.percent(ak.robust(sorted, this.epsilon));
+      const text = ak.radiusText(this.epsilon, this.group.distance);
+      if (source !== "field") { this.field.value = text; this.field.removeAttribute("aria-invalid"); }
+      this.slider.setAttribute("aria-valuetext", `\u03b5 = ${text}`);
+      this.heading.textContent = `${this.name}, \u03b5 = ${text}`;
+      for (const [cell, sorted, model] of this.cells) {
+        const share = ak.robust(sorted, this.epsilon);
+        cell.replaceChildren(ak.percent(share), ak.el("small", { class: "interval below" }, ak.interval(share, this.count(sorted, model))));
+      }
+      if (source) this.tiles(text);
       this.said.textContent = this.sentence();
       this.plots.forEach((plot) => plot.chart.redraw(false));
     }
 
+    // A thinned curve has fewer points than its model has images that were attacked.
+    count(sorted, model) {
+      const done = this.attacks.filter((attack) => attack.model === model).map((attack) => attack.done);
+      return Math.max(sorted.length, ...(ak.data.models[model].sampled ? done : []));
+    }
+
+    // The tiles at the head of the page follow the radius that is chosen here.
+    tiles(text) {
+      for (const tile of document.querySelectorAll(".robust-tile")) {
+        const model = Number(tile.dataset.model), sorted = tile.dataset.group === this.key ? this.strongest(model) : [];
+        const share = sorted.length ? ak.robust(sorted, this.epsilon) : NaN, [name, value, aside] = tile.children;
+        if (Number.isNaN(share)) continue;
+        name.textContent = `${this.what}, ${this.group.label} \u2264 ${text}`;
+        value.replaceChildren(ak.fixed(100 * share, 1), ak.el("small", {}, " %"));
+        aside.textContent = `95 % interval ${ak.interval(share, this.count(sorted, model))}`;
+      }
+    }
+
     // What holds at this radius, plainly. An attack at a fixed radius is part of it from its radius on.
     sentence() {
-      const at = `${this.name} \u2264 ${ak.tick(this.epsilon)}`, done = this.models.filter((model) => this.strongest(model).length);
+      const at = `${this.name} \u2264 ${ak.radiusText(this.epsilon, this.group.distance)}`, done = this.models.filter((model) => this.strongest(model).length);
       if (!this.minimal.length) return `The attacks here look at ${[...new Set(this.fixed.map((attack) => `\u03b5 = ${attack.fixed.text}`))].join(", ")} only; nothing is known at other radii.`;
       if (!done.length) return "No image has been attacked yet.";
       const many = this.attacks.filter((attack) => attack.model === done[0]).length > 1;
@@ -167,7 +195,7 @@
       const proved = this.certified.find((part) => part.model === done[0]);
       const besides = proved ? `; ${ak.percent(ak.robust(proved.sorted, this.epsilon))} provably resist every attack` : "";
       if (done.length === 1) return `At ${at}, ${share(done[0])} of the images ${resist}${besides}.`;
-      return `At ${at}, so many images ${resist}: ${done.map((model) => `${share(model)} (${ak.data.models[model].name})`).join(", ")}.`;
+      return `At ${at}, these shares of the images ${resist}: ${done.map((model) => `${share(model)} (${ak.data.models[model].name})`).join(", ")}.`;
     }
 
     redraw() {
@@ -278,7 +306,7 @@
       const shown = lines.slice(0, 12).map(([attack, value]) => [ak.swatch(attack), attack.label, ak.percent(value)]);
       if (this.certified) shown.push([null, "certified, at least", ak.percent(ak.robust(this.certified.sorted, epsilon))]);
       if (lines.length > 12) shown.push([null, `and ${lines.length - 12} more`, ""]);
-      this.tip(`\u03b5 = ${ak.number(epsilon)}`, shown, left, top);
+      this.tip(`\u03b5 = ${ak.radiusText(Number(epsilon.toPrecision(4)), this.block.group.distance)}`, shown, left, top);
     }
   }
 

@@ -1,25 +1,50 @@
-"""What the page's script reads: distances of every image, the gallery, courses of a few, as one JSON value. No
-torch here."""
+"""The page: one self-contained HTML file, nothing fetched, nothing from outside taken as markup; and the data that its
+script reads. No torch here."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from ..errors import optional
+from ..runs.failures import writable
 from ..runs.store.records import MEASURED
-from ..runs.threat import goal_name, resisted
-from .brackets import sorted_radii
-from .gallery import gallery_of, rounded
+from ..runs.threat import goal_name, resisted, resisted_by
+from ..version import VERSION
+from . import palette, sections
 from .labels import AttackLabel, distance_name, distance_order, radius
 from .numbers import Array, worst_distances
-from .palette import slot
-from .pictures import Album
+from .pictures import Album, gallery_of, rounded
 from .subjects import Column, Subject, group_key, group_name, groups_of, labelled
+from .table import brief, count, figure, percent
+from .tables import Block, block_table, blocks_of, helps, pixel_table, smallest, standing
+from .trust import checks, count_records, facts
+
+SCRIPTS = (
+    "core",
+    "svg",
+    "chart",
+    "theme",
+    "table",
+    "curves",
+    "budget",
+    "scatter",
+    "trace",
+    "explorer",
+    "detail",
+    "watch",
+)
+STYLES = ("base", "parts", "board", "print")
+
 
 CELLS = 300_000
 """So many distances a page holds; of larger runs it keeps an even sample of images for the scatter plot, and curves of
@@ -36,6 +61,179 @@ class Limits:
 
 
 USUAL = Limits()
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a page served while a run goes on knows: its own version and how often to ask for a newer one."""
+
+    version: str
+    seconds: float
+
+
+def render(
+    subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | None = None, board: str | None = None
+) -> str:
+    """The page of these subjects; ``board``: the address of the leaderboard it belongs to."""
+    complete = all(subject.complete for subject in subjects)
+    data = build(subjects, limits) | {
+        "watch": None if watch is None else {"version": watch.version, "seconds": watch.seconds, "complete": complete}
+    }
+    blocks = blocks_of(subjects)
+    groups = [
+        (subject.name, [block_table(block) for block in blocks if block.model == subject.name]) for subject in subjects
+    ]
+    return writable(
+        template("page.html.j2").render(
+            **frame(SCRIPTS, "; connect-src 'self'" if watch else ""),
+            title=", ".join(dict.fromkeys(subject.name for subject in subjects)),
+            board=board,
+            data=embedded(data),
+            subjects=[_subject(subject, [b for b in blocks if b.model == subject.name]) for subject in subjects],
+            groups=groups,
+            helps=helps([table for _, made in groups for table in made]),
+            brackets=sections.brackets(subjects),
+            transfer=sections.matrix([run for subject in subjects for run in subject.runs]),
+            features=sections.features(subjects),
+            votes=sections.votes(subjects),
+            unfinished=not complete,
+            curve_groups=data["groups"],
+            what=resisted_by({goal for _, goal in groups_of(subjects)}),
+            tables=all(subject.runs[0].features is not None for subject in subjects),
+            standing=standing(subjects),
+            pixels=pixel_table(subjects),
+            classes=[
+                (subject.name, mine)
+                for subject, mine in zip(subjects, sections.portraits(subjects), strict=True)
+                if mine
+            ],
+            many_targets=any(column.many_targets for subject in subjects for column in subject.columns),
+            fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
+            traces=bool(data["traces"]),
+            pictures=bool(data["gallery"]),
+            watch=watch,
+        )
+    )
+
+
+def embedded(value: Any) -> str:
+    """JSON that is safe between script tags: no <, >, & and no line separators that scripts trip over."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _subject(subject: Subject, blocks: Sequence[Block]) -> dict[str, Any]:
+    counts = count_records(subject)
+    return {
+        "name": subject.name,
+        "data": subject.runs[0].meta.get("data") or subject.runs[0].spec.data,
+        "images": len(subject.images),
+        "noun": "image" if subject.runs[0].features is None else "row",
+        "clean_name": subject.summaries[0]["clean_name"],
+        "attacks": len(subject.columns),
+        "clean": subject.summaries[0]["clean_accuracy"],
+        "checks": checks(subject),
+        "facts": facts(subject),
+        "counts": counts,
+        "confirmed": counts.claims - counts.refuted,
+        "complete": subject.complete,
+        "spec": [(run.folder.name, run.spec.to_toml()) for run in subject.runs],
+        "robust": _tiles(subject),
+        "smallest": smallest(blocks),
+    }
+
+
+def _tiles(subject: Subject) -> list[dict[str, Any]]:
+    """Robust accuracy against all attacks of each block at its first radius, for the head of the page."""
+    found = []
+    for group in groups_of([subject]):
+        worst = subject.worst_case(group)
+        known = [row for row in worst["robust_accuracy"] if row["value"] is not None]
+        if known:
+            at = f"{group_name(group, long=False)} \u2264 {radius(known[0]['epsilon'], group[0])}"
+            found.append(
+                {
+                    "attacks": worst["attacks"],
+                    "what": resisted(goal_name(group[1])),
+                    "at": at,
+                    "group": group_key(group),
+                    **known[0],
+                }
+            )
+    return found
+
+
+# The parts that are the same in every page.
+
+
+def frame(scripts: tuple[str, ...], talk: str = "") -> dict[str, Any]:
+    """What every page's template needs: styles, scripts and the content security policy that allows these alone, by
+    hash.
+
+    Pictures come only from the page itself; ``talk`` is what a watched page may do besides.
+    """
+    found, css = _scripts(scripts), _css()
+    policy = (
+        f"default-src 'none'; script-src {' '.join(map(_hash, found))}; style-src {_hash(css)}; img-src "
+        f"data:{talk}; base-uri 'none'; form-action 'none'"
+    )
+    return {"version": VERSION, "policy": policy, "css": css, "scripts": found}
+
+
+@cache
+def template(name: str) -> Any:
+    """A page's template."""
+    jinja2 = optional("jinja2", "a report needs Jinja2; install it with `pip install 'almakit[report]'`.")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("almakit.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "distance": figure,
+        "percent": percent,
+        "count": _thousands,
+        "brief": brief,
+        "plain": lambda value: "" if value is None else repr(float(value)),  # for sorting
+        "radius": radius,
+    }
+    return environment.get_template(name)
+
+
+def _text(name: str) -> str:
+    return files("almakit.report").joinpath("templates", *name.split("/")).read_text(encoding="utf-8")
+
+
+@cache
+def _css() -> str:
+    return "\n".join([palette.css(), _text("vendor/uPlot.min.css"), *(_text(f"css/{name}.css") for name in STYLES)])
+
+
+@cache
+def _scripts(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One script per part, so that a fault in one leaves the others working; the licence of the library that charts
+    need travels with it."""
+    licence = _text("vendor/uPlot-LICENSE.txt").replace("*/", "* /")
+    library = (f"/*\n{licence}*/\n{_text('vendor/uPlot.iife.min.js')}",) if "chart" in names else ()
+    found = (*library, *(_text(f"js/{name}.js") for name in names))
+    assert not any("</script" in script.lower() for script in found)
+    return found
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+def _thousands(value: float | None) -> str:
+    """A count with thin spaces between thousands."""
+    return count(value) if value is None else f"{round(value):,}".replace(",", "\u2009")
+
+
+# What the page's script reads.
 
 
 def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
@@ -73,12 +271,13 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
                 "what": resisted(goal_name(group[1])),
                 "label": group_name(group, long=False),
                 "long": group_name(group),
+                "radii": [{"epsilon": at, "text": radius(at, group[0])} for at in subjects[0].radii.get(group[0], [])],
             }
             for group in groups_of(subjects)
         ],
         "measures": [{"key": key, "label": distance_name(key).label} for key in MEASURED],
         "methods": [
-            {"label": method, "colour": slot(place)[0], "marker": slot(place)[1]}
+            {"label": method, "colour": palette.slot(place)[0], "marker": palette.slot(place)[1]}
             for place, method in enumerate(methods)
         ],
         "attacks": attacks,
@@ -134,6 +333,7 @@ def _attack(
         "cells": packed(distances[sample]),
         "curve": None if curve is None else packed(curve),
         "grid": asdict(column.grid),
+        "from": column.stop,
         "fixed": fixed,
         "done": len(done),
         "success": part["success_rate"]["value"],
@@ -167,10 +367,11 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
         columns = subject.of_group(group)
         if len(columns) > 1 and any(column.info.minimal for column in columns):
             best = worst_distances([column.distances for column in columns], [column.reach for column in columns])
-            best = best[~np.isnan(best)]
+            best, together = best[~np.isnan(best)], subject.together(group)
             found.append(
                 {
-                    "grid": asdict(subject.together(group).grid),
+                    "grid": asdict(together.grid),
+                    "from": together.start,
                     "model": number,
                     "group": group_key(group),
                     "curve": packed(np.sort(best) if share >= 1 else thinned(best)),
@@ -183,7 +384,7 @@ def _certified(subject: Subject, number: int, share: float) -> list[dict[str, An
     """For each untargeted block whose images are all certified: the radii below which nothing changes them."""
     found = []
     for distance, goal in groups_of([subject]):
-        radii = None if goal else sorted_radii(subject, distance)
+        radii = None if goal else sections.sorted_radii(subject, distance)
         if radii is not None:
             found.append(
                 {

@@ -1,0 +1,427 @@
+"""A table: columns with a name, a heading, a kind and help, and rows of plain values; as text, Markdown, CSV, LaTeX and
+HTML. The one place that formats numbers. No torch here."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import textwrap
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html import escape as html_escape
+from typing import Any
+
+from ..runs.store.records import plain_cell
+
+NONE = "\u2013"
+WIDTH = 100
+"""Characters that a table in a terminal may be wide."""
+Row = dict[str, Any]
+"""A cell by column name: a text, a number, infinity, None where there is none, or {value, low, high} with an
+interval."""
+
+
+def percent(value: float | None, places: int = 1) -> str:
+    """A share between 0 and 1 in percent, without the sign."""
+    return NONE if value is None or math.isnan(value) else f"{100 * value:.{places}f}"
+
+
+def figure(value: float | None, digits: int = 4) -> str:
+    """A distance, always with as many digits; powers of ten for very small and very large ones."""
+    if value is None or math.isnan(value):
+        return NONE
+    if math.isinf(value):
+        return "\u221e"
+    if value == 0:
+        return "0"
+    text = f"{value:#.{digits}g}" if 1e-3 <= abs(value) < 1e6 else f"{value:.{max(digits - 2, 0)}e}"
+    return text.removesuffix(".")
+
+
+def brief(value: float | None) -> str:
+    """Three significant digits at most, without empty zeros."""
+    return NONE if value is None or math.isnan(value) else f"{float(f'{value:.3g}'):g}"
+
+
+def count(value: float | None) -> str:
+    """A whole number."""
+    return NONE if value is None else f"{value:.0f}"
+
+
+FORMATS: dict[str, Callable[[float | None], str]] = {
+    "share": percent,
+    "distance": figure,
+    "number": brief,
+    "count": count,
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a column is called and shown."""
+
+    name: str  # key of a row's cell, and heading in CSV
+    head: str  # heading for people
+    kind: str = "text"  # text, or one of FORMATS
+    shown: str = "main"  # main: everywhere; detail: not in short tables; csv: in CSV alone
+    help: str = ""  # what it says, as the sentence below a table or a tooltip
+    order: str = ""  # "up" or "down": which end a sorted table shows first
+    bold: str = ""  # "smallest": the smallest value is bold, where several rows have one
+    interval: bool = True  # show the interval of a value that has one
+    csv: bool = True  # whether CSV has it
+    tip: str = ""  # the column with what a cell's tooltip says
+
+    @property
+    def unit(self) -> str:
+        return "%" if self.kind == "share" else ""
+
+    def parts(self, cell: Any) -> tuple[str, str, str]:
+        """A cell's value, and the ends of its interval: both empty where there is none to show."""
+        if isinstance(cell, dict):
+            ends = (cell["low"], cell["high"]) if self.interval and cell["value"] is not None else (None, None)
+            if ends == (None, None):
+                return self.text(cell["value"]), "", ""
+            # An end of None of a median is infinite.
+            low, high = (self.text(math.inf if end is None else end) for end in ends)
+            return self.text(cell["value"]), low, high
+        return self.text(cell), "", ""
+
+    def text(self, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        if self.kind == "text" or value is None:
+            return NONE if value is None else str(value)
+        return FORMATS[self.kind](value)
+
+    def sort_key(self, cell: Any) -> str:
+        """The number itself for sorting, empty where there is none."""
+        value = cell["value"] if isinstance(cell, dict) else cell
+        return "" if value is None or isinstance(value, str) or math.isinf(value) else repr(float(value))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns; the last ``footer`` rows are about all the others and stay last."""
+
+    columns: tuple[Column, ...]
+    rows: list[Row]
+    title: str = ""
+    tex_title: str = ""
+    notes: tuple[str, ...] = field(default=())
+    footer: int = 0
+
+    def visible(self, detail: bool = True) -> list[Column]:
+        """The columns that people see: those that any row has a value for."""
+        kinds = ("main", "detail") if detail else ("main",)
+        return [
+            column
+            for column in self.columns
+            if column.shown in kinds and any(_known(row.get(column.name)) for row in self.rows)
+        ]
+
+    def bold(self, column: Column) -> set[int]:
+        """Places of the rows whose cell is bold."""
+        if column.bold != "smallest":
+            return set()
+        known = {
+            place: value
+            for place, row in enumerate(self.rows[: len(self.rows) - self.footer])
+            if (value := _value(row.get(column.name))) is not None and math.isfinite(value)
+        }
+        return (
+            {place for place, value in known.items() if value <= min(known.values())} if len(self.rows) > 1 else set()
+        )
+
+    def text(self, detail: bool = False, width: int = WIDTH) -> str:
+        """For a terminal, no wider than ``width``: intervals go below their values where there is no room beside them,
+        and columns that do not fit even then into a second table."""
+        columns = self.visible(detail)
+        header = [f"{column.head} {column.unit}".strip() for column in columns]
+        left = [place for place, column in enumerate(columns) if column.kind == "text"]
+        found = ""
+        for form in (" ({} to {})", "\n{}-{}"):
+            rows = [[_plain(column, row.get(column.name), form) for column in columns] for row in self.rows]
+            found = text_table(header, rows, left, width, left)
+            if "\n\n" not in found and (not width or max(map(len, found.splitlines())) <= width):
+                break
+        return "\n".join([*([self.title] if self.title else []), found, *self.notes])
+
+    def markdown(self) -> str:
+        columns = self.visible()
+        heads = [_md(f"{column.head} {column.unit}".strip()) for column in columns]
+        lines = [f"**{_md(self.title)}**", ""] if self.title else []
+        lines += [_line(heads), _line([":--" if column.kind == "text" else "--:" for column in columns])]
+        bold = {column.name: self.bold(column) for column in columns}
+        for place, row in enumerate(self.rows):
+            cells = [_md(_joined(column, row.get(column.name))) for column in columns]
+            lines.append(
+                _line(
+                    [f"**{cell}**" if place in bold[c.name] else cell for c, cell in zip(columns, cells, strict=True)]
+                )
+            )
+        return "\n".join([*lines, *(f"\n{_md(note)}" for note in self.notes)]) + "\n"
+
+    def csv(self) -> str:
+        """Numbers in full; an empty distance is infinite, any other empty number is not defined."""
+        return comma_separated([self])
+
+    def latex(self) -> str:
+        """A table of a page's column, shrunk where it is wider; needs the packages booktabs and graphicx."""
+        columns = self.visible(detail=False)
+        heads = [_tex(f"{column.head} {f'({column.unit})' if column.unit else ''}".strip()) for column in columns]
+        bold = {column.name: self.bold(column) for column in columns}
+        lines = [
+            r"\begin{table}",
+            r"  \centering\footnotesize",
+            rf"  \caption{{{self.tex_title or escape(self.title)}}}",
+            r"  \resizebox{\ifdim\width>\columnwidth\columnwidth\else\width\fi}{!}{%",
+            rf"  \begin{{tabular}}{{{''.join('l' if column.kind == 'text' else 'r' for column in columns)}}}",
+            r"  \toprule",
+            f"  {' & '.join(heads)} \\\\",
+            r"  \midrule",
+        ]
+        for place, row in enumerate(self.rows):
+            if self.footer and place == len(self.rows) - self.footer:
+                lines.append(r"  \midrule")
+            cells = [_tex_cell(column, row.get(column.name), place in bold[column.name]) for column in columns]
+            lines.append(f"  {' & '.join(cells)} \\\\")
+        return "\n".join([*lines, r"  \bottomrule", r"  \end{tabular}}", r"\end{table}", ""])
+
+    def html(self, kind: str = "results") -> str:
+        """A table that sorts by its headings; all texts are escaped."""
+        columns = self.visible()
+        bold = {column.name: self.bold(column) for column in columns}
+        label = html_escape(self.title)
+        lines = [f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">']
+        lines += [f'<table class="sortable {kind}">', f"<caption>{label}</caption>" if label else "", "<thead><tr>"]
+        for column in columns:
+            unit = f" <small>{column.unit}</small>" if column.unit else ""
+            tip = f' title="{html_escape(column.help)}"' if column.help else ""
+            sort = f' data-sort="{column.order or "up"}"'
+            lines.append(f'<th scope="col" data-name="{column.name}"{sort}{tip}>{html_escape(column.head)}{unit}</th>')
+        lines.append("</tr></thead><tbody>")
+        for place, row in enumerate(self.rows):
+            together = place >= len(self.rows) - self.footer
+            lines.append('<tr class="together">' if together else "<tr>")
+            lines += [_html_cell(column, row, place in bold[column.name]) for column in columns]
+            lines.append("</tr>")
+        lines.append("</tbody></table></div>")
+        return "\n".join(lines)
+
+
+def comma_separated(tables: Sequence[Table]) -> str:
+    """Several tables as one: each column of any of them once, cells that a table lacks empty."""
+    with_ends: dict[str, bool] = {}
+    for table in tables:
+        for column in table.columns:
+            if column.csv:
+                ends = any(isinstance(row.get(column.name), dict) for row in table.rows)
+                with_ends[column.name] = with_ends.get(column.name, False) or ends
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        [
+            part
+            for name, ends in with_ends.items()
+            for part in ([name, f"{name}_low", f"{name}_high"] if ends else [name])
+        ]
+    )
+    for table in tables:
+        for row in table.rows:
+            cells: list[str] = []
+            for name, ends in with_ends.items():
+                cell = row.get(name)
+                parts = (
+                    [cell[key] for key in ("value", "low", "high")] if isinstance(cell, dict) else [cell, None, None]
+                )
+                cells += [_csv(part) for part in (parts if ends else parts[:1])]
+            writer.writerow(cells)
+    return out.getvalue()
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """The tables one after another, with what they need."""
+    return "\n".join(["% needs \\usepackage{booktabs,graphicx}", *(table.latex() for table in tables)])
+
+
+def text_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    left: Sequence[int] = (0,),
+    width: int = 0,
+    wrapped: Sequence[int] | None = None,
+) -> str:
+    """Rows under a header, columns aligned: those in ``left`` to the left, the others to the right.
+
+    With a ``width`` the widest columns (of ``wrapped``, by default of all) are wrapped into several lines until the
+    table fits, and columns that do not fit even then go into another table below, with the first column repeated.
+    """
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    places = range(len(header))
+    full = [max((len(line) for row in cells[1:] for line in row[place].split("\n")), default=0) for place in places]
+    words = [max(len(word) for row in cells for word in row[place].split() or [""]) for place in places]
+    # A heading alone makes no column wide, where columns are wrapped.
+    widths = [max(full[k], words[k] if width else len(header[k])) for k in places]
+    least = [words[k] if wrapped is None or k in wrapped else widths[k] for k in places]
+    while width and sum(widths) + 2 * (len(widths) - 1) > width:
+        wide = [(widths[k], k) for k in places if widths[k] > least[k]]
+        if not wide:
+            break
+        widths[max(wide)[1]] -= 1
+    parts, used = [[0]], widths[0]
+    for place in places[1:]:
+        if width and used + 2 + widths[place] > width and len(parts[-1]) > 1:
+            parts.append([0])
+            used = widths[0]
+        parts[-1].append(place)
+        used += 2 + widths[place]
+    return "\n\n".join(_lines(cells, part, widths, left) for part in parts)
+
+
+def _lines(cells: Sequence[Sequence[str]], places: Sequence[int], widths: Sequence[int], left: Sequence[int]) -> str:
+    lines = []
+    for number, row in enumerate(cells):
+        parts = [_wrapped(row[place], widths[place]) for place in places]
+        height = max(map(len, parts))
+        if number == 0:  # headings stand on the line below them
+            parts = [[""] * (height - len(part)) + part for part in parts]
+        for line in range(height):
+            texts = [part[line] if line < len(part) else "" for part in parts]
+            aligned = [
+                text.ljust(widths[place]) if place in left else text.rjust(widths[place])
+                for place, text in zip(places, texts, strict=True)
+            ]
+            lines.append("  ".join(aligned).rstrip())
+        if number == 0:
+            lines.append("  ".join("-" * widths[place] for place in places))
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return [
+        line
+        for part in text.split("\n")
+        for line in textwrap.wrap(part, width, break_long_words=False, break_on_hyphens=False) or [""]
+    ]
+
+
+def _value(cell: Any) -> float | None:
+    value = cell["value"] if isinstance(cell, dict) else cell
+    return None if isinstance(value, str) else value
+
+
+def _known(cell: Any) -> bool:
+    return (cell["value"] if isinstance(cell, dict) else cell) not in (None, "")
+
+
+def _joined(column: Column, cell: Any, form: str = " ({} to {})") -> str:
+    value, low, high = column.parts(cell)
+    return value + form.format(low, high) if low else value
+
+
+def _plain(column: Column, cell: Any, form: str) -> str:
+    """For a terminal, in ASCII where the cell is a number."""
+    return _joined(column, cell, form).replace(NONE, "-").replace("\u221e", "inf")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _md(text: str) -> str:
+    for character in "\\`*_[]":
+        text = text.replace(character, "\\" + character)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("|", "\\|").replace("\n", " ")
+
+
+def _csv(value: Any) -> str:
+    if isinstance(value, str):
+        return str(plain_cell(value))
+    return "" if value is None or math.isinf(value) else repr(value if isinstance(value, int) else float(value))
+
+
+def _html_cell(column: Column, row: Row, bold: bool) -> str:
+    cell = row.get(column.name)
+    value, low, high = (html_escape(_powers(part, _superscript)) for part in column.parts(cell))
+    if column.kind == "text":
+        tip = f' title="{html_escape(str(row[column.tip]))}"' if column.tip and row.get(column.tip) else ""
+        return f'<th scope="row"{tip}>{value}</th>'
+    interval = f'<small class="interval below">{low} to {high}</small>' if low else ""
+    shown = f"<b>{value}</b>" if bold else value
+    return f'<td data-v="{column.sort_key(cell)}"><span class="value">{shown}</span>{interval}</td>'
+
+
+def _superscript(mantissa: str, exponent: int) -> str:
+    return f"{mantissa}\u00b710{str(exponent).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
+def _powers(text: str, written: Callable[[str, int], str]) -> str:
+    """Powers of ten (1.2e-05) as ``written``; any other text as it is."""
+    mantissa, e, exponent = text.partition("e")
+    try:
+        return written(mantissa, int(exponent)) if e and float(mantissa) is not None else text
+    except ValueError:
+        return text
+
+
+def _tex_cell(column: Column, cell: Any, bold: bool) -> str:
+    value, low, high = (
+        _powers(part, lambda mantissa, exponent: f"${mantissa}\\cdot 10^{{{exponent}}}$") for part in column.parts(cell)
+    )
+    value, low, high = (part if part.startswith("$") else _tex(part) for part in (value, low, high))
+    shown = rf"\textbf{{{value}}}" if bold else value
+    return rf"{shown} {{\scriptsize [{low}, {high}]}}" if low else shown
+
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "\u00d7": r"$\times$",
+    "\u00b1": r"$\pm$",
+    "\u2113": r"$\ell$",
+    "\u221e": r"$\infty$",
+    "\u03b5": r"$\epsilon$",
+    "\u03bc": r"$\mu$",
+    "\u2264": r"$\leq$",
+    "\u2265": r"$\geq$",
+    "\u2192": r"$\to$",
+    "\u2212": "$-$",
+    "\u2013": "--",
+    "\u2014": "---",
+    "\u2019": "'",
+    "\n": " ",
+    "\r": " ",
+    "\t": " ",
+}
+
+
+def escape(text: str) -> str:
+    """``text`` for LaTeX in ASCII and mathematics: special characters are spelled out, letters lose their accents, what
+    LaTeX does not know is a question mark, and control characters are left out."""
+    return "".join(_SPECIAL.get(character) or _ascii(character) for character in text)
+
+
+_tex = escape
+
+
+def _ascii(character: str) -> str:
+    if not character.isprintable():
+        return ""
+    if character.isascii():
+        return character
+    plain = "".join(part for part in unicodedata.normalize("NFKD", character) if part.isascii())
+    return escape(plain) if plain else "?"
