@@ -43,13 +43,17 @@ def test_a_name_leads_to_its_module_and_a_wrong_one_to_a_sentence(capsys: pytest
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_every_part_tells_its_flags_and_what_it_does(part: Part, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_part_tells_its_flags_and_what_it_does_and_writes_nothing(
+    part: Part, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     module = import_module(part.module)
     assert hasattr(module, "measure") != hasattr(module, "main") and len(module.__doc__ or "") > 40
     with pytest.raises(SystemExit, match="0"):
         parsed(part, module, ["--help"])
     shown = capsys.readouterr().out
     assert ("--table" in shown) == hasattr(module, "sections") and ("--out" in shown or not part.kept)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
