@@ -16,7 +16,7 @@ from almakit import registry
 ROOT = Path(__file__).resolve().parents[1] / "src" / "almakit"
 FILES = sorted(ROOT.rglob("*.py"))
 # Modules that everyone may import.
-COMMON = {"errors", "expression", "files", "radius", "registry", "streams", "tensors", "version"}
+COMMON = {"errors", "expression", "files", "radius", "registry", "streams", "tensors", "version", "wilson"}
 
 
 def module_of(path: Path) -> str:

@@ -59,7 +59,7 @@ def random_layer(draw: random.Random, channels: int, side: int) -> nn.Module:
         lambda: nn.Dropout(0.5),
         lambda: nn.Sigmoid(),
         lambda: nn.Tanh(),
-        lambda: nn.ReLU(inplace=draw.random() < 0.5),
+        lambda: nn.Sequential(Apply(lambda x: x.clone()), nn.ReLU(inplace=True)),
         lambda: nn.ReLU(),
         lambda: Apply(lambda x: 2 * (x - constant) / 0.7),
         lambda: Apply(lambda x: 1 - x),

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import almakit
 from almakit import EOT
 from almakit.core.oracle import image_seed, seeded
-from almakit.core.solve import wilson
 from almakit.errors import BadInput
+from almakit.wilson import wilson
 
 NOISE = 0.3
 
@@ -38,11 +38,11 @@ def points(count: int = 4) -> Tensor:
 
 def test_wilson_is_the_root_of_its_equation() -> None:
     for reached, passes in ((0, 10), (3, 10), (50, 100), (100, 100)):
-        for end in wilson(reached, passes):
+        for end in wilson(reached / passes, passes):
             if 0 < end < 1:
                 gap = abs(reached / passes - end)
                 assert gap == pytest.approx(1.959964 * math.sqrt(end * (1 - end) / passes), rel=1e-6)
-    assert wilson(0, 10)[0] == 0 and wilson(10, 10)[1] == pytest.approx(1) and 0 < wilson(0, 10)[1] < 0.3
+    assert wilson(0, 10)[0] == 0 and wilson(1, 10)[1] == 1 and 0 < wilson(0, 10)[1] < 0.3
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])
@@ -56,7 +56,7 @@ def test_a_random_linear_model_needs_what_its_noise_says(share: float) -> None:
     reached = (result.adversarials @ model.weight - 0.1).detach() / NOISE
     true = torch.tensor([statistics.NormalDist().cdf(float(value)) for value in reached])
     for seen, probability in zip(result.shares.tolist(), true.tolist(), strict=True):
-        low, high = wilson(seen * 400, 400)
+        low, high = wilson(seen, 400)
         assert low >= share or seen == 1
         assert low - 0.03 <= probability <= high + 0.03  # 95 % intervals, and some room for four of them
     assert bool((true >= share - 0.02).all())

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from almakit.report.numbers import Bootstrap, percentiles, share, wilson
+from almakit.report.numbers import Bootstrap, percentiles, share
+from almakit.wilson import wilson
 
 
 def resampled(values: np.ndarray, statistic, count: int = 4000) -> tuple[float, float]:

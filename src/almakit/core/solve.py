@@ -3,7 +3,6 @@ claims to be a success."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from ..goals.base import Goal
 from ..goals.classes import ClassGoal
 from ..goals.resolve import first_margin
 from ..tensors import per_image
+from ..wilson import wilson
 from .box import Box
 from .oracle import EOT, Oracle, check_deterministic, check_outputs, outputs_alone
 from .problem import MARKS, Exhausted, Limits, Problem, Trace, expected_forwards
@@ -34,7 +34,6 @@ VOTED_OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0)
 NUDGES = (1.0001, 1.001, 1.01)
 # How far a distance measured again may differ from the one remembered: the rounding of another batch.
 SLACK = 1e-4
-Z = 1.959964  # of a 95 % interval
 
 
 @dataclass(frozen=True)
@@ -291,14 +290,6 @@ def _reaches(goal: Goal, outputs: Tensor) -> Tensor:
 # Random models: a success is the goal reached in a stated share of fresh passes.
 
 
-def wilson(reached: float, passes: int) -> tuple[float, float]:
-    """The 95 % interval of a share of which ``reached`` of ``passes`` were seen (Wilson, JASA 1927)."""
-    seen, scale = reached / passes, 1 + Z**2 / passes
-    middle = (seen + Z**2 / (2 * passes)) / scale
-    half = Z / scale * math.sqrt(seen * (1 - seen) / passes + Z**2 / (4 * passes**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 @torch.no_grad()
 def shares(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor, purpose: str) -> Tensor:
     """(R,) in which share of fresh passes each of the ``points`` (R, ...) reaches the ``goal`` of its row, float64."""
@@ -324,7 +315,7 @@ def _held(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor) -> tuple[Tensor,
 def _surely(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor, purpose: str) -> tuple[Tensor, Tensor]:
     """(R,) shares of the votes, and (R,) whether the lower end of the interval reaches the stated one."""
     votes = shares(oracle, eot, goal, points, purpose)
-    lower = torch.tensor([wilson(share * eot.votes, eot.votes)[0] for share in votes.tolist()])
+    lower = torch.tensor([wilson(share, eot.votes)[0] for share in votes.tolist()])
     return votes, (lower.to(votes) >= eot.share) | (votes == 1)
 
 

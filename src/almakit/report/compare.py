@@ -17,7 +17,8 @@ from ..radius import same
 from ..runs.store.fields import finite
 from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name, sentence, threat_of
-from .numbers import Array, Bootstrap, mean, median, percentiles, wilson
+from ..wilson import wilson
+from .numbers import Array, Bootstrap, mean, median, percentiles
 from .subjects import Column, Subject, labelled, load
 from .table import Column as TableColumn
 from .table import Table

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..radius import Grid, same
 from ..runs.store.fields import finite
+from ..wilson import wilson
 
 Array = NDArray[np.float64]
 
@@ -18,8 +19,6 @@ FREE = Grid()
 """Distances that lie on no grid."""
 RESAMPLES = 1000
 LEVEL = 0.95
-Z = 1.959964
-"""Of the normal distribution, for ``LEVEL``."""
 
 
 def quantile(values: Array, at: float) -> float:
@@ -120,19 +119,6 @@ def optimality(distances: Array, best: Array, clean_accuracy: float) -> tuple[fl
     ideal, here = mean(np.minimum(best, furthest)), mean(np.minimum(distances, furthest))
     scale = clean_accuracy * furthest - ideal
     return (1 - (here - ideal) / scale if scale > 1e-12 * furthest else float("nan")), furthest
-
-
-def wilson(value: float, count: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of ``count`` images: the two p with |value - p| = Z sqrt(p (1 - p)/count).
-
-    Unlike resampling it has a width where no image or every image counts: 0 of 32 is 0 to 0.107.
-    """
-    if not count > 0 or math.isnan(value):
-        return math.nan, math.nan
-    square = Z * Z
-    root = Z * math.sqrt(value * (1 - value) / count + square / (4 * count * count))
-    low, high = ((value + square / (2 * count) + sign * root) / (1 + square / count) for sign in (-1, 1))
-    return (0.0 if value == 0 else max(0.0, low)), (1.0 if value == 1 else min(1.0, high))
 
 
 class Bootstrap:

@@ -15,8 +15,9 @@ from ..runs.folder import RunFolder
 from ..runs.store.derived import Seen, read_transfers
 from ..runs.store.fields import finite
 from ..runs.store.records import SUCCESS, Record
+from ..wilson import wilson
 from .labels import distance_name, distance_order, label_attacks
-from .numbers import Array, Bootstrap, median, robust, share, wilson
+from .numbers import Array, Bootstrap, median, robust, share
 from .pictures import choose, class_name
 from .subjects import Column, Subject, common_step, group_name, groups_of, labelled
 from .summary import TENTH, certified_accuracy, grid_of

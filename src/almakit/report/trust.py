@@ -7,8 +7,8 @@ from typing import Any
 
 from ..runs.store.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS, outcome
 from ..runs.threat import sentence, threat_of
+from ..wilson import wilson
 from .labels import distance_name
-from .numbers import wilson
 from .subjects import Subject, labelled
 from .table import percent
 
