@@ -37,9 +37,9 @@ def test_operators_and_reads_of_a_query(name: str) -> None:
     assert operators <= OPERATORS[name] + 1 and reads <= 0.1
 
 
-def test_bookkeeping_takes_half_of_what_a_null_attack_takes() -> None:
+def test_operators_of_a_query_without_an_attack() -> None:
     operators, reads = launches.count(launches.Null)
-    assert operators <= 75 and reads == 0
+    assert operators <= 76 and reads == 0
 
 
 def test_the_counter_counts_operators_and_reads_and_no_views() -> None:
