@@ -66,8 +66,23 @@ def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
     line = [cell.strip() for cell in next(line for line in lines if best["attack"] in line and "**" in line).split("|")]
     assert [line[heads.index(name)] for name in ("certified ≥", "gap %")] == cells
     assert any("provably keeps its class" in line for line in lines)
-    assert r"certified $\geq$ & gap (\%) \\" in tables.written(made, "latex")
+    assert r"certified $\geq$ & gap (\%) &" in tables.written(made, "latex")
     assert " & ".join(cells) in tables.written(made, "latex")
+
+
+def test_the_share_of_images_whose_certificate_is_within_a_percent_of_the_distance(folder: Path) -> None:
+    for part, some in ((0.995, True), (0.985, False)):
+        radii = certify(folder, part)
+        run = Run(folder)
+        (block,) = tables.blocks_of_run(run.summary)
+        shares = []
+        for info, numbers in zip(run.attacks, block.parts, strict=True):
+            records = [record for record in run.records_of(info.index) if record.attacked]
+            shares.append(np.mean([radii[record.image] > 0.99 * record.verified for record in records]))
+            assert numbers["certified_equal"]["value"] == pytest.approx(shares[-1])
+        assert (max(shares) > 0) == some
+        assert "certified = found %" in run.table("markdown") and "certified = found (" in run.table("latex")
+        assert "certified_equal,certified_equal_low" in run.table("csv")
 
 
 def test_the_summary_of_a_certified_run_keeps_to_its_schema(folder: Path) -> None:
@@ -84,7 +99,7 @@ def test_a_bound_below_a_tenth_is_called_not_certified(folder: Path) -> None:
     made = tables.blocks_of(subjects.load([folder]))
     text = tables.written(made, "markdown")
     assert "| not certified |" in text and "gap %" not in text
-    assert r"& not certified \\" in tables.written(made, "latex")
+    assert "& not certified &" in tables.written(made, "latex")
 
 
 def test_the_page_gets_the_sorted_radii_of_a_block_only_if_every_image_has_one(folder: Path) -> None:

@@ -158,6 +158,11 @@ class Measured:
     def share(self, flags: Any) -> Value:
         return share(np.asarray(flags, dtype=np.float64), self.draw)
 
+    def share_of(self, flags: Any, keep: Any) -> Value:
+        """The share of ``flags`` among the records of ``keep``, with its interval."""
+        images = [record.image for record, kept in zip(self.records, keep, strict=True) if kept]
+        return share(np.asarray(flags, dtype=np.float64)[keep], Bootstrap(images, self.seed))
+
     def median(self, values: Array, keep: Any = None) -> Value:
         """The median of ``values`` (those of ``keep``) with its interval; empty for an attack at a fixed radius."""
         kept = values if keep is None or not len(values) else values[keep]
@@ -452,6 +457,16 @@ MEASURES: tuple[Measure, ...] = (
             order="up",
         ),
         cell=_gap_cell,
+    ),
+    Measure(
+        Column(
+            "certified_equal",
+            "certified = found",
+            "share",
+            help="share of the attacked images whose certified radius and found distance differ by less than 1 %",
+            order="down",
+        ),
+        lambda a: None if a.certified_radii is None else a.share_of(a.certified_radii > 0.99 * a.distances, a.attacked),
     ),
     Measure(Column("certified_median", "certified", "distance", "csv"), cell=_cells("certified", "median_attacked")),
     Measure(Column("certified_share", "certified / found", "share", "csv"), cell=_cells("certified", "share")),
