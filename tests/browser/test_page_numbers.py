@@ -93,7 +93,9 @@ def test_item_7_a_point_of_the_scatter_plot_opens_its_image(made: Any, visit: An
     assert page.locator("#detail-title").inner_text() == f"Image {Run(run).image[place].id}"
 
 
-@pytest.mark.parametrize("width", [400, 700, 1000, 1300, 1600])
+@pytest.mark.parametrize(
+    "width", [400, *(pytest.param(width, marks=pytest.mark.slow) for width in (700, 1000, 1300, 1600))]
+)
 def test_item_7_the_readout_is_not_clipped(made: Any, visit: Any, width: int) -> None:
     _, file = made("fixed", attacks=(MadeAttack("apgd", "APGD", settings={"epsilon": 0.9}, failing=0.3), MadeAttack()))
     page = visit(file, width)
@@ -117,7 +119,9 @@ def test_the_page_rounds_as_the_tables_do(made: Any, visit: Any) -> None:
     assert page.evaluate("ak.fixed(2.5, 0) + ak.fixed(3.5, 0) + ak.fixed(0.125, 2)") == "240.12"
 
 
-@pytest.mark.parametrize("width", [400, 600, 800, 1000, 1300, 1600])
+@pytest.mark.parametrize(
+    "width", [400, 1300, *(pytest.param(width, marks=pytest.mark.slow) for width in (600, 800, 1000, 1600))]
+)
 def test_item_7_no_table_is_cut_off(made: Any, visit: Any, width: int) -> None:
     """A table fits its card, or scrolls to its end in a region that says so by a shadow; nothing else is wider than
     what holds it."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from almakit.report import numbers
-from almakit.report.summary import attack_summary, best_known, geometric_means
+from almakit.report.summary import MEASURES, Together, attack_summary, best_known, geometric_means
 from almakit.report.tables import run_text
 from almakit.runs.store.records import AttackInfo, Record
 
@@ -223,6 +223,21 @@ def test_the_table_of_a_run_says_what_preflight_found_and_what_failed():
     table = run_text(summary)
     assert "Preflight, probabilities: They sum to 1. Return logits." in table and "few-images" not in table
     assert "nothing found for 1 of 2" in table and "inf" in table and "50.0" in table
+
+
+def test_images_that_stopped_early_say_nothing_of_smaller_radii():
+    records = [record(0, 0.0), record(1, 1.0), record(2, 1.5), record(3, 4.0), record(4, INF)]
+    part = attack_summary(INFO, records, {}, [1.0, 2.0, 3.0], stop=2.0)
+    robust = {row["epsilon"]: row["value"] for row in part["robust_accuracy"]}
+    assert 1.0 not in robust and robust[0.0] == 0.8 and robust[2.0] == robust[3.0] == 0.4
+    assert part["stop_within"] == 2.0 and part["median_all"]["value"] is None and part["mean_found"] is None
+    assert "optimality" not in part and "area" not in part
+    (cell,) = (measure.read(part) for measure in MEASURES if measure.column.name == "median")
+    assert cell == "\u2264 2"
+    together = Together.of([(INFO, records)], 0.0, [2.0])
+    assert together.start == 2.0 and math.isnan(together.share(1.0)) and together.share(2.0) == 0.4
+    free = Together.of([(INFO, records), (OTHER, [record(k, 3.0, 1) for k in range(5)])], 0.0, [2.0, 0.0])
+    assert free.start == 0.0 and free.share(1.25) == 0.6, "the other attack answers for all radii"
 
 
 def test_empty_runs_have_a_summary():
