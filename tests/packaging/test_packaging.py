@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -121,7 +122,12 @@ def test_a_package_adds_a_distance_and_an_attack(plugged: dict[str, str], tmp_pa
         plugged,
     )
     assert done.returncode in (0, 4), done.stderr
-    assert "straight(distance=l2, steps=30)" in done.stdout and "alma(distance=l4, steps=20)" in done.stdout
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert {attack["name"] for attack in summary["attacks"]} == {
+        "straight(distance=l2, steps=30)",
+        "alma(distance=l4, steps=20)",
+    }
+    assert "straight" in done.stdout and "l4" in done.stdout
     assert almakit(["verify", str(tmp_path / "run")], plugged).returncode == 0
 
 
