@@ -14,6 +14,7 @@ from almakit.paper import tables
 from almakit.paper.entries import Entry, from_json, to_json
 from almakit.report import published
 from almakit.report.published import Published
+from almakit.report.table import comma_separated, latex
 
 BASE = Entry(
     "mnist",
@@ -71,41 +72,27 @@ ALL = [FMN, FMN_DDN, BASE, DDN]
 def test_each_model_has_its_table_with_the_papers_numbers() -> None:
     found = tables.by_model(ALL)
     assert [table.title for table in found] == ["ℓ2, SmallCNN", "ℓ2, SmallCNN-DDN"]
-    assert "clean accuracy 99.0 % of 20 images" in found[0].note
-    fmn, alma = ([column.text(line) for column in tables.COLUMNS] for line in found[0].lines)
-    assert fmn == ["FMN 100", "20", "40.0", "–", "", "100 / 99", "82.04", "1.53", "100 / 100", ""]
-    assert alma == [
-        "ALMA 100",
-        "20",
-        "100.0",
-        "1.400",
-        "1.20 to 1.60",
-        "100 / 99",
-        "100.00",
-        "1.38",
-        "100 / 100",
-        "1.014",
-    ]
-    interval, paper_median = tables.COLUMNS[4], tables.COLUMNS[7]
-    assert interval.text(found[1].lines[1]) == "2.50 to –"
-    assert paper_median.text(found[1].lines[0]) == "–", "a dash of the paper stays one"
+    assert "clean accuracy 99.0 % of 20 images" in found[0].notes[0]
+    lines = found[0].markdown().splitlines()
+    assert lines[4] == "| FMN 100 | 20 | 40.0 | – | 100 | 99 | 82.04 | 1.53 | 100 / 100 | – |"
+    assert lines[5].startswith("| ALMA 100 | 20 | 100.0 | 1.400 (1.200 to 1.600) | 100 | 99 | 100.00 | 1.38 | ")
+    assert lines[5].endswith("| 1.014 |")
+    other = found[1].markdown().splitlines()
+    assert "| 2.800 (2.500 to ∞) |" in other[5]
+    assert "| 90.00 | – | 100 / 100 | – |" in other[4], "a dash of the paper stays one"
 
 
 def test_geometric_means_are_over_the_same_models() -> None:
     (table,) = tables.geometric(ALL)
-    fmn, alma = table.lines
-    assert (
-        alma.median == pytest.approx((1.4 * 2.8) ** 0.5)
-        and alma.paper is not None
-        and alma.paper.median == pytest.approx((1.38 * 2.68) ** 0.5)
-    )
-    assert (
-        fmn.median is None and fmn.success == pytest.approx(0.6) and fmn.paper is not None and fmn.paper.median is None
-    )
-    assert alma.low == pytest.approx((1.2 * 2.5) ** 0.5) and alma.high is None, "an end that is infinite stays so"
-    assert "over SmallCNN, SmallCNN-DDN" in table.note and "ALMA 100 99.72 % / 2.38" in table.note
+    fmn, alma = table.rows
+    assert alma["median"]["value"] == pytest.approx((1.4 * 2.8) ** 0.5)
+    assert alma["paper_median"] == pytest.approx((1.38 * 2.68) ** 0.5)
+    assert fmn["median"]["value"] is None and fmn["success"] == pytest.approx(0.6) and fmn["paper_median"] is None
+    assert alma["median"]["low"] == pytest.approx((1.2 * 2.5) ** 0.5)
+    assert alma["median"]["high"] is None, "an end that is infinite stays so"
+    assert "over SmallCNN, SmallCNN-DDN" in table.notes[0] and "ALMA 100 99.72 % / 2.38" in table.notes[0]
     assert tables.geometric([BASE, FMN]) == [], "one model has no mean"
-    assert len(tables.geometric([BASE, DDN, FMN])[0].lines) == 1, "an attack that one model lacks has no mean"
+    assert len(tables.geometric([BASE, DDN, FMN])[0].rows) == 1, "an attack that one model lacks has no mean"
 
 
 def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
@@ -135,25 +122,24 @@ def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
     }
     (table,) = tables.geometric(ALL)
     assert (
-        "FMN 100 70.99 % / 3.18 (the paper's own rows give 83.25 % / 2.10)" in table.note
-        and "ALMA 100 99.72 % / 2.38." in table.note
+        "FMN 100 70.99 % / 3.18 (the paper's own rows give 83.25 % / 2.10)" in table.notes[0]
+        and "ALMA 100 99.72 % / 2.38." in table.notes[0]
     )
 
 
 def test_networks_the_paper_has_not_stand_without_its_figures() -> None:
     (table,) = tables.geometric([replace(entry, label=f"mine/{entry.model}", paper=None) for entry in ALL])
-    assert "the same models" not in table.note and "over mine/smallcnn, mine/smallcnn-ddn." in table.note
+    assert "the same models" not in table.notes[0] and "over mine/smallcnn, mine/smallcnn-ddn." in table.notes[0]
 
 
 def test_every_format_holds_every_line() -> None:
     found = [*tables.geometric(ALL), *tables.by_model(ALL)]
     assert tables.markdown(found).count("| ALMA 100 |") == 3
-    rows = list(csv.DictReader(tables.comma_separated(found).splitlines()))
+    rows = list(csv.DictReader(comma_separated(found).splitlines()))
     assert len(rows) == 6 and rows[2]["median"] == "" and float(rows[3]["paper_median"]) == 1.38
-    tex = tables.latex(found)
-    assert tex.count(r"\begin{tabular}") == 1 and tex.count("ALMA 100") == 3 and "& -- &" in tex and "–" not in tex
-    page = tables.web([replace(found[1], title="<b>")])
-    assert "&lt;b&gt;" in page and "<td>–</td>" in page
+    tex = latex(found)
+    assert tex.count(r"\begin{tabular}") == 3 and tex.count("ALMA 100") == 3 and "–" not in tex
+    assert "<td" in found[1].html() and "&lt;b&gt;" in replace(found[1], title="<b>").html()
 
 
 def test_entries_come_back_from_their_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from .. import api
 from ..errors import BadInput, Unavailable
 from ..report.palette import css
 from ..report.run import write_report
+from ..report.table import Table, comma_separated, latex
 from ..runs.failures import SpecChanged
 from ..runs.plan import Request
 from ..runs.progress import Progress
@@ -97,8 +98,8 @@ def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
         *(f"- {line}" for line in (*made.skipped, *found.unfinished)),
     ]
     web = [
-        ("Geometric means", tables.web(means)),
-        ("Model by model", tables.web(single)),
+        ("Geometric means", "\n".join(map(_web, means))),
+        ("Model by model", "\n".join(map(_web, single))),
         ("Figures", "\n".join(map(_image, (path for path in pictures if path.suffix == ".png")))),
     ]
     links = '<a href="index.html">Curves, images and every number of the runs</a>'
@@ -106,13 +107,17 @@ def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
     texts = {
         "paper.html": _page(head, notes, links, web, sentence),
         "paper.md": "\n\n".join([f"# {head}", "\n".join(notes), tables.markdown([*means, *single]), sentence]) + "\n",
-        "paper.csv": tables.comma_separated([*means, *single]),
-        "paper.tex": tables.latex([*single, *means]),
+        "paper.csv": comma_separated([*means, *single]),
+        "paper.tex": latex([*single, *means]),
         "reproduce.json": to_json(entries, found.environment, made.skipped),
     }
     for name, text in texts.items():
         files.write_bytes(out / name, text.encode("utf-8"))
     return [*(out / name for name in texts), *pictures, *written]
+
+
+def _web(table: Table) -> str:
+    return table.html() + "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
 
 
 def _image(path: Path) -> str:
