@@ -30,7 +30,10 @@ def test_an_old_run_opens_with_the_numbers_it_was_written_with(folder: Path) -> 
         # change.
         minimal = before["minimal"]
         for name in ("success_rate", *(["median_all"] if minimal else []), "forwards", "backwards"):
-            assert {key: value for key, value in before[name].items() if value != after[name].get(key)} == {}, name
+            changed = {key for key, value in before[name].items() if value != after[name].get(key)}
+            # 0.1 resampled the images for the interval of a share; since 0.2 it is Wilson's.
+            assert changed <= ({"low", "high"} if name == "success_rate" else set()), name
+            assert name != "success_rate" or after[name]["low"] <= after[name]["value"] <= after[name]["high"]
         # What nothing was found for at a fixed radius was "failed" in 0.1 and is "robust" now.
         assert all(after["status"].get(name) == count for name, count in before["status"].items() if minimal)
 
