@@ -85,23 +85,26 @@ class SlopesAlone(QuasiNewton):
 WHOLE = "the whole"
 ROWS = {
     WHOLE: SETTINGS,
-    "walks twice as long": replace(SETTINGS, queries=(100, 200)),
-    "walks half as long": replace(SETTINGS, queries=(25, 50)),
+    "blocks twice as long": replace(SETTINGS, queries=200),
+    "blocks half as long": replace(SETTINGS, queries=50),
     "hard margin": replace(SETTINGS, warm=(1e-3, 1e-3), cold=1e-3),
     "warm to the end": replace(SETTINGS, cold=0.2),
     "no momentum": replace(SETTINGS, momentum=0.0),
     "half the radius": replace(SETTINGS, radius=SETTINGS.radius / 2),
-    "radius kept": replace(SETTINGS, halvings=0.0),
-    "no overshoot": replace(SETTINGS, overshoot=1.0),
+    "radius kept": replace(SETTINGS, halvings=(0.0, 0.0)),
 }
 IN_NORMS = {
-    "strides of equal length": replace(SETTINGS, growth=1.0),
-    "half as many strides": replace(SETTINGS, strides=7),
+    "no overshoot": replace(SETTINGS, overshoot=1.0),
+    "one start": replace(SETTINGS, starts=1),
+    "two starts": replace(SETTINGS, starts=2),
+    "a quarter before the choice": replace(SETTINGS, trial=0.25),
+    "more strides": replace(SETTINGS, strides=8),
     "no bisections": replace(SETTINGS, bisections=0),
-    "one rival": replace(SETTINGS, rivals=1),
+    "five bisections": replace(SETTINGS, bisections=5),
+    "best values not kept": replace(SETTINGS, kept=1.0),
 }
 ELSEWHERE = {
-    "half the gradients": replace(SETTINGS, gradients=200),
+    "half the gradients": replace(SETTINGS, gradients=2),
     "memory of four": replace(SETTINGS, memory=4),
     "no smoothing": replace(SETTINGS, smoothing=0.0),
     "clean image not in memory": WithoutClean,

@@ -1,10 +1,10 @@
-"""The soft walk, the default attack: along the decision boundary towards the image, again and again from other starts;
-any distance."""
+"""The soft walk, the default attack: along the decision boundary towards the clean image, from several starts by
+successive halving; any distance."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -12,45 +12,49 @@ from torch import Tensor
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
 from ..optim import SOLVERS, QuasiNewton, Subproblem, bounds, length, subproblem, to_halfspace
-from ..tensors import per_image
+from ..tensors import per_image, ranks
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every number of the attack; all are free of the image's, the distance's and the logits' scale. Of two, the first
-    is for norms, the other for any other distance.
+    """Every number of the attack. All are free of the scale of images, distances and logits; of two, the first is for
+    norms and the second for any other distance."""
 
-    ``queries``: what one walk is worth: a longer one finds little more, another one does. ``strides``: in so many an
-    image crosses the box, each ``growth`` times as long as the one before: short ones first, because the class that is
-    met first is mostly kept. ``bisections`` between the point found and the image. ``warm`` to ``cold``: temperature of
-    the soft margin in standard deviations of the logits: all rivals first, the nearest last. ``momentum``: of the
-    gradient. ``radius``: of the trust region, in the largest l2 distance of the walk so far; it is halved ``halvings``
-    times in ``queries``. ``overshoot``: how much of the margin is asked for outside the goal; inside it, twice 1 minus
-    that is given up. ``rivals``: looked at in the clean image, at most, one for every ``per_rival`` queries. ``fewer``:
-    the share by which l0 changes the number of values, first and last. ``gradients`` of a distance that is no norm in a
-    walk, of which the last ``memory`` tell its curvature; ``smoothing``: of their squares, the first guess of it.
-    """
-
-    queries: tuple[int, int] = (50, 100)
-    strides: int = 14
-    growth: float = 1.3
-    bisections: int = 5
+    queries: int = 100
+    """Queries of a block. More queries are further blocks."""
+    starts: int = 4
+    """Starts of a block in norms; a shorter block has fewer in proportion, at least one."""
+    trial: float = 0.4
+    """The share of a walk before one of the starts is chosen."""
+    strides: int = 5
+    """Strides that cross the box together."""
+    bisections: int = 3
+    """Between the first point outside the class and the clean image."""
     warm: tuple[float, float] = (0.6, 0.2)
+    """First temperature of the soft margin, in standard deviations of the logits."""
     cold: float = 0.02
+    """Last temperature."""
     momentum: float = 0.8
+    """Of the boundary's normal."""
     radius: float = 0.4
-    halvings: float = 6.25
+    """First trust radius, over the largest l2 distance of the walk."""
+    halvings: tuple[float, float] = (12.5, 6.25)
+    """Of the trust radius, in ``queries``."""
     overshoot: float = 1.1
-    rivals: int = 9
-    per_rival: int = 20
+    """Share of the margin that a step makes up for outside the goal; inside it gives up 2 minus that."""
     fewer: tuple[float, float] = (0.5, 0.05)
-    gradients: int = 400
+    """l0: the share by which the number of changed values changes, first and last."""
+    kept: float = 2.0
+    """l0: factor on the gain of values of the best point, in the second half of thinning."""
+    gradients: int = 4
+    """Of a distance that is no norm, per query."""
     memory: int = 12
+    """Pairs of gradients that tell the curvature of such a distance."""
     smoothing: float = 0.95
+    """Of the squared gradients, the first guess of its curvature."""
 
 
 SETTINGS = Settings()
-EXACT = (1.0, 2.0, float("inf"))
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,19 @@ class SoftWalk(Attack):
     """Each step goes to the point of smallest distance where the linearised soft margin is met, inside a trust region
     and the box.
 
-    A walk begins outside: signed strides along the gradient, from the clean image or a random point, until the goal is
-    reached, and bisections back. Each query then gives the hard margin m and the gradient of a soft one, whose running
-    average is b; the next point solves min D(x, x + delta) with b.(delta - delta_now) <= -1.1 m (-0.9 m inside the
-    goal) in the box and a trust region that shrinks. A budget of N is about N/50 walks, the first from the clean image.
-    Before them the linearised boundaries to the likely rivals are measured at the clean image and the nearest is tried:
-    on a linear model that is the answer. l0 spends half of its budget on walks in l1 and thins the best point out with
-    the rest. In a distance that is no norm every other walk, the first among them, begins inside: at the linearised
-    boundary, later at the best point known. The walk is Brendel et al.'s (*Accurate, reliable and fast robustness
-    evaluation*, NeurIPS 2019, eq. 1 to 3); docs/alma-plus.md says what is different.
+    A walk starts inside the class, at the nearest linearised boundary, or outside: signed strides along the gradient,
+    from the clean image or a random point, until the goal is reached, and bisections back. Each query then gives the
+    hard margin m and the gradient of a soft one, whose running average is b; the next point solves min D(x, x + delta)
+    with b.(delta - delta_now) <= -1.1 m (-0.9 m inside the goal) in the box and a trust region that shrinks.
+
+    In norms a block of 100 queries tries four starts for 18 queries each, and for every image the walk that came
+    nearest goes on (successive halving): from inside, from the clean image and from two random points; later blocks
+    have random points only. l0 spends half of its budget on walks in l1 and thins the best point out with the rest. In
+    any other distance a block is one walk: from inside, at the linearised boundary and later at the best point known,
+    and from a random point by turns.
+
+    The walk is Brendel et al.'s (*Accurate, reliable and fast robustness evaluation*, NeurIPS 2019, eq. 1 to 3);
+    docs/alma-plus.md says what is different.
     """
 
     title = "Soft walk"
@@ -78,63 +86,58 @@ class SoftWalk(Attack):
 
     def run(self, problem: Problem) -> None:
         total = self.steps if problem.budget is None else min(self.steps, problem.budget)
-        norm = problem.bound.distance.norm
-        thinning = total // 2 if norm == 0 else 0
-        usual = queries_per_walk(problem, total - thinning)
-        walks = max(1, round((total - thinning) / usual))
-        point, spent = probe_clean(problem, total, walks)
-        queries = total - thinning - spent
-        for number in range(walks):
-            share = queries // walks if number < walks - 1 else queries - number * (queries // walks)
-            inside = norm not in SOLVERS and number % 2 == 0
-            if number:
-                point = problem.best_point if inside else random_points(problem, problem.active)
-            walk(problem, share, usual, point, inside)
+        thinning = total // 2 if problem.bound.distance.norm == 0 else 0
+        usual = queries_per_block(problem, total - thinning)
+        blocks = max(1, round((total - thinning) / usual))
+        nearest, outwards = probe_clean(problem, total)
+        queries = total - thinning - 1
+        for number in range(blocks):
+            share = queries // blocks if number < blocks - 1 else queries - number * (queries // blocks)
+            first = [(nearest, True), (outwards, False)] if number == 0 else []
+            search_block(problem, share, usual, block_starts(problem, share, number, first))
         if thinning:
             thin_out(problem, thinning)
 
 
-def queries_per_walk(problem: Problem, total: int) -> int:
-    """The length of a walk: that of the settings; 1 + log2 of their number as long where several boundaries meet, if
+def queries_per_block(problem: Problem, total: int) -> int:
+    """The length of a block: that of the settings; 1 + log2 of their number as long where several boundaries meet, if
     there are so many queries in ``total``."""
-    usual = SETTINGS.queries[problem.bound.distance.norm not in SOLVERS]
+    usual = SETTINGS.queries
     return max(usual, min(total, round(usual * (1 + math.log2(problem.goal.conditions)))))
 
 
-def probe_clean(problem: Problem, total: int, walks: int) -> tuple[Tensor, int]:
-    """Query the clean image and, in a norm whose linearised distances are exact, the nearest linearised boundary.
+def probe_clean(problem: Problem, total: int) -> tuple[Tensor, Tensor]:
+    """Query the clean image: the nearest point (B, ...) of the linearised boundary, and the first stride (B, ...) out
+    of the class.
 
-    Args:
-        problem: the images.
-        total: the budget in queries.
-        walks: how many walks follow; the last query of each needs no backward.
-
-    Returns:
-        The start of the first walk (B, ...), and the queries spent, to which backwards beyond the forwards are added.
+    Two backwards where ``total`` queries allow it: the last query of a block needs none.
     """
-    norm = problem.bound.distance.norm
-    query, goal, x, limits = problem.start(), problem.goal, problem.x, bounds(problem.box, problem.x)
-    warm = query.margin.new_full((len(x),), SETTINGS.warm[norm not in SOLVERS])
-    if norm not in SOLVERS:
-        return x + to_halfspace(
-            -soft_gradient(problem, query, warm), SETTINGS.overshoot * (query.margin + 2 * query.tolerance), *limits, 2
-        ), 1
-    ways = goal.rivals(query.values)
-    most = 1 if ways is None else ways.shape[1]
-    rivals = 0 if norm not in EXACT or total < 2 else max(1, min(SETTINGS.rivals, total // SETTINGS.per_rival, most))
-    nearest, shortest = x, x.new_full((len(x),), float("inf"))
-    for rank in range(rivals):
-        margin = goal.margin(query.logits) if ways is None else goal.rival_margin(query.logits, ways[:, rank])
-        need = margin.detach() + 3 * query.tolerance
-        step = to_halfspace(-problem.replace_zero_gradients(query.gradient(margin, keep=True)), need, *limits, norm)
-        reach = length(step, norm)
-        nearest = torch.where(per_image(reach < shortest, x), x + step, nearest)
-        shortest = torch.minimum(shortest, reach)
-    slope = soft_gradient(problem, query, warm)
-    if rivals:
-        problem.query(nearest, grad=False)
-    point = problem.box.project_continuous(x - strides(total)[0] * problem.box.sides * slope.sign(), x)
-    return point, (2 + max(0, rivals + 1 - 2 - walks) if rivals else 1)
+    norm, query, x = problem.bound.distance.norm, problem.start(), problem.x
+    exact = norm in SOLVERS and total > 1
+    # The gradient of the hard margin, where its boundary's distance is exact; of the soft one otherwise.
+    hard = query.gradient(problem.goal.margin(query.logits), keep=True) if exact else None
+    slope = soft_gradient(problem, query, query.margin.new_full((len(x),), SETTINGS.warm[norm not in SOLVERS]))
+    normal = slope if hard is None else problem.replace_zero_gradients(hard)
+    p = 2.0 if norm not in SOLVERS else norm or 1.0  # l0 walks in l1
+    tolerance = query.tolerance
+    need = query.margin + 3 * tolerance if exact else SETTINGS.overshoot * (query.margin + 2 * tolerance)
+    nearest = x + to_halfspace(-normal, need, *bounds(problem.box, x), p)
+    outwards = problem.box.project_continuous(x - problem.box.sides * slope.sign() / strides_across(total), x)
+    return nearest, outwards
+
+
+def block_starts(
+    problem: Problem, queries: int, number: int, first: list[tuple[Tensor, bool]]
+) -> list[tuple[Tensor, bool]]:
+    """The starts (B, ...) of block ``number``, and whether each is inside the class; ``first`` are those of the first
+    block, in norms as many as its ``queries`` allow, filled up with random points."""
+    if problem.bound.distance.norm not in SOLVERS:
+        return first[:1] or [
+            (problem.best_point, True) if number % 2 == 0 else (random_points(problem, problem.active), False)
+        ]
+    count = max(1, min(SETTINGS.starts, round(queries * SETTINGS.starts / SETTINGS.queries)))
+    chosen = first[-1:] if count == 1 else first[:count]
+    return [*chosen, *((random_points(problem, problem.active), False) for _ in range(count - len(chosen)))]
 
 
 # The phases of a walk: out of the class, back to its boundary, along the boundary towards the clean image.
@@ -150,6 +153,8 @@ class WalkState:
     point: Tensor
     """(B, ...) the next query."""
     phase: Tensor
+    distance: Tensor
+    """The smallest distance of a success of this walk."""
 
     # Striding.
     strides: Tensor
@@ -176,75 +181,86 @@ class WalkState:
 
 @dataclass(frozen=True)
 class Plan:
-    """What all images of one walk share."""
+    """What all images and all starts of a block share."""
 
     queries: int
-    inside: bool
-    """Whether it starts in the class; images that half of the queries do not bring out stride."""
-    strides: Tensor
-    """(S,) their lengths in widths of the box."""
+    """Of a walk from its start to the end of the block."""
+    strides: int
     bisections: int
     halvings: float
     """Of the trust radius, per query."""
     warm: float
-    """The first temperature."""
-
-    @property
-    def striding_at(self) -> int:
-        """The query at which images that are still in their class begin to stride."""
-        return self.queries - self.queries // 2 if self.inside else 0
+    """First temperature."""
 
 
-def plan_walk(problem: Problem, queries: int, usual: int, inside: bool) -> Plan:
-    """The plan of a walk of ``queries``, where ``usual`` are the length of a walk."""
-    s, free = SETTINGS, problem.bound.distance.norm not in SOLVERS
-    striding = queries // 2 if inside else queries
-    return Plan(
-        queries=queries,
-        inside=inside,
-        strides=problem.x.new_tensor(strides(striding)),
-        bisections=min(s.bisections, striding // 8),
+def search_block(problem: Problem, queries: int, usual: int, starts: list[tuple[Tensor, bool]]) -> None:
+    """Spend ``queries`` on walks from all ``starts``, each for the first share of a walk, and then, for every image,
+    on the walk that came nearest.
+
+    Args:
+        problem: the images.
+        queries: of the block.
+        usual: the length of a block when the budget is large.
+        starts: points (B, ...), and whether they are inside the class.
+    """
+    s, free, others = SETTINGS, problem.bound.distance.norm not in SOLVERS, len(starts) - 1
+    trial = round(queries * s.trial / (1 + others * s.trial)) if others else 0
+    walking = queries - others * trial
+    plan = Plan(
+        queries=walking,
+        strides=strides_across(walking),
+        bisections=min(s.bisections, walking // 12),
         # A longer walk ends in a smaller region, but not by as much.
-        halvings=s.halvings / math.sqrt(usual * s.queries[free]),
+        halvings=s.halvings[free] / math.sqrt(usual * s.queries),
         warm=s.warm[free],
     )
+    states = [walk(problem, plan, init(problem, plan, point, inside), 0, trial) for point, inside in starts]
+    best = states[0]
+    for state in states[1:]:
+        best = nearer(best, state)
+    walk(problem, plan, best, trial, walking)
 
 
-def walk(problem: Problem, queries: int, usual: int, start: Tensor, inside: bool) -> None:
-    """Spend ``queries``, where ``usual`` are the length of a walk, on a walk from ``start`` (B, ...).
-
-    Every image has its own phase; each query is one model call for all of them. A walk from ``inside`` the class
-    begins in the phase of walking.
-    """
-    plan, solver, free = (
-        plan_walk(problem, queries, usual, inside),
-        solver_for(problem, queries),
-        problem.bound.distance.norm not in SOLVERS,
-    )
-    state = init(problem, plan, start)
-    for index in range(queries):
-        last = index == queries - 1
+def walk(problem: Problem, plan: Plan, state: WalkState, begin: int, end: int) -> WalkState:
+    """The state after the queries from ``begin`` to before ``end`` of the plan; each is one model call for all images,
+    each of which has its own phase."""
+    free = problem.bound.distance.norm not in SOLVERS
+    solver = solver_for(problem)
+    for index in range(begin, end):
+        last = index == plan.queries - 1
         query = problem.query(state.point, grad=not last, distance_grad=free and not last)
         problem.record(index, margin=query.margin, distance=query.distance, success=query.success)
         if not last:
             advance(problem, plan, state, query, index)
-            state.point = problem.step_or_backtrack(
-                query, next_point(problem, plan, state, query, index, solver), state.point
-            )
+            moved = next_point(problem, plan, state, query, index, solver)
+            state.point = problem.step_or_backtrack(query, moved, state.point)
+    return state
 
 
-def init(problem: Problem, plan: Plan, start: Tensor) -> WalkState:
-    """The state before the first query, which is ``start`` (B, ...)."""
+def nearer(one: WalkState, other: WalkState) -> WalkState:
+    """For each image the state whose walk came nearer; of equals ``one``."""
+    rows = other.distance < one.distance
+    return WalkState(
+        **{
+            field.name: torch.where(per_image(rows, mine := getattr(one, field.name)), getattr(other, field.name), mine)
+            for field in fields(WalkState)
+        }
+    )
+
+
+def init(problem: Problem, plan: Plan, start: Tensor, inside: bool) -> WalkState:
+    """The state before the first query, which is ``start`` (B, ...); a start ``inside`` the class walks at once."""
     x, none = problem.x, torch.zeros_like(problem.forwards)
     zeros = x.new_zeros(len(x))
     return WalkState(
         point=start,
-        phase=torch.full_like(none, BISECTING if plan.inside else STRIDING),
+        distance=torch.full_like(zeros, float("inf")),
+        phase=torch.full_like(none, BISECTING if inside else STRIDING),
         strides=none,
         outside=x,
         near=zeros,
         far=torch.ones_like(zeros),
-        bisections=torch.full_like(none, 0 if plan.inside else plan.bisections),
+        bisections=torch.full_like(none, 0 if inside else plan.bisections),
         started_at=zeros,
         max_distance=zeros,
         normal=torch.zeros_like(x),
@@ -254,7 +270,11 @@ def init(problem: Problem, plan: Plan, start: Tensor) -> WalkState:
 def advance(problem: Problem, plan: Plan, state: WalkState, query: Query, index: int) -> None:
     """Take in the answer to a query: each image's phase, what is known of the boundary, and its normal."""
     x, success = problem.x, query.success
-    if plan.inside and index == plan.striding_at:
+    # l0 walks in l1.
+    distance = length(query.point - x, 1) if problem.bound.distance.norm == 0 else query.distance
+    state.distance = torch.where(success, torch.minimum(state.distance, distance), state.distance)
+    if index == plan.queries - plan.queries // 2:
+        # Nothing is known yet, as after a start inside a flat region.
         lost = ~problem.found
         state.phase = torch.where(lost, STRIDING, state.phase)
         state.bisections = torch.where(lost, plan.bisections, state.bisections)
@@ -268,9 +288,9 @@ def advance(problem: Problem, plan: Plan, state: WalkState, query: Query, index:
     state.bisections = state.bisections - bisecting.long()
     begins = (arrived | (state.phase == BISECTING)) & (state.bisections <= 0)
     state.phase = torch.where(begins, WALKING, torch.where(arrived, BISECTING, state.phase))
-    walking, distance = state.phase == WALKING, length(query.point - x, 2)
+    walking, away = state.phase == WALKING, length(query.point - x, 2)
     state.started_at = torch.where(begins, float(index), state.started_at)
-    state.max_distance = torch.where(begins, distance, torch.maximum(state.max_distance, distance))
+    state.max_distance = torch.where(begins, away, torch.maximum(state.max_distance, away))
     # In double precision, since the last bit of a float32 power depends on the place in the batch.
     progress = torch.where(walking, (index - state.started_at) / (plan.queries - state.started_at), 0.0).double()
     temperature = plan.warm * torch.exp(progress * math.log(SETTINGS.cold / plan.warm))
@@ -295,33 +315,29 @@ def next_point(problem: Problem, plan: Plan, state: WalkState, query: Query, ind
 def step_along_boundary(
     problem: Problem, plan: Plan, state: WalkState, query: Query, index: int, solver: Subproblem
 ) -> Tensor:
-    """(B, ...) argmin_d D(x, x + delta + d) with b.d <= c, |d| <= r and x + delta + d in the box, where b is the
-    normal, c = -1.1 m outside the goal and -0.9 m inside it."""
-    overshoot, delta, margin = SETTINGS.overshoot, query.point - problem.x, query.margin + 2 * query.tolerance
-    c = torch.where(margin > 0, -overshoot * margin, -(2 - overshoot) * margin)
+    """(B, ...) argmin_d D(x, x + delta + d) with b.d <= -1.1 m (-0.9 m inside the goal), |d| <= r and
+    x + delta + d in the box, where b is the normal and m the margin."""
+    delta, margin = query.point - problem.x, query.margin + 2 * query.tolerance
+    needed = -torch.where(margin > 0, SETTINGS.overshoot * margin, (2 - SETTINGS.overshoot) * margin)
     shrunk = torch.exp2((state.started_at - index).double() * plan.halvings).to(delta.dtype)
     radius = SETTINGS.radius * state.max_distance * shrunk
-    fresh = (state.phase != WALKING) | (state.started_at == index)
-    return solver.step(delta, state.normal, c, radius, fresh, query.distance_gradient)
+    begins = (state.phase == WALKING) & (state.started_at == index)
+    return solver.step(delta, state.normal, needed, radius, begins, query.distance_gradient)
 
 
 def stride(problem: Problem, plan: Plan, state: WalkState, query: Query) -> Tensor:
-    """(B, ...) a signed step against the gradient; after a whole round of strides, another start."""
-    x, count = problem.x, len(plan.strides)
-    step = per_image(plan.strides[(state.strides - 1) % count], x) * problem.box.sides * state.normal.sign()
-    point = problem.box.project_continuous(query.point - step, x)
-    lost = (state.phase == STRIDING) & (state.strides % count == 0)
+    """(B, ...) a signed step against the gradient; where strides have crossed the box in vain, another start."""
+    x = problem.x
+    point = problem.box.project_continuous(query.point - problem.box.sides * state.normal.sign() / plan.strides, x)
+    lost = (state.phase == STRIDING) & (state.strides % plan.strides == 0)
     if not problem.cheap_sync or bool(lost.any()):
-        point = torch.where(per_image(lost, x), restart_points(problem, lost, state.strides // count), point)
+        point = torch.where(per_image(lost, x), restart_points(problem, lost, state.strides // plan.strides), point)
     return point
 
 
-def strides(queries: int) -> list[float]:
-    """The strides, in widths of the box, which they cross together; no more of them than a third of a short walk's
-    ``queries``."""
-    count = max(1, min(SETTINGS.strides, queries // 3))
-    sizes = [SETTINGS.growth**number for number in range(count)]
-    return [size / sum(sizes) for size in sizes]
+def strides_across(queries: int) -> int:
+    """How many strides cross the box; no more than a third of a short walk's ``queries``."""
+    return max(1, min(SETTINGS.strides, queries // 3))
 
 
 def random_points(problem: Problem, images: Tensor) -> Tensor:
@@ -339,9 +355,12 @@ def restart_points(problem: Problem, images: Tensor, times: Tensor) -> Tensor:
 
 
 def thin_out(problem: Problem, queries: int) -> None:
-    """l0, from the best points known: the values with most to gain (smoothed gradient times the room the box leaves) go
-    to the end of the box, all others back; fewer after a success, more after a failure, always fewer than the best so
-    far."""
+    """Spend ``queries`` on fewer changed values, from the best points known.
+
+    The values with most to gain (smoothed gradient times what the box leaves) go to the end of the box, all others
+    back; fewer after a success, more after a failure, always fewer than the best so far. Values of the best point gain
+    ``kept`` times as much in the second half, so that a point is improved rather than replaced.
+    """
     s, x, box = SETTINGS, problem.x, problem.box
     low, high = bounds(box, x)
     average, point = torch.zeros_like(x), problem.best_point
@@ -355,24 +374,26 @@ def thin_out(problem: Problem, queries: int) -> None:
         slope = soft_gradient(problem, query, x.new_full((len(x),), s.warm[1] * (s.cold / s.warm[1]) ** phase))
         average = s.momentum * average + (1 - s.momentum) * slope / per_image(length(slope, 2).clamp_min(1e-30), x)
         share = s.fewer[0] * (s.fewer[1] / s.fewer[0]) ** phase
-        wanted = torch.where(
+        changed = torch.where(
             query.success | ~query.valid, (allowed * (1 - share)).floor(), (allowed * (1 + share)).ceil()
         )
-        allowed = torch.minimum(wanted, problem.best_distance - 1).clamp(1, x[0].numel())
+        allowed = torch.minimum(changed, problem.best_distance - 1).clamp(1, x[0].numel())
         move = torch.where(average < 0, high, low)
         gain = -(average * move).flatten(1)
-        rank = gain.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        if phase >= 0.5:
+            # In place, the comparison leaves numbers: 1 where the best point differs.
+            gain = gain * problem.best_point.ne_(x).flatten(1).mul_(s.kept - 1).add_(1)
+        rank = ranks(gain.argsort(dim=1, descending=True, stable=True))
         chosen = ((rank < allowed.unsqueeze(1)) & (gain > 0)).view_as(x)
-        point = problem.step_or_backtrack(query, torch.where(chosen, x + move, x), point)
+        point = problem.step_or_backtrack(query, x + chosen.to(x.dtype).mul_(move), point)
 
 
-def solver_for(problem: Problem, queries: int) -> Subproblem:
-    """What solves the steps of a walk of ``queries``."""
+def solver_for(problem: Problem) -> Subproblem:
+    """What solves the steps of a walk."""
     s, norm = SETTINGS, problem.bound.distance.norm
     if norm in SOLVERS:
         return subproblem(problem.x, problem.box, norm)
-    # Few queries leave the more for the distance: a walk follows its curvature about as far whatever its length.
-    return QuasiNewton(problem.bound, problem.box, round(s.gradients / max(queries, 4)), s.memory, s.smoothing)
+    return QuasiNewton(problem.bound, problem.box, s.gradients, s.memory, s.smoothing)
 
 
 def soft_gradient(problem: Problem, query: Query, temperature: Tensor) -> Tensor:
