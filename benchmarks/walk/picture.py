@@ -3,8 +3,8 @@ a dot.
 
     python -m benchmarks walk picture
 
-The network's margin is flat around the clean point, as certified training makes it. A norm is walked from outside; the
-same distance as a function of the user's is walked from inside.
+The network's margin is flat around the clean point, as certified training makes it. A norm has one start inside and
+one outside; the same distance as a function of the user's is walked from inside.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def main(args: argparse.Namespace) -> None:
     margin = (logits[:, 0] - logits[:, 1]).view(240, 240)
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 4.3), sharey=True)
     ways = (
-        ("from outside: a norm", "l2"),
-        ("from inside: any other distance", lambda a, b: (a - b).flatten(1).square().sum(1)),
+        ("a norm: from inside and from outside", "l2"),
+        ("any other distance: from inside", lambda a, b: (a - b).flatten(1).square().sum(1)),
     )
     for axis, (title, distance) in zip(axes, ways, strict=True):
         points = asked(distance, 40)
