@@ -1,4 +1,4 @@
-"""The picture of docs/alma-plus.md: both ways of the soft walk to the boundary of a network of two inputs, every query
+"""The picture of docs/soft-walk.md: both ways of the soft walk to the boundary of a network of two inputs, every query
 a dot.
 
     python -m benchmarks walk picture

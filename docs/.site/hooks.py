@@ -44,7 +44,7 @@ SECTIONS: dict[str, list[str]] = {
         "decisions.md",
     ],
     "Background": [
-        "alma-plus.md",
+        "soft-walk.md",
         "brackets.md",
         "parity.md",
         "results.md",
@@ -54,6 +54,8 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "Figures": [],
 }
+# Pages that had another name: their old addresses lead to the new ones.
+RENAMED = {"alma-plus": "soft-walk"}
 # KaTeX as npm gives it: ``make docs`` puts it there.
 KATEX = Path(__file__).resolve().parents[2] / "build" / "npm" / "node_modules" / "katex" / "dist"
 
@@ -72,7 +74,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds KaTeX, the script that calls it and a few rules of style: nothing is fetched when a page is read."""
+    """Adds KaTeX, its script, the style sheet and redirects. Pages load nothing from other hosts."""
     if not (KATEX / "katex.min.js").is_file():
         raise PluginError(
             f"KaTeX is not in {KATEX.parents[3]}; make docs fetches it, or npm install --prefix build/npm katex."
@@ -87,6 +89,10 @@ def on_files(files: Any, config: Any) -> Any:
     places |= {"mathematics.js": here / "mathematics.js", "site.css": here / "site.css"}
     for uri, path in places.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
+    for old, new in RENAMED.items():
+        refresh = f'<meta http-equiv="refresh" content="0; url=../{new}/">'
+        page = f'<!doctype html><meta charset="utf-8">{refresh}<a href="../{new}/">{new}</a>'
+        files.append(File.generated(config, f"{old}/index.html", content=page))
     return files
 
 

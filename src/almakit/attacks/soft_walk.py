@@ -74,7 +74,7 @@ class SoftWalk(Attack):
     and from a random point by turns.
 
     The walk is Brendel et al.'s (*Accurate, reliable and fast robustness evaluation*, NeurIPS 2019, eq. 1 to 3);
-    docs/alma-plus.md says what is different.
+    docs/soft-walk.md says what is different.
     """
 
     title = "Soft walk"
