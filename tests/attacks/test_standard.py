@@ -88,6 +88,13 @@ def test_stages_decide_as_the_attack_does_and_attack_survivors_alone(images, nor
     assert bool((staged.distances[broken] <= eps * (1 + 1e-5)).all())
 
 
+def test_it_is_saved_with_its_stages(images, tmp_path) -> None:
+    found = almakit.standard_evaluation(*images, "linf", 0.12)
+    again = almakit.StandardEvaluation.load(found.save(tmp_path / "standard.safetensors"))
+    assert again.stages == found.stages and again.signs == found.signs and torch.equal(again.broken_by, found.broken_by)
+    assert repr(again) == repr(found) and torch.equal(again.adversarials, found.adversarials)
+
+
 def test_targets_are_reached(images) -> None:
     model, x, labels = images
     found = almakit.standard_evaluation(model, x, labels, "L2", 3, targets=(labels + 1) % 5)

@@ -137,7 +137,7 @@ def test_an_estimate_before_reproduce_and_in_training(tmp_path, capsys: pytest.C
     command = ["reproduce", "mnist", "--limit", "2", *cells, "--no-figures", "--out", str(tmp_path / "r")]
     assert main([*command, "--model", "mnist/smallcnn-tiny"]) == 0
     said = capsys.readouterr().err
-    assert re.search(r"2 cells, about \d+:\d\d for what is left", said[: said.index("[1/2]")])
+    assert re.search(r"2 cells, about \d+:\d\d of one process for what is left", said[: said.index("[1/2]")])
     main([*command, "--model", "mnist/smallcnn-tiny"])
     assert "for what is left" not in capsys.readouterr().err, "nothing is left"
     few = ["--epochs", "1", "--limit", "640", "--test-limit", "20", "--batch-size", "64"]

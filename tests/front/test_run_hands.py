@@ -111,4 +111,4 @@ def test_report_and_notebook(run: Run, tmp_path: Path) -> None:
     page = run.report(tmp_path / "page", figures=False)
     assert page == tmp_path / "page" / "index.html" and page.stat().st_size > 10_000
     table = run._repr_html_()
-    assert table.count("<tr>") == 4 and "ddn(steps=12)" in table
+    assert table.count("<tr>") == 5 and "ddn(steps=12)" in table

@@ -162,6 +162,6 @@ def test_mistakes_are_sentences(pair: list[Path], tmp_path: Path) -> None:
     next(iter(altered["seen"].values()))["0"] = [7, 0]
     for wrong in ("{", '{"seen": 3}', json.dumps(altered)):
         place.write_text(wrong)
-        with pytest.raises(AlmakitError, match="is not what `almakit transfer` writes"):
+        with pytest.raises(AlmakitError, match="is not a file of transfers of this run"):
             almakit.transfer(pair[1], TINY)
     place.write_text(kept)

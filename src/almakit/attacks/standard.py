@@ -192,6 +192,12 @@ class StandardEvaluation(Result):
     broken_by: Tensor | None = None
     signs: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        # A saved result comes back with lists and mappings.
+        stages = tuple(stage if isinstance(stage, Stage) else Stage(**stage) for stage in self.stages)
+        object.__setattr__(self, "stages", stages)
+        object.__setattr__(self, "signs", tuple(self.signs))
+
     def __repr__(self) -> str:
         what = (
             f"success {self.success_rate:.2%}, median distance {self.median:.4g}"

@@ -287,7 +287,7 @@ class Result:
                 "result.show().savefig(...) writes a picture of its images."
             )
         place.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, place, {HEADER: json.dumps({"kind": type(self).__name__, **words})})
+        save_file(tensors, place, {HEADER: json.dumps({"kind": type(self).__name__, **words}, default=vars)})
         return place
 
     @classmethod

@@ -77,8 +77,11 @@ class RunFolder:
         """What is done, read at one moment: a run that goes on may finish a chunk between two readings."""
         with self._store() as store:
             records = store.records(check=True)
-            if {record.attack for record in records} - {info.index for info in self.attacks}:
+            if {record.attack for record in records} - {info.index for info in store.attacks()}:
                 raise Corrupt(f"{store.path} holds results of an attack that is not in its list; do not use it.")
+            # Attacks that were added since the folder was opened are left out.
+            known = {info.index for info in self.attacks}
+            records = [record for record in records if record.attack in known]
             return store.images(check=True), records, store.chunks(), store.failures()
 
     @property
