@@ -335,4 +335,5 @@ def test_a_number_outside_the_range_of_a_setting_is_refused(attack: str, name: s
         with pytest.raises(BadInput, match=f"^{name}=.*: it must be "):
             kind(**{name: int(value) if whole else value})
     if interval[0] == "[":
-        kind(**{name: int(low) if whole else low})
+        needed = {"attack": almakit.PGD()} if attack == "search" else {}
+        kind(**needed, **{name: int(low) if whole else low})

@@ -107,4 +107,4 @@ def test_told_to_stop_it_stops_cleanly_and_says_how_to_go_on(whole, tmp_path, nu
     db.close()
     assert main(command(source, out)) == 0
     assert contents(out) == expected and done <= finished(out)
-    assert "alma(distance=l1, steps=12)" in capsys.readouterr().out
+    assert "ALMA 12" in capsys.readouterr().out

@@ -94,7 +94,15 @@ class SoftWalk(Attack):
         for number in range(blocks):
             share = queries // blocks if number < blocks - 1 else queries - number * (queries // blocks)
             first = [(nearest, True), (outwards, False)] if number == 0 else []
-            search_block(problem, share, usual, block_starts(problem, share, number, first))
+            starts = block_starts(problem, share, number, first)
+            plan, trial = plan_block(problem, share, usual, len(starts))
+            # Each start gets a short walk; for every image the one that came nearest goes on.
+            best: WalkState | None = None
+            for point, inside in starts:
+                state = walk(problem, plan, init(problem, plan, point, inside), 0, trial)
+                best = state if best is None else nearer(best, state)
+            assert best is not None
+            walk(problem, plan, best, trial, plan.queries)
         if thinning:
             thin_out(problem, thinning)
 
@@ -193,17 +201,16 @@ class Plan:
     """First temperature."""
 
 
-def search_block(problem: Problem, queries: int, usual: int, starts: list[tuple[Tensor, bool]]) -> None:
-    """Spend ``queries`` on walks from all ``starts``, each for the first share of a walk, and then, for every image,
-    on the walk that came nearest.
+def plan_block(problem: Problem, queries: int, usual: int, starts: int) -> tuple[Plan, int]:
+    """The plan of the walks of a block, and the queries of each before the nearest one is chosen.
 
     Args:
         problem: the images.
         queries: of the block.
         usual: the length of a block when the budget is large.
-        starts: points (B, ...), and whether they are inside the class.
+        starts: how many there are.
     """
-    s, free, others = SETTINGS, problem.bound.distance.norm not in SOLVERS, len(starts) - 1
+    s, free, others = SETTINGS, problem.bound.distance.norm not in SOLVERS, starts - 1
     trial = round(queries * s.trial / (1 + others * s.trial)) if others else 0
     walking = queries - others * trial
     plan = Plan(
@@ -214,11 +221,7 @@ def search_block(problem: Problem, queries: int, usual: int, starts: list[tuple[
         halvings=s.halvings[free] / math.sqrt(usual * s.queries),
         warm=s.warm[free],
     )
-    states = [walk(problem, plan, init(problem, plan, point, inside), 0, trial) for point, inside in starts]
-    best = states[0]
-    for state in states[1:]:
-        best = nearer(best, state)
-    walk(problem, plan, best, trial, walking)
+    return plan, trial
 
 
 def walk(problem: Problem, plan: Plan, state: WalkState, begin: int, end: int) -> WalkState:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core.box import Box
+from ..tensors import cheap_sync
 from .projections import bounds, clip
 
 TINY = 1e-30
@@ -100,7 +101,7 @@ class Nearest1(_Nearest):
 
     def _solve(self, delta: Tensor, b: Tensor, level: Tensor, r: Tensor, fresh: Tensor) -> Tensor:
         v, fresh = self.v, fresh | (self.v == 0)
-        if delta.device.type != "cpu" or bool(fresh.any()):
+        if not cheap_sync(delta.device) or bool(fresh.any()):
             v = torch.where(fresh, _water_level(delta.abs(), r), v)
         largest = torch.linalg.vector_norm(delta, ord=float("inf"), dim=1, keepdim=True)
         v = torch.minimum(v, largest + self.widest).clamp_min(TINY)
