@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from paper.test_tables import ALL, BASE, FMN
+from paper.test_paper_tables import ALL, BASE, FMN
 
 from almakit.cli.main import main
 from almakit.paper.entries import from_json, to_json
