@@ -8,7 +8,7 @@ images.
     python -m benchmarks speed machine --peer-python PYTHON   the interpreter that has adv-lib
 
 Wall and processor seconds of whole commands (adv-lib: of the call alone, without imports), the largest resident memory
-over all their processes. Results: results/machine.json; the table also goes to docs/scale.md.
+over all their processes. Results: results/machine.json; the table also goes to docs/guide-large.md.
 """
 
 from __future__ import annotations

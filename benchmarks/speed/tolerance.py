@@ -2,7 +2,7 @@
 same attack to its end.
 
     python -m benchmarks speed tolerance   the cells that are not in the results yet, then the table, also into
-      docs/engine.md
+      docs/speed-and-reliability.md
 
 Results: results/tolerance.json.
 """

@@ -1,5 +1,5 @@
-"""What the site takes from the project itself: its navigation from the pages that exist, the API reference from the
-registry, and KaTeX from npm."""
+"""What the site takes from the project itself: navigation, API pages and the tables of attacks and commands from the
+registry and the parsers, KaTeX from npm."""
 
 from __future__ import annotations
 
@@ -10,71 +10,82 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 from almakit import registry
+from almakit.cli import reference
 
-# In this order; a page that is not there yet is left out, one that is in no list comes last.
-SECTIONS: dict[str, list[str]] = {
-    "Begin": ["index.md", "quickstart.md", "gallery.md"],
-    "Guides": ["guide-defence.md", "guide-compare.md", "guide-own.md", "guide-large.md", "report.md"],
-    "Notebooks": [
+NAVIGATION: dict[str, list[str]] = {
+    "Get started": ["index.md", "quickstart.md", "standard.md", "coming-from.md"],
+    "Guides": [
+        "guide-defence.md",
+        "guide-compare.md",
+        "guide-own.md",
+        "goals.md",
+        "add-model-and-data.md",
+        "segmentation.md",
+        "tables.md",
+        "random-and-black-box.md",
+        "guide-large.md",
+        "report.md",
         "notebooks/first-evaluation.ipynb",
         "notebooks/own-distance.ipynb",
         "notebooks/compare-libraries.ipynb",
     ],
-    "Reference": [
-        "choose.md",
-        "goals.md",
-        "segmentation.md",
-        "tables.md",
-        "random.md",
-        "black-boxes.md",
-        "add-distance.md",
-        "add-attack.md",
-        "add-model.md",
-        "add-data.md",
-        "engine.md",
-        "standard.md",
-        "scale.md",
-        "bridges.md",
-        "trackers.md",
-        "security.md",
-        "reproduce.md",
-        "cli.md",
-        "api.md",
-        "architecture.md",
-        "decisions.md",
-    ],
-    "Background": [
-        "soft-walk.md",
-        "brackets.md",
-        "parity.md",
-        "results.md",
-        "reliability.md",
-        "speed.md",
-        "libraries.md",
-    ],
-    "Figures": [],
+    "Reference": ["choose.md", "cli.md", "engine.md", "security.md", "api.md"],
+    "Background": ["soft-walk.md", "results.md", "parity.md", "brackets.md", "speed-and-reliability.md"],
+}
+# Each page of the API reference: its title, and the objects it documents.
+API: dict[str, tuple[str, list[str]]] = {
+    "attack": (
+        "attack, evaluate and results",
+        ["attack", "evaluate", "standard_evaluation", "StandardEvaluation", "open", "best_of", "transfer"]
+        + ["Result", "ImageResult", "Status", "Box", "EOT", "check_distance", "check_goal"],
+    ),
+    "attacks": ("Attacks", ["Attack", "attacks.get", "core.problem.Problem", "core.problem.Query"]),
+    "distances": ("Distances", ["distances.base.Distance", "distances.base.Bound"]),
+    "goals": ("Goals", ["goals.Goal"]),
+    "penalties": ("Penalties", []),
+    "models-and-data": ("Models and data", ["models.load", "data.load"]),
+    "runs": ("Runs", ["Run", "runs.spec.RunSpec", "runs.store.records.Record"]),
+    "bridges": (
+        "Other libraries",
+        ["bridges.foolbox.FoolboxAttack", "bridges.torchattacks.TorchattacksAttack", "bridges.art.ARTAttack"]
+        + ["bridges.attackbench.as_function"],
+    ),
+    "trackers": ("Trackers and errors", ["trackers.get", "errors"]),
 }
 # Pages that had another name: their old addresses lead to the new ones.
-RENAMED = {"alma-plus": "soft-walk"}
+RENAMED = {
+    "alma-plus": "soft-walk",
+    "libraries": "coming-from",
+    "bridges": "coming-from",
+    "gallery": "report",
+    "add-model": "add-model-and-data",
+    "add-data": "add-model-and-data",
+    "add-distance": "guide-own",
+    "add-attack": "guide-own",
+    "random": "random-and-black-box",
+    "black-boxes": "random-and-black-box",
+    "scale": "guide-large",
+    "trackers": "guide-large",
+    "speed": "speed-and-reliability",
+    "reliability": "speed-and-reliability",
+    "reproduce": "results",
+}
 # KaTeX as npm gives it: ``make docs`` puts it there.
 KATEX = Path(__file__).resolve().parents[2] / "build" / "npm" / "node_modules" / "katex" / "dist"
 
 
 def on_config(config: Any) -> Any:
     """Builds the navigation."""
-    folder = Path(config["docs_dir"])
-    SECTIONS["Figures"] = sorted(f"figures/{path.name}" for path in (folder / "figures").glob("*.md"))
-    listed = {page for pages in SECTIONS.values() for page in pages}
-    nav: list[dict[str, list[str]]] = [
-        {title: [page for page in pages if (folder / page).is_file()]} for title, pages in SECTIONS.items()
-    ]
-    more = sorted(path.name for path in folder.glob("*.md") if path.name not in listed)
-    config["nav"] = [section for section in [*nav, {"More": more}] if next(iter(section.values()))]
+    figures = sorted(f"figures/{path.name}" for path in (Path(config["docs_dir"]) / "figures").glob("*.md"))
+    nav: list[dict[str, Any]] = [{title: list(pages)} for title, pages in NAVIGATION.items()]
+    nav[2]["Reference"].append({"API by module": [f"api/{name}.md" for name in API]})
+    nav[3]["Background"].append({"Tables of figures": figures})
+    config["nav"] = nav
     return config
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds KaTeX, its script, the style sheet and redirects. Pages load nothing from other hosts."""
+    """Adds the API pages, KaTeX, its script, the style sheet and redirects. Pages load nothing from other hosts."""
     if not (KATEX / "katex.min.js").is_file():
         raise PluginError(
             f"KaTeX is not in {KATEX.parents[3]}; make docs fetches it, or npm install --prefix build/npm katex."
@@ -89,6 +100,8 @@ def on_files(files: Any, config: Any) -> Any:
     places |= {"mathematics.js": here / "mathematics.js", "site.css": here / "site.css"}
     for uri, path in places.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
+    for name in API:
+        files.append(File.generated(config, f"api/{name}.md", content=api_page(name)))
     for old, new in RENAMED.items():
         refresh = f'<meta http-equiv="refresh" content="0; url=../{new}/">'
         page = f'<!doctype html><meta charset="utf-8">{refresh}<a href="../{new}/">{new}</a>'
@@ -96,16 +109,37 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def api_page(name: str) -> str:
+    """A page of the API reference; those of attacks, distances, goals and penalties end with every registered one."""
+    title, objects = API[name]
+    found = [f"almakit.{path}" for path in objects]
+    if name in registry.BUILT_IN:
+        targets = dict.fromkeys(registry.BUILT_IN[name].values())
+        # Attacks stand at the top of the package; a page names what a reader writes.
+        found += [f"almakit.{t.partition(':')[2]}" if name == "attacks" else t.replace(":", ".") for t in targets]
+    return "\n\n".join([f"# {title}", *(f"::: {path}" for path in found), ""])
+
+
+def attack_table() -> str:
+    """Every registered attack: what it finds, what it costs, where it comes from."""
+    rows = ["| attack | finds | distances | targeted | passes per image | source |", "|" + " :-- |" * 6]
+    for name in registry.names("attacks"):
+        kind = registry.get("attacks", name)
+        cells = [
+            f"[`{name}`](api/attacks.md#almakit.{kind.__name__})",
+            "smallest change" if kind.minimal else "a point within a fixed ε",
+            "any" if kind.does is None else " ".join(kind.does),
+            "yes" if kind.can_target else "no",
+            kind.cost,
+            kind.paper,
+        ]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Puts every registered name in the place of its marker."""
-    for kind in ("attacks", "distances", "penalties"):
-        if f"<!-- every registered {kind} -->" in markdown:
-            # Attacks stand at the top of the package; a page names what a reader writes.
-            public = {target: f"almakit.{target.partition(':')[2]}" for target in registry.BUILT_IN["attacks"].values()}
-            homes = dict.fromkeys(
-                public.get(target, target.replace(":", ".")) for target in registry.BUILT_IN[kind].values()
-            )
-            markdown = markdown.replace(
-                f"<!-- every registered {kind} -->", "\n\n".join(f"::: {home}" for home in homes)
-            )
+    """Puts the tables of attacks and commands in the place of their markers."""
+    for marker, text in (("every attack", attack_table), ("every command", reference.commands)):
+        if f"<!-- {marker} -->" in markdown:
+            markdown = markdown.replace(f"<!-- {marker} -->", text())
     return markdown

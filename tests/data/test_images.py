@@ -1,4 +1,4 @@
-"""Image files in folders: the decisions of docs/add-data.md that concern more than one file, sizes and channels."""
+"""Image files in folders: the rules of docs/add-model-and-data.md about several files, sizes and channels."""
 
 from __future__ import annotations
 

@@ -207,12 +207,13 @@ def test_a_page_is_short_and_its_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(
         r"\]\((?!http|#)([^)\s]+?)(?:#[\w-]+)?\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     ):
-        assert (path.parent / target).exists(), f"{path.name} links to {target}"
+        made = target.startswith("api/")  # by docs/.site/hooks.py
+        assert made or (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
 def test_verified_is_the_word() -> None:
     """Proved and certified are words for lower bounds; what an attack finds is verified."""
-    allowed = {"brackets.md", "reproduce.md", "security.md"}  # the first two are about bounds
+    allowed = {"brackets.md", "security.md"}  # the first is about bounds
     for path in [
         *DOCS.glob("*.md"),
         ROOT / "README.md",
@@ -259,16 +260,17 @@ def test_pages_say_nothing_of_this_machine() -> None:
             assert word not in path.read_text(), f"{path.name} names {word}"
 
 
-def test_the_goals_of_the_guide_can_be_built() -> None:
+def test_the_goals_of_the_page_can_be_built() -> None:
     """The table's own calls, with what the page calls tags, t, a and b."""
     import torch
 
     from almakit import goals
 
-    section = (DOCS / "guide-own.md").read_text().partition("| `almakit.goals` |")[2].partition("\n\n")[0]
-    calls = re.findall(r"`(\w+\([^`]*\))`", section)
+    section = (DOCS / "goals.md").read_text().partition("| goal | reached if |")[2].partition("\n\n")[0]
+    calls = [call for row in section.splitlines() for call in re.findall(r"`(\w+\([^`]*\))`", row.split(" | ")[0])]
     known = {name: getattr(goals, name) for name in goals.__all__}
-    known |= {"t": 3, "tags": torch.zeros(2, 4, dtype=torch.bool), "a": goals.targeted(1), "b": goals.targeted(2)}
-    assert len(calls) == 10
+    known |= {"targets": 3, "tags": torch.zeros(2, 4, dtype=torch.bool)}
+    known |= {"a": goals.targeted(1), "b": goals.targeted(2), "e": torch.ones(2, 4), "p": torch.ones(3, 4)}
+    assert len(calls) >= 15
     for call in calls:
         assert isinstance(eval(call, known), goals.Goal), call

@@ -1,7 +1,7 @@
 """One image file as numbers in [0, 1]: what each kind of file means is decided here, and what could mean several things
 is refused.
 
-docs/add-data.md lists the decisions; tests/fuzz/test_fuzz_images.py holds each of them against values of its own.
+docs/add-model-and-data.md lists the decisions; tests/fuzz/test_fuzz_images.py compares each with known values.
 """
 
 from __future__ import annotations
