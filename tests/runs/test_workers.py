@@ -78,20 +78,19 @@ def files(tmp_path: Path) -> Path:
 def side_by_side(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """This process begins its first step only when another has opened the run; the steps that were done here."""
     opened, here = threading.Event(), []
-    start, do = executors._Process._open, executors._Thread.do
+    begin, do = executors._Worker._begin, executors._Here.do
 
-    def started(process: Any, job: Any) -> str:
-        why = start(process, job)
-        opened.set()
-        return why
+    def begun(worker: Any, job: Any) -> None:
+        begin(worker, job)
+        worker._opened.add_done_callback(lambda _: opened.set())
 
-    def done(thread: Any, job: Any, task: Any, chunk: Any, notify: Any) -> Any:
+    def done(place: Any, job: Any, task: Any, images: Any, notify: Any) -> Any:
         assert opened.wait(120), "no other process opened the run"
         here.append(task.key)
-        return do(thread, job, task, chunk, notify)
+        return do(place, job, task, images, notify)
 
-    monkeypatch.setattr(executors._Process, "_open", started)
-    monkeypatch.setattr(executors._Thread, "do", done)
+    monkeypatch.setattr(executors._Worker, "_begin", begun)
+    monkeypatch.setattr(executors._Here, "do", done)
     return here
 
 
@@ -119,13 +118,13 @@ def test_two_processes_store_what_one_stores(files: Path, side_by_side: list[Any
 
 
 def test_auto_begins_alone_and_shares_work_that_is_worth_it(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared, submit = [], executors._Process.submit
+    shared, start = [], executors._Worker.start
 
-    def counted(process: Any, *step: Any) -> Any:
+    def counted(worker: Any, *step: Any) -> Any:
         shared.append(step[1].key)
-        return submit(process, *step)
+        return start(worker, *step)
 
-    monkeypatch.setattr(executors._Process, "submit", counted)
+    monkeypatch.setattr(executors._Worker, "start", counted)
     monkeypatch.setattr(executors, "cores", lambda: 2)
     alone = contents(run(files, "alone", workers="auto"))
     assert not shared, "too little work for a second process"

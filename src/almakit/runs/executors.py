@@ -1,8 +1,8 @@
-"""Who computes the steps of a run's chunks: this process alone, or processes beside it. An executor only computes:
+"""Who computes the steps of a run's chunks: this process, or processes beside it. An executor only computes:
 ``session.py`` orders, retries and stores.
 
-Chunks do not depend on each other, and every process uses as many threads as the others, so the numbers are those of
-one process, bit for bit.
+Chunks do not depend on each other and every process uses the same number of threads, so the numbers are those of one
+process, bit for bit.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import torch
 
+from ..core import Attack
 from ..core.oracle import borrowed
 from ..data.dataset import Chunk
 from ..errors import AlmakitError
 from . import environment
 from .attack_text import build_all
-from .failures import CalledOff, SpecChanged
+from .failures import SpecChanged
 from .job import STEPS, Outcome
 from .model import Subject, open_model
 from .plan import Job, Kept, Notify, Task
@@ -38,15 +39,17 @@ from .spec import RunSpec
 from .store.files import Array, pack, unpack
 
 TRIES = 3
-"""A chunk under which so many processes end is given up; so is a process that ends so often before it has begun."""
+"""Number of processes that may die under a step before it is given up, or before one has started."""
 WORTH = 20.0
-"""Seconds of work left for which starting more processes, each of which imports torch, is worth it."""
+"""Seconds of remaining work from which starting more processes, each of which imports torch, pays off."""
+Images = tuple[Array, Array | None]
+"""A chunk's images (B, ...), bytes where they lie on the 8-bit grid, and its label maps (B, H, W), if it has any."""
 
 
 class Lost(AlmakitError):
     """A step that was not done through no fault of the run; it is tried again, ``limit`` times at most.
 
-    ``pause``: whether time may help. ``apart``: a process ended under it, so that it must not be tried in this one.
+    ``pause``: whether waiting may help. ``apart``: a process died under it, so it must not be tried in this one.
     """
 
     def __init__(self, reason: str, limit: int = TRIES, node: str = "", pause: bool = False, apart: bool = False):
@@ -54,30 +57,30 @@ class Lost(AlmakitError):
         self.limit, self.node, self.pause, self.apart = limit, node, pause, apart
 
 
-class Executor(Protocol):
+class Executor:
     """Computes steps. A future ends with an outcome, with ``Lost``, or with the error that ends the run."""
 
-    name: str
+    name = "local"
 
     @property
     def capacity(self) -> int:
-        """How many steps may be under way."""
+        """Number of steps that may be submitted and not finished."""
+        return 1
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
-        """Begins a step; the steps of a chunk come one after the other."""
+        """Start a step; the steps of a chunk come one after the other."""
+        raise NotImplementedError
 
-    def expect(self, chunks: int, seconds: float | None) -> Executor:
-        """Who does the rest, of so many chunks and about so many seconds for one process (None: not known yet)."""
+    def expect(self, chunks: int, seconds: float) -> Executor:
+        """Return the executor for the remaining chunks, which take one process about ``seconds``."""
+        return self
 
     def close(self) -> None:
-        """Ends at once: what is under way is not needed."""
+        """End at once: the results of running steps are not needed."""
 
 
-class InProcess:
-    """Steps done at once where they are submitted."""
-
-    name = "local"
-    capacity = 1
+class InProcess(Executor):
+    """Steps done where they are submitted."""
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
         future: Future[Outcome] = Future()
@@ -87,219 +90,199 @@ class InProcess:
             future.set_exception(error)
         return future
 
-    def expect(self, chunks: int, seconds: float | None) -> Executor:
-        return self
-
-    def close(self) -> None:
-        pass
-
 
 class Auto(InProcess):
-    """This process alone until the work left is worth more, then one process for each core."""
+    """This process alone until the remaining work justifies one process for each core."""
 
     def __init__(self, progress: Progress):
         self.progress = progress
 
-    def expect(self, chunks: int, seconds: float | None) -> Executor:
+    def expect(self, chunks: int, seconds: float) -> Executor:
         workers = min(cores() // threads_per_process(), chunks)
-        return self if seconds is None or seconds < WORTH or workers < 2 else Processes(workers, self.progress)
+        return Processes(workers, self.progress) if seconds >= WORTH and workers > 1 else self
 
 
-class Processes:
-    """``workers`` processes in all, this one among them.
-
-    A process beside this one gets a chunk's images and sends outcomes back. One that dies is replaced; one that cannot
-    be started is done without.
-    """
-
-    name = "local"
+class Processes(Executor):
+    """A thread of this process and ``workers - 1`` processes beside it, each with one step at a time."""
 
     def __init__(self, workers: int, progress: Progress):
         threads = threads_per_process()
-        others = [_Process(number, threads, progress) for number in range(1, workers)]
-        self._slots: list[_Slot] = [_Thread(threads), *others]
+        others = [_Worker(number, threads, progress) for number in range(1, workers)]
+        self._slots: list[_Slot] = [_Here(threads), *others]
 
     @property
     def capacity(self) -> int:
         return sum(slot.usable for slot in self._slots)
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
-        usable = [slot for slot in self._slots if slot.usable and not (task.apart and isinstance(slot, _Thread))]
-        if not usable:
+        slots = [slot for slot in self._slots if slot.usable and not (task.apart and isinstance(slot, _Here))]
+        if not slots:
             future: Future[Outcome] = Future()
-            future.set_exception(Lost("the worker process ended under it, and no other could be started.", 1))
+            future.set_exception(Lost("the worker process died under it, and no other could be started.", 1))
             return future
-        # The process that has the chunk's images and clean pass goes on with it.
-        slot = min(usable, key=lambda slot: (not slot.idle, slot.chunk != task.key.chunk))
-        return slot.submit(job, task, notify)
-
-    def expect(self, chunks: int, seconds: float | None) -> Executor:
-        return self
+        # The process that has the chunk's images and clean pass continues with it.
+        slot = min(slots, key=lambda slot: (not slot.last.done(), slot.chunk != task.key.chunk))
+        # Images are read by the thread that submits: a data set need not be safe to read from several threads.
+        images = None if slot.chunk == task.key.chunk else job.load(task.key.chunk)
+        slot.chunk = task.key.chunk
+        slot.last = slot.start(job, task, images, notify)
+        return slot.last
 
     def close(self) -> None:
         for slot in self._slots:
             slot.stop()
         for slot in self._slots:
-            slot.end()
+            slot.wait()
 
 
 class _Slot:
-    """A place where one step at a time is done, in a thread that waits for it."""
+    """A place where one step at a time is done."""
 
     usable = True
+    chunk = -1  # the one whose images are there
 
-    def __init__(self, threads: int):
-        # A signal of the terminal must not reach the processes that this thread starts.
-        self.pool = ThreadPoolExecutor(1, initializer=_begin_thread, initargs=(threads,))
-        self.chunk = -1  # the one whose images are at hand
-        self._images: Chunk | None = None
-        self._last: Future[Outcome] | None = None
+    def __init__(self) -> None:
+        self.last: Future[Outcome] = Future()
+        self.last.cancel()
 
-    @property
-    def idle(self) -> bool:
-        return self._last is None or self._last.done()
-
-    def submit(self, job: Job, task: Task, notify: Notify | None) -> Future[Outcome]:
-        # Images are read by the thread that submits: a data set may not be safe to read from several.
-        if self._images is None or self.chunk != task.key.chunk:
-            self._images, self.chunk = job.read(task.key.chunk), task.key.chunk
-        self._last = self.pool.submit(self.do, job, task, self._images, notify)
-        return self._last
-
-    def do(self, job: Job, task: Task, chunk: Chunk, notify: Notify | None) -> Outcome:
+    def start(self, job: Job, task: Task, images: Chunk | None, notify: Notify | None) -> Future[Outcome]:
+        """Start a step; ``images`` are those of its chunk where they are not there."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Makes what is under way end soon."""
+        """Make the running step end soon."""
 
-    def end(self) -> None:
-        """Waits for that."""
-        self.pool.shutdown(cancel_futures=True)
+    def wait(self) -> None:
+        """Wait until it has ended."""
 
 
-class _Thread(_Slot):
-    """This process's own share of the work, beside the thread that orders and stores."""
+class _CalledOff(Exception):
+    """Ends a step in a thread that nobody waits for any more."""
+
+
+class _Here(_Slot):
+    """A thread beside the one that orders and stores."""
 
     def __init__(self, threads: int):
-        super().__init__(threads)
+        super().__init__()
+        # The number of threads is a thread's own, and the last bits depend on it.
+        self._pool = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(threads,))
         self._stopped, self._kept = threading.Event(), Kept()
 
-    def do(self, job: Job, task: Task, chunk: Chunk, notify: Notify | None) -> Outcome:
-        def before(forwards: float, of: int | None, images: int) -> None:
-            if self._stopped.is_set():
-                raise CalledOff("the run is over")
-            if notify is not None:
-                notify(forwards, of, images)
+    def start(self, job: Job, task: Task, images: Chunk | None, notify: Notify | None) -> Future[Outcome]:
+        return self._pool.submit(self.do, replace(job, kept=self._kept), task, images, notify)
 
-        own = replace(job, kept=self._kept)
-        if self._kept.number != task.key.chunk:
-            own.keep(task.key.chunk, chunk)
-        return STEPS[task.key.kind](own, task, before)
+    def do(self, job: Job, task: Task, images: Chunk | None, notify: Notify | None) -> Outcome:
+        def before(forwards: float, of: int | None, count: int) -> None:
+            if self._stopped.is_set():
+                raise _CalledOff
+            if notify is not None:
+                notify(forwards, of, count)
+
+        if images is not None:
+            job.keep(task.key.chunk, images)
+        return STEPS[task.key.kind](job, task, before)
 
     def stop(self) -> None:
         self._stopped.set()
 
+    def wait(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
-class _Process(_Slot):
-    """A process of its own, started when there is work and again when it died."""
+
+class _Worker(_Slot):
+    """A process of its own, started with its first step and again when it died."""
 
     def __init__(self, number: int, threads: int, progress: Progress):
-        super().__init__(threads)
+        super().__init__()
         self.number, self.threads, self.progress = number, threads, progress
-        self._processes: ProcessPoolExecutor | None = None
-        self._job: Job | None = None  # the one that the process has opened
-        self._held = -1  # the chunk whose images it has
-        self._stopped = False
+        self._pool: ProcessPoolExecutor | None = None
+        self._processes: list[Any] = []
+        self._opened: Future[None] = Future()
+        self._failed_starts = 0
 
-    def do(self, job: Job, task: Task, chunk: Chunk, notify: Notify | None) -> Outcome:
-        why = ""
-        for _ in range(TRIES):
-            why = self._open(job)
-            if not why or self._stopped:
-                break
-        if self._processes is None or self._stopped:
-            self.usable = False
-            if not self._stopped:
-                said = f"Worker process {self.number} could not be started ({why}); the run goes on without it."
-                self.progress.note(said)
-            raise Lost("the worker process could not be started.", sys.maxsize)
-        images = None if self._held == task.key.chunk else _images_of(chunk)
+    def start(self, job: Job, task: Task, images: Chunk | None, notify: Notify | None) -> Future[Outcome]:
+        future: Future[Outcome] = Future()
         try:
-            outcome = self._processes.submit(_work, task, images).result()
-        except BrokenProcessPool as error:
-            raise Lost(f"the worker process ended under it ({self._ended()}).", apart=True) from error
-        self._held = task.key.chunk
-        return outcome
-
-    def _open(self, job: Job) -> str:
-        """Makes sure that there is a process that has opened the run; why there is none."""
-        if self._processes is not None and self._job is job:
-            return ""
-        try:
-            if self._processes is None:
-                context = multiprocessing.get_context("spawn")
-                settings = (self.threads, environment.keeps_memory())
-                self._processes = ProcessPoolExecutor(1, context, _begin_process, settings)
-            with _main_left_alone():
-                opened = self._processes.submit(_open_run, pickle.dumps(_without_model(job)))
-            opened.result()
+            if self._pool is None:
+                self._begin(job)
+            assert self._pool is not None
+            answer = self._pool.submit(_work, task, None if images is None else images_of(images))
         except (BrokenProcessPool, OSError) as error:
-            return self._ended() if isinstance(error, BrokenProcessPool) else str(error)
-        self._job, self._held = job, -1
-        return ""
+            future.set_exception(self._not_started(str(error)))
+            return future
+        opened = self._opened
 
-    def _ended(self) -> str:
-        """Clears away a process that died, and says how it ended."""
-        pool, self._processes, self._job = self._processes, None, None
-        assert pool is not None
-        processes = _processes_of(pool)
-        pool.shutdown()
-        codes = [process.exitcode for process in processes if process.exitcode is not None]
-        return "it is gone" if not codes else f"signal {-codes[0]}" if codes[0] < 0 else f"exit code {codes[0]}"
+        def finished(answer: Future[Outcome]) -> None:
+            if answer.cancelled():
+                return
+            error = opened.exception() or answer.exception()
+            if isinstance(error, BrokenProcessPool):
+                future.set_exception(self._died(opened.exception() is None))
+            elif error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(answer.result())
+
+        answer.add_done_callback(finished)
+        return future
+
+    def _begin(self, job: Job) -> None:
+        self._pool = ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn"), _begin_process, (self.threads, environment.keeps_memory())
+        )
+        with _as_helper():
+            self._opened = self._pool.submit(_open_run, pickle.dumps(sent(job, by_name=True, attacks=())))
+        self._processes = list((self._pool._processes or {}).values())
+
+    def _died(self, opened: bool) -> Lost:
+        for process in self._processes:
+            process.join(10)  # its exit code may come a moment after its end
+        codes = [process.exitcode for process in self._processes if process.exitcode is not None]
+        how = "it is gone" if not codes else f"signal {-codes[0]}" if codes[0] < 0 else f"exit code {codes[0]}"
+        if not opened:
+            return self._not_started(how)
+        self._pool, self.chunk = None, -1
+        return Lost(f"the worker process ended under it ({how}).", apart=True)
+
+    def _not_started(self, why: str) -> Lost:
+        self._pool, self.chunk = None, -1
+        self._failed_starts += 1
+        if self.usable and self._failed_starts >= TRIES:
+            self.usable = False
+            self.progress.note(
+                f"Worker process {self.number} could not be started ({why}); the run continues without it."
+            )
+        return Lost(f"the worker process could not be started ({why}).", sys.maxsize)
 
     def stop(self) -> None:
-        self._stopped = True
-        if self._processes is not None:
-            for process in _processes_of(self._processes):
-                process.kill()
+        for process in self._processes:
+            process.kill()
 
-    def end(self) -> None:
-        super().end()
-        self.stop()  # one that was just being started
-        if self._processes is not None:
-            self._processes.shutdown()
-
-
-def _processes_of(pool: ProcessPoolExecutor) -> list[BaseProcess]:
-    return list((pool._processes or {}).values())
-
-
-def _begin_thread(threads: int) -> None:
-    torch.set_num_threads(threads)  # the number belongs to a thread, and bits depend on it
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    def wait(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def _main_left_alone() -> Iterator[None]:
-    """For the time of the block a new process does not run the user's script again, which may have no guard."""
-    with _STARTING:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = main
+def _as_helper() -> Iterator[None]:
+    """For the time of the block a new process neither gets the terminal's signals nor runs the user's script, which may
+    have no guard, again."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    masked = hasattr(signal, "pthread_sigmask")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masked else set()
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        if masked:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-
-_STARTING = threading.Lock()
 
 # In the process beside.
 
-Images = tuple[Array, Array | None]
-"""A chunk's images (B, ...), bytes where they lie on the 8-bit grid, and its label maps (B, H, W), if it has any."""
-_opened: list[Job | Exception] = []
-"""The run that this process works for, or why it cannot."""
+_job: list[Job] = []
+"""The run that this process works for."""
 
 
 def _begin_process(threads: int, keep_memory: bool) -> None:
@@ -318,30 +301,24 @@ def _begin_process(threads: int, keep_memory: bool) -> None:
 
 
 def _open_run(cargo: bytes) -> None:
-    _opened.clear()
     try:
-        job: Job = pickle.loads(cargo)  # from the process that started this one
-        surrogate = None if job.surrogate is None else opened_again(job.surrogate, job.spec)
-        subject = opened_again(job.subject, job.spec)
-        _opened.append(replace(job, subject=subject, surrogate=surrogate, attacks=build_all(job.spec.attacks)))
+        _job[:] = [received(pickle.loads(cargo))]  # from the process that started this one
     except Exception as error:
-        _opened.append(_portable(error))
+        raise portable(error) from None
 
 
 def _work(task: Task, images: Images | None) -> Outcome:
-    (job,) = _opened
-    if isinstance(job, Exception):
-        raise job
+    (job,) = _job
     try:
         if images is not None:
-            job.keep(task.key.chunk, chunk_of(job, task, images))
+            job.keep(task.key.chunk, chunk_of(job, task.key.chunk, images))
         with borrowed(job.subject.model):
             return STEPS[task.key.kind](job, task, None)
     except Exception as error:
-        raise _portable(error) from None
+        raise portable(error) from None
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """The error as another process can raise it: itself where it survives pickling, else its name and message."""
     with suppress(Exception):
         same: Any = pickle.loads(pickle.dumps(error))
@@ -352,38 +329,58 @@ def _portable(error: Exception) -> Exception:
     return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-# What goes to other processes, here and on a cluster.
+# What other processes get, here and on a cluster.
 
 
-def absent(*_: Any) -> Any:
-    """Stands for a part of the job that is not sent."""
+def not_sent(*_: Any) -> Any:
+    """Stands for the part of a job that other processes do not get, or open by themselves."""
     raise AssertionError("this part of the job is not sent to other processes")
 
 
-def without_images(job: Job) -> Job:
-    maps = None if job.dataset.maps is None else absent
-    return replace(job, dataset=replace(job.dataset, read=absent, maps=maps), kept=Kept())
+def sent(job: Job, by_name: bool, attacks: Sequence[Attack]) -> Job:
+    """The job without images; with ``by_name`` without its models, and without attacks where they are built again."""
+    maps = None if job.dataset.maps is None else not_sent
+    dataset, surrogate, subject = replace(job.dataset, read=not_sent, maps=maps), job.surrogate, job.subject
+    if by_name:
+        subject = replace(subject, model=not_sent)
+        surrogate = None if surrogate is None else replace(surrogate, model=not_sent)
+    return replace(job, dataset=dataset, subject=subject, surrogate=surrogate, attacks=attacks, kept=Kept())
 
 
-def _without_model(job: Job) -> Job:
-    """The job with its model and attacks left out: the other process makes them from their names."""
-    surrogate = None if job.surrogate is None else replace(job.surrogate, model=absent)
-    return replace(without_images(job), subject=replace(job.subject, model=absent), surrogate=surrogate, attacks=[])
+def received(job: Job, device: str | None = None, where: str = "") -> Job:
+    """A job that was ``sent``, with the models that are loaded by name and the attacks opened here."""
+    subject, surrogate = (
+        opened_again(then, job.spec, device, where) if then is not None and then.model is not_sent else then
+        for then in (job.subject, job.surrogate)
+    )
+    assert subject is not None
+    return replace(job, subject=subject, surrogate=surrogate, attacks=job.attacks or build_all(job.spec.attacks))
 
 
-def _images_of(chunk: Chunk) -> Images:
+def opened_again(then: Subject, spec: RunSpec, device: str | None, where: str) -> Subject:
+    """The model of another process, loaded by its name in this one."""
+    here = open_model(then.name, replace(spec, device=device or str(then.device)))
+    for name in ("weights_sha256", "code_sha256", "imports_sha256"):
+        if getattr(here, name) != getattr(then, name):
+            raise SpecChanged(
+                f"{then.name} changed while the run was going on{where}; bring back what it was, or choose another "
+                "folder (--out)."
+            )
+    return replace(here.with_features(then.features), maps=then.maps, aim=then.aim, held=then.held)
+
+
+def images_of(chunk: Chunk) -> Images:
+    """A chunk's images as they are sent."""
     return pack(chunk.x.numpy()), None if chunk.maps is None else chunk.maps.numpy()
 
 
-def images_of(job: Job, number: int) -> Images:
-    """A chunk's images as they are sent."""
-    return _images_of(job.read(number))
-
-
-def chunk_of(job: Job, task: Task, images: Images) -> Chunk:
-    """A chunk from the images that were sent; they were compared with their hashes where they were read."""
-    data, rows = job.dataset, list(job.positions(task.key.chunk))
-    x, maps = (None if part is None else torch.from_numpy(_writable(part)) for part in (unpack(images[0]), images[1]))
+def chunk_of(job: Job, number: int, images: Images) -> Chunk:
+    """The chunk of images that were sent; their hashes were compared where they were read."""
+    data, rows = job.dataset, list(job.positions(number))
+    x, maps = (
+        None if part is None else torch.from_numpy(np.require(part, requirements="W"))
+        for part in (unpack(images[0]), images[1])
+    )
     assert x is not None
     return Chunk(
         tuple(data.ids[row] for row in rows),
@@ -396,24 +393,8 @@ def chunk_of(job: Job, task: Task, images: Images) -> Chunk:
     )
 
 
-def _writable(found: Array) -> Array:
-    return found if found.flags.writeable else found.copy()
-
-
-def opened_again(then: Subject, spec: RunSpec, device: str | None = None, where: str = "") -> Subject:
-    """The model of another process, loaded by its name in this one."""
-    here = open_model(then.name, replace(spec, device=device or str(then.device)))
-    for name in ("weights_sha256", "code_sha256", "imports_sha256"):
-        if getattr(here, name) != getattr(then, name):
-            raise SpecChanged(
-                f"{then.name} changed while the run was going on{where}; bring back what it was, or choose another "
-                "folder (--out)."
-            )
-    return replace(here.with_features(then.features), maps=then.maps, aim=then.aim, held=then.held)
-
-
 def cores() -> int:
-    """How many this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

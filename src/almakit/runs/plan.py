@@ -29,7 +29,7 @@ from .progress import Progress
 from .radii import for_distances
 from .spec import AUTO, RunSpec
 from .store import ATTACK, CLEAN, ChunkKey
-from .store.records import AttackInfo, ImageInfo
+from .store.records import AttackInfo, FailureRow, ImageInfo
 
 if TYPE_CHECKING:
     from .executors import Executor
@@ -144,7 +144,7 @@ class Job:
         return [chunk for chunk in range(count) if shard is None or chunk % shard[1] == shard[0]]
 
     def rounds(self, classes: int) -> int:
-        """How many targets each image gets: one, or with ``targets=all`` every class but its label."""
+        """Number of targets of each image: one, or with ``targets=all`` every class but its label."""
         return classes - 1 if self.spec.targets == "all" else 1
 
     def keys(self, chunk: int, classes: int) -> list[ChunkKey]:
@@ -153,17 +153,21 @@ class Job:
         attacks = [ChunkKey(ATTACK, info.index, chunk, turn) for info in self.infos for turn in range(turns)]
         return [ChunkKey(CLEAN, -1, chunk), *attacks]
 
+    def load(self, number: int) -> Chunk:
+        """The images of a chunk, which must still be the ones the run began with."""
+        found = self.dataset.chunk(self.positions(number))
+        for position, sha256 in zip(self.positions(number), found.sha256, strict=True):
+            if sha256 != self.hashes[position]:
+                raise SpecChanged(
+                    f"image {self.dataset.ids[position]} of {self.dataset.name} changed while the run was going "
+                    "on; a data set must give the same image every time (no random augmentation)."
+                )
+        return found
+
     def read(self, number: int) -> Chunk:
-        """The images of a chunk, which must still be the ones the run began with; read once for all its steps."""
+        """The images of a chunk, loaded once for all its steps."""
         if self.kept.number != number or self.kept.chunk is None:
-            found = self.dataset.chunk(self.positions(number))
-            for position, sha256 in zip(self.positions(number), found.sha256, strict=True):
-                if sha256 != self.hashes[position]:
-                    raise SpecChanged(
-                        f"image {self.dataset.ids[position]} of {self.dataset.name} changed while the run was going "
-                        "on; a data set must give the same image every time (no random augmentation)."
-                    )
-            self.keep(number, found)
+            self.keep(number, self.load(number))
         assert self.kept.chunk is not None
         return self.kept.chunk
 
@@ -180,7 +184,7 @@ class Task:
     infos: Sequence[ImageInfo] = ()  # of the chunk's images; empty before their clean pass
     classes: int = 0
     share: bool = True  # whether the clean pass is kept for the attacks, which takes memory
-    apart: bool = False  # a process ended under it: not to be done in this one
+    apart: bool = False  # a process died under it: not to be done in this one
 
 
 @dataclass(eq=False)
@@ -188,13 +192,21 @@ class State:
     """What is known of a run so far; ``batch`` shrinks and ``share`` ends when memory runs out."""
 
     batch: int
-    known: dict[int, ImageInfo] = field(default_factory=dict)
-    classes: int = 0
+    done: set[ChunkKey]
+    known: dict[int, ImageInfo]
+    classes: int
+    failed: dict[ChunkKey, FailureRow] = field(default_factory=dict)  # in this session
     share: bool = True
 
-    def task(self, job: Job, key: ChunkKey) -> Task:
-        infos = [] if key.kind == CLEAN else [self.known[position] for position in job.positions(key.chunk)]
-        return Task(key, self.batch, infos, self.classes, self.share)
+    def next(self, job: Job, chunk: int) -> Task | None:
+        """The next step of a chunk; a chunk whose clean pass was given up cannot be attacked."""
+        for key in job.keys(chunk, self.classes):
+            if key in self.failed and key.kind == CLEAN:
+                return None
+            if key not in self.done and key not in self.failed:
+                infos = [] if key.kind == CLEAN else [self.known[position] for position in job.positions(chunk)]
+                return Task(key, self.batch, infos, self.classes, self.share)
+        return None
 
 
 def plan(request: Request, spec: RunSpec) -> Job:

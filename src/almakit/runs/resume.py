@@ -4,7 +4,7 @@ what is left to do?"""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,17 @@ def _shown(value: object) -> str:
     return "not given" if value in (None, []) else json.dumps(value, ensure_ascii=False)
 
 
+FACTS = {
+    "weights_sha256": "the weights of {model}",
+    "code_sha256": "the contents of {model}",
+    "imports_sha256": "the files that {model} imports from its folder",
+    "surrogate_sha256": "the weights of the surrogate {surrogate}",
+    "data_sha256": "the images, labels or targets of {data}",
+    "features": "the features of {data} (names, ranges, steps, which are fixed)",
+}
+"""What must be as it was when the run began."""
+
+
 def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
     """What a database records of its run beside the specification."""
     dataset, subject = job.dataset, job.subject
@@ -99,80 +110,62 @@ def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
 
 
 def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
-    """Makes sure the database belongs to this spec, these weights and these data; a new one is told so."""
+    """Makes sure the database belongs to this spec, these weights and these data; a new one records them."""
     spec = job.spec
     store.check_facts()
-    if store.meta("spec_sha256") is None:
+    recorded = store.meta("spec_sha256")
+    if recorded is None:
         store.set_attacks(job.infos)
         store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml(), model=spec.model, data=spec.data, **facts)
         return
-    if store.meta("spec_sha256") != spec.sha256:
-        # The run.toml beside it, which this spec agrees with, may have more attacks: they were added, now or before a
-        # stop.
-        before = RunSpec.from_text(store.meta("spec") or "", str(store.path))
-        if (
-            spec.attacks[: len(before.attacks)] == before.attacks
-            and replace(before, attacks=spec.attacks).sha256 == spec.sha256
-        ):
-            store.set_attacks(job.infos[len(before.attacks) :])
-            store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml())
-    if store.meta("spec_sha256") != spec.sha256:
-        raise SpecChanged(
-            f"{store.path} belongs to another run than the run.toml beside it; choose another folder (--out)."
-        )
-    for key, what in (
-        ("weights_sha256", f"the weights of {spec.model}"),
-        ("code_sha256", f"the contents of {spec.model}"),
-        ("imports_sha256", f"the files that {spec.model} imports from its folder"),
-        ("surrogate_sha256", f"the weights of the surrogate {spec.surrogate}"),
-        ("data_sha256", f"the images, labels or targets of {spec.data}"),
-        ("features", f"the features of {spec.data} (names, ranges, steps, which are fixed)"),
-    ):
-        # Runs begun before imports were looked at have no such fact; a file that had none has another hash itself when
-        # it gets one.
-        if (then := store.meta(key)) != (now := facts[key]) and not (key == "imports_sha256" and then is None):
+    if recorded != spec.sha256:
+        # Attacks may have been added to the run.toml beside it, which this spec agrees with, now or before a stop.
+        before = RunSpec.from_text(store.meta("spec") or "", str(store.path)).attacks
+        if spec.attacks[: len(before)] != before or replace(spec, attacks=before).sha256 != recorded:
+            raise SpecChanged(
+                f"{store.path} belongs to another run than the run.toml beside it; choose another folder (--out)."
+            )
+        store.set_attacks(job.infos[len(before) :])
+        store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml())
+    for key, what in FACTS.items():
+        then, now = store.meta(key), facts[key]
+        if then != now and (key, then) != ("imports_sha256", None):  # which older runs do not have
             where = _first_change(store, job) if key == "data_sha256" else ""
             raise SpecChanged(
-                f"{what}{where} have changed since this run began ({key} was {then}, is {now}). Bring the old file "
-                "back, or choose another folder (--out) for a new run."
+                f"{what.format(**vars(spec))}{where} have changed since this run began ({key} was {then}, is {now}). "
+                "Bring the old file back, or choose another folder (--out) for a new run."
             )
     for attack, then_info, now_info in zip(job.attacks, store.attacks(), job.infos, strict=True):
-        for name in sorted({*then_info.settings, *now_info.settings}):
-            found = _difference(name, then_info.settings.get(name), now_info.settings.get(name))
-            if found is not None and (name in then_info.settings or not _at_default(attack, name)):
-                setting, was, now_value = found
-                raise SpecChanged(
-                    f"the attack {now_info.text} now runs with {setting}={now_value} and ran with {setting}={was} when "
-                    f"this run began (another version of almakit?). Write {setting.split('.')[-1]}={was} into the "
-                    "attack of a new run, or choose another folder (--out)."
-                )
+        for name, was, is_now in _changed_settings(attack, then_info.settings, now_info.settings):
+            raise SpecChanged(
+                f"the attack {now_info.text} now runs with {name}={is_now} and ran with {name}={was} when this run "
+                f"began (another version of almakit?). Write {name.split('.')[-1]}={was} into the attack of a new run, "
+                "or choose another folder (--out)."
+            )
 
 
-def _difference(name: str, was: Any, now: Any) -> tuple[str, Any, Any] | None:
-    """The setting that is not what it was, also inside an attack that is itself a setting; None where all are.
+def _changed_settings(attack: Attack, then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """(name, then, now) of each setting that differs. One that an older almakit did not have leaves its runs alone
+    where it has its default."""
+    defaults = {f.name: f.default_factory() if f.default_factory is not MISSING else f.default for f in fields(attack)}
+    for name in sorted({*then, *now}):
+        if name in then or name not in defaults or getattr(attack, name) != defaults[name]:
+            yield from _differences(name, then.get(name), now.get(name))
 
-    Older runs kept an attack inside another as its text alone. A setting that one did not have then is at its default
-    now, or the text would differ.
-    """
-    if isinstance(was, dict) and isinstance(now, dict):
-        found = (_difference(f"{name}.{key}", was[key], now.get(key)) for key in was if key != "attack")
-        return next((one for one in found if one is not None), None)
-    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
-        found = (_difference(f"{name}.{i}", *pair) for i, pair in enumerate(zip(was, now, strict=True)))
-        return next((one for one in found if one is not None), None)
+
+def _differences(name: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The same inside an attack that is itself a setting, which older runs kept as its text alone."""
     if isinstance(was, str) and isinstance(now, dict):
         now = now["attack"]
-    return None if was == now else (name, was, now)
-
-
-def _at_default(attack: Attack, name: str) -> bool:
-    """Whether a setting has the value nobody has to give: one that came with a later almakit then leaves older runs as
-    they are."""
-    for f in fields(attack):
-        if f.name == name:
-            default = f.default_factory() if f.default_factory is not MISSING else f.default
-            return bool(getattr(attack, name) == default)
-    return False
+    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        was, now = (dict(enumerate(values)) for values in (was, now))
+    if not (isinstance(was, dict) and isinstance(now, dict)):
+        if was != now:
+            yield name, was, now
+        return
+    for key in was:
+        if key != "attack":
+            yield from _differences(f"{name}.{key}", was[key], now.get(key))
 
 
 def _first_change(store: Store, job: Job) -> str:
@@ -196,67 +189,52 @@ def state_of(store: Store, job: Job, out: Path, progress: Progress) -> State:
         if fault := files.fault_of(out, row):
             progress.note(f"{out / str(row.file)} {fault}; chunk {row.key.chunk} is computed again.")
             store.discard(row.key)
+    rows = store.chunks()
     # What an earlier session learnt about memory holds on: the same chunks must go through the model in the same
     # pieces.
-    shrunk = [row.batch for row in store.chunks() if row.batch < row.images]
+    batch = min([job.chunk_size, *(row.batch for row in rows if row.batch < row.images)])
     known, classes = {info.index: info for info in store.images()}, int(store.meta("classes") or 0)
-    return State(min([job.chunk_size, *shrunk]), known, classes)
+    return State(batch, {row.key for row in rows}, known, classes)
 
 
-def remaining(store: Store, job: Job, shard: tuple[int, int] | None, state: State) -> list[ChunkKey]:
-    """The steps that are left to do, as far as they are known."""
-    done = {row.key for row in store.chunks()}
-    return [key for chunk in job.chunks(shard) for key in job.keys(chunk, state.classes) if key not in done]
-
-
-# The model's answers.
-
-
-def same_answers(job: Job, state: State, todo: Sequence[ChunkKey]) -> None:
-    """Asks the model about a sample of the images whose clean pass is stored, and refuses one that answers otherwise
+def same_answers(job: Job, state: State) -> None:
+    """Queries the model on a sample of the images whose clean pass is stored, and refuses one that answers otherwise
     than it did then.
 
-    One forward pass of at most ``SAMPLE`` images, which counts for none of them. Images without finite logits then are
-    not asked about: a fault may have passed. A model whose answers change from pass to pass is held to no more than it
-    holds itself to.
+    One forward pass of at most ``SAMPLE`` images, which counts for none of them. Images whose logits were not finite
+    are left out: a fault may have passed. A model whose answers change from pass to pass may differ by as much as it
+    differs from itself.
     """
-    open_chunks = {key.chunk for key in todo if key.kind == CLEAN}
-    stored = [info for info in state.known.values() if info.chunk not in open_chunks and info.top]
+    stored = [info for info in state.known.values() if ChunkKey(CLEAN, -1, info.chunk) in state.done and info.top]
     sample = sorted(stored, key=lambda info: (info.top[0][1], info.index))[:SAMPLE]
     if not sample:
         return
     subject, size = job.subject, min(state.batch, SAMPLE)
     chunk = job.dataset.chunk([info.index for info in sample])
-    x, truths = chunk.x, chunk.truths
     with borrowed(subject.model):
-        logits = subject.logits(x, size, truths)
-        apart = [_apart(info, row) for info, row in zip(sample, logits, strict=True)]
+        chances = torch.softmax(subject.logits(chunk.x, size, chunk.truths), 1)
+        apart = [_apart(info, row) for info, row in zip(sample, chances, strict=True)]
         if max(apart) <= subject.near:
             return
-        other = torch.softmax(subject.logits(x, size // 2 + 1, truths), 1) - torch.softmax(logits, 1)
-    near = max(subject.near, 4 * float(torch.nan_to_num(other, nan=0.0).abs().max()))
+        again = torch.softmax(subject.logits(chunk.x, size // 2 + 1, chunk.truths), 1)
+    near = max(subject.near, 4 * float(torch.nan_to_num(again - chances, nan=0.0).abs().max()))
     differing = [place for place, value in enumerate(apart) if value > near]
     if differing:
-        first, now = sample[differing[0]], _says(logits[differing[0]])
+        first, now = sample[differing[0]], chances[differing[0]]
+        said = (
+            "no finite logits" if bool(now.isnan().any()) else f"class {int(now.argmax())} with {float(now.max()):.4f}"
+        )
         raise SpecChanged(
             f"the model {job.spec.model} answers otherwise than when this run began: {len(differing)} of {len(sample)} "
             f"stored images that were asked about again differ, image {first.id} for one (then class {first.top[0][0]} "
-            f"with {first.top[0][1]:.4f}, now {now}). Bring the old model back (its code, what its functions and "
+            f"with {first.top[0][1]:.4f}, now {said}). Bring the old model back (its code, what its functions and "
             "attributes refer to, its settings), or choose another folder (--out) for a new run."
         )
 
 
-def _apart(info: ImageInfo, logits: Tensor) -> float:
-    """The largest difference between the recorded probabilities of an image and those of ``logits`` (K,); infinite
-    where they cannot be compared."""
-    if not bool(torch.isfinite(logits).all()) or any(not 0 <= label < len(logits) for label, _ in info.top):
+def _apart(info: ImageInfo, chances: Tensor) -> float:
+    """The largest difference between the recorded probabilities of an image and ``chances`` (K,); infinite where they
+    cannot be compared."""
+    if bool(chances.isnan().any()) or any(not 0 <= label < len(chances) for label, _ in info.top):
         return float("inf")
-    now = torch.softmax(logits, 0)
-    return max(abs(float(now[label]) - probability) for label, probability in info.top)
-
-
-def _says(logits: Tensor) -> str:
-    if not bool(torch.isfinite(logits).all()):
-        return "no finite logits"
-    probability, label = torch.softmax(logits, 0).max(0)
-    return f"class {int(label)} with {float(probability):.4f}"
+    return max(abs(float(chances[label]) - probability) for label, probability in info.top)

@@ -16,7 +16,7 @@ from .checks import check, settle
 from .executors import Auto, Executor, InProcess, Processes, threads_per_process
 from .plan import Job, Request, introduction, own_code, plan
 from .ray import RayExecutor
-from .resume import agree, continue_in, extended, facts_of, remaining, same_answers, state_of
+from .resume import agree, continue_in, extended, facts_of, same_answers, state_of
 from .session import Session, Stop, tell
 from .spec import AUTO, RunSpec
 from .store import Store, database_name, files, only_writer
@@ -46,9 +46,8 @@ def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
         store = stack.enter_context(_opened(job.spec, request))
         agree(store, job, facts)
         state = state_of(store, job, out, progress)
-        todo = remaining(store, job, shard, state)
-        same_answers(job, state, todo)
-        if not todo and state.classes:
+        same_answers(job, state)
+        if all(state.next(job, chunk) is None for chunk in job.chunks(shard)):
             progress.note("Nothing is left to do: every chunk of this run is stored.")
             yield job, None
             return

@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
@@ -37,7 +37,7 @@ from .threat import named
 
 MOST_ROUNDS = 99
 HOPELESS = 3
-"""An attack of which so many chunks fail before any is done is a mistake, which more chunks would not mend."""
+"""An attack that fails on so many chunks before one is done is a mistake, which more chunks would not mend."""
 BACKOFF = 1.0
 """Seconds before the second try of a step that may need time, doubled for each further one."""
 
@@ -56,20 +56,18 @@ class Session:
     executor: Executor
     trackers: Sequence[Track] = ()
     number: int = 0  # of the session, in the database
-    done: set[ChunkKey] = field(default_factory=set)
-    failed: dict[ChunkKey, FailureRow] = field(default_factory=dict)
     tries: Counter[tuple[ChunkKey, int]] = field(default_factory=Counter)  # by key and limit
     nodes: Counter[str] = field(default_factory=Counter)  # images done by each
     distances: dict[int, list[float]] = field(default_factory=dict)  # verified ones of this session, by attack
     fooled: Counter[int] = field(default_factory=Counter)  # images of this session, by attack
     left: int = 0  # results
-    seconds: float | None = None  # of one process for them, once it is known
+    seconds: float = 0.0  # of one process for them, once it is known
 
     def run(self) -> None:
-        """Does and stores what is left."""
+        """Computes and stores the remaining steps."""
         self._begin()
         ending, notify = "done", None if type(self.progress) is Progress else self.progress.inside
-        waiting = deque(chunk for chunk in self.job.chunks(self.shard) if self._next(chunk) is not None)
+        waiting = deque(chunk for chunk in self.job.chunks(self.shard) if self.state.next(self.job, chunk) is not None)
         ready: list[tuple[float, int, Task]] = []  # a heap of steps by when they may begin
         running: dict[Future[Outcome], Task] = {}
         turn = itertools.count()
@@ -86,7 +84,7 @@ class Session:
                         heapq.heappush(ready, (time.monotonic() + pause, next(turn), following))
                 if not running and self.seconds:
                     self.executor = self.executor.expect(len(waiting) + len(ready), self.seconds)
-            for attack in sorted({key.attack for key in self.failed}):
+            for attack in sorted({key.attack for key in self.state.failed}):
                 self._refuse_hopeless(attack, 1)
         except KeyboardInterrupt as signal:
             # Mostly ``Interrupted``; a library that waits in C may make a plain one of it, without the signal's name.
@@ -97,7 +95,9 @@ class Session:
             raise
         finally:
             self.progress.end()
-            self._end(ending)
+            # A database that refuses even this row (full disk, lock) must not hide the error under way.
+            with suppress(Exception) if ending != "done" else nullcontext():
+                self.store.end_session(self.number, ending)
 
     def _begin(self) -> None:
         facts = environment(str(self.job.subject.device)) | {"engine": self.executor.name}
@@ -108,18 +108,8 @@ class Session:
                 "differ."
             )
         self.number = self.store.begin_session(facts)
-        self.done = {row.key for row in self.store.chunks()}
         if self.state.classes:
             self._begin_progress()
-
-    def _end(self, ending: str) -> None:
-        try:
-            self.store.end_session(self.number, ending)
-        except Exception:
-            # The database refuses even this row (full disk, lock): the error under way says so, and must not be hidden
-            # by a second one.
-            if ending == "done":
-                raise
 
     # One step after the other.
 
@@ -127,41 +117,40 @@ class Session:
         """The next step to submit: of a chunk that was begun, or else of the next chunk."""
         if ready and ready[0][0] <= time.monotonic():
             return heapq.heappop(ready)[2]
-        return self._next(waiting.popleft()) if waiting else None
-
-    def _next(self, chunk: int) -> Task | None:
-        """The next step of a chunk; a chunk whose clean pass was given up cannot be attacked."""
-        for key in self.job.keys(chunk, self.state.classes):
-            if key in self.failed and key.kind == CLEAN:
-                return None
-            if key not in self.done and key not in self.failed:
-                return self.state.task(self.job, key)
-        return None
+        return self.state.next(self.job, waiting.popleft()) if waiting else None
 
     def _finish(self, task: Task, future: Future[Outcome]) -> tuple[float, Task | None]:
-        """Stores what a step ended in; what its chunk goes on with, and in how many seconds."""
+        """Stores what a step ended in; the next step of its chunk, and in how many seconds it may begin."""
         try:
-            outcome = future.result()
+            self._keep(future.result())
         except Lost as lost:
             return self._again(task, lost)
         except Exception as error:
             if not out_of_memory(error):
                 raise
             return 0.0, self._smaller(task, error)
-        self._keep(outcome)
-        return 0.0, self._next(task.key.chunk)
+        return 0.0, self.state.next(self.job, task.key.chunk)
 
     def _again(self, task: Task, lost: Lost) -> tuple[float, Task | None]:
         """The step once more, or the one after it where this one was tried often enough."""
-        key, apart = task.key, task.apart or lost.apart
+        key = task.key
         self.tries[key, lost.limit] += 1
         tries = self.tries[key, lost.limit]
         if tries < lost.limit:
             where = f" on {lost.node}" if lost.node else ""
             self.progress.note(f"chunk {key.chunk}{where}: {lost} It is tried again.")
-            return BACKOFF * 2 ** (tries - 1) if lost.pause else 0.0, replace(task, apart=apart)
-        self._give_up(FailureRow(key, len(self.job.positions(key.chunk)), tries, str(lost)))
-        return 0.0, self._next(key.chunk)
+            pause = BACKOFF * 2 ** (tries - 1) if lost.pause else 0.0
+            return pause, replace(task, apart=task.apart or lost.apart)
+        rows = self.job.positions(key.chunk)
+        self.progress.note(
+            f"{self._title(key.attack)}: chunk {key.chunk} (images {rows[0]} to {rows[-1]}) is given up after "
+            f"{tries} tries: {lost} The run goes on without it; the same command tries it again."
+        )
+        self.state.failed[key] = FailureRow(key, len(rows), tries, str(lost))
+        with self.stop.shielded():
+            self.store.give_up(self.state.failed[key], self.number)
+        self._refuse_hopeless(key.attack, HOPELESS)
+        return 0.0, self.state.next(self.job, key.chunk)
 
     def _smaller(self, task: Task, error: Exception) -> Task:
         """The step once more with less memory: without keeping the clean pass, then with half as many images at a
@@ -176,22 +165,10 @@ class Session:
             ) from error
         return replace(task, batch=max(1, size // 2))
 
-    def _give_up(self, failure: FailureRow) -> None:
-        """Records that a step could not be done; the run goes on with others."""
-        key, rows = failure.key, self.job.positions(failure.key.chunk)
-        self.progress.note(
-            f"{self._title(key.attack)}: chunk {key.chunk} (images {rows[0]} to {rows[-1]}) is given up after "
-            f"{failure.tries} tries: {failure.reason} The run goes on without it; the same command tries it again."
-        )
-        with self.stop.shielded():
-            self.store.give_up(failure, self.number)
-        self.failed[key] = failure
-        self._refuse_hopeless(key.attack, HOPELESS)
-
     def _refuse_hopeless(self, attack: int, failures: int) -> None:
         """Ends the run where so many chunks of an attack (-1: clean passes) failed and none was ever done."""
-        reasons = [failure.reason for key, failure in self.failed.items() if key.attack == attack]
-        if len(reasons) >= failures and not any(key.attack == attack for key in self.done):
+        reasons = [failure.reason for key, failure in self.state.failed.items() if key.attack == attack]
+        if len(reasons) >= failures and not any(key.attack == attack for key in self.state.done):
             raise NothingWorks(
                 f"{self._title(attack)}: none of the first {len(reasons)} chunks could be computed, the last because: "
                 f"{reasons[-1]} Mend that; the same command tries again."
@@ -223,7 +200,7 @@ class Session:
             state.known.update({info.index: info for info in outcome.infos})
             row = ChunkRow(key, file, sha256, outcome.images, outcome.batch, outcome.seconds)
             self.store.finish(row, self.number, outcome.infos, outcome.records, outcome.traces)
-        self.done.add(key)
+        state.done.add(key)
         self.nodes[outcome.node] += outcome.images
         if key.kind != CLEAN:
             self._show(outcome)
@@ -246,14 +223,14 @@ class Session:
 
     def _begin_progress(self) -> None:
         """Shows how many results are stored and how many there will be: one for each image, attack and target."""
-        job, classes = self.job, self.state.classes
+        job, rounds = self.job, self.job.rounds(self.state.classes)
         chunks = {chunk: len(job.positions(chunk)) for chunk in job.chunks(self.shard)}
-        stored = sum(chunks.get(key.chunk, 0) for key in self.done if key.kind != CLEAN)
+        stored = sum(chunks.get(key.chunk, 0) for key in self.state.done if key.kind != CLEAN)
         several = len(job.infos) > 1
         title = f"{len(job.infos)} attacks" if several else job.infos[0].text
-        total = sum(chunks.values()) * job.rounds(classes) * len(job.infos)
+        total = sum(chunks.values()) * rounds * len(job.infos)
         self.left = total - stored
-        self.progress.begin(title, stored, total, "results" if several or job.rounds(classes) > 1 else "images")
+        self.progress.begin(title, stored, total, "results" if several or rounds > 1 else "images")
 
     def _show(self, outcome: Outcome) -> None:
         """Shows how the attack is doing, and tells the trackers."""
@@ -265,19 +242,12 @@ class Session:
         share = f"{self._title(attack)}: {share}" if len(self.job.infos) > 1 else share
         self.left -= outcome.images
         self.seconds = outcome.seconds / outcome.images * self.left
-        self.progress.advance(outcome.images, "; ".join(filter(None, [share, _by_node(self.nodes)])))
+        named = [(node, count) for node, count in self.nodes.most_common() if node]
+        listed = ", ".join(f"{node} {count}" for node, count in named[:4])
+        more = f", {len(named) - 4} more" if len(named) > 4 else ""
+        self.progress.advance(outcome.images, "; ".join(filter(None, [share, listed + more])))
         if outcome.records and self.trackers:
             tell(self.trackers, *_events(self.job, outcome, distances))
-
-
-def _by_node(nodes: Counter[str]) -> str:
-    """Images done by each node, where there are nodes, the busiest first."""
-    named = [(name, count) for name, count in nodes.most_common() if name]
-    more = f", {len(named) - 4} more" if len(named) > 4 else ""
-    return ", ".join(f"{name} {count}" for name, count in named[:4]) + more
-
-
-# Signals.
 
 
 class Stop:
@@ -334,15 +304,10 @@ def _events(job: Job, outcome: Outcome, distances: list[float]) -> Iterator[dict
     """``distances`` are the verified ones of this attack so far."""
     attack = named(job.infos[outcome.key.attack].text, job.spec)
     for trace in outcome.traces:
+        image = job.dataset.ids[trace.image]
         for place, step in enumerate(trace.values["step"]):
             values = {name: column[place] for name, column in trace.values.items() if name != "step"}
-            yield {
-                "event": "trace",
-                "attack": attack,
-                "image": job.dataset.ids[trace.image],
-                "step": step,
-                "values": values,
-            }
+            yield {"event": "trace", "attack": attack, "image": image, "step": step, "values": values}
     yield {
         "event": "progress",
         "attack": attack,
