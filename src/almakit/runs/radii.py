@@ -10,7 +10,7 @@ from ..radius import number
 
 Radii = float | str | Sequence[float | str] | Mapping[str, "float | str | Sequence[float | str]"]
 MOST = 16
-"""So many radii for one distance: they are columns of tables."""
+"""Number of radii for one distance: they are columns of tables."""
 
 
 def texts_of(epsilons: Radii, option: str = "epsilon") -> tuple[str, ...]:
@@ -20,16 +20,11 @@ def texts_of(epsilons: Radii, option: str = "epsilon") -> tuple[str, ...]:
     """
     if isinstance(epsilons, Mapping):
         found = [f"{name}={_listed(values, option)}" for name, values in epsilons.items()]
-    elif isinstance(epsilons, (str, int, float)):
-        found = [_listed(epsilons, option)]
-    elif isinstance(epsilons, Sequence):
-        found = [_listed(value, option) for value in epsilons]
     else:
-        raise BadInput(f"{option} {epsilons!r} is no radius; write a number, 0 or more, such as 0.5 or 8/255.")
-    for text in found:
-        require_text(text, option)
+        several = isinstance(epsilons, Sequence) and not isinstance(epsilons, str)
+        found = [_listed(value, option) for value in (epsilons if several else [epsilons])]
     parse(found, option)
-    return tuple(found)
+    return tuple(require_text(text, option) for text in found)
 
 
 def _listed(values: object, option: str) -> str:

@@ -1,5 +1,5 @@
-"""What the settings of a run may be: a rule takes a setting's name and value, and gives the value as it is kept or a
-sentence."""
+"""What the settings of a run may be: a rule takes a setting's name and value, and returns the value as it is kept or
+raises a sentence."""
 
 from __future__ import annotations
 
@@ -24,18 +24,15 @@ def optional(rule: Rule) -> Rule:
 def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise BadInput(f"{name}={value!r}: give a text.")
-    require_text(value, f"{name} of a run")
-    return value
+    return require_text(value, f"{name} of a run")
 
 
 def texts(name: str, value: Any) -> tuple[str, ...]:
     """One text or several."""
-    listed = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (tuple, list)) else (None,)
-    if not all(isinstance(item, str) for item in listed):
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, (tuple, list)) or not all(isinstance(item, str) for item in listed):
         raise BadInput(f"{name}={value!r}: give a list of texts.")
-    for item in listed:
-        require_text(item, f"one of {name}")
-    return listed
+    return tuple(require_text(item, f"one of {name}") for item in listed)
 
 
 def radii(name: str, value: Any) -> tuple[str, ...]:
@@ -68,25 +65,19 @@ def truth(name: str, value: Any) -> bool:
     return value
 
 
-def whole(at_least: int | None = None, or_one_of: tuple[str, ...] = (), hint: str = "") -> Rule:
-    """A whole number, or one of a few words."""
-    bound = "" if at_least is None else f", at least {at_least}"
+def whole(at_least: int | None = None, words: tuple[str, ...] = (), hint: str = "", at_most: int | None = None) -> Rule:
+    """A whole number within bounds, or one of a few words."""
+    bounds = ("", f", at least {at_least}")[at_least is not None] + ("", f" and at most {at_most}")[at_most is not None]
 
     def rule(name: str, value: Any) -> Any:
-        if isinstance(value, str) and value in or_one_of:
+        if isinstance(value, str) and value in words:
             return value
-        if isinstance(value, bool) or not isinstance(value, int) or (at_least is not None and value < at_least):
-            raise BadInput(f"{name}={value!r}: give a whole number{bound}{hint}.")
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if not number or not (at_least is None or value >= at_least) or not (at_most is None or value <= at_most):
+            raise BadInput(f"{name}={value!r}: give a whole number{bounds}{hint}.")
         return value
 
     return rule
-
-
-def bits(name: str, value: Any) -> int:
-    depth: int = whole(1)(name, value)
-    if depth > 16:
-        raise BadInput(f"{name}={value}: bit depths go up to 16.")
-    return depth
 
 
 def share(name: str, value: Any) -> float:
@@ -110,14 +101,9 @@ def one_of(*choices: str) -> Rule:
     return rule
 
 
-def class_of(targets: str | None) -> int | None:
-    """The one class that every image is to get, where ``targets`` is a number."""
-    return int(targets) if targets is not None and re.fullmatch(r"[0-9]+", targets) else None
-
-
 def targets(name: str, value: Any) -> str:
     given = text(name, value)
-    if given in TARGETS or given.startswith("python:") or given.endswith(".csv") or class_of(given) is not None:
+    if given in TARGETS or given.startswith("python:") or given.endswith(".csv") or re.fullmatch("[0-9]+", given):
         return given
     raise BadInput(
         f"{name}={value!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id "

@@ -21,17 +21,16 @@ else:  # pragma: no cover
 
 FORMAT = 1
 AUTO, DEFAULT = "auto", "default"
-"""Left open: auto is measured when a run begins, default is a rule that no clock has a part in."""
+"""Values left open: auto is measured when a run begins, default is a fixed rule that measures nothing."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 # Settings of version 0.1 that run folders may still hold: the model handed in decides them now.
 RETIRED = ("layout", "accelerate")
 DEFAULT_ATTACKS = ("soft-walk(distance=l2, steps=100)", "soft-walk(distance=linf, steps=100)")
 
 
-def _knob(rule: rules.Rule, default: Any, text: str, *, relevant: bool = True, free: bool = False) -> Any:
-    """A field with what it may be and its one-line help. ``relevant``: part of the hash. ``free``: ``auto`` takes what
-    the folder has recorded."""
-    return field(default=default, metadata={"rule": rule, "help": text, "relevant": relevant, "free": free})
+def _setting(rule: rules.Rule, default: Any, text: str, *, relevant: bool = True) -> Any:
+    """A field with the rule for its values and its one-line help; a ``relevant`` one is part of the hash."""
+    return field(default=default, metadata={"rule": rule, "help": text, "relevant": relevant})
 
 
 @dataclass(frozen=True)
@@ -39,103 +38,102 @@ class RunSpec:
     """Everything that decides a run's numbers, and the few things that only decide how it is carried out (not part of
     the hash)."""
 
-    model: str = _knob(
+    model: str = _setting(
         rules.text,
         "",
         "the model: a zoo name, file.py:function, a .pt2 or .onnx file, torchvision:..., timm:..., hf:..., "
         "robustbench:...",
     )
-    surrogate: str | None = _knob(
+    surrogate: str | None = _setting(
         rules.optional(rules.text),
         None,
         "take gradients from this model, while outputs and verdict stay those of --model (transfer, BPDA)",
     )
-    data: str = _knob(
+    data: str = _setting(
         rules.text,
         "",
         "the images: mnist, fashion-mnist, cifar10, imagenet:<folder>, folder:<folder or csv>, npz:<file>, "
         "file.py:function",
     )
-    attacks: tuple[str, ...] = _knob(
+    attacks: tuple[str, ...] = _setting(
         rules.texts,
         (),
         'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; '
         "give it several times for several (without one: soft-walk in l2 and in linf, 100 steps)",
     )
-    limit: int | None = _knob(rules.optional(rules.whole(1)), None, "use at most this many images")
-    offset: int = _knob(rules.whole(0), 0, "begin with the image at this position")
-    split: str = _knob(rules.one_of("test", "train"), "test", "which part of the data set: test or train")
-    size: int | None = _knob(rules.optional(rules.whole(1)), None, "make the images square with this side")
-    channels: int | None = _knob(rules.optional(rules.whole(1)), None, "read image files with 1 or 3 channels")
-    mean: tuple[float, ...] = _knob(
+    limit: int | None = _setting(rules.optional(rules.whole(1)), None, "use at most this many images")
+    offset: int = _setting(rules.whole(0), 0, "begin with the image at this position")
+    split: str = _setting(rules.one_of("test", "train"), "test", "which part of the data set: test or train")
+    size: int | None = _setting(rules.optional(rules.whole(1)), None, "make the images square with this side")
+    channels: int | None = _setting(rules.optional(rules.whole(1)), None, "read image files with 1 or 3 channels")
+    mean: tuple[float, ...] = _setting(
         rules.numbers, (), "per-channel means a model expects its images normalised with, e.g. 0.485,0.456,0.406"
     )
-    std: tuple[float, ...] = _knob(rules.numbers, (), "per-channel standard deviations likewise")
-    seed: int = _knob(rules.whole(), 0, "seed of everything random; each image draws from its own generator")
-    bits: int | None = _knob(
-        rules.optional(rules.bits),
+    std: tuple[float, ...] = _setting(rules.numbers, (), "per-channel standard deviations likewise")
+    seed: int = _setting(rules.whole(), 0, "seed of everything random; each image draws from its own generator")
+    bits: int | None = _setting(
+        rules.optional(rules.whole(1, at_most=16)),
         None,
         "let the attacks work on the grid of this bit depth (8: what image files hold)",
     )
-    targets: str | None = _knob(
+    targets: str | None = _setting(
         rules.optional(rules.targets),
         None,
         "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as"
         " 3, or a csv with id and target",
     )
-    goal: str | None = _knob(
+    goal: str | None = _setting(
         rules.optional(rules.text),
         None,
         'another goal than to leave the label: "top-k(k=5)", "reject(probability=0.9)", ... or my_goal.py:build; on '
         "data with label maps "
         '"pixels(share=0.99)"',
     )
-    budget: int | str | None = _knob(
+    budget: int | str | None = _setting(
         rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")),
         None,
         "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an "
         "image whose distance fell by less than 1 % over the last quarter of them is done",
     )
-    stop_within: tuple[str, ...] = _knob(
+    stop_within: tuple[str, ...] = _setting(
         rules.stop_radii,
         (),
         "stop each image once it is broken within this radius, linf=8/255 for a distance or a number for all; the run "
         "then answers for this radius and larger ones; may be given several times",
     )
-    eot: int | None = _knob(
+    eot: int | None = _setting(
         rules.optional(rules.whole(1)),
         None,
         "for random models: gradients are means over this many passes, all counted; fresh passes vote on each find",
     )
-    votes: int = _knob(rules.whole(1), 100, "with eot: how many fresh passes vote on each image")
-    vote_share: float = _knob(
+    votes: int = _setting(rules.whole(1), 100, "with eot: how many fresh passes vote on each image")
+    vote_share: float = _setting(
         rules.share, 0.5, "with eot: the share of those passes in which the goal must be reached to count"
     )
-    dtype: str = _knob(
+    dtype: str = _setting(
         rules.one_of(*DTYPES),
         "float32",
         "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision)",
     )
-    batch_size: int | str = _knob(
+    batch_size: int | str = _setting(
         rules.whole(1, (AUTO, DEFAULT), ", or auto to measure it"),
         DEFAULT,
         "images per chunk, the unit of work that is stored and resumed; default: 64 on a CPU, 256 on a GPU, fewer"
         " of large images; auto measures it",
-        free=True,
     )
-    device: str = _knob(rules.text, AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one", free=True)
-    traces: int = _knob(rules.whole(0), 1, "keep the step-by-step course of each attack for this many images")
-    epsilon: tuple[str, ...] = _knob(
+    device: str = _setting(rules.text, AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one")
+    traces: int = _setting(rules.whole(0), 1, "keep the step-by-step course of each attack for this many images")
+    epsilon: tuple[str, ...] = _setting(
         rules.radii,
         (),
         "radii to give robust accuracy at: linf=8/255,4/255 for a distance, a number for all; may be given "
         "several times",
         relevant=False,
     )
-    trust: bool = _knob(
+    trust: bool = _setting(
         rules.truth, False, "allow the model file to be unpickled, which can run code in it", relevant=False
     )
-    allow: tuple[str, ...] = _knob(
+    allow: tuple[str, ...] = _setting(
         rules.texts, (), "go on although preflight refused this finding; may be given several times", relevant=False
     )
 
@@ -148,11 +146,11 @@ class RunSpec:
     @property
     def target_class(self) -> int | None:
         """The one class that every image is to get, where ``targets`` is a number."""
-        return rules.class_of(self.targets)
+        return int(self.targets) if self.targets is not None and re.fullmatch("[0-9]+", self.targets) else None
 
     def complete(self, out: Path | None = None) -> RunSpec:
-        """Itself, with the attacks of the run in ``out``, or else the usual ones, where none are given; an error names
-        what is missing."""
+        """Itself, with the attacks of the run in ``out``, or else the default ones, where none are given; raises where
+        model or data are missing."""
         for name, example in (("model", "mnist/smallcnn"), ("data", "mnist")):
             if not getattr(self, name):
                 raise BadInput(f"a run needs a {name}: give --{name}, for example --{name} {example}.")
@@ -217,21 +215,14 @@ class RunSpec:
     # Identity.
 
     def canonical(self) -> dict[str, Any]:
-        """The settings that decide the numbers; of the device only its kind, for one GPU of a machine is like the
-        next."""
+        """The settings that decide the numbers; of the device only its kind."""
         relevant = {f.name for f in fields(self) if f.metadata["relevant"]}
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
-        # Settings that came later and change nothing as they are leave the hash of older runs alone.
-        for name in ("goal", "surrogate"):
-            if values[name] is None:
-                del values[name]
-        if not self.stop_within:
-            del values["stop_within"]
-        if self.eot is None:
-            for name in ("eot", "votes", "vote_share"):
-                del values[name]
-        return {"format": FORMAT, **values}
+        # Settings that came later leave the hash of older runs alone where they are not used.
+        unused = {name for name in ("goal", "surrogate", "stop_within", "eot") if not values[name]}
+        unused |= {"votes", "vote_share"} if "eot" in unused else set()
+        return {"format": FORMAT, **{name: value for name, value in values.items() if name not in unused}}
 
     @property
     def most_passes(self) -> int | None:
@@ -245,12 +236,12 @@ class RunSpec:
 
     def fill(self, recorded: RunSpec) -> RunSpec:
         """This spec with what it leaves open taken from a recorded one, and its radii where none are given."""
-        free = [f.name for f in fields(self) if f.metadata["free"] and getattr(self, f.name) in (AUTO, DEFAULT)]
         return replace(
             self,
             epsilon=self.epsilon or recorded.epsilon,
             goal=self.goal or recorded.goal,
-            **{name: getattr(recorded, name) for name in free},
+            batch_size=recorded.batch_size if self.batch_size in (AUTO, DEFAULT) else self.batch_size,
+            device=recorded.device if self.device == AUTO else self.device,
         )
 
     def differences(self, recorded: RunSpec) -> list[tuple[str, Any, Any]]:
