@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..core.oracle import Model, borrowed, out_of_memory, pass_seconds, probe_rows
+from ..core.oracle import Model, borrowed, out_of_memory, pass_seconds, probe_rows, seeded
 from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError
 from ..goals.base import Goal
@@ -60,18 +60,19 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
             findings += [(f.name, f.severity, f"{whose}{f.sentence}", f.way_out) for f in said]
             refusals += [f.name for f in said if f.severity == "refuse" and f.name not in allow]
             continue
-        report = preflight(
-            subject.model,
-            sample.x.to(subject.device),
-            sample.truth,
-            allow=allow,
-            batch_size=at_a_time(sample),
-            measure=False,
-            class_names=job.dataset.class_names,
-            alphabetical=job.dataset.alphabetical,
-            eot=job.spec.eot,
-            gradients=gradients,
-        )
+        with seeded(job.spec.seed, subject.device):  # the findings about a random model are the same each time
+            report = preflight(
+                subject.model,
+                sample.x.to(subject.device),
+                sample.truth,
+                allow=allow,
+                batch_size=at_a_time(sample),
+                measure=False,
+                class_names=job.dataset.class_names,
+                alphabetical=job.dataset.alphabetical,
+                eot=job.spec.eot,
+                gradients=gradients,
+            )
         findings += [(f.name, f.severity, f"{whose}{f.sentence}", f.way_out) for f in report.findings]
         refusals += [f.name for f in report.refusals]
     for name, severity, sentence, way_out in findings:
