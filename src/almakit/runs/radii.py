@@ -20,9 +20,10 @@ def texts_of(epsilons: Radii, option: str = "epsilon") -> tuple[str, ...]:
     """
     if isinstance(epsilons, Mapping):
         found = [f"{name}={_listed(values, option)}" for name, values in epsilons.items()]
+    elif isinstance(epsilons, Sequence) and not isinstance(epsilons, str):
+        found = [_listed(value, option) for value in epsilons]
     else:
-        several = isinstance(epsilons, Sequence) and not isinstance(epsilons, str)
-        found = [_listed(value, option) for value in (epsilons if several else [epsilons])]
+        found = [_listed(epsilons, option)]
     parse(found, option)
     return tuple(require_text(text, option) for text in found)
 
