@@ -187,6 +187,7 @@ def test_models_and_data_keep_to_themselves() -> None:
     # Whoever calls a model does it through core.oracle.
     # Weights are files that the data room's hub finds, its readers convert, and its loader of a user's own file runs.
     files = {
+        "models": {"data.user_file"},
         "models.open": {"data.hub", "data.user_file"},
         "models.weights": {"data.convert"},
         "models.labels": {"data.named"},

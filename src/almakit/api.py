@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from .runs.attack_text import build_all, text_of
 from .runs.certify import certify_run
 from .runs.executors import Executor
 from .runs.images import box_of, in_units, parts_of
-from .runs.model import Attacked, model_name, open_model
+from .runs.model import Attacked, goal_of, model_name, open_of
 from .runs.plan import Request
 from .runs.progress import Progress, forwards_per_image, shown
 from .runs.radii import Radii, texts_of
@@ -301,10 +301,10 @@ def transfer(
     opened = [run if isinstance(run, Run) else Run(Path(run)) for run in given]
     asked = [models] if isinstance(models, str) or callable(models) else list(models)
     for run in opened:
-        text = goal or (None if run.segmentation else run.spec.goal)
-        aim = None if text is None else goals.get(text)
+        wanted = goal_of(run, goal)
+        aim = None if wanted is None else goals.get(wanted)
         for model in asked:
-            transfer_run(run, open_model(model, replace(run.spec, device=device, trust=trust)), aim)
+            transfer_run(run, open_of(run, model, device, trust), aim)
     return matrix(opened) or {"targets": [], "rows": []}
 
 

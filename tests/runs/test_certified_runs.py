@@ -108,8 +108,8 @@ def test_what_cannot_be_certified_is_refused_before_anything_is_attacked(
     assert main([*RUN, *LINF, "--certify", "ibp", "--shard", "0/2", "--out", str(out)]) == USAGE
     assert "shards are certified together" in capsys.readouterr().err
     assert not out.exists()
-    assert main(["certify", str(tmp_path)]) == USAGE
-    assert "is no run folder" in capsys.readouterr().err
+    assert main(["certify", str(tmp_path)]) == ERROR
+    assert "no run folder" in capsys.readouterr().err
 
 
 def test_a_goal_that_is_no_difference_of_logits_is_refused(folder: Path) -> None:

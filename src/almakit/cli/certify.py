@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 
-from ..data.user_file import is_user_file
 from ..report.run import finish
 from ..runs.folder import RunFolder
 from ..runs.identity import difference
@@ -58,23 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    if not (args.folder / "run.toml").is_file():
-        raise Usage(f"{args.folder} is no run folder (it has no run.toml); make one with `almakit run`.")
     if args.seconds <= 0:
         raise Usage("--seconds is a time limit, more than 0.")
     from ..runs import certify, model
 
     run = RunFolder(args.folder)
-    # A folder is data: what it says about trust, and code it names, count for nothing here.
-    spec = replace(run.spec, device=args.device, trust=args.trust)
-    if not args.model and is_user_file(spec.model):
-        raise Usage(
-            f"the run's model is Python code ({spec.model}), and certify runs no code because a folder names it; if "
-            f"you know that file, name it yourself: --model {spec.model}"
-        )
-    opened = model.open_model(args.model or spec.model, spec)
+    opened = model.open_of(run, args.model, args.device, args.trust)
     if differs := difference(run, opened):
-        raise Usage(f"{opened.name} is not the model of the run, {spec.model}: {differs}. Certify the run's own model.")
+        raise Usage(
+            f"{opened.name} is not the model of the run, {run.spec.model}: {differs}. Certify the run's own model."
+        )
     opened = opened.with_features(run.features)
     certify.certify_run(
         run, opened, args.method, tuple(args.distance or ()), args.seconds, Progress() if args.quiet else for_terminal()

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TextIO, cast
 
 from ..errors import SYNONYMS, AlmakitError, UnknownName, suggestion
-from ..runs.failures import Refused
+from ..runs.failures import CodeNamed, Refused
 from ..streams import Lasting, hold_standard_places
 from ..version import VERSION
 
@@ -185,7 +185,7 @@ def _unknown(verb: str, rest: Sequence[str], parser: argparse.ArgumentParser) ->
 
 
 def _code(error: AlmakitError) -> int:
-    if isinstance(error, (Usage, UnknownName)):
+    if isinstance(error, (Usage, UnknownName, CodeNamed)):
         return USAGE
     return REFUSED if isinstance(error, Refused) else ERROR
 

@@ -13,10 +13,9 @@ import argparse
 import json
 from pathlib import Path
 
-from ..report.run import Run
 from ..report.sections import as_text
 from ..report.table import text_table
-from .main import DONE, Usage
+from .main import DONE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,19 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    for folder in args.folder:
-        if not (folder / "run.toml").is_file():
-            raise Usage(f"{folder} is no run folder (it has no run.toml); make one with `almakit run`.")
     from ..api import transfer
 
-    runs = [Run(folder) for folder in args.folder]
-    for run in runs:
-        text = None if run.segmentation else run.spec.goal
-        if text and not args.goal and ":" in text:
-            raise Usage(
-                f"the run's goal is Python code ({text}), and transfer runs no code because a folder names it; name it "
-                f"yourself: --goal {text}"
-            )
-    made = transfer(runs, args.model, goal=args.goal, device=args.device, trust=args.trust)
+    made = transfer(args.folder, args.model, goal=args.goal, device=args.device, trust=args.trust)
     print(json.dumps(made, indent=1) if args.json else text_table(*as_text(made)))
     return DONE

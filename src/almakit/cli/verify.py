@@ -10,11 +10,9 @@ almakit verify some/folder --model mnist/smallcnn      any folder of images with
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from ..data import load
-from ..data.user_file import is_user_file
 from ..report.table import percent, text_table
 from ..runs.folder import RunFolder
 from ..runs.identity import difference
@@ -62,23 +60,11 @@ def _run(args: argparse.Namespace) -> int:
             f"{args.folder / 'run.toml'}` to compute those chunks again."
         )
         return ERROR
-    # A folder is data: what it says about trust, and code it names, count for nothing here.
-    spec = replace(run.spec, device=args.device, trust=args.trust)
-    if not args.model and is_user_file(spec.model):
-        raise Usage(
-            f"the run's model is Python code ({spec.model}), and verify runs no code because a folder names it; if you "
-            f"know that file, name it yourself: --model {spec.model}"
-        )
-    goal = args.goal or (None if run.segmentation else spec.goal)
-    if goal and not args.goal and ":" in goal:
-        raise Usage(
-            f"the run's goal is Python code ({goal}), and verify runs no code because a folder names it; name it "
-            f"yourself: --goal {goal}"
-        )
-    opened = model.open_model(args.model or spec.model, spec)
+    goal = model.goal_of(run, args.goal)
+    opened = model.open_of(run, args.model, args.device, args.trust)
     differs = difference(run, opened)
     if differs:
-        print(f"{opened.name} is not the model of the run, {spec.model}: {differs}.")
+        print(f"{opened.name} is not the model of the run, {run.spec.model}: {differs}.")
     other_model = bool(differs) and not args.model
     found = verify.verify_run(run, opened, args.batch_size, goal)
     header = (

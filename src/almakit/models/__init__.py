@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..data.user_file import is_user_file
 from .zoo import ZOO, Entry
 
 if TYPE_CHECKING:
@@ -80,6 +81,12 @@ def load(
 def is_foreign(uri: str) -> bool:
     """Whether a URI names a model of another library."""
     return uri.partition(":")[0] in LIBRARIES
+
+
+def is_code(uri: str) -> bool:
+    """Whether opening a URI runs a Python file, also one with weights or an output behind its name."""
+    source = uri.partition(OUTPUT)[0]
+    return is_user_file(source) or is_user_file(source.rpartition("@")[0])
 
 
 def opened(model: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

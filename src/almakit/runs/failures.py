@@ -27,6 +27,10 @@ class Refused(AlmakitError):
     """Preflight found something that would make the numbers meaningless."""
 
 
+class CodeNamed(AlmakitError):
+    """A run folder names Python code, which runs only where the caller names it too."""
+
+
 class NothingWorks(AlmakitError):
     """Every piece of work failed: a mistake, not a passing fault."""
 

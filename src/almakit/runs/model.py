@@ -21,10 +21,12 @@ from ..data.user_file import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from ..goals.base import Goal
 from ..goals.outputs import logits_of
-from ..models import OUTPUT
+from ..models import OUTPUT, is_code
 from ..models import load as load_model
 from ..models.classifier import state_sha256
 from .attack_text import fingerprint
+from .failures import CodeNamed
+from .folder import RunFolder
 from .identity import model_sha256
 from .images import in_units
 from .settings import settings_sha256
@@ -338,6 +340,30 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         draws=None if spec.eot is None else EOT(spec.eot, spec.votes, spec.vote_share),
         seed=spec.seed,
     )
+
+
+def open_of(run: RunFolder, model: str | Model | None, device: str, trust: bool) -> Subject:
+    """The model that judges the images of a run folder again: ``model``, or the run's own.
+
+    A folder is data: what it says about trust, and code that it names, count for nothing.
+    """
+    if model is None and is_code(run.spec.model):
+        raise CodeNamed(
+            f"the run's model is Python code ({run.spec.model}), and no code runs because a folder names it; if you "
+            f"know that file, name it yourself: --model {run.spec.model}"
+        )
+    return open_model(model or run.spec.model, replace(run.spec, device=device, trust=trust))
+
+
+def goal_of(run: RunFolder, goal: object = None) -> object:
+    """``goal``, or the run's own as text where it has one that is not about pixels; code counts only as ``goal``."""
+    own = None if run.segmentation else run.spec.goal
+    if goal is None and own is not None and ":" in own:
+        raise CodeNamed(
+            f"the run's goal is Python code ({own}), and no code runs because a folder names it; name it yourself: "
+            f"--goal {own}"
+        )
+    return own if goal is None else goal
 
 
 def autocast_of(dtype: str) -> torch.dtype | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...certify import METHODS
-from ...data.user_file import is_user_file
 from ...errors import AlmakitError
 from ...goals.base import Goal
+from ...models import is_code
 from ..certify import radii_of
 from ..folder import RunFolder
 from ..identity import difference
@@ -85,8 +85,8 @@ def _target(run: RunFolder, subject: Subject, part: Transfer) -> Subject | str:
         return subject
     if part.target.startswith("python:"):
         return "it was given from Python"
-    if is_user_file(part.target.rpartition("@")[0] or part.target):
-        return "it is Python code, and verify runs no code because a folder names it"
+    if is_code(part.target):
+        return "it is Python code, and no code runs because a folder names it"
     opened = open_model(part.target, replace(run.spec, device=str(subject.device), trust=False))
     if opened.model_sha256 != part.model_sha256:
         return "the model of that name is another one than was asked; run `almakit transfer` again"
