@@ -127,7 +127,7 @@ class MergeArena:
     def _wrong(self, target: Path, before: dict[Path, bytes], rows: object) -> str:
         """Why the target is neither as it was nor fully merged."""
         if not before:
-            if not target.exists():
+            if not (target / "records.sqlite").is_file():
                 return ""
             return (
                 ""

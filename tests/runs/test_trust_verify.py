@@ -234,6 +234,6 @@ def test_merge_into_another_runs_folder_is_refused(tmp_path):
         small_run(tmp_path / f"shard{number}", shard=(number, 2))
     small_run(tmp_path / "other", seed=5)
     before = {path: path.read_bytes() for path in (tmp_path / "other").rglob("*") if path.is_file()}
-    with pytest.raises(SpecChanged, match="different runs: seed is 5 in one and 0 in the other"):
+    with pytest.raises(SpecChanged, match="different runs: seed is 0 in one and 5 in the other"):
         merge([tmp_path / "shard0", tmp_path / "shard1"], tmp_path / "other")
     assert {path: path.read_bytes() for path in (tmp_path / "other").rglob("*") if path.is_file()} == before

@@ -1,8 +1,8 @@
-"""The run folder's database: one SQLite file in WAL mode with one writer at a time. It holds facts of the run and
+"""The database of a run folder: one SQLite file in WAL mode with one writer at a time. It holds facts of the run and
 finished work, one chunk per transaction. No torch here.
 
-SQLite does not notice a flipped bit in a number. So a sum over a chunk's rows is stored with them and compared when
-they are read.
+SQLite does not detect a flipped bit in a number. A checksum over a chunk's rows is therefore stored with them and
+compared when they are read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -23,6 +23,7 @@ from typing import Any
 
 from ..failures import Corrupt, StoreError, explained, understood
 from . import fields
+from .fields import Built
 from .records import ATTACK, CLEAN, STATUSES, AttackInfo, ChunkKey, ChunkRow, FailureRow, ImageInfo, Record, Trace
 
 try:
@@ -30,14 +31,23 @@ try:
 except ImportError:  # pragma: no cover (Windows has no flock; SQLite's own locks still keep the data whole)
     fcntl = None  # type: ignore[assignment]
 
-Row = Sequence[Any]
+Row = tuple[Any, ...]
 LOCK_PATIENCE = 20.0  # seconds to wait for another process's lock before giving up
 OPENINGS = 4  # tries to open a database for reading before it is taken for one on a read-only medium
 
 VERSION = 1
-_PIECE = "PRIMARY KEY (kind, attack, chunk, round)) WITHOUT ROWID"
-TABLES = (
-    """CREATE TABLE meta (            -- facts of the run as a whole
+_UNIT = "PRIMARY KEY (kind, attack, chunk, round)) WITHOUT ROWID"
+_TARGET = "PRIMARY KEY (attack, image, target)) WITHOUT ROWID"
+STORED: dict[Any, tuple[str, str, str]] = {
+    AttackInfo: ("attacks", "the run's attacks", "PRIMARY KEY (attack), UNIQUE (text))"),
+    ImageInfo: ("images", "the clean images", "PRIMARY KEY (image))"),
+    Record: ("results", "one row per attack, image and target", _TARGET),
+    ChunkRow: ("chunks", "finished units of work; a row appears only after its file is in place", _UNIT),
+    Trace: ("traces", "the history of an attack on a few images", _TARGET),
+    FailureRow: ("failures", "units of work that were given up; the next start of the program tries them again", _UNIT),
+}
+"""The dataclasses that have a table: its name, what it holds, and the rules that end its definition."""
+TABLES = """CREATE TABLE meta (            -- facts of the run as a whole
   key   TEXT PRIMARY KEY,      -- schema_version, spec_sha256, spec (TOML), weights_sha256, data_sha256, images, ...
   value TEXT NOT NULL
 );
@@ -54,52 +64,13 @@ CREATE TABLE findings (        -- what preflight said before the run
   sentence TEXT NOT NULL,      -- what was noticed
   way_out  TEXT NOT NULL       -- what to do about it
 );
-"""
-    + fields.table("attacks", "the run's attacks", "PRIMARY KEY (attack), UNIQUE (text))", AttackInfo)
-    + fields.table("images", "the clean images", "PRIMARY KEY (image))", ImageInfo)
-    + fields.table(
-        "results", "one row per attack, image and target", "PRIMARY KEY (attack, image, target)) WITHOUT ROWID", Record
-    )
-    + fields.table(
-        "chunks",
-        "finished pieces of work; a row appears only after its file is in place",
-        _PIECE,
-        ChunkKey,
-        ChunkRow,
-        more=(
-            "session INTEGER NOT NULL, -- sessions.session that did it",
-            "rows_sha256 TEXT, -- of this row and its rows in images or results; NULL: not taken",
-        ),
-    )
-    + fields.table(
-        "traces", "the course of an attack on a few images", "PRIMARY KEY (attack, image, target)) WITHOUT ROWID", Trace
-    )
-    + fields.table(
-        "failures",
-        "pieces of work that were given up; the next start of the program tries them again",
-        _PIECE,
-        ChunkKey,
-        FailureRow,
-        more=("session INTEGER NOT NULL, -- sessions.session that gave it up",),
-    )
-)
-"""The comments are part of the database: ``sqlite3 records.sqlite .schema`` shows them. No table but ``sessions`` and
-``chunks`` holds a time: ``images``, ``results`` and ``traces`` of two runs of one spec are equal bit for bit."""
-LATER = [
-    ("chunks", "rows_sha256", "TEXT"),
-    *(
-        (name, column.name, column.kind)
-        for name, of in (("images", ImageInfo), ("results", Record))
-        for column in fields.columns(of)
-        if column.later
-    ),
-]
-"""Columns that databases begun by an earlier almakit lack: table, name, kind."""
+""" + "".join(fields.table(name, about, rules, of) for of, (name, about, rules) in STORED.items())
+"""The comments are part of the database: ``sqlite3 records.sqlite .schema`` shows them. Only ``sessions`` and
+``chunks`` hold times: ``images``, ``results`` and ``traces`` of two runs of one spec are equal bit for bit."""
 
 _KEY = "kind = ? AND attack = ? AND chunk = ? AND round = ?"
-_ATTACK_COLUMNS = ", ".join(fields.names(AttackInfo))
-_CHUNK_COLUMNS = ", ".join(fields.names(ChunkKey) + fields.names(ChunkRow))
-_CHUNK, _ROUND = fields.names(ImageInfo).index("chunk"), fields.names(Record).index("round")
+_CHUNK = fields.names(ImageInfo).index("chunk")
+_ROUND, _SLOT = fields.names(Record).index("round"), fields.names(Record).index("slot")
 
 
 def database_name(shard: tuple[int, int] | None = None) -> str:
@@ -166,19 +137,20 @@ class Store:
             )
 
     def _make_tables(self) -> None:
-        """Makes the tables and columns that are not there yet, as in a database that an earlier almakit began; nothing
-        in it changes."""
+        """Adds the tables and columns that are missing, as in a database that an earlier version began."""
         for statement in filter(str.strip, TABLES.split(";\n")):
             self.db.execute(statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1))
-        for table, column, kind in LATER:
-            if not self.has(table, column):
-                self.db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+        for of, (table, *_) in STORED.items():
+            known = self._known(table)
+            for column in fields.columns(of):
+                if column.name not in known:
+                    self.db.execute(f"ALTER TABLE {table} ADD COLUMN {column.name} {column.kind}")
         if not self.rows("SELECT 1 FROM meta LIMIT 1"):
             self.db.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(VERSION),))
 
-    def has(self, table: str, column: str) -> bool:
-        """Whether the database knows a column (one begun by an earlier almakit and opened for reading may not)."""
-        return any(row[1] == column for row in self.rows(f"PRAGMA table_info({table})"))
+    def _known(self, table: str) -> set[str]:
+        """The columns that the database has (one begun by an earlier version and opened for reading may lack some)."""
+        return {row[1] for row in self.rows(f"PRAGMA table_info({table})")}
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -240,13 +212,11 @@ class Store:
 
     def set_attacks(self, attacks: Iterable[AttackInfo]) -> None:
         with self.transaction():
-            self._insert("attacks", [fields.row(info) for info in attacks], fields.names(AttackInfo))
+            self._insert(attacks)
             self.sum_facts()
 
     def attacks(self) -> list[AttackInfo]:
-        found = self.rows(f"SELECT {_ATTACK_COLUMNS} FROM attacks ORDER BY attack")
-        with understood(self.path):
-            return [AttackInfo(**fields.values(AttackInfo, row)) for row in found]
+        return self._read(AttackInfo, "attack")
 
     def sum_facts(self) -> None:
         """Writes the sum over the facts and attacks beside them; part of every transaction that changes them."""
@@ -266,7 +236,7 @@ class Store:
 
     def _facts_sum(self) -> str:
         facts = self.rows("SELECT 0, key, value FROM meta WHERE key != 'facts_sha256'")
-        return _row_sum([*facts, *self.rows(f"SELECT 1, {_ATTACK_COLUMNS} FROM attacks")])
+        return _row_sum([*facts, *((1, *cells) for cells in self._cells(AttackInfo))])
 
     def set_findings(self, findings: Iterable[tuple[str, str, str, str]]) -> None:
         with self.transaction():
@@ -305,6 +275,34 @@ class Store:
                 for r in found
             ]
 
+    # Rows of the dataclasses.
+
+    def _insert(self, values: Iterable[Any]) -> None:
+        """By the names of the columns: an earlier version may have had them in another order."""
+        rows = [(type(value), fields.row(value)) for value in values]
+        for of in dict.fromkeys(of for of, _ in rows):
+            names = fields.names(of)
+            self.db.executemany(
+                f"INSERT OR REPLACE INTO {STORED[of][0]} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
+                [cells for kind, cells in rows if kind is of],
+            )
+
+    def _columns(self, of: Any, prefix: str = "") -> str:
+        """The columns to read; later ones that the database lacks are empty."""
+        known = self._known(STORED[of][0])
+        return ", ".join(
+            f"{prefix}{column.name}" if not column.later or column.name in known else "NULL"
+            for column in fields.columns(of)
+        )
+
+    def _cells(self, of: Any, order: str = "") -> list[Row]:
+        return self.rows(f"SELECT {self._columns(of)} FROM {STORED[of][0]}{f' ORDER BY {order}' * bool(order)}")
+
+    def _read(self, of: Callable[..., Built], order: str) -> list[Built]:
+        found = self._cells(of, order)
+        with understood(self.path):
+            return [fields.build(of, cells) for cells in found]
+
     # Finished work.
 
     def finish(
@@ -315,78 +313,59 @@ class Store:
         records: Iterable[Record] = (),
         traces: Iterable[Trace] = (),
     ) -> None:
-        """Records a piece of work whose file is already in place; doing it twice changes nothing."""
-        key, own = fields.row(row.key), (*fields.row(row.key), *fields.row(row))
-        infos = [fields.row(image) for image in images]
-        found = [fields.row(replace(record, round=row.key.round)) for record in records]
-        total = _chunk_sum(own, infos if row.key.kind == CLEAN else found)
+        """Records a unit of work whose file is already in place; doing it twice changes nothing."""
+        found = [replace(record, round=row.key.round) for record in records]
         with self.transaction():
-            self._insert("images", infos, fields.names(ImageInfo))
-            self._insert("results", found, fields.names(Record))
-            self._insert("traces", [fields.row(trace) for trace in traces])
-            self._insert("chunks", [(*own, session, total)])
-            self.db.execute(f"DELETE FROM failures WHERE {_KEY}", key)
+            self.put(replace(row, session=session), [*images, *found, *traces])
+
+    def put(self, row: ChunkRow, values: Sequence[ImageInfo | Record | Trace]) -> None:
+        """Inserts a chunk's row, with its checksum, and the rows that belong to it; part of a transaction."""
+        of = ImageInfo if row.key.kind == CLEAN else Record
+        total = _chunk_sum(fields.row(row), [fields.row(value) for value in values if isinstance(value, of)])
+        self._insert([*values, replace(row, rows_sha256=total)])
+        self.db.execute(f"DELETE FROM failures WHERE {_KEY}", fields.row(row.key))
 
     def give_up(self, failure: FailureRow, session: int) -> None:
-        """Records that a piece of work failed for good in this session; it stays undone, so that the next one tries it
+        """Records that a unit of work failed for good in this session; it stays undone, so the next one tries it
         again."""
         with self.transaction():
-            self._insert("failures", [(*fields.row(failure.key), *fields.row(failure), session)])
+            self._insert([replace(failure, session=session)])
 
     def failures(self) -> list[FailureRow]:
-        """The pieces of work that were given up and have not been done since."""
-        if not self.has("failures", "reason"):
-            return []
-        names = ", ".join(fields.names(ChunkKey) + fields.names(FailureRow))
-        found = self.rows(f"SELECT {names} FROM failures ORDER BY kind DESC, attack, chunk, round")
-        with understood(self.path):
-            return [FailureRow(_key(row), **fields.values(FailureRow, row[4:])) for row in found]
-
-    def _insert(self, table: str, values: list[tuple[Any, ...]], names: Sequence[str] = ()) -> None:
-        """By the columns' ``names`` where an earlier almakit may have had them in another order."""
-        if values:
-            places, named = ", ".join("?" * len(values[0])), f"({', '.join(names)})" if names else ""
-            self.db.executemany(f"INSERT OR REPLACE INTO {table} {named} VALUES ({places})", values)
+        """The units of work that were given up and have not been done since."""
+        return self._read(FailureRow, "kind DESC, attack, chunk, round") if self._known("failures") else []
 
     def discard(self, key: ChunkKey) -> None:
-        """Takes a piece of work back, so that a resume does it again; rows without their chunk are not read, and are
+        """Takes a unit of work back, so that a resume does it again. Rows without their chunk are not read, and are
         replaced then."""
         with self.transaction():
             self.db.execute(f"DELETE FROM chunks WHERE {_KEY}", fields.row(key))
 
     def chunks(self) -> list[ChunkRow]:
         """Finished work: clean passes first, then attack by attack."""
-        found = self.rows(f"SELECT {_CHUNK_COLUMNS} FROM chunks ORDER BY kind DESC, attack, chunk, round")
-        with understood(self.path):
-            return [ChunkRow(_key(row), **fields.values(ChunkRow, row[4:])) for row in found]
+        return self._read(ChunkRow, "kind DESC, attack, chunk, round")
 
     def images(self, check: bool = False) -> list[ImageInfo]:
-        """The clean images; ``check`` refuses rows that are not the ones that were written."""
-        found = self._image_rows()
+        """The clean images; ``check`` refuses rows that do not match their checksum."""
+        found = self._cells(ImageInfo, "image")
         if check:
-            self._refuse_damaged(CLEAN, _images_by_chunk(found))
+            self._refuse_damaged(CLEAN, _by_chunk(found, ()))
         with understood(self.path):
-            return [ImageInfo(**fields.values(ImageInfo, row)) for row in found]
+            return [fields.build(ImageInfo, cells) for cells in found]
 
     def records(self, check: bool = False) -> list[Record]:
-        """The results of finished chunks, by attack, image and target; ``check`` refuses rows that are not the ones
-        that were written."""
+        """The results of finished chunks, by attack, image and target; ``check`` refuses rows that do not match their
+        checksum."""
         found = self._result_rows()
         if check:
-            self._refuse_damaged(ATTACK, _results_by_chunk(found))
+            self._refuse_damaged(ATTACK, _by_chunk((), found))
         with understood(self.path):
             return [_record(row) for row in found]
 
     def traces(self) -> list[Trace]:
-        names = ", ".join(fields.names(Trace))
-        found = self.rows(f"SELECT {names} FROM traces ORDER BY attack, image, target")
-        with understood(self.path):
-            return [Trace(**fields.values(Trace, row)) for row in found]
+        return self._read(Trace, "attack, image, target")
 
-    def _image_rows(self) -> list[tuple[Any, ...]]:
-        return self.rows(f"SELECT {', '.join(self._columns('images', ImageInfo))} FROM images ORDER BY image")
-
-    def _result_rows(self) -> list[tuple[Any, ...]]:
+    def _result_rows(self) -> list[Row]:
         """Rows of results, each followed by its chunk's file, seconds and place. A row whose chunk was taken back is
         not read.
 
@@ -394,28 +373,19 @@ class Store:
         each of its chunks.
         """
         return self.rows(
-            f"SELECT {', '.join(self._columns('results', Record, 'r.'))}, c.file, c.seconds / c.images, i.chunk "
+            f"SELECT {self._columns(Record, 'r.')}, c.file, c.seconds / c.images, i.chunk "
             "FROM results r CROSS JOIN images i ON i.image = r.image CROSS JOIN chunks c ON c.kind = 'attack' "
             "AND c.attack = r.attack AND c.chunk = i.chunk AND c.round = r.round ORDER BY r.attack, r.image, r.target"
         )
 
-    def _columns(self, table: str, of: type, prefix: str = "") -> list[str]:
-        """The columns to read; those that a database of an earlier almakit lacks are empty."""
-        return [
-            f"{prefix}{column.name}" if not column.later or self.has(table, column.name) else "NULL"
-            for column in fields.columns(of)
-        ]
-
-    # Sums.
+    # Checksums.
 
     def damaged(self) -> list[ChunkKey]:
-        """Finished work whose rows are not the ones that were written."""
-        return self._differing(CLEAN, _images_by_chunk(self._image_rows())) + self._differing(
-            ATTACK, _results_by_chunk(self._result_rows())
-        )
+        """Finished work whose rows do not match their checksum."""
+        return self._differing(_by_chunk(self._cells(ImageInfo), self._result_rows()), CLEAN, ATTACK)
 
     def refuse(self, key: ChunkKey) -> Corrupt:
-        """What a reader of a damaged chunk is told."""
+        """The error for readers of a damaged chunk."""
         whose = "the clean images" if key.kind == CLEAN else f"attack {key.attack}"
         return Corrupt(
             f"{self.path}: the rows of chunk {key.chunk} of {whose} are not the ones that were written (a failing "
@@ -424,18 +394,15 @@ class Store:
         )
 
     def _refuse_damaged(self, kind: str, found: dict[Row, list[Row]]) -> None:
-        for key in self._differing(kind, found):
+        for key in self._differing(found, kind):
             raise self.refuse(key)
 
-    def _differing(self, kind: str, found: dict[Row, list[Row]]) -> list[ChunkKey]:
-        """The chunks of a kind whose rows, as they were read, do not have their recorded sum."""
-        if not self.has("chunks", "rows_sha256"):
-            return []
-        chunks = self.rows(f"SELECT {_CHUNK_COLUMNS}, rows_sha256 FROM chunks WHERE kind = ?", (kind,))
+    def _differing(self, found: dict[Row, list[Row]], *kinds: str) -> list[ChunkKey]:
+        """The chunks of some kinds whose rows, as they were read, do not have the recorded checksum."""
         return [
             ChunkKey(*own[:4])
-            for *own, recorded in chunks
-            if recorded is not None and _chunk_sum(own, found.get(tuple(own[1:4]), [])) != recorded
+            for own in self._cells(ChunkRow)
+            if own[0] in kinds and own[-1] is not None and _chunk_sum(own, found.get(own[:4], [])) != own[-1]
         ]
 
 
@@ -470,39 +437,28 @@ def _writer(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=LOCK_PATIENCE, isolation_level=None)
 
 
-def _key(row: Row) -> ChunkKey:
-    return ChunkKey(**fields.values(ChunkKey, row[:4]))
-
-
 def _record(row: Row) -> Record:
     *own, file, seconds, _ = row
-    found = fields.values(Record, own)
-    if found["status"] not in STATUSES:
-        raise Corrupt(f"the database holds a status {found['status']!r} that this almakit does not know.")
-    return Record(**found, file=None if found["slot"] is None else file, seconds=float(seconds))
+    found = fields.build(Record, own, file=None if own[_SLOT] is None else file, seconds=float(seconds))
+    if found.status not in STATUSES:
+        raise Corrupt(f"the database holds a status {found.status!r} that this almakit does not know.")
+    return found
 
 
-def _images_by_chunk(found: Iterable[Row]) -> dict[Row, list[Row]]:
-    """Rows of images by the attack (-1), chunk and round that they belong to."""
+def _by_chunk(images: Iterable[Row], results: Iterable[Row]) -> dict[Row, list[Row]]:
+    """Rows of images, and rows of results without what their chunk adds, by the key of their chunk."""
     grouped: dict[Row, list[Row]] = {}
-    for row in found:
-        grouped.setdefault((-1, row[_CHUNK], 0), []).append(row)
-    return grouped
-
-
-def _results_by_chunk(found: Iterable[Row]) -> dict[Row, list[Row]]:
-    """Rows of results, without what their chunk adds, by the attack, chunk and round that they belong to."""
-    grouped: dict[Row, list[Row]] = {}
-    for row in found:
-        grouped.setdefault((row[0], row[-1], row[_ROUND]), []).append(row[:-3])
+    for row in images:
+        grouped.setdefault((CLEAN, -1, row[_CHUNK], 0), []).append(row)
+    for row in results:
+        grouped.setdefault((ATTACK, row[0], row[-1], row[_ROUND]), []).append(row[:-3])
     return grouped
 
 
 def _chunk_sum(own: Row, rows: Iterable[Row]) -> str:
-    """The sum of a chunk: over its own row and over its rows of images or results, all but the round, which is the
-    chunk's."""
-    of, without = (ImageInfo, None) if own[0] == CLEAN else (Record, "round")
-    return _row_sum([(-1, -1, _row_sum(fields.summed(of, row, without) for row in rows)), own])
+    """The checksum of a chunk: over its own row and its rows of images or results."""
+    of = ImageInfo if own[0] == CLEAN else Record
+    return _row_sum([(-1, -1, _row_sum(fields.summed(of, row) for row in rows)), fields.summed(ChunkRow, own)])
 
 
 def _row_sum(rows: Iterable[Row]) -> str:

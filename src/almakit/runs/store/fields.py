@@ -1,46 +1,55 @@
-"""The one table of fields: a dataclass of ``records.py`` says, field by field, what is stored, under which name and as
-what; no torch here.
+"""The table of fields: the annotations of the dataclasses in ``records.py`` say what is stored, under which name and as
+which type. No torch here.
 
-SQL tables, rows, sums, exported columns and the JSON Schema of records are all made from it: a new field of ``Record``
-is one line there. A field that came after version 0.1 is marked ``later``: databases without it are read as if it were
-empty, and its sum counts only where it is filled.
+SQL tables, rows, checksums, comparisons, exported columns and the JSON Schema of records are derived from it: a new
+field of ``Record`` is one line there. A field added after version 0.1 is marked ``later``: databases without it are
+read as if it were empty, and it enters a checksum only where it has a value.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 Top = tuple[tuple[int, float], ...]
 """Classes with their softmax probabilities, the largest first; of a segmentation the shares of the pixels they get."""
 Tally = tuple[tuple[int, int, int, int], ...]
-"""For each class that occurs among an image's labelled pixels: (class, pixels labelled so, pixels predicted so, pixels
-that are both)."""
+"""For each class among an image's labelled pixels: (class, pixels labelled, pixels predicted, pixels with both)."""
 Cell = Any
-"""What SQLite holds: an integer, a real number, a text or nothing."""
+"""What SQLite stores: an integer, a real number, a text or nothing."""
+Built = TypeVar("Built")
 _TYPES = {"INTEGER": int, "REAL": float, "TEXT": str}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Marks a dataclass field as a column: ``x: Annotated[int, Stored("what it is")]``. ``name``: of the column, where
-    it is not the field's; ``empty``: what stands for None in a key; ``columns``: a mapping's keys, a column each, as
-    "key: meaning"; ``later``: came after version 0.1."""
+    """Marks a dataclass field as a column: ``x: Annotated[int, Stored("what it is")]``.
+
+    Args:
+        meaning: comment of the column.
+        name: name of the column, if it differs from the field's.
+        empty: what stands for None in a key.
+        columns: the keys of a mapping, one column each, as "key: meaning".
+        later: whether it was added after version 0.1.
+        summed: whether the checksum of its chunk covers it.
+    """
 
     meaning: str
     name: str | None = None
     empty: int | None = None
     columns: tuple[str, ...] = ()
     later: bool = False
+    summed: bool = True
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: of which field (and key of it), SQL's kind, whether it is always filled, and the way in and out."""
+    """One column: its field (and key of it), its SQL type, whether it always has a value, and how cells are written and
+    read. ``inside``: the field that holds the dataclass it belongs to, and that class."""
 
     field: str
     key: str | None
@@ -49,15 +58,17 @@ class Column:
     required: bool
     meaning: str
     later: bool
+    summed: bool
     write: Callable[[Any], Cell]
     read: Callable[[Cell], Any]
+    inside: tuple[str, Any] | None = None
 
     @property
     def sql(self) -> str:
         return f"{self.name} {self.kind}{' NOT NULL' if self.required else ''}"
 
     def value(self, cell: Cell) -> Any:
-        """The value in a cell; SQLite keeps whatever was put into one, so its type is checked."""
+        """The value in a cell, whose type is checked: SQLite stores any type in any column."""
         if cell is None:
             fits = not self.required
         else:
@@ -87,7 +98,7 @@ def _tally_of(text: str | None) -> Tally | None:
     return None if rows is None else tuple((row[0], row[1], row[2], row[3]) for row in rows)
 
 
-def _courses_of(text: str) -> dict[str, list[Any]]:
+def _history_of(text: str) -> dict[str, list[Any]]:
     return {str(name): list(values) for name, values in json.loads(text).items()}
 
 
@@ -102,18 +113,21 @@ KINDS: list[tuple[Any, str, bool, Callable[[Any], Cell], Callable[[Cell], Any]]]
     (Top, "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _top_of),
     (Tally | None, "TEXT", False, lambda value: None if value is None else json.dumps(value), _tally_of),
     (dict[str, Any], "TEXT", True, lambda value: json.dumps(value, sort_keys=True), json.loads),
-    (dict[str, list[Any]], "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _courses_of),
+    (dict[str, list[Any]], "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _history_of),
     (dict[str, float | None], "REAL", False, finite, _same),
 ]
-"""A field's type -> SQL's kind, whether the cell is always filled, the way in and the way out. An infinite distance is
+"""Type of a field, SQL type, whether the cell always has a value, how it is written and read. An infinite distance is
 an empty cell."""
 
 
 @cache
-def columns(of: Hashable) -> tuple[Column, ...]:
-    """The columns of a dataclass, in the order of its fields."""
-    found = []
-    for name, hint in get_type_hints(of, include_extras=True).items():
+def columns(of: Any) -> tuple[Column, ...]:
+    """The columns of a dataclass, in the order of its fields; those of a dataclass inside it in its place."""
+    found: list[Column] = []
+    hints: dict[str, Any] = get_type_hints(of, include_extras=True)
+    for name, hint in hints.items():
+        if is_dataclass(hint) and isinstance(hint, type):
+            found += [replace(column, inside=(name, hint)) for column in columns(hint)]
         for mark in (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Stored)):
             kind, required, write, read = next(kind[1:] for kind in KINDS if kind[0] == hint.__origin__)
             if mark.empty is not None:
@@ -122,7 +136,9 @@ def columns(of: Hashable) -> tuple[Column, ...]:
                 (None, mark.meaning)
             ]
             found += [
-                Column(name, key, key or mark.name or name, kind, required, meaning, mark.later, write, read)
+                Column(
+                    name, key, key or mark.name or name, kind, required, meaning, mark.later, mark.summed, write, read
+                )
                 for key, meaning in keys
             ]
     return tuple(found)
@@ -140,52 +156,49 @@ def names(of: type) -> list[str]:
     return [column.name for column in columns(of)]
 
 
-def table(name: str, about: str, rules: str, *of: type, more: Sequence[str] = ()) -> str:
-    """The statement that makes the table of the dataclasses ``of``, what each column means as comments.
+def table(name: str, about: str, rules: str, of: type) -> str:
+    """The SQL statement that creates the table of a dataclass, with the meaning of each column as a comment.
 
     Args:
-        name: the table's name.
+        name: name of the table.
         about: what it holds.
-        rules: its key and what else ends it.
-        of: the dataclasses whose columns it has.
-        more: columns of its own, each as SQL with a comment.
+        rules: its key, and whatever else ends the statement.
+        of: the dataclass.
     """
-    lines = [f"  {column.sql}, -- {column.meaning}" for one in of for column in columns(one)]
-    return (
-        f"CREATE TABLE {name} (  -- {about}\n"
-        + "\n".join([*lines, *(f"  {line}" for line in more)])
-        + f"\n  {rules};\n"
-    )
+    lines = [f"  {column.sql}, -- {column.meaning}" for column in columns(of)]
+    return f"CREATE TABLE {name} (  -- {about}\n" + "\n".join(lines) + f"\n  {rules};\n"
 
 
 def row(value: Any) -> tuple[Cell, ...]:
     """A dataclass instance as cells, in the order of ``columns``."""
-    of: Any = type(value)
-    return tuple(
-        column.write(
-            getattr(value, column.field) if column.key is None else getattr(value, column.field).get(column.key)
-        )
-        for column in columns(of)
-    )
+    cells, of = [], value.__class__
+    for column in columns(of):
+        found = getattr(value if column.inside is None else getattr(value, column.inside[0]), column.field)
+        cells.append(column.write(found if column.key is None else found.get(column.key)))
+    return tuple(cells)
 
 
-def values(of: type, cells: Sequence[Cell]) -> dict[str, Any]:
-    """Cells in the order of ``columns`` as the arguments of the dataclass."""
-    found: dict[str, Any] = {}
+def build(of: Callable[..., Built], cells: Sequence[Cell], **own: Any) -> Built:
+    """The instance of a dataclass that has these cells, in the order of ``columns``, and ``own`` fields not stored in
+    its table."""
+    nested: dict[tuple[str, Any], dict[str, Any]] = {}
     for column, cell in zip(columns(of), cells, strict=True):
+        found = own if column.inside is None else nested.setdefault(column.inside, {})
         if column.key is None:
             found[column.field] = column.value(cell)
         else:
             found.setdefault(column.field, {})[column.key] = column.value(cell)
-    return found
+    return of(**own, **{name: kind(**values) for (name, kind), values in nested.items()})
 
 
-def summed(of: type, cells: Sequence[Cell], without: str | None = None) -> tuple[Cell, ...]:
-    """The cells that a sum is taken over: all that version 0.1 had but the column ``without``, then later ones that are
-    filled, with their names."""
-    pairs = list(zip(columns(of), cells, strict=True))
-    first = [cell for column, cell in pairs if not column.later and column.name != without]
-    return (
-        *first,
-        *(part for column, cell in pairs if column.later and cell is not None for part in (column.name, cell)),
-    )
+def differing(one: Any, other: Any) -> list[str]:
+    """The names of the columns in which two instances of a dataclass differ."""
+    return [name for name, a, b in zip(names(type(one)), row(one), row(other), strict=True) if a != b]
+
+
+def summed(of: type, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """The cells that a checksum covers: those of version 0.1, then the name and value of each later one that has a
+    value."""
+    pairs = [(column, cell) for column, cell in zip(columns(of), cells, strict=True) if column.summed]
+    later = [(column.name, cell) for column, cell in pairs if column.later and cell is not None]
+    return (*(cell for column, cell in pairs if not column.later), *(part for pair in later for part in pair))

@@ -127,7 +127,11 @@ class Record:
     ] = None
     slot: Annotated[int | None, Stored("row in the chunk's file; NULL: no image stored")] = None
     round: Annotated[
-        int, Stored("chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to")
+        int,
+        Stored(
+            "chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to",
+            summed=False,
+        ),
     ] = 0
     course: Annotated[dict[str, float | None], Stored("best distances so far", columns=COURSE, later=True)] = field(
         default_factory=_not_kept
@@ -214,6 +218,10 @@ class ChunkRow:
     images: Annotated[int, Stored("images in the chunk")]
     batch: Annotated[int, Stored("images sent through the model at a time (fewer after running out of memory)")]
     seconds: Annotated[float, Stored("wall time of attack and verdict")]
+    session: Annotated[int, Stored("sessions.session that did it", summed=False)] = 0
+    rows_sha256: Annotated[
+        str | None, Stored("of this row and its rows in images or results; NULL: not taken", later=True, summed=False)
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -224,6 +232,7 @@ class FailureRow:
     images: Annotated[int, Stored("images in the chunk: they have no results")]
     tries: Annotated[int, Stored("how often it was tried")]
     reason: Annotated[str, Stored("what happened the last time")]
+    session: Annotated[int, Stored("sessions.session that gave it up")] = 0
 
 
 def wrong_pixels(*tallies: Tally) -> float:
