@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from ..data import load
+from ..report.summary import summarise
 from ..report.table import percent, text_table
 from ..runs.folder import RunFolder
 from ..runs.identity import difference
@@ -66,7 +67,7 @@ def _run(args: argparse.Namespace) -> int:
     if differs:
         print(f"{opened.name} is not the model of the run, {run.spec.model}: {differs}.")
     other_model = bool(differs) and not args.model
-    found = verify.verify_run(run, opened, args.batch_size, goal)
+    found = verify.verify_run(run, opened, args.batch_size, goal, summarise)
     header = (
         "attack",
         "records",

@@ -25,6 +25,7 @@ from ..verdict import Measure, judge, predictions, tallies, top_classes
 from .compare import DISTANCE, Differences, of_image, of_plan, of_record
 from .derived import of_certificates, of_transfers
 from .facts import of_folder
+from .summary import Summarise, of_summary
 
 NOT_CHECKED = (
     "Not checked, because only the run itself could see them: forwards, backwards and seconds (beyond their "
@@ -93,11 +94,22 @@ def damaged_files(run: RunFolder) -> list[str]:
     return [f"{row.file} {fault}" for row in run.chunks if (fault := fault_of(run.folder, row))]
 
 
-def verify_run(run: RunFolder, subject: Subject, batch_size: int | None = None, goal: object = None) -> RunVerification:
-    """Judges every stored image of a run again and compares all that reports use; damaged files and originals that are
-    not the recorded ones raise.
+def verify_run(
+    run: RunFolder,
+    subject: Subject,
+    batch_size: int | None = None,
+    goal: object = None,
+    summarise: Summarise | None = None,
+) -> RunVerification:
+    """Judges every stored image of a run again and compares all values that reports use. Damaged files and originals
+    that do not match their hash raise.
 
-    ``goal`` is the run's, where it has one of its own.
+    Args:
+        run: the run folder.
+        subject: its model, loaded again.
+        batch_size: number of images in a forward pass, by default another one than the run's.
+        goal: the run's own goal, if it has one.
+        summarise: computes the content of ``summary.json``, which is not checked without it.
     """
     size, aim = batch_size or int(run.spec.batch_size), None if goal is None else goals.get(goal)
     held = all(finding["name"] != "randomness-elsewhere" for finding in run.findings)
@@ -111,6 +123,7 @@ def verify_run(run: RunFolder, subject: Subject, batch_size: int | None = None, 
         of_folder(folder, run, subject.classes[0] if subject.classes else 0)
         found = [_verify_attack(run, info, subject, size, clean, aim) for info in run.attacks]
         not_checked = of_certificates(folder, run, subject) + of_transfers(folder, run, given, goal_of_run)
+        not_checked += [] if summarise is None else of_summary(folder, run, summarise)
     return RunVerification(found, folder, not_checked)
 
 
