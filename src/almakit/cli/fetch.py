@@ -6,11 +6,9 @@ almakit fetch mnist          almakit fetch --list
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from typing import Any
 
 from ..data import hub
+from ..runs.progress import Progress, for_terminal
 from .main import DONE, Usage
 
 
@@ -27,50 +25,29 @@ def main(args: argparse.Namespace) -> int:
         return DONE
     if not args.names:
         raise Usage(f"say what to fetch: {', '.join(hub.collections())}, or all.")
+    show = for_terminal()
     for name in hub.collections() if args.names == ["all"] else args.names:
-        with _Progress() as progress:
-            paths = hub.fetch(name, progress)
+        paths = hub.fetch(name, in_megabytes(show))
         print(f"{name}: {len(paths)} files, the first is {paths[0]}")
+    show.end()
     return DONE
 
 
-class _Progress:
-    """A bar on a terminal where rich is installed; a line per source otherwise."""
+def in_megabytes(show: Progress) -> hub.Progress:
+    """``show`` as what a download tells its progress in bytes."""
+    noted: set[str] = set()
+    shown: dict[str, int] = {}
 
-    def __init__(self) -> None:
-        self.bar: Any = None
-        self.tasks: dict[str, Any] = {}
-        self.said = 0.0
-        if sys.stderr.isatty():
-            try:
-                from rich.console import Console
-                from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-            except ImportError:
-                return
-            self.bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                DownloadColumn(),
-                TransferSpeedColumn(),
-                console=Console(stderr=True),
-            )
+    def tell(what: str, done: int, total: int | None) -> None:
+        if total is None:
+            if what not in noted:
+                show.note(f"fetching {what}")
+                noted.add(what)
+            return
+        if what not in shown:
+            show.begin(f"fetching {what}", 0, total // 1_000_000, "MB")
+            shown[what] = 0
+        show.advance(done // 1_000_000 - shown[what])
+        shown[what] = done // 1_000_000
 
-    def __enter__(self) -> _Progress:
-        if self.bar is not None:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        if self.bar is not None:
-            if what not in self.tasks:
-                self.tasks[what] = self.bar.add_task(what)
-            self.bar.update(self.tasks[what], completed=done, total=total)
-        elif what not in self.tasks or time.monotonic() - self.said > 5 or done == total:
-            self.tasks[what], self.said = True, time.monotonic()
-            print(
-                f"{what}: {done / 1e6:.1f} MB{f' of {total / 1e6:.1f}' if total else ''}", file=sys.stderr, flush=True
-            )
+    return tell
