@@ -77,8 +77,8 @@ def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
     parts = [
         "# Six tasks in four libraries: figures",
         "Written by `python -m benchmarks libraries six-tasks --table --docs` from runs of every snippet "
-        f"({versions}); what is compared, and what is not, is told in [six tasks](../libraries.md). Lines of code, "
-        "imports included; `model`, `x` and `labels` are there.",
+        f"({versions}). [Coming from other libraries](../coming-from.md#your-call-in-almakit) describes them. "
+        "Lines of code include imports; `model`, `x` and `labels` are defined before.",
         markdown(["task ", *LIBRARIES], rows),
     ]
     for task, title in TASKS.items():

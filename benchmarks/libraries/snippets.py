@@ -8,7 +8,7 @@ TASKS = {
     "own-model": "own model and arrays of bytes",
     "own-distance": "own distance",
     "compare": "compare two attacks",
-    "resume": "go on after an interruption",
+    "resume": "resume after an interruption",
 }
 
 # adv-lib imports torchvision, whose compiled operators may be absent beside a CPU torch; peers.library declares them.
@@ -170,13 +170,16 @@ print((model(adversarials).argmax(1) == labels).float().mean().item())
 }
 
 NOT_OFFERED = {
-    ("minimal", "AutoAttack"): "not offered. It answers whether there is something within one ε; its FAB looks for the "
-    "smallest change, and the evaluation keeps what lies within ε.",
-    ("own-distance", "foolbox"): "not offered. An attack belongs to its norm; another distance can be measured "
+    (
+        "minimal",
+        "AutoAttack",
+    ): "not offered. It tests whether an adversarial image exists within one ε. Its FAB minimises "
+    "the distance, but the evaluation keeps only what lies within ε.",
+    ("own-distance", "foolbox"): "not offered. Each attack minimises its own norm; another distance can be measured "
     "afterwards, not minimised.",
     ("own-distance", "AutoAttack"): "not offered: l1, l2 and linf.",
     ("own-distance", "adv-lib"): "not offered by a call: `alma` takes the name of one of its distances (l1, l2, SSIM, "
-    "CIEDE2000, LPIPS), and one's own means a change in its source.",
-    ("resume", "foolbox"): "not offered: one writes a loop over batches that stores each.",
-    ("resume", "adv-lib"): "not offered: one writes a loop over batches that stores each.",
+    "CIEDE2000, LPIPS); your own needs a change of its source.",
+    ("resume", "foolbox"): "not offered: write a loop over batches that stores each.",
+    ("resume", "adv-lib"): "not offered: write a loop over batches that stores each.",
 }

@@ -402,8 +402,8 @@ def test_the_demo_runs_without_any_data_folder(tmp_path, capsys, monkeypatch):
         (["run", "--norm", "l2"], "distance is part of an attack's text"),
         (["run", "--dataset", "mnist"], "did you mean --data?"),
         (["run", "--batch_size", "4"], "did you mean --batch-size?"),
-        (["doctor", "--zzzzzz"], "almakit doctor --help lists them"),
-        (["report", "a", "-x"], "does not know the argument '-x'"),
+        (["doctor", "--zzzzzz"], "almakit doctor --help lists all flags"),
+        (["report", "a", "-x"], "has no argument '-x'"),
     ],
 )
 def test_an_unknown_flag_is_answered_with_the_right_one(

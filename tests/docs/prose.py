@@ -7,17 +7,19 @@ are parsed, and nothing of them is run.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-# docs/cli.md is made from the program, docs/figures by benchmarks.
-PAGES = {"README": ROOT / "README.md"} | {path.stem: path for path in sorted(DOCS.glob("*.md")) if path.stem != "cli"}
+# docs/figures is written by benchmarks.
+PAGES = {"README": ROOT / "README.md"} | {path.stem: path for path in sorted(DOCS.glob("*.md"))}
 _BLOCK = re.compile(
     r"^(?:<!-- needs: (?P<needs>[^\n]+?) -->\n)?"
     r"(?P<fence>```+)(?P<kind>[\w-]*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<body>.*?)^(?P=fence)$",
@@ -25,6 +27,15 @@ _BLOCK = re.compile(
 )
 _INLINE = re.compile(r"(?<!`)`((?:almakit|make|pip install|python) [^`]+)`(?!`)")
 _OPEN = re.compile(r"\.\.\.|…|<[^>]+>|\bVERB\b|\||[A-Z]{3,}(?:@[A-Z]+)?\b")
+
+
+def site_pages() -> ModuleType:
+    """docs/.site/pages.py, which makes the generated pages of the site."""
+    spec = importlib.util.spec_from_file_location("site_pages", DOCS / ".site" / "pages.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True)

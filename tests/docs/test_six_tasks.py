@@ -20,7 +20,7 @@ def test_the_page_is_what_was_kept() -> None:
     rows = [
         line for line in figures.splitlines() if line.startswith("| ") and "task |" not in line and ":--" not in line
     ]
-    assert len(rows) == 6 and all(row in (DOCS / "libraries.md").read_text() for row in rows)
+    assert len(rows) == 6 and all(row in (DOCS / "coming-from.md").read_text() for row in rows)
 
 
 def test_lines_are_counted_and_every_gap_has_its_reason() -> None:

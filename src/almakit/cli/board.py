@@ -1,9 +1,9 @@
-"""Makes a static leaderboard of any number of run folders: models x attacks, sortable by robust accuracy at any radius,
+"""Makes a static leaderboard of many run folders: models x attacks, sortable by robust accuracy at any radius,
 median and cost.
 
-index.html, a page for each model and board.json need no server and load nothing. Folders on different images get tables
-of their own; one that is not finished is shown as far as it went, and one that cannot be read is left out: the page and
-the command say so. The same command makes the board anew after a folder was added.
+index.html, one page per model and board.json need no server and load nothing from the network. Runs on different
+images get separate tables. Unfinished folders are shown with their finished chunks; unreadable folders are left out,
+and the page and the command say so. Re-run the same command after adding a folder.
 
   almakit board runs/* --out site
   almakit board runs/* --out site --epsilon linf=8/255,4/255 --epsilon l2=0.5

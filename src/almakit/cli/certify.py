@@ -1,11 +1,11 @@
-"""Certifies the images of a run: a radius each within which the model provably keeps its class, beside the distances
-that were found.
+"""Certifies the images of a run: computes for each image a radius within which the model provably keeps its class.
 
-almakit certify runs/a                                 CROWN, in the distances of the run's attacks; goes on where it
-was stopped
-almakit certify runs/a --method ibp --distance linf    interval bounds: cheap, and tight for networks trained with them
-almakit certify runs/a --method exact                  small ReLU networks, linf and l1: the truth, up to a time limit
-per image
+crown, the default, fits most networks. ibp is cheap and tight for networks trained with interval bounds. exact finds
+the true linf or l1 distance of small ReLU networks, up to a time limit per image. Re-run the same command to resume.
+
+  almakit certify runs/a
+  almakit certify runs/a --method ibp --distance linf
+  almakit certify runs/a --method exact
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with exact: the time limit for each image (default 60)",
     )
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help=argparse.SUPPRESS)
-    parser.add_argument("--model", metavar="MODEL", help="the model (default: the run's own, unless that is code)")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="the model (default: the run's own, unless that is Python code)"
+    )
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="allow the model file to be unpickled, which can run code in it (what the folder says about trust does "
-        "not count)",
+        help="allow the model file to be unpickled, which can run code in it (a setting in the folder is ignored)",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no notes")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no notes")
 
 
 def main(args: argparse.Namespace) -> int:

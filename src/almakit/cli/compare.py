@@ -1,9 +1,9 @@
-"""Compares two runs image by image: the attacks both hold, over the images both attacked (matched by their contents).
+"""Compares two runs image by image, for the attacks and images (matched by their contents) that both contain.
 
-Prints the ratio of the medians with its 95 % interval, on how many images the second run found a smaller, larger or
-equal change, and which images changed most, headed by what both runs are. Runs on different models or with different
-goals are refused unless --across says that this is the question. With --fail-if-worse the exit code is 5 where an
-attack's median grew, or its success rate fell, by more.
+Prints what both runs are, the ratio of medians with its 95 % interval, the number of images with a smaller, larger
+or equal change in the second run, and the images that changed most. Runs on different models or with different goals
+need --across. With --fail-if-worse the exit code is 5 if an attack's median grew, or its success rate fell, by more
+than the given share.
 
   almakit compare runs/before runs/after --fail-if-worse 2%
 """
@@ -35,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=("models", "goals"),
-        help="compare runs although their models or goals differ; may be given twice",
+        help="compare runs whose models or goals differ; may be given twice",
     )
     parser.add_argument(
-        "--fail-if-worse", type=share, metavar="2%", help="exit with 5 where the second run is worse by more than this"
+        "--fail-if-worse", type=share, metavar="2%", help="exit with 5 if the second run is worse by more than this"
     )
     parser.add_argument(
         "--show",

@@ -1,8 +1,8 @@
 """Prints a script that completes verbs, flags and names in your shell.
 
-bash   almakit completion bash > ~/.local/share/bash-completion/completions/almakit
-zsh    almakit completion zsh > "${fpath[1]}/_almakit"
-fish   almakit completion fish > ~/.config/fish/completions/almakit.fish
+almakit completion bash > ~/.local/share/bash-completion/completions/almakit
+almakit completion zsh > "${fpath[1]}/_almakit"
+almakit completion fish > ~/.config/fish/completions/almakit.fish
 """
 
 from __future__ import annotations

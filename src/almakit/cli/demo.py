@@ -1,5 +1,4 @@
-"""Attacks 64 MNIST digits on a small network, both inside the package, and prints the table. Takes well under a
-minute."""
+"""Attacks 64 MNIST digits on a small network, both part of the package, and prints a table in less than a minute."""
 
 from __future__ import annotations
 
@@ -23,9 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="FOLDER", help="keep the run folder here (default: a temporary one)"
     )
     parser.add_argument(
-        "--attack", dest="attacks", action="append", metavar="ATTACK", help="attacks to show instead of the usual ones"
+        "--attack",
+        dest="attacks",
+        action="append",
+        metavar="ATTACK",
+        help="an attack instead of the default ones; may be repeated",
     )
-    parser.add_argument("--verbose", action="store_true", help="a table with all columns, and what they mean")
+    parser.add_argument("--verbose", action="store_true", help="print all columns of the table, and what they mean")
 
 
 def main(args: argparse.Namespace) -> int:

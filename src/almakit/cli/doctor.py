@@ -1,7 +1,7 @@
-"""Looks at a model and its data as every run does first: clean accuracy, ranges, randomness, gradients; and what a run
-will cost.
+"""Checks a model and its data as every run does first (clean accuracy, value range, randomness, gradients), and
+estimates what a run costs.
 
-almakit doctor --model mnist/smallcnn --data mnist --attack "alma(distance=l2, steps=100)"
+  almakit doctor --model mnist/smallcnn --data mnist --attack "alma(distance=l2, steps=100)"
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes a run's records as one flat table, or its adversarial images as PNG files.
 
-Of the images only those that still fool the model after rounding to 8 bits are written: a PNG holds nothing finer.
+PNG files hold 8 bits, so only images that still fool the model after rounding to 8 bits are written.
 
   almakit export runs/a --format csv --out records.csv
   almakit export runs/a --format png --out images

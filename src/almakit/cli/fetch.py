@@ -1,6 +1,7 @@
-"""Downloads data sets and weights ahead of time, checks them by sha256 and keeps them in the cache (ALMAKIT_HOME).
+"""Downloads data sets and weights ahead of time, checks their sha256 and keeps them in the cache (ALMAKIT_HOME).
 
-almakit fetch mnist          almakit fetch --list
+almakit fetch mnist
+almakit fetch --list
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .main import DONE, Usage
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to fetch; `all` fetches everything")
-    parser.add_argument("--list", action="store_true", help="say what can be fetched and whether it is at hand")
+    parser.add_argument("--list", action="store_true", help="list what can be fetched and whether it is in the cache")
 
 
 def main(args: argparse.Namespace) -> int:

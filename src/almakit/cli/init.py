@@ -1,6 +1,7 @@
-"""Writes three commented files to start from, none of which is overwritten: run.toml, my_model.py and my_attack.py.
+"""Writes three commented files to start from: run.toml, my_model.py and my_attack.py.
 
-They work as they are, on a network and digits inside the package; put your own in their place.
+They work without changes, on a network and digits of the package. Replace these with your own. Existing files are
+never overwritten.
 
   almakit init
   almakit run --config run.toml
@@ -26,7 +27,7 @@ START = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="where they go (default: here)")
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="where to write (default: here)")
 
 
 def main(args: argparse.Namespace) -> int:

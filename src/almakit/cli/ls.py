@@ -1,4 +1,4 @@
-"""Lists what there is to choose from: attacks, distances, goals, models or data; with a name, all about that one.
+"""Lists attacks, distances, goals, models or data. With a name, explains that one.
 
 almakit ls attacks
 almakit ls attacks ddn
@@ -41,7 +41,7 @@ WIDTH = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("attacks", "distances", "goals", "models", "data"), help="what to list")
-    parser.add_argument("name", nargs="?", help="all about this one")
+    parser.add_argument("name", nargs="?", help="explain this one")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -22,20 +22,20 @@ from ..version import VERSION
 # A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line
 # here.
 VERBS = {
-    "run": "attack a model's images: recorded, judged, resumable",
+    "run": "attack a model's images; recorded, verified, resumable",
     "init": "write a run.toml, a my_model.py and a my_attack.py to start from",
     "demo": "attack 64 digits with a shipped network and print a table, under a minute",
-    "doctor": "look at a model and its data before a run: accuracy, ranges, gradients, time, memory",
-    "report": "make a page, figures and tables of one run or several",
+    "doctor": "check a model and its data before a run: accuracy, ranges, gradients, time, memory",
+    "report": "make a page, figures and tables of one or several runs",
     "board": "make a static leaderboard of many runs: models x attacks",
     "compare": "compare two runs image by image, with an exit code for CI",
-    "watch": "serve the report of a run that goes on, to this machine only",
-    "verify": "judge a run's stored images, or a folder of images, again",
-    "certify": "certify a run's images: radii within which the model provably keeps its class",
-    "transfer": "judge a run's stored images by other models: the transfer matrix",
+    "watch": "serve the report of a run in progress, on this machine only",
+    "verify": "verify a run's stored images, or a folder of images, again",
+    "certify": "compute radii within which the model provably keeps its class",
+    "transfer": "test a run's adversarial images on other models: the transfer matrix",
     "merge": "join the shards of a run",
     "export": "write a run's records as csv or parquet, its images as PNG",
-    "reproduce": "run the paper's tables, its numbers beside ours",
+    "reproduce": "run the paper's tables and compare the numbers",
     "train": "train a network: regular, adversarial or certified",
     "fetch": "download data sets and weights ahead of time",
     "ls": "list attacks, distances, goals, models or data",
@@ -67,7 +67,7 @@ def overview() -> str:
     verbs = "\n".join(f"  {name.ljust(width)}  {text}" for name, text in VERBS.items())
     return f"""almakit finds the smallest change that makes a model wrong, in any distance, and verifies what it found.
 
-usage: almakit VERB ...      almakit VERB --help tells all about a verb
+usage: almakit VERB ...      almakit VERB --help explains a verb
 
 verbs:
 {verbs}
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = _outcome(given, own_process=arguments is None)
             out.flush()
             if out.lost and code == DONE:
-                _say(f"the output could not be written ({out.lost}); the work itself is done.")
+                _say(f"the output could not be written ({out.lost}); the work itself is finished.")
                 code = ERROR
             err.flush()
     finally:
@@ -117,7 +117,7 @@ def _outcome(given: list[str], own_process: bool = False) -> int:
         # Not the verb: a model, data set or attack of the user's called exit(), perhaps with 0, in the middle of the
         # work.
         _say(
-            f"code that was run for this command ended it with exit({leaving.code!r}) before it was done. "
+            f"your model, data set or attack called exit({leaving.code!r}) before the command had finished. "
             f"{_how_to_resume(given)}"
         )
         return ERROR
@@ -127,7 +127,7 @@ def _outcome(given: list[str], own_process: bool = False) -> int:
         where = traceback.extract_tb(error.__traceback__)[-1]
         _say(
             f"unexpected {type(error).__name__}: {error} ({os.path.basename(where.filename)}, line {where.lineno}). "
-            "Set ALMAKIT_DEBUG=1 to see all of it. What a run had finished is kept."
+            "Set ALMAKIT_DEBUG=1 for the full traceback. Finished work is stored."
         )
         return ERROR
 
@@ -166,7 +166,7 @@ def _unknown(verb: str, rest: Sequence[str], parser: argparse.ArgumentParser) ->
     """The answer to arguments that a verb does not know."""
     flag = next((word.partition("=")[0] for word in rest if word.startswith("--")), None)
     if flag is None:
-        return f"almakit {verb} does not know the argument {rest[0]!r}; almakit {verb} --help lists them."
+        return f"almakit {verb} has no argument {rest[0]!r}; almakit {verb} --help lists all arguments."
     flags = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
     setting = SYNONYMS.get(flag[2:], flag[2:])
     if setting == "epsilon" and "--attack" in flags:
@@ -180,7 +180,7 @@ def _unknown(verb: str, rest: Sequence[str], parser: argparse.ArgumentParser) ->
         example = f'--attack "{ATTACK_SETTINGS[setting]}"'
         return f"almakit {verb} has no flag {flag}: {setting} is part of an attack's text, {example}."
     hint = suggestion(flag.replace("_", "-"), flags, most=1)
-    hint = hint if hint.startswith("did") else f"almakit {verb} --help lists them."
+    hint = hint if hint.startswith("did") else f"almakit {verb} --help lists all flags."
     return f"almakit {verb} has no flag {flag}; {hint}"
 
 
@@ -192,7 +192,7 @@ def _code(error: AlmakitError) -> int:
 
 def _how_to_resume(given: Sequence[str]) -> str:
     if given[:1] in (["run"], ["demo"], ["reproduce"], ["train"], ["certify"], ["transfer"]):
-        return "Everything finished is stored; the same command goes on where it stopped."
+        return "Finished work is stored. Re-run the same command to resume."
     return "Nothing was changed."
 
 

@@ -11,8 +11,8 @@ def add_malloc(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-malloc-tuning",
         action="store_true",
-        help="let the C library give memory back to the system after every layer, as it does by default; slower, and "
-        "other programs have more of it",
+        help="keep the C library's default, which returns memory to the system after every layer: slower, but leaves "
+        "more memory to other programs",
     )
 
 

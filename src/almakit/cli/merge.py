@@ -1,7 +1,7 @@
-"""Joins the shards of a run into one, bit for bit what one process would have made.
+"""Joins the shards of a run. The result equals that of a single process bit for bit.
 
-almakit merge runs/a                          shards that ran with the same --out
-almakit merge runs/a0 runs/a1 --out runs/a    shards that ran in folders of their own
+almakit merge runs/a                          # shards that ran with the same --out
+almakit merge runs/a0 runs/a1 --out runs/a    # shards that ran in separate folders
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Makes a report of one run folder or several: one self-contained page, tables, figures, numbers.
+"""Makes a report of one or several run folders: one self-contained page, tables and figures.
 
-index.html opens without a network and loads nothing. Beside it: tables.md, tables.csv, tables.tex (booktabs),
-curves.svg, curves.pdf, curves.png, gallery.png and summary.json. Runs of the same model on the same images are shown
-as one model. A run that is not finished is reported as far as it went, and the report says so.
+index.html loads nothing from the network. The folder also holds tables.md, tables.csv, tables.tex (booktabs),
+curves.svg, curves.pdf, curves.png, gallery.png and summary.json. Runs of the same model on the same images are one
+model in the report. An unfinished run is reported with its finished chunks, and the report says so.
 
   almakit report runs/a
   almakit report runs/smallcnn runs/smallcnn-ddn --out report
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="what to call the model; repeat it for several models, in the order of their runs",
+        help="the name of the model in the report; repeat it for several models, in the order of their runs",
     )
     add_epsilon(parser)
     add_limits(parser)

@@ -1,15 +1,13 @@
-"""Runs the paper's tables: its networks, distances, attacks and budgets, with the settings of its runs, and reports its
-numbers beside ours.
+"""Runs the paper's tables (its networks, distances, attacks, budgets and settings) and reports both sets of numbers.
 
-Every cell is a run folder of its own below OUT/runs, so that the same command goes on where it was stopped and another
-one (--budget large, --attacks ...) adds to it. What is not at hand is left out with a sentence. The report is in
-OUT/report: paper.html (tables in the paper's layout, geometric means, figures), index.html (every number, curves,
-images), paper.md, paper.csv, paper.tex, reproduce.json.
+Every cell is a run folder below OUT/runs. Re-run the same command to resume; another one (--budget large, --attacks
+...) adds cells. Networks and data sets that are missing are left out with a message. The report is in OUT/report:
+paper.html (tables in the paper's layout, geometric means, figures), index.html (every number, curves, images),
+paper.md, paper.csv, paper.tex and reproduce.json.
 
   almakit reproduce mnist --limit 20 --budget small
   almakit reproduce cifar10 --model cifar10/resnet20 --model cifar10/resnet4b-adv --limit 100
-  almakit reproduce mnist --shard 0/4            on one machine of four; afterwards the same without --shard joins and
-    reports
+  almakit reproduce mnist --shard 0/4    # one of four machines; the command without --shard then joins and reports
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", choices=BUDGETS, default="both", help="the paper's small budget, its large one, or both (default)"
     )
     parser.add_argument(
-        "--attacks", metavar="A,B", help="only these attacks, as the paper's tables call them: alma,ddn,cw,..."
+        "--attacks", metavar="A,B", help="only these attacks, by their names in the paper's tables: alma,ddn,cw,..."
     )
     parser.add_argument("--distances", metavar="A,B", help="only these distances: l1,l2,ciede2000,lpips,ssim")
     parser.add_argument(
@@ -49,14 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODEL",
-        help="networks instead of the paper's; NAME@FILE gives one of the paper's its weights, and where only such "
-        "are given the others stay",
+        help="a network to use instead of the paper's; NAME@FILE gives a network of the paper its weights and keeps "
+        "the others; may be repeated",
     )
     parser.add_argument(
         "--data", metavar="URI", help="images instead of the paper's, e.g. imagenet:<folder of the validation set>"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="where everything goes (default: runs/reproduce-<data set>)"
+        "--out", type=Path, metavar="FOLDER", help="where to write (default: runs/reproduce-<data set>)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of everything random (default 0)")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per chunk (default 128, 64 or 16)")
@@ -64,12 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shard",
         metavar="I/N",
-        help="do every N-th chunk of each cell only, from I = 0 to N - 1; the report comes without --shard",
+        help="compute every N-th chunk of each cell only, starting with chunk I (0 to N - 1); makes no report",
     )
     parser.add_argument(
         "--trust", action="store_true", help="allow weights files to be unpickled, which can run code in them"
     )
-    parser.add_argument("--report-only", action="store_true", help="run nothing, report what is there")
+    parser.add_argument("--report-only", action="store_true", help="make the report of existing results, run nothing")
     parser.add_argument("--no-figures", action="store_true", help="leave out the figures made with matplotlib")
     parser.add_argument(
         "--workers",

@@ -1,11 +1,10 @@
-"""Attacks a model's images with one attack or several and leaves a run folder: records, images, summary.json.
+"""Attacks a model's images and writes a run folder with records, images and summary.json.
 
-The same command goes on where it was stopped; when all is done it only makes sure that the model is still the same.
-run.toml in the folder is the run's specification and itself a config: almakit run --config runs/a/run.toml.
+Re-run the same command to resume; a finished run only checks that the model is unchanged. The specification,
+run.toml in the run folder, is a config too: almakit run --config runs/a/run.toml.
 
   almakit run --model my_model.py:build --data folder:photos
-  almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "alma(distance=l2, steps=100)" --out
-    runs/a
+  almakit run --model mnist/smallcnn-trades --data mnist --limit 200 --attack "alma(distance=l2, steps=100)"
   almakit run --out runs/a --add "ddn(steps=100)"
 """
 
@@ -60,7 +59,7 @@ def add_spec_arguments(parser: argparse.ArgumentParser, leave_out: tuple[str, ..
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="a TOML file with these settings; flags given beside it win"
+        "--config", type=Path, metavar="FILE", help="a TOML file with these settings; flags override it"
     )
     parser.add_argument(
         "--out",
@@ -73,49 +72,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--add",
         action="append",
         metavar="ATTACK",
-        help="add this attack to the run in --out, whose other settings stay; may be repeated",
+        help="add this attack to the run in --out and keep its other settings; may be repeated",
     )
     parser.add_argument(
         "--shard",
         metavar="I/N",
-        help="do every N-th chunk only, from I = 0 to N - 1; join the shards with `almakit merge`",
+        help="compute every N-th chunk only, starting with chunk I (0 to N - 1); `almakit merge` joins the shards",
     )
     parser.add_argument(
         "--engine",
         choices=("local", "ray"),
         default="local",
-        help="who computes: this process, or the tasks of a Ray cluster (needs almakit[ray]); the numbers are the same",
+        help="where to compute: in this process or on a Ray cluster (needs almakit[ray]); the numbers are the same",
     )
     parser.add_argument(
         "--address",
         default="local",
         metavar="ADDRESS",
-        help="with --engine ray: local starts a cluster on this machine for the run, auto joins the one that runs "
-        "here, host:port another (default local)",
+        help="with --engine ray: local starts a cluster on this machine for the run, auto joins the running cluster "
+        "of this machine, host:port joins another one (default local)",
     )
     parser.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="share the work between N processes of one thread each (default: as many as there are cores where the "
-        "model is small and the work is worth "
-        "it; the numbers are the same); with --engine ray at most N tasks at a time",
+        help="number of processes, one thread each (default: one per core if the model is small and the run long "
+        "enough; the numbers are the same); with --engine ray the largest number of tasks at a time",
     )
     add_malloc(parser)
-    parser.add_argument("--certify", choices=CERTIFY, help=f"then certify the images: {CERTIFY_HELP}")
+    parser.add_argument("--certify", choices=CERTIFY, help=f"certify the images afterwards: {CERTIFY_HELP}")
     parser.add_argument(
         "--track",
         action="append",
         metavar="TRACKER",
-        help="tell a tracker how it goes: tensorboard:<folder>, mlflow:<experiment>, wandb:<project> or "
+        help="send progress and results to a tracker: tensorboard:<folder>, mlflow:<experiment>, wandb:<project> or "
         "file.py:function; may be repeated",
     )
     parser.add_argument(
-        "--no-preflight", action="store_true", help="do not look at the model first (it is wiser to --allow a finding)"
+        "--no-preflight", action="store_true", help="skip the checks of the model (to accept one finding use --allow)"
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
-    parser.add_argument("--verbose", action="store_true", help="a table with all columns, and what they mean")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no notes")
+    parser.add_argument("--verbose", action="store_true", help="print all columns of the table, and what they mean")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no notes")
 
 
 def spec_of(args: argparse.Namespace) -> RunSpec:

@@ -1,9 +1,9 @@
-"""Trains a network of the zoo or of your own: regular, l2-adversarial (ddn), linf-adversarial (pgd, trades), or
-certified (ibp, crown-ibp).
+"""Trains a network of the zoo or your own: regular, l2-adversarial (ddn), linf-adversarial (pgd, trades) or certified
+(ibp, crown-ibp).
 
-Without further flags a network inside the package is made again by its recipe. The weights (safetensors) and the log
-(json: recipe, losses, accuracies) go to OUT. The same command goes on after the last whole epoch when it was stopped,
-to the same weights bit for bit.
+Without further flags, a network of the package is trained again by its recipe. The weights (safetensors) and the log
+(JSON: recipe, losses, accuracies) are written to OUT. Re-run the same command to resume after the last whole epoch;
+the weights are the same bit for bit.
 
   almakit train mnist/smallcnn-tiny-ddn
   almakit train cifar10/cnn-a-adv --kind pgd --option radius=0.03 --epochs 10 --flip
@@ -37,18 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         nargs="?",
-        help="the network: its name in the zoo (almakit ls models), or file.py:function, which returns one of your own",
+        help="the network: a name of the zoo (almakit ls models), or file.py:function that returns your network",
     )
     parser.add_argument("--list", action="store_true", help="print the recipes of the networks inside the package")
     parser.add_argument(
-        "--kind", choices=KINDS, help="the kind of training (default: the recipe's; must be given where there is none)"
+        "--kind", choices=KINDS, help="the kind of training (default: the recipe's; required without a recipe)"
     )
     parser.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the kind of training, e.g. radius=8/255, steps=7",
+        help="a setting of the kind of training, e.g. radius=8/255; may be repeated",
     )
     parser.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per step")
@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="URI",
-        help="training images instead of the data set's training split; for a network of your own: its data set, e.g. "
-        "mnist",
+        help="the training images (default: the training split of the network's data set; required for your own, "
+        "e.g. mnist)",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="train on the first N images only")
     parser.add_argument("--test-limit", type=int, metavar="N", help="measure accuracy on the first N test images only")
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("trained"),
         metavar="FOLDER",
-        help="where weights and log go (default: trained)",
+        help="folder of weights and log (default: trained)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
 

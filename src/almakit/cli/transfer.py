@@ -1,7 +1,7 @@
-"""Judges the stored images of a run by other models: whom does what was found with one model fool as well?
+"""Tests whether the stored adversarial images of a run also fool other models.
 
-The answers lie in the run folder, the matrix is printed, and `almakit report` shows it; the same command goes on where
-it was stopped. With several runs, each of a model of its own, the matrix has a row for each.
+The results are stored in the run folder. The command prints the matrix, and `almakit report` shows it. Several runs,
+each of another model, give one row each. Re-run the same command to resume.
 
   almakit transfer runs/a --model mnist/smallcnn-ddn --model mnist/smallcnn-trades
   almakit transfer runs/a runs/b --model mnist/smallcnn-ddn
@@ -21,10 +21,10 @@ from .main import DONE
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, nargs="+", help="a run folder, or several")
     parser.add_argument(
-        "--model", action="append", required=True, metavar="MODEL", help="a model to ask; may be given several times"
+        "--model", action="append", required=True, metavar="MODEL", help="a model to test; may be repeated"
     )
-    parser.add_argument("--goal", metavar="GOAL", help="the runs' goal, where it is code of your own")
-    parser.add_argument("--device", default="cpu", metavar="DEVICE", help="where to compute (default cpu)")
+    parser.add_argument("--goal", metavar="GOAL", help="the runs' goal, if it is Python code of yours")
+    parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu, cuda, ... (default cpu)")
     parser.add_argument(
         "--trust", action="store_true", help="allow model files to be unpickled, which can run code in them"
     )

@@ -1,10 +1,12 @@
-"""Judges stored images again, with the model loaded afresh: another batch size, full precision, and after rounding to 8
-bits.
+"""Verifies stored images again, with a newly loaded model, another batch size, full precision, and after rounding to
+8 bits.
 
-almakit verify runs/a                                  every image a run stored, files checked by hash
-almakit verify runs/theirs --model mine.py:model       a run whose run.toml names code: that is never run, the model
-  comes from you
-almakit verify some/folder --model mnist/smallcnn      any folder of images with labels (class sub-folders or a csv)
+The folder is a run folder, whose files are checked by their hashes, or a folder of images with labels (class
+sub-folders or a csv file). Code that a run.toml names is never run; give such a model yourself, with --model.
+
+  almakit verify runs/a
+  almakit verify runs/theirs --model mine.py:model
+  almakit verify some/folder --model mnist/smallcnn
 """
 
 from __future__ import annotations
@@ -23,19 +25,18 @@ from .main import DONE, ERROR, FAILED_IMAGES, Usage
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="a run folder, or a folder of images")
-    parser.add_argument("--model", metavar="MODEL", help="the model (default: the run's own)")
     parser.add_argument(
-        "--goal", metavar="GOAL", help="the goal, where the run's is Python code (default: the run's own)"
+        "--model", metavar="MODEL", help="the model (default: the run's own, unless that is Python code)"
     )
+    parser.add_argument("--goal", metavar="GOAL", help="the goal (default: the run's own, unless that is Python code)")
     parser.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda, ...")
     parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="images at a time (default: another number than the run's)"
+        "--batch-size", type=int, metavar="N", help="images per forward pass (default: another number than the run's)"
     )
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="allow the model file to be unpickled, which can run code in it (what the folder says about trust does "
-        "not count)",
+        help="allow the model file to be unpickled, which can run code in it (a setting in the folder is ignored)",
     )
 
 

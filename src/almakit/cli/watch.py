@@ -1,7 +1,6 @@
-"""Serves the report of a run that goes on, to this machine only (127.0.0.1); the page renews itself as results come in.
+"""Serves the report of a run in progress on this machine only (127.0.0.1). The page updates itself.
 
-Read-only: nothing in the run folder is touched, and there is nothing to serve but the page. Stop it with Ctrl-C; the
-run goes on.
+It only reads the run folder and serves nothing else. Stop it with Ctrl-C; the run continues.
 
   almakit watch runs/a
 """

@@ -47,7 +47,7 @@ class RunSpec:
     surrogate: str | None = _setting(
         rules.optional(rules.text),
         None,
-        "take gradients from this model, while outputs and verdict stay those of --model (transfer, BPDA)",
+        "take gradients from this model; outputs and verification use --model (transfer attacks, BPDA)",
     )
     data: str = _setting(
         rules.text,
@@ -59,82 +59,78 @@ class RunSpec:
         rules.texts,
         (),
         'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; '
-        "give it several times for several (without one: soft-walk in l2 and in linf, 100 steps)",
+        "may be repeated (default: soft-walk in l2 and in linf, 100 steps)",
     )
     limit: int | None = _setting(rules.optional(rules.whole(1)), None, "use at most this many images")
-    offset: int = _setting(rules.whole(0), 0, "begin with the image at this position")
+    offset: int = _setting(rules.whole(0), 0, "skip this many images")
     split: str = _setting(rules.one_of("test", "train"), "test", "which part of the data set: test or train")
-    size: int | None = _setting(rules.optional(rules.whole(1)), None, "make the images square with this side")
-    channels: int | None = _setting(rules.optional(rules.whole(1)), None, "read image files with 1 or 3 channels")
+    size: int | None = _setting(rules.optional(rules.whole(1)), None, "resize and crop images to squares of this side")
+    channels: int | None = _setting(rules.optional(rules.whole(1)), None, "number of channels of image files: 1 or 3")
     mean: tuple[float, ...] = _setting(
-        rules.numbers, (), "per-channel means a model expects its images normalised with, e.g. 0.485,0.456,0.406"
+        rules.numbers, (), "per-channel means of the normalisation that the model expects, e.g. 0.485,0.456,0.406"
     )
-    std: tuple[float, ...] = _setting(rules.numbers, (), "per-channel standard deviations likewise")
+    std: tuple[float, ...] = _setting(rules.numbers, (), "per-channel standard deviations of the same normalisation")
     seed: int = _setting(rules.whole(), 0, "seed of everything random; each image draws from its own generator")
     bits: int | None = _setting(
         rules.optional(rules.whole(1, at_most=16)),
         None,
-        "let the attacks work on the grid of this bit depth (8: what image files hold)",
+        "restrict attacks to the values of this bit depth (8: image files)",
     )
     targets: str | None = _setting(
         rules.optional(rules.targets),
         None,
-        "targeted attacks: random, least-likely, next, all, data (the data set's own), one class for all, such as"
-        " 3, or a csv with id and target",
+        "targeted attacks: random, least-likely, next, all, data (the data set's own targets), a class such as 3 for "
+        "all images, or a csv file with id and target",
     )
     goal: str | None = _setting(
         rules.optional(rules.text),
         None,
-        'another goal than to leave the label: "top-k(k=5)", "reject(probability=0.9)", ... or my_goal.py:build; on '
-        "data with label maps "
-        '"pixels(share=0.99)"',
+        'the goal (default: leave the label): "top-k(k=5)", "reject(probability=0.9)", ... or my_goal.py:build; '
+        'for segmentation "pixels(share=0.99)"',
     )
     budget: int | str | None = _setting(
-        rules.optional(rules.whole(1, (AUTO,), ", or auto to stop where an image no longer improves")),
+        rules.optional(rules.whole(1, (AUTO,), ", or auto to stop an image that no longer improves")),
         None,
-        "at most this many forward and this many backward passes per image; auto: as many as the attack plans, but an "
-        "image whose distance fell by less than 1 % over the last quarter of them is done",
+        "at most this many forward and this many backward passes per image; auto: stop an image whose distance fell by "
+        "less than 1 % over the last quarter of the passes that its attack plans",
     )
     stop_within: tuple[str, ...] = _setting(
         rules.stop_radii,
         (),
-        "stop each image once it is broken within this radius, linf=8/255 for a distance or a number for all; the run "
-        "then answers for this radius and larger ones; may be given several times",
+        "stop each image once it is broken within this radius: linf=8/255 for one distance, a number for all; the run "
+        "then has results for this radius and larger ones only; may be repeated",
     )
     eot: int | None = _setting(
         rules.optional(rules.whole(1)),
         None,
-        "for random models: gradients are means over this many passes, all counted; fresh passes vote on each find",
+        "for random models: average outputs and gradients over this many passes; fresh passes vote on each success",
     )
-    votes: int = _setting(rules.whole(1), 100, "with eot: how many fresh passes vote on each image")
-    vote_share: float = _setting(
-        rules.share, 0.5, "with eot: the share of those passes in which the goal must be reached to count"
-    )
+    votes: int = _setting(rules.whole(1), 100, "with eot: number of fresh passes that vote on each success")
+    vote_share: float = _setting(rules.share, 0.5, "with eot: share of the votes in which the goal must be reached")
     dtype: str = _setting(
         rules.one_of(*DTYPES),
         "float32",
-        "float32, float64, or bfloat16 / float16 for autocast (verdicts are never in half precision)",
+        "precision: float32, float64, or bfloat16 / float16 for autocast (verification never uses half precision)",
     )
     batch_size: int | str = _setting(
         rules.whole(1, (AUTO, DEFAULT), ", or auto to measure it"),
         DEFAULT,
-        "images per chunk, the unit of work that is stored and resumed; default: 64 on a CPU, 256 on a GPU, fewer"
-        " of large images; auto measures it",
+        "images per chunk, the unit of work that is stored and resumed; 64 on a CPU, 256 on a GPU, fewer large images; "
+        "auto measures the best size",
     )
-    device: str = _setting(rules.text, AUTO, "cpu, cuda, cuda:1, mps; auto takes a GPU where there is one")
-    traces: int = _setting(rules.whole(0), 1, "keep the step-by-step course of each attack for this many images")
+    device: str = _setting(rules.text, AUTO, "cpu, cuda, cuda:1, mps; auto uses a GPU if there is one")
+    traces: int = _setting(rules.whole(0), 1, "record the history of each attack, step by step, for this many images")
     epsilon: tuple[str, ...] = _setting(
         rules.radii,
         (),
-        "radii to give robust accuracy at: linf=8/255,4/255 for a distance, a number for all; may be given "
-        "several times",
+        "radii for robust accuracy: linf=8/255,4/255 for one distance, a number for all; may be repeated",
         relevant=False,
     )
     trust: bool = _setting(
         rules.truth, False, "allow the model file to be unpickled, which can run code in it", relevant=False
     )
     allow: tuple[str, ...] = _setting(
-        rules.texts, (), "go on although preflight refused this finding; may be given several times", relevant=False
+        rules.texts, (), "accept this finding of preflight and run; may be repeated", relevant=False
     )
 
     def __post_init__(self) -> None:
