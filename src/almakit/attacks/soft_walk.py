@@ -324,7 +324,10 @@ def step_along_boundary(
     needed = -torch.where(margin > 0, SETTINGS.overshoot * margin, (2 - SETTINGS.overshoot) * margin)
     shrunk = torch.exp2((state.started_at - index).double() * plan.halvings).to(delta.dtype)
     radius = SETTINGS.radius * state.max_distance * shrunk
-    begins = (state.phase == WALKING) & (state.started_at == index)
+    walking = state.phase == WALKING
+    begins = walking & (state.started_at == index)
+    if isinstance(solver, QuasiNewton):
+        problem.count_distance_gradients(query, (solver.gradients - 1) * walking.long())
     return solver.step(delta, state.normal, needed, radius, begins, query.distance_gradient)
 
 

@@ -15,7 +15,7 @@ from .. import registry
 from ..core import Attack, Result
 from ..core.oracle import Model
 from ..core.problem import Problem
-from ..core.result import Status
+from ..core.result import OTHER_COUNTS, Status
 from ..errors import BadInput, UnknownName
 from ..radius import number
 from . import get
@@ -333,10 +333,12 @@ def _joined(known: Result, part: Result, rows: Tensor) -> Result:
     for row, reason in zip(rows.tolist(), part.reasons):
         # That all gradients were zero is known from the first stage; later reasons say less.
         reasons[row] = reasons[row] if reason is not None and reasons[row] is not None else reason
-    spent = known.surrogate_forwards
-    if spent is not None and part.surrogate_forwards is not None:
-        spent = spent.clone()
-        spent[here] += part.surrogate_forwards
+    spent: dict[str, Any] = {}
+    for name in OTHER_COUNTS:
+        before, more = getattr(known, name), getattr(part, name)
+        if before is not None and more is not None:
+            spent[name] = before.clone()
+            spent[name][here] += more
     return replace(
         known,
         adversarials=adversarials,
@@ -346,5 +348,5 @@ def _joined(known: Result, part: Result, rows: Tensor) -> Result:
         backwards=backwards,
         reasons=reasons,
         probes=known.probes + part.probes,
-        surrogate_forwards=spent,
+        **spent,
     )

@@ -246,6 +246,12 @@ class Problem:
         return self.counts.of(self.counts.attached)
 
     @property
+    def distance_gradients(self) -> Tensor:
+        """(B,) gradients of the distance that each image took; lp norms, whose gradient is a formula, are not
+        counted."""
+        return self.counts.of(self.counts.distance_gradients)
+
+    @property
     def history(self) -> Tensor:
         """(B, 5) the best distance when each image had had 10, 30, 100, 300 and 1000 forwards, or the best so far where
         it has had fewer."""
@@ -359,6 +365,7 @@ class Problem:
         query, self._start = self._start, None
         if distance_grad:
             query.distance_gradient = self.bound.value_and_grad(self.x)[1]
+            self.count_distance_gradients(query)
         return query
 
     def begin(self, leaf: Tensor, logits: Tensor, rows: Tensor) -> None:
@@ -412,6 +419,7 @@ class Problem:
         bound = self.bound if images is None else self._bound_of(images)
         if distance_grad:
             query.distance, query.distance_gradient = bound.value_and_grad(point)
+            self.count_distance_gradients(query)
         else:
             with torch.no_grad():
                 query.distance = bound(point)
@@ -456,6 +464,14 @@ class Problem:
         else:
             self._steepest_pending.append(steepest)
         return gradient
+
+    def count_distance_gradients(self, query: Query, times: int | Tensor = 1) -> None:
+        """Counts ``times`` (one number or (R,)) gradients of the distance for each row of ``query`` that was sent; for
+        an attack that takes more than those a query gives."""
+        if self.bound.distance.norm is None:
+            if isinstance(times, Tensor) and query.sent is not None:
+                times = times[query.sent]
+            self.counts.count_distance_gradients(query.owners, times)
 
     def midway(self, candidate: Tensor) -> Tensor:
         """Halfway from ``candidate`` (B, ...) to the best point known (or the clean image): where to go on after
@@ -647,7 +663,8 @@ class Problem:
 
 class Counts:
     """How many passes each image has had: ``forwards``, ``backwards`` and ``attached`` (the forwards made for a
-    gradient), neither above ``budget``; a number while it is the same for all images, else (B,).
+    gradient), neither above ``budget``, and how many ``distance_gradients``; a number while it is the same for all
+    images, else (B,).
 
     ``owners`` (R,) are the images of the rows of a pass, which may repeat; None: each image once, in order. An image
     that would exceed its budget is spent, whatever the rest of the batch: so its result does not depend on it.
@@ -658,6 +675,7 @@ class Counts:
         self.forwards: int | Tensor = 0
         self.backwards: int | Tensor = 0
         self.attached: int | Tensor = 0
+        self.distance_gradients: int | Tensor = 0
         self.begin_anew()
         # Upper bounds of the counts of any image, so that no tensor is read back in the loop until a budget may be
         # reached.
@@ -692,6 +710,14 @@ class Counts:
     def count_backward(self, owners: Tensor | None, allowed: Tensor | None) -> None:
         """Counts one backward for each row that was ``allowed`` (R,)."""
         self.backwards = self._added(self.backwards, owners, allowed)
+
+    def count_distance_gradients(self, owners: Tensor | None, times: int | Tensor) -> None:
+        """Counts ``times`` (one number or (R,)) gradients of the distance for each row."""
+        if owners is None:
+            self.distance_gradients = self.distance_gradients + times
+        else:
+            added = torch.zeros_like(owners) + times
+            self.distance_gradients = self.of(self.distance_gradients).index_add(0, owners, added)
 
     def groups(self, owners: Tensor | None, gradients: int, rows: int) -> list[Tensor] | None:
         """The ``rows`` of a pass in groups that run out of backward passes together; None: none does within so many

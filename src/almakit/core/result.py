@@ -28,6 +28,8 @@ Rows = slice | Tensor | Sequence[int] | Sequence[bool]
 
 
 HEADER = "almakit-result"
+OTHER_COUNTS = ("surrogate_forwards", "distance_gradients")
+"""Counts (B,) that a result may have beside forwards and backwards."""
 
 
 class Status(IntEnum):
@@ -84,11 +86,11 @@ class Result:
     budget. ``originals`` (B, ...), ``labels`` (B,) and the name of the ``distance`` are what the attack was
     given. ``course`` (B, 5) is the best distance after 10, 30, 100, 300 and 1000 forwards. ``shares`` (B,), of a random
     model: in which share of fresh passes the goal is reached. ``surrogate_forwards`` (B,): passes of the model that
-    gradients came from, whose are all ``backwards`` then. ``step``: the spacing of the grid on which originals and
-    adversarial images lie, 0 where there is none. ``radii``: those of attacks at a fixed epsilon, empty where the
+    gradients came from, whose are all ``backwards`` then. ``distance_gradients`` (B,): gradients of the distance that
+    each image took, None in lp norms, where they are a formula. ``step``: the spacing of the grid on which originals
+    and adversarial images lie, 0 where there is none. ``radii``: those of attacks at a fixed epsilon, empty where the
     smallest distance was looked for. ``stop_within``: the radius at which images stopped; distances up to it are not
-    the smallest. ``result[3]`` is one image, ``result[mask]`` and
-    ``result[:10]`` are results again.
+    the smallest. ``result[3]`` is one image, ``result[mask]`` and ``result[:10]`` are results again.
     """
 
     adversarials: Tensor
@@ -104,6 +106,7 @@ class Result:
     course: Tensor | None = None
     shares: Tensor | None = None
     surrogate_forwards: Tensor | None = None
+    distance_gradients: Tensor | None = None
     step: float = 0.0
     radii: tuple[float, ...] = ()
     stop_within: float | None = None
@@ -247,7 +250,7 @@ class Result:
             "distance": self.distances.double().tolist(),
             "forwards": self.forwards.tolist(),
             "backwards": self.backwards.tolist(),
-            **({} if self.surrogate_forwards is None else {"surrogate_forwards": self.surrogate_forwards.tolist()}),
+            **{name: counts.tolist() for name in OTHER_COUNTS if (counts := getattr(self, name)) is not None},
             "reason": self.reasons or [None] * len(self),
         }
         return pandas.DataFrame(columns).set_index("image")
@@ -362,7 +365,7 @@ class Result:
             distance=names.pop() if len(names) == 1 else "",
             course=rows("course"),
             shares=rows("shares"),
-            surrogate_forwards=rows("surrogate_forwards"),
+            **{name: rows(name) for name in OTHER_COUNTS},
             step=parts[0].step if len({part.step for part in parts}) == 1 else 0.0,
             # An attack that looks for the smallest distance answers for every radius.
             radii=tuple(dict.fromkeys(radius for part in parts for radius in part.radii))
@@ -401,7 +404,7 @@ def best_of(results: Iterable[Result]) -> Result:
     merged = Result.concatenate(parts)[winner * count + torch.arange(count)]
     sums: dict[str, Any] = {
         name: torch.stack([getattr(part, name) for part in parts]).sum(0)
-        for name in ("forwards", "backwards", "surrogate_forwards")
+        for name in ("forwards", "backwards", *OTHER_COUNTS)
         if all(getattr(part, name) is not None for part in parts)
     }
     # How near they came for how many passes in all depends on their order, which nobody chose.

@@ -180,6 +180,7 @@ class Batch:
         adversarials, distances = x.clone(), torch.where(self.wrong, 0.0, float("inf")).to(x.dtype)
         forwards, backwards = torch.full_like(status, passes), torch.zeros_like(status)
         surrogate = torch.full_like(status, passes * attack.needs_gradients())
+        gradients = torch.zeros_like(status) if (attack.ranking or attack.measure).norm is None else None
         course = distances.unsqueeze(1).repeat(1, len(MARKS))
         reasons: list[str | None] = [None] * len(x)
         for row in (~self.finite).nonzero().flatten().tolist():
@@ -196,6 +197,8 @@ class Batch:
             distances[todo], course[todo] = distance, problem.history
             forwards[todo], backwards[todo] = problem.forwards * passes, problem.backwards * passes
             surrogate[todo] = problem.attached * passes
+            if gradients is not None:
+                gradients[todo] = problem.distance_gradients
             broken = problem.broken
             for index in (~found).nonzero().flatten().tolist():
                 row = int(todo[index])
@@ -213,6 +216,7 @@ class Batch:
             course=course if attack.ranking is None else None,
             shares=self.shares,
             surrogate_forwards=None if self.oracle.surrogate is None else surrogate,
+            distance_gradients=gradients,
         )
 
 

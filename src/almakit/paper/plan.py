@@ -131,7 +131,7 @@ def estimate(made: Plan) -> float:
             model = load(name, trust=task.spec.trust)
             passes[name] = passes.get(name) or seconds_per_pass(model, x, labels)
             try:
-                each = seconds_per_image(get(text), model, x, labels, task.cell.forwards)
+                each = seconds_per_image(get(text), model, x, task.cell.forwards)
             except Unavailable:  # weights of the distance are missing, and the cell will be left out
                 continue
             attacks[text] = each / passes[name]

@@ -395,6 +395,17 @@ MEASURES: tuple[Measure, ...] = (
         _cells("surrogate_forwards", "mean"),
     ),
     Measure(
+        Column(
+            "distance_gradients",
+            "distance gradients",
+            "count",
+            help="gradients of the distance per attacked image; lp norms, whose gradient is a formula, are not counted",
+            order="up",
+        ),
+        lambda a: a.cost("distance_gradients") if all(r.distance_gradients is not None for r in a.records) else None,
+        _cells("distance_gradients", "mean"),
+    ),
+    Measure(
         Column("seconds_per_image", "seconds per image", "number", help="seconds per image", order="up"),
         cell=_cells("seconds", "per_image"),
     ),

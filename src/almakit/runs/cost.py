@@ -32,23 +32,25 @@ def seconds_per_pass(model: Model, x: Tensor, labels: Tensor, times: int = 3) ->
         labels: classes, shape (B,).
         times: number of measurements.
     """
-    x, labels = _few(x, labels)
+    x = _few(x)
+    labels = labels[: len(x)]
     return min(_bare_pass(model, x, labels) for _ in range(times)) / len(x)
 
 
-def seconds_per_image(attack: Attack, model: Model, x: Tensor, labels: Tensor, queries: int) -> float:
+def seconds_per_image(attack: Attack, model: Model, x: Tensor, queries: int) -> float:
     """Seconds of one image's attack of so many queries: passes of the model, gradients of the distance and the attack's
-    own arithmetic, extrapolated from two short runs.
+    own arithmetic, extrapolated from two short runs on images that count as classified correctly.
 
     Args:
         attack: the attack, which is run for a few queries.
         model: from images to logits (B, K).
         x: images in [0, 1], shape (B, ...); the first few are used.
-        labels: classes, shape (B,).
         queries: number of queries of an image.
     """
-    x, labels = _few(x, labels)
+    x = _few(x)
     fixed, budget = steady(model, x.device), QUERIES if len(x) > 2 else QUERIES_LARGE
+    with torch.no_grad():
+        labels = fixed(x).argmax(1)
     # An attack's cost has a part that does not depend on its budget.
     longer, many = _timed(attack, fixed, x, labels, budget)
     shorter, few = _timed(attack, fixed, x, labels, budget // 4)
@@ -65,9 +67,8 @@ def _timed(attack: Attack, model: Model, x: Tensor, labels: Tensor, budget: int)
     return time.perf_counter() - began, int(result.forwards.sum())
 
 
-def _few(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    count = 2 if x[0].numel() > LARGE else IMAGES
-    return x[:count], labels[:count]
+def _few(x: Tensor) -> Tensor:
+    return x[: 2 if x[0].numel() > LARGE else IMAGES]
 
 
 def _bare_pass(model: Model, x: Tensor, labels: Tensor) -> float:

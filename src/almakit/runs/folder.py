@@ -193,11 +193,16 @@ class RunFolder:
         """What one attack found, as a ``Result``: the verified distances, with images to show."""
         import torch
 
-        from ..core import Result
+        from ..core.result import OTHER_COUNTS, Result
 
         info = self.info(attack)
         records = self.records_of(info.index)
         images, found = [record.image for record in records], [record.verified for record in records]
+        counts: dict[str, Any] = {
+            name: torch.tensor(values)
+            for name in OTHER_COUNTS
+            if None not in (values := [getattr(record, name) for record in records])
+        }
         points = torch.from_numpy(self.adversarials(records))
         return Result(
             points,
@@ -212,6 +217,7 @@ class RunFolder:
             info.distance,
             step=Grid.of(info.distance, self.step, found).step,
             radii=() if info.minimal else (reach_of(info, found),),
+            **counts,
         )
 
     def originals(self, images: list[int] | None = None) -> Array:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..core import Result
 from ..core.problem import expected_forwards
+from ..core.result import OTHER_COUNTS
 from ..errors import BadInput, BadModel
 from ..goals.pixels import PixelGoal
 from .images import box_of, round_target, rule_target
@@ -236,8 +237,9 @@ def _records(
     records = []
     for row, info in enumerate(task.infos):
         more: dict[str, Any] = {}
-        if result.surrogate_forwards is not None:
-            more["surrogate_forwards"] = int(result.surrogate_forwards[row])
+        for name in OTHER_COUNTS:
+            if (counts := getattr(result, name)) is not None:
+                more[name] = int(counts[row])
         if course is not None:
             more["course"] = {f"best_{count}": value for count, value in zip(PASSES, course[row], strict=True)}
         if (verdict := verdicts.get(row)) is not None:

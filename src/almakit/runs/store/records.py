@@ -148,6 +148,9 @@ class Record:
             later=True,
         ),
     ] = None
+    distance_gradients: Annotated[
+        int | None, Stored("gradients of the distance; NULL: an lp norm, or not kept", later=True)
+    ] = None
     # Of its chunk, and stored there.
     file: str | None = None  # the file of adversarial images, relative to the run folder
     seconds: float = 0.0  # wall time of the chunk divided by the images in it

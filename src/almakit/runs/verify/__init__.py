@@ -29,7 +29,7 @@ from .summary import Summarise, of_summary
 
 NOT_CHECKED = (
     "Not checked, because only the run itself could see them: forwards, backwards and seconds (beyond their "
-    "limits), reasons, courses, preflight."
+    "limits), gradients of the distance, reasons, courses, preflight."
 )
 
 
