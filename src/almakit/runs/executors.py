@@ -1,5 +1,5 @@
-"""Who computes the steps of a run's chunks: this process, or processes beside it. An executor only computes:
-``session.py`` orders, retries and stores.
+"""Executors: they compute the steps of a run's chunks, in this process or in worker processes. ``session.py`` orders,
+retries and stores.
 
 Chunks do not depend on each other and every process uses the same number of threads, so the numbers are those of one
 process, bit for bit.
@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -27,34 +27,31 @@ import torch
 from ..core import Attack
 from ..core.oracle import borrowed
 from ..data.dataset import Chunk
-from ..errors import AlmakitError
+from ..errors import AlmakitError, Unavailable
 from . import environment
 from .attack_text import build_all
 from .failures import SpecChanged
 from .job import STEPS, Outcome
 from .model import Subject, open_model
 from .plan import Job, Kept, Notify, Task
-from .progress import Progress
 from .spec import RunSpec
 from .store.files import Array, pack, unpack
 
 TRIES = 3
-"""Number of processes that may die under a step before it is given up, or before one has started."""
+"""Number of worker processes that may die during a step before it is given up, or before one has started."""
 WORTH = 20.0
-"""Seconds of remaining work from which starting more processes, each of which imports torch, pays off."""
+"""Seconds of remaining work from which starting worker processes, which import torch, pays off."""
 Images = tuple[Array, Array | None]
-"""A chunk's images (B, ...), bytes where they lie on the 8-bit grid, and its label maps (B, H, W), if it has any."""
+"""A chunk's images (B, ...), uint8 if they lie on the 8-bit grid, and its label maps (B, H, W), if it has any."""
 
 
 class Lost(AlmakitError):
-    """A step that was not done through no fault of the run; it is tried again, ``limit`` times at most.
+    """A step failed through no fault of the run; it is tried again, up to ``limit`` times. ``pause``: whether waiting
+    may help."""
 
-    ``pause``: whether waiting may help. ``apart``: a process died under it, so it must not be tried in this one.
-    """
-
-    def __init__(self, reason: str, limit: int = TRIES, node: str = "", pause: bool = False, apart: bool = False):
+    def __init__(self, reason: str, limit: int = TRIES, node: str = "", pause: bool = False):
         super().__init__(reason)
-        self.limit, self.node, self.pause, self.apart = limit, node, pause, apart
+        self.limit, self.node, self.pause = limit, node, pause
 
 
 class Executor:
@@ -80,7 +77,7 @@ class Executor:
 
 
 class InProcess(Executor):
-    """Steps done where they are submitted."""
+    """Computes steps where they are submitted."""
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
         future: Future[Outcome] = Future()
@@ -92,200 +89,124 @@ class InProcess(Executor):
 
 
 class Auto(InProcess):
-    """This process alone until the remaining work justifies one process for each core."""
-
-    def __init__(self, progress: Progress):
-        self.progress = progress
+    """This process until the remaining work justifies one worker process for each core."""
 
     def expect(self, chunks: int, seconds: float) -> Executor:
         workers = min(cores() // threads_per_process(), chunks)
-        return Processes(workers, self.progress) if seconds >= WORTH and workers > 1 else self
+        return Processes(workers) if seconds >= WORTH and workers > 1 else self
 
 
 class Processes(Executor):
-    """A thread of this process and ``workers - 1`` processes beside it, each with one step at a time."""
+    """Worker processes, each with one step at a time."""
 
-    def __init__(self, workers: int, progress: Progress):
-        threads = threads_per_process()
-        others = [_Worker(number, threads, progress) for number in range(1, workers)]
-        self._slots: list[_Slot] = [_Here(threads), *others]
+    def __init__(self, workers: int):
+        self._workers = [_Worker() for _ in range(workers)]
 
     @property
     def capacity(self) -> int:
-        return sum(slot.usable for slot in self._slots)
+        return len(self._workers)
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
-        slots = [slot for slot in self._slots if slot.usable and not (task.apart and isinstance(slot, _Here))]
-        if not slots:
-            future: Future[Outcome] = Future()
-            future.set_exception(Lost("the worker process died under it, and no other could be started.", 1))
-            return future
-        # The process that has the chunk's images and clean pass continues with it.
-        slot = min(slots, key=lambda slot: (not slot.last.done(), slot.chunk != task.key.chunk))
-        # Images are read by the thread that submits: a data set need not be safe to read from several threads.
-        images = None if slot.chunk == task.key.chunk else job.load(task.key.chunk)
-        slot.chunk = task.key.chunk
-        slot.last = slot.start(job, task, images, notify)
-        return slot.last
+        # The worker that has the chunk's images and clean pass continues with it.
+        worker = min(self._workers, key=lambda worker: (not worker.last.done(), worker.chunk != task.key.chunk))
+        worker.last = worker.start(job, task)
+        return worker.last
 
     def close(self) -> None:
-        for slot in self._slots:
-            slot.stop()
-        for slot in self._slots:
-            slot.wait()
+        for worker in self._workers:
+            worker.kill()
 
 
-class _Slot:
-    """A place where one step at a time is done."""
-
-    usable = True
-    chunk = -1  # the one whose images are there
+class _Worker:
+    """A process that is started with its first step, and again after it died."""
 
     def __init__(self) -> None:
+        self.chunk = -1  # whose images it has
         self.last: Future[Outcome] = Future()
         self.last.cancel()
-
-    def start(self, job: Job, task: Task, images: Chunk | None, notify: Notify | None) -> Future[Outcome]:
-        """Start a step; ``images`` are those of its chunk where they are not there."""
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        """Make the running step end soon."""
-
-    def wait(self) -> None:
-        """Wait until it has ended."""
-
-
-class _CalledOff(Exception):
-    """Ends a step in a thread that nobody waits for any more."""
-
-
-class _Here(_Slot):
-    """A thread beside the one that orders and stores."""
-
-    def __init__(self, threads: int):
-        super().__init__()
-        # The number of threads is a thread's own, and the last bits depend on it.
-        self._pool = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(threads,))
-        self._stopped, self._kept = threading.Event(), Kept()
-
-    def start(self, job: Job, task: Task, images: Chunk | None, notify: Notify | None) -> Future[Outcome]:
-        return self._pool.submit(self.do, replace(job, kept=self._kept), task, images, notify)
-
-    def do(self, job: Job, task: Task, images: Chunk | None, notify: Notify | None) -> Outcome:
-        def before(forwards: float, of: int | None, count: int) -> None:
-            if self._stopped.is_set():
-                raise _CalledOff
-            if notify is not None:
-                notify(forwards, of, count)
-
-        if images is not None:
-            job.keep(task.key.chunk, images)
-        return STEPS[task.key.kind](job, task, before)
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def wait(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-
-class _Worker(_Slot):
-    """A process of its own, started with its first step and again when it died."""
-
-    def __init__(self, number: int, threads: int, progress: Progress):
-        super().__init__()
-        self.number, self.threads, self.progress = number, threads, progress
         self._pool: ProcessPoolExecutor | None = None
-        self._processes: list[Any] = []
         self._opened: Future[None] = Future()
         self._failed_starts = 0
 
-    def start(self, job: Job, task: Task, images: Chunk | None, notify: Notify | None) -> Future[Outcome]:
+    def start(self, job: Job, task: Task) -> Future[Outcome]:
         future: Future[Outcome] = Future()
         try:
-            if self._pool is None:
-                self._begin(job)
-            assert self._pool is not None
-            answer = self._pool.submit(_work, task, None if images is None else images_of(images))
+            pool = self._pool = self._pool or self._begin(job)
+            # Images are read here, once: a data set need not be safe to read in several processes.
+            images = None if self.chunk == task.key.chunk else images_of(job.load(task.key.chunk))
+            answer = pool.submit(_work, task, images)
         except (BrokenProcessPool, OSError) as error:
             future.set_exception(self._not_started(str(error)))
             return future
-        opened = self._opened
+        self.chunk = task.key.chunk
+        opened, processes = self._opened, list((pool._processes or {}).values())
 
         def finished(answer: Future[Outcome]) -> None:
             if answer.cancelled():
                 return
             error = opened.exception() or answer.exception()
             if isinstance(error, BrokenProcessPool):
-                future.set_exception(self._died(opened.exception() is None))
-            elif error is not None:
-                future.set_exception(error)
-            else:
+                error = self._died(processes, opened.exception() is None)
+            if error is None:
                 future.set_result(answer.result())
+            else:
+                future.set_exception(error)
 
         answer.add_done_callback(finished)
         return future
 
-    def _begin(self, job: Job) -> None:
-        self._pool = ProcessPoolExecutor(
-            1, multiprocessing.get_context("spawn"), _begin_process, (self.threads, environment.keeps_memory())
-        )
-        with _as_helper():
-            self._opened = self._pool.submit(_open_run, pickle.dumps(sent(job, by_name=True, attacks=())))
-        self._processes = list((self._pool._processes or {}).values())
+    def _begin(self, job: Job) -> ProcessPoolExecutor:
+        # Workers are forked from a server process that has imported torch, where the system can do that.
+        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+        context: Any = multiprocessing.get_context(method)
+        context.set_forkserver_preload([__name__])
+        pool = ProcessPoolExecutor(1, context, _begin_process, (threads_per_process(), environment.keeps_memory()))
+        with _without_main():
+            self._opened = pool.submit(_open_run, pickle.dumps(sent(job, by_name=True, attacks=())))
+        return pool
 
-    def _died(self, opened: bool) -> Lost:
-        for process in self._processes:
+    def _died(self, processes: list[Any], opened: bool) -> AlmakitError:
+        for process in processes:
             process.join(10)  # its exit code may come a moment after its end
-        codes = [process.exitcode for process in self._processes if process.exitcode is not None]
+        codes = [process.exitcode for process in processes if process.exitcode is not None]
         how = "it is gone" if not codes else f"signal {-codes[0]}" if codes[0] < 0 else f"exit code {codes[0]}"
         if not opened:
             return self._not_started(how)
         self._pool, self.chunk = None, -1
-        return Lost(f"the worker process ended under it ({how}).", apart=True)
+        return Lost(f"the worker process ended under it ({how}).")
 
-    def _not_started(self, why: str) -> Lost:
+    def _not_started(self, why: str) -> AlmakitError:
         self._pool, self.chunk = None, -1
         self._failed_starts += 1
-        if self.usable and self._failed_starts >= TRIES:
-            self.usable = False
-            self.progress.note(
-                f"Worker process {self.number} could not be started ({why}); the run continues without it."
-            )
-        return Lost(f"the worker process could not be started ({why}).", sys.maxsize)
+        if self._failed_starts < TRIES:
+            return Lost(f"the worker process could not be started ({why}).", sys.maxsize)
+        return Unavailable(f"worker processes cannot be started here ({why}); --workers 1 needs none.")
 
-    def stop(self) -> None:
-        for process in self._processes:
-            process.kill()
-
-    def wait(self) -> None:
+    def kill(self) -> None:
         if self._pool is not None:
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
             self._pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def _as_helper() -> Iterator[None]:
-    """For the time of the block a new process neither gets the terminal's signals nor runs the user's script, which may
-    have no guard, again."""
+def _without_main() -> Iterator[None]:
+    """A process started in this block does not run the user's script again, which may have no guard."""
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    masked = hasattr(signal, "pthread_sigmask")
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masked else set()
     try:
         yield
     finally:
         sys.modules["__main__"] = main
-        if masked:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# In the process beside.
+# In the worker process.
 
 _job: list[Job] = []
 """The run that this process works for."""
 
 
 def _begin_process(threads: int, keep_memory: bool) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
     os.dup2(2, 1)  # what a model prints is not the output of the command
     torch.set_num_threads(threads)
     if keep_memory:

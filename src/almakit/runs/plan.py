@@ -184,7 +184,6 @@ class Task:
     infos: Sequence[ImageInfo] = ()  # of the chunk's images; empty before their clean pass
     classes: int = 0
     share: bool = True  # whether the clean pass is kept for the attacks, which takes memory
-    apart: bool = False  # a process died under it: not to be done in this one
 
 
 @dataclass(eq=False)

@@ -110,9 +110,9 @@ def executor_for(request: Request, job: Job) -> tuple[Executor, int | None]:
         return InProcess(), None
     threads = threads_per_process()
     if not isinstance(workers, int):
-        return Auto(progress), threads
+        return Auto(), threads
     count = min(workers, len(job.chunks(request.shard)))
-    return Processes(count, progress) if count > 1 else InProcess(), threads
+    return Processes(count) if count > 1 else InProcess(), threads
 
 
 def _why_alone(job: Job) -> str:

@@ -139,8 +139,7 @@ class Session:
         if tries < lost.limit:
             where = f" on {lost.node}" if lost.node else ""
             self.progress.note(f"chunk {key.chunk}{where}: {lost} It is tried again.")
-            pause = BACKOFF * 2 ** (tries - 1) if lost.pause else 0.0
-            return pause, replace(task, apart=task.apart or lost.apart)
+            return BACKOFF * 2 ** (tries - 1) if lost.pause else 0.0, task
         rows = self.job.positions(key.chunk)
         self.progress.note(
             f"{self._title(key.attack)}: chunk {key.chunk} (images {rows[0]} to {rows[-1]}) is given up after "
