@@ -137,6 +137,12 @@ def test_a_config_with_an_unknown_setting_lists_the_known_ones(tmp_path):
         RunSpec.from_toml(tmp_path / "none.toml")
 
 
+def test_retired_settings_leave_the_hash_of_older_runs_alone() -> None:
+    plain = RunSpec(model="m", data="d", attacks=("ddn",), batch_size=8)
+    older = plain.to_toml() + 'layout = "contiguous"\naccelerate = "none"\n'
+    assert RunSpec.from_text(older, "run.toml") == plain
+
+
 def test_shards_are_counted_from_zero():
     assert parse_shard("0/2") == (0, 2)
     for text in ("2/2", "1", "a/b", "-1/2"):

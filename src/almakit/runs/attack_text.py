@@ -1,5 +1,4 @@
-"""An attack's canonical text: the same attack has the same text however it was written, and the text builds it
-again."""
+"""The canonical text of an attack: equal attacks have equal texts, and the text builds the attack again."""
 
 from __future__ import annotations
 
@@ -7,9 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from types import CodeType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from .. import registry
 from ..attacks import get
@@ -24,45 +23,32 @@ _WORD = re.compile(r"[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*\Z")
 _RESERVED = ("true", "false", "none")
 
 
-@runtime_checkable
-class Written(Protocol):
-    """An attack that says itself what text builds it: a name and settings."""
-
-    @property
-    def written(self) -> tuple[str, dict[str, Any]]: ...
-
-
 def text_of(attack: Attack) -> str:
-    """``name(setting=value, ...)`` with the settings that differ from their defaults, in the order of the attack's
-    fields.
+    """``name(setting=value, ...)`` with the settings that differ from their defaults, in the order of the fields.
 
-    Steps, and the distance of an attack that has a choice, are always there: they are what one looks for in a table.
+    ``steps``, and the distance of an attack that has a choice, are always included. An attack may have an attribute
+    ``written``, its name and settings, instead.
     """
-    if isinstance(attack, Written):
-        name, given = attack.written
-        inside = ", ".join(f"{key}={_value(value)}" for key, value in given.items())
-        return f"{_value(name)}({inside})" if given else _value(name)
-    settings = []
-    always = ("steps",) if len(attack.does or ()) == 1 else ("distance", "steps")
-    for f in fields(attack):
-        value = getattr(attack, f.name)
-        default = (
-            f.default
-            if f.default is not MISSING
-            else f.default_factory()
-            if f.default_factory is not MISSING
-            else MISSING
-        )
-        if f.name in always or default is MISSING or _value(value) != _value(default):
-            settings.append(f"{f.name}={_value(value)}")
-    name = _name(type(attack))
-    return f"{name}({', '.join(settings)})" if settings else name
+    if (written := getattr(attack, "written", None)) is not None:
+        name, settings = _value(written[0]), written[1]
+    else:
+        always = ("steps",) if len(attack.does or ()) == 1 else ("distance", "steps")
+        values = [(f, getattr(attack, f.name)) for f in fields(attack)]
+        name = _name(type(attack))
+        settings = {f.name: v for f, v in values if f.name in always or _value(v) != _value(default_of(f))}
+    inside = ", ".join(f"{key}={_value(value)}" for key, value in settings.items())
+    return f"{name}({inside})" if inside else name
+
+
+def default_of(f: Field[Any]) -> Any:
+    """The default of a dataclass field, ``MISSING`` if it has none."""
+    return f.default_factory() if f.default_factory is not MISSING else f.default
 
 
 def as_written_now(text: str) -> str | None:
-    """An attack's text, perhaps an older almakit's, as this one writes it; None for what it does not know.
+    """An attack's text, perhaps of an older version, as this version writes it; None if it is unknown.
 
-    A colon means code outside almakit, which a file found in a folder must not set going.
+    A colon means code outside almakit, which must not run because a folder names it.
     """
     try:
         return None if ":" in text else text_of(get(text))
@@ -87,7 +73,7 @@ def describe(attack: Attack, index: int, targeted: bool) -> AttackInfo:
 
 
 def build_all(attacks: str | Attack | Sequence[str | Attack]) -> list[Attack]:
-    """The attacks, built; an attack given twice, or one at a fixed radius without its radius, is an error."""
+    """Builds attacks; an attack given twice, or one at a fixed radius without its radius, is an error."""
     given = [attacks] if isinstance(attacks, (str, Attack)) else list(attacks)
     built = [get(attack) for attack in given]
     for attack in built:
@@ -101,8 +87,7 @@ def build_all(attacks: str | Attack | Sequence[str | Attack]) -> list[Attack]:
 
 
 def fingerprint(function: Callable[..., Any]) -> str:
-    """A name for a function that changes with its code: ``name#1a2b3c4d``. What the function refers to outside itself
-    is not seen."""
+    """A name for a function that changes with its code, ``name#1a2b3c4d``, but not with what the code refers to."""
     name = getattr(function, "__name__", type(function).__name__).strip("<>")
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     if code is None:
@@ -158,13 +143,12 @@ def _number(text: str) -> bool:
 
 
 def _plain(value: object) -> Any:
-    """``value`` for JSON."""
+    """The value as JSON can hold it."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else repr(value)
     if isinstance(value, Attack):
-        # The text leaves defaults out, and a later almakit may have others: an attack inside another is held to all its
-        # settings too.
+        # The text leaves defaults out, and a later version may have others.
         return {"attack": text_of(value), **{name: _plain(inside) for name, inside in value.describe().items()}}
     return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else _value(value)

@@ -1,7 +1,8 @@
-"""Before a run begins: preflight of its model, surrogate and goal on the first images, and its batch size."""
+"""Checks before a run begins: preflight of model, surrogate and goal on the first images, and the batch size."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import warnings
@@ -24,26 +25,26 @@ from .plan import Job, Request
 from .progress import Progress
 from .spec import AUTO, DEFAULT
 
-LOOKED_AT = 256  # images preflight looks at, fewer of large ones
+LOOKED_AT = 256  # images for preflight, fewer if they are large
 SIZES = (16, 32, 64, 128, 256)  # batch sizes that auto tries
-OUTSIDE = 0.0025  # seconds of an attack's step outside the model, whatever the size of the batch
-CLOSE = 1e-3  # how far two answers to one question may lie apart, relative to the largest
+OUTSIDE = 0.0025  # seconds of an attack's step outside the model, for any batch size
+CLOSE = 1e-3  # largest difference of two outputs for the same images, relative to the largest output
 
 
 def looked_at(dataset: Dataset, most: int = LOOKED_AT) -> Chunk:
-    """The first images, as many as a glance can take: 256 digits, 66 photos."""
+    """The first images for preflight: 256 digits, 66 photos."""
     pixels = dataset.chunk([0]).x[0].numel()
     return dataset.chunk(range(min(most, max(16, 10_000_000 // pixels), len(dataset))))
 
 
 def at_a_time(sample: Chunk) -> int:
-    """How many of the images may go through an unknown model with gradients before anything is known of its memory."""
+    """Number of images for a forward and backward pass while the memory that the model needs is unknown."""
     return max(1, min(64, 2_400_000 // sample.x[0].numel()))
 
 
 def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
-    """Preflight's findings about the model and its surrogate, shown; a refusal that is not allowed ends the run before
-    it begins."""
+    """Preflight's findings about the model and its surrogate, which are also shown. Raises ``Refused`` for refusals
+    that are not allowed."""
     if not request.preflight:
         return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
     sample, allow = looked_at(job.dataset), job.spec.allow
@@ -92,8 +93,16 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
 
 
 def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients: bool, most: int = 16) -> list[Finding]:
-    """What a goal, the model and the first of its images ``x`` (B, ...) with their ``truth`` (B, ...) do not keep;
-    ``gradients``: whether an attack needs them."""
+    """Findings about a goal on outputs that are not the logits of classes.
+
+    Args:
+        goal: the goal.
+        model: the model.
+        x: images, shape (B, ...); at most the first ``most`` are used.
+        truth: their labels, shape (B, ...).
+        gradients: whether an attack needs gradients.
+        most: number of images.
+    """
     x, truth, found = x[:most], truth[:most], []
 
     def note(name: str, severity: Severity, sentence: str) -> None:
@@ -115,9 +124,9 @@ def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients:
     if not bool(torch.isfinite(first).all()):
         note("nan-logits", "refuse", "The model's outputs are not all finite.")
     elif float((first - again).abs().max()) > allowed:
-        note("not-deterministic", "refuse", "The same images got different outputs when asked twice.")
+        note("not-deterministic", "refuse", "The same images got different outputs in two forward passes.")
     elif alone.shape != first[rows].shape or float((first[rows] - alone).abs().max()) > allowed:
-        note("batch-dependent", "refuse", "An image's outputs are others alone than in a batch.")
+        note("batch-dependent", "refuse", "The outputs of an image depend on its batch.")
     else:
         for law, sentence in check_goal(goal, model, x, truth).findings:
             grave: Severity = "warn" if "is zero although" in sentence else "refuse"  # at a tie, of some images
@@ -129,7 +138,7 @@ def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients:
 
 
 def settle(job: Job, progress: Progress) -> Job:
-    """The job with what the user left open decided: from here on it is part of the run."""
+    """The job with its batch size decided."""
     spec, subject, sample = job.spec, job.subject, looked_at(job.dataset)
     if spec.batch_size == DEFAULT:
         spec = replace(spec, batch_size=usual_batch_size(subject.device.type, sample.x[0].numel(), len(job.dataset)))
@@ -140,57 +149,47 @@ def settle(job: Job, progress: Progress) -> Job:
 
 
 def usual_batch_size(device: str, pixels: int, images: int) -> int:
-    """The batch size nobody asked for: the same wherever the same command runs on such a device. ``pixels``: values of
-    one image."""
-    most, room = (64, 2_400_000) if device == "cpu" else (256, 40_000_000)
-    return max(1, min(most, max(8, room // pixels), images))
+    """The default batch size, which depends on the kind of device, the number of values in an image and the number of
+    images alone."""
+    most, values = (64, 2_400_000) if device == "cpu" else (256, 40_000_000)
+    return max(1, min(most, max(8, values // pixels), images))
 
 
 def measured_batch_size(subject: Subject, x: Tensor) -> int:
-    """The smallest batch size within 5 % of the best rate of an attack's steps on ``x`` (B, ...); a few seconds at
-    most.
+    """The smallest batch size within 5 % of the best rate of an attack's steps on ``x`` (B, ...), measured in a few
+    seconds.
 
-    Growing stops where memory runs out or a quarter of it would be taken, where a pass takes seconds, and where the
-    rate falls.
+    Larger sizes are not tried once memory runs out or a quarter of it would be used, a pass takes seconds, or the rate
+    falls.
     """
     rates: dict[int, float] = {}
-    before, began = _peak_memory(), time.perf_counter()
+    before, began, memory = _peak_memory(), time.perf_counter(), physical_memory() or math.inf
     with borrowed(subject.model):
         for size in SIZES:
-            seconds = _attempt(subject, x, size) if size <= len(x) or not rates else None
+            seconds = _pass_seconds(subject, x, size) if size <= len(x) or not rates else None
             if seconds is None:
                 break
             rates[size] = size / (seconds + OUTSIDE)
-            grown = _peak_memory() - before
-            slower = rates[size] < 0.8 * max(rates.values())
-            if (
-                seconds > 1.5
-                or 2 * grown > (physical_memory() or float("inf")) / 4
-                or slower
-                or time.perf_counter() - began > 8
-            ):
+            large = 2 * (_peak_memory() - before) > memory / 4
+            slow = seconds > 1.5 or time.perf_counter() - began > 8 or rates[size] < 0.8 * max(rates.values())
+            if large or slow:
                 break
-        if not rates:  # even the smallest was too much
-            return next((size for size in (8, 4, 2) if _attempt(subject, x, size) is not None), 1)
+        if not rates:
+            return next((size for size in (8, 4, 2) if _pass_seconds(subject, x, size) is not None), 1)
     return min(size for size, rate in rates.items() if rate >= 0.95 * max(rates.values()))
 
 
-def _attempt(subject: Subject, x: Tensor, size: int) -> float | None:
-    """Seconds of a forward and backward pass of ``size`` images taken from ``x`` (B, ...); None where memory does not
-    suffice."""
+def _pass_seconds(subject: Subject, x: Tensor, size: int) -> float | None:
+    """Seconds of a forward and backward pass of ``size`` images from ``x`` (B, ...), the best of 2 to 8; None if memory
+    does not suffice."""
+    batch, times = subject.place(x[torch.arange(size) % len(x)]), list[float]()
     try:
-        return _best_seconds(subject, subject.place(x[torch.arange(size) % len(x)]))
+        while len(times) < 2 or (sum(times) < 0.5 and len(times) < 8):
+            times.append(pass_seconds(subject.model, batch))
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
         return None
-
-
-def _best_seconds(subject: Subject, batch: Tensor) -> float:
-    """The fastest of two passes or more, as many as fit in half a second: other programs must not choose the size."""
-    times = [pass_seconds(subject.model, batch), pass_seconds(subject.model, batch)]
-    while sum(times) < 0.5 and len(times) < 8:
-        times.append(pass_seconds(subject.model, batch))
     return min(times)
 
 

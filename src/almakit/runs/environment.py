@@ -1,5 +1,5 @@
-"""Where a run happens: versions, the source's commit, hardware, recorded beside the numbers and no part of a run's
-identity; and memory that is kept instead of given back."""
+"""Versions, the commit of the source and the hardware of a run, which are recorded but no part of its identity; and a
+setting of the C library's allocator."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..version import VERSION
 
 PACKAGES = ("torch", "numpy", "safetensors", "torchvision", "timm", "onnx", "robustbench", "transformers")
 MATTERS = ("almakit", "python", "torch", "numpy", "machine", "processor", "device", "threads")
-"""What can change the last bits of a result: a resume that differs in one of these says so."""
+"""Facts that can change the last bits of a result: a resume notes those that differ."""
 TRIM_THRESHOLD, MMAP_MAX = -1, -4  # glibc's malloc.h
 MOST = 2**31 - 1
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
-    """The facts, ready for JSON."""
+    """The facts, as values for JSON."""
     import torch
 
     facts: dict[str, Any] = {
@@ -47,33 +47,26 @@ def environment(device: str = "cpu") -> dict[str, Any]:
 
 
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Sentences' halves for what matters and differs, e.g. ``torch was 2.4.0, is 2.5.0``."""
+    """What differs, e.g. ``torch was 2.4.0, is 2.5.0``."""
     return [
         f"{name} was {before.get(name)}, is {now.get(name)}" for name in MATTERS if before.get(name) != now.get(name)
     ]
 
 
 def commit() -> str | None:
-    """The git commit of almakit's own source, with ``+changes`` where files differ; None where it was installed as a
-    package."""
+    """The git commit of almakit's own source, with ``+changes`` if files differ; None for an installed package."""
     here = Path(__file__).resolve().parent
     if "site-packages" in here.parts:
         return None
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
     try:
-        head = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10, check=True
-        ).stdout.strip()
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no", "--", "."],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        ).stdout.strip()
+        return git("rev-parse", "HEAD") + "+changes" * bool(git("status", "--porcelain", "-uno", "--", "."))
     except (OSError, subprocess.SubprocessError):
         return None
-    return f"{head}+changes" if dirty else head
 
 
 def _version(package: str) -> str | None:
@@ -94,7 +87,7 @@ def _processor() -> str:
 
 
 def physical_memory() -> int | None:
-    """Bytes; None where the system does not say."""
+    """Bytes; None if the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -105,12 +98,10 @@ _kept = False
 
 
 def keep_memory() -> bool:
-    """Asks glibc to take memory from its heap and not to shrink that; does nothing elsewhere. Whether it was done.
+    """Makes glibc keep freed memory in its heap, for the whole process; returns whether it does.
 
-    The C library otherwise returns each large tensor to the system and fetches it, page by page, anew.
-
-    For programs, not for libraries: it holds for the whole process until its end. ``almakit run`` and ``reproduce`` do
-    it.
+    By default glibc returns each large tensor to the system and faults it in again, page by page. It is for programs,
+    not for libraries: ``almakit run`` and ``reproduce`` call it.
     """
     global _kept
     if sys.platform.startswith("linux"):
@@ -123,5 +114,5 @@ def keep_memory() -> bool:
 
 
 def keeps_memory() -> bool:
-    """Whether that was done in this process."""
+    """Whether ``keep_memory`` took effect in this process."""
     return _kept

@@ -35,10 +35,6 @@ class NothingWorks(AlmakitError):
     """Every piece of work failed: a mistake, not a passing fault."""
 
 
-class CalledOff(AlmakitError):
-    """Work in another thread that nobody waits for any more; never shown."""
-
-
 class Interrupted(KeyboardInterrupt):
     """The run was stopped by a signal; everything finished is stored and the same command goes on."""
 

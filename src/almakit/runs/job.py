@@ -20,7 +20,7 @@ from ..core.result import OTHER_COUNTS
 from ..errors import BadInput, BadModel
 from ..goals.pixels import PixelGoal
 from .images import box_of, round_target, rule_target
-from .model import Attacked, to_device, to_host
+from .model import Attacked
 from .plan import Job, Notify, Task
 from .progress import forwards_per_image
 from .radii import stop_radius
@@ -97,7 +97,7 @@ def attack_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
     try:
         result = attack(
             Attacked(subject.model, before, least, clean),
-            to_device(x, subject.device),
+            x.to(subject.device),
             chunk.truth,
             None if targets is None else torch.tensor(targets),
             goal=job.goal if chunk.maps is None else PixelGoal(share=job.share),
@@ -137,7 +137,7 @@ def _judged(
 ) -> Outcome:
     """The verdict on what was found for ``x`` (B, ...), and all that is stored of it."""
     key, chunk = task.key, job.read(task.key.chunk)
-    points = to_host(result.adversarials.detach())
+    points = result.adversarials.detach().cpu()
     statuses = result.status.tolist()
     claimed = [row for row, status in enumerate(statuses) if status <= 1]
     stored = [row for row in claimed if statuses[row] == 1]

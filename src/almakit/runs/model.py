@@ -177,7 +177,7 @@ class Subject:
 
     def place(self, x: Tensor) -> Tensor:
         """``x`` (B, ...) as the model takes it: on its device, in its precision."""
-        return to_device(x, self.device, self.native or self.working)
+        return x.to(self.device, self.native or self.working)
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,7 +313,7 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
     # What a name stands for does not change; a .py file may read its settings from elsewhere.
     by_name = isinstance(model, str) or getattr(model, "by_name", False)
     known = by_name if file is None else file.suffix != ".py"
-    facts = {
+    facts: dict[str, Any] = {
         "weights_sha256": weights_sha256(loaded),
         "code_sha256": None if file is None else hashlib.sha256(file.read_bytes()).hexdigest(),
         "imports_sha256": imports_sha256(file) if file is not None and file.suffix == ".py" else None,
@@ -323,19 +323,15 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
     if isinstance(loaded, nn.Module) and working == torch.float64:
         loaded = copy.deepcopy(loaded).double()
         native = native and torch.float64
-    place = place or torch.device(device)
     return Subject(
         name,
         loaded,
-        device=place,
+        **facts,
+        model_sha256=model_sha256(name, facts, spec),
+        device=place or torch.device(device),
         working=working,
         native=native,
         autocast=autocast_of(spec.dtype),
-        weights_sha256=facts["weights_sha256"],
-        code_sha256=facts["code_sha256"],
-        imports_sha256=facts["imports_sha256"],
-        settings_sha256=facts["settings_sha256"],
-        model_sha256=model_sha256(name, facts, spec),
         by_name=isinstance(model, str),
         draws=None if spec.eot is None else EOT(spec.eot, spec.votes, spec.vote_share),
         seed=spec.seed,
@@ -387,26 +383,3 @@ def weights_sha256(model: Model) -> str | None:
         return state_sha256(model.state_dict())
     mark = fingerprint(model)
     return f"code:{mark}" if "#" in mark else None
-
-
-# To the device and back: with CUDA through pinned memory, so that a copy need not wait for what the device is doing
-# (not measured yet).
-
-
-def to_device(x: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """``x`` on ``device``, in ``dtype`` where given."""
-    if device.type == "cuda" and x.device.type == "cpu":
-        # The cast is done on the device: what is copied stays small.
-        moved = x.pin_memory().to(device, non_blocking=True)
-        return moved if dtype is None else moved.to(dtype)
-    return x.to(device, dtype or x.dtype)
-
-
-def to_host(x: Tensor) -> Tensor:
-    """``x`` in the CPU's memory, all there when this returns; only the work of this thread's stream is waited for."""
-    if x.device.type != "cuda":
-        return x.cpu()
-    kept = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
-    kept.copy_(x, non_blocking=True)
-    torch.cuda.current_stream(x.device).synchronize()
-    return kept

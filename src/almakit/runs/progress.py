@@ -1,5 +1,5 @@
-"""How a run shows where it is: a live bar with rate and time left on a terminal, plain lines elsewhere, nothing from
-Python by default."""
+"""Progress of a run: a live bar on a terminal, one changing line in a notebook, plain lines elsewhere, and nothing by
+default in Python."""
 
 from __future__ import annotations
 
@@ -13,66 +13,81 @@ from ..streams import Lasting
 
 
 class Progress:
-    """The interface; itself it shows nothing."""
+    """The interface; this class shows nothing."""
 
     def note(self, sentence: str) -> None:
-        """A sentence for the user."""
+        """Show a sentence."""
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
-        """A stage begins: ``done`` of its ``total`` images, or whatever ``unit`` says, were there already."""
+        """A stage begins; ``done`` of its ``total`` images (or other units) are finished already."""
 
     def advance(self, count: int, detail: str = "") -> None:
-        """So many more of the stage are finished and stored."""
+        """``count`` more are finished and stored."""
 
     def inside(self, forwards: float, of: int | None, count: int) -> None:
-        """The next ``count`` are under way: each has had so many forwards, of about ``of`` where that is known."""
+        """The next ``count`` have had ``forwards`` forward passes each, of about ``of`` if that is known."""
 
     def end(self) -> None:
         """The stage, or the whole run, is over."""
 
 
-class Lines(Progress):
-    """Plain lines, at most one every ``pause`` seconds within a stage; a stream that can no longer be written to is
-    left alone."""
+class _Paced(Progress):
+    """Counts, and shows the position in a stage at most once every ``pause`` seconds."""
 
-    def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
-        self.stream, self.pause = Lasting(stream or sys.stderr), pause
+    def __init__(self, pause: float):
+        self.pause = pause
         self.what, self.unit, self.done, self.total, self.before = "", "images", 0, 0, 0
         self.began = self.shown = 0.0
 
-    def note(self, sentence: str) -> None:
-        Lines.line(self, sentence)
-
-    def line(self, text: str) -> None:
-        """Where the stage is, as a line."""
-        self.stream.write(f"{text}\n")
-        self.stream.flush()
+    def show(self, reached: float, rate: float, detail: str) -> None:
+        """Show that ``reached`` units are done, at ``rate`` units per second."""
+        raise NotImplementedError
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
         self.what, self.unit, self.done, self.before, self.total = what, unit, done, done, total
-        self.began, self.shown = time.monotonic(), time.monotonic()
+        self.began = self.shown = time.monotonic()
 
     def advance(self, count: int, detail: str = "") -> None:
         self.done += count
-        if time.monotonic() - self.shown >= self.pause or self.done >= self.total:
-            self._tell(self.done, detail)
+        self._show(self.done, detail, self.done >= self.total)
 
     def inside(self, forwards: float, of: int | None, count: int) -> None:
-        if time.monotonic() - self.shown >= self.pause:
-            self._tell(self.done + _share(forwards, of) * count, f"{_forwards(forwards, of)} of the next {count}")
+        share = min(forwards / of, 1.0) if of else 0.0
+        known = f" of about {of}" if of and forwards <= of else ""
+        self._show(self.done + share * count, f"forward {forwards:.0f}{known} of the next {count}")
 
-    def _tell(self, reached: float, detail: str) -> None:
-        self.shown = time.monotonic()
-        rate = (reached - self.before) / max(self.shown - self.began, 1e-9)
+    def _show(self, reached: float, detail: str, now: bool = False) -> None:
+        moment = time.monotonic()
+        if now or moment - self.shown >= self.pause:
+            self.shown = moment
+            self.show(reached, (reached - self.before) / max(moment - self.began, 1e-9), detail)
+
+
+class Lines(_Paced):
+    """Plain lines; a stream that can no longer be written to is ignored."""
+
+    def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
+        super().__init__(pause)
+        self.stream = Lasting(stream or sys.stderr)
+
+    def note(self, sentence: str) -> None:
+        self.stream.write(f"{sentence}\n")
+        self.stream.flush()
+
+    def line(self, text: str) -> None:
+        """Show the position in the stage."""
+        self.note(text)
+
+    def show(self, reached: float, rate: float, detail: str) -> None:
         left = f", {duration((self.total - reached) / rate)} left" if reached < self.total and rate > 0 else ""
         self.line(
-            f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} "
-            f"{self.unit}/s{left}{'; ' + detail if detail else ''}"
+            f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} {self.unit}/s{left}"
+            f"{'; ' + detail if detail else ''}"
         )
 
 
 class Notebook(Lines):
-    """One line that changes in its place, for each stage; ``display`` is IPython's function of that name."""
+    """One changing line for each stage; ``display`` is IPython's function of that name."""
 
     def __init__(self, display: Any, pause: float = 0.5):
         super().__init__(pause=pause)
@@ -80,18 +95,18 @@ class Notebook(Lines):
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
         super().begin(what, done, total, unit)
-        self.handle = self.display(_Shown(f"{what}: {done}/{total} {unit}"), display_id=True)
+        self.handle = self.display(_Unquoted(f"{what}: {done}/{total} {unit}"), display_id=True)
 
     def note(self, sentence: str) -> None:
-        self.display(_Shown(sentence))
+        self.display(_Unquoted(sentence))
 
     def line(self, text: str) -> None:
         if self.handle is not None:
-            self.handle.update(_Shown(text))
+            self.handle.update(_Unquoted(text))
 
 
-class _Shown(str):
-    """A text that a notebook shows as it is, without quotes."""
+class _Unquoted(str):
+    """A text that a notebook displays without quotes."""
 
     __slots__ = ()
 
@@ -99,56 +114,39 @@ class _Shown(str):
         return str(self)
 
 
-class Bars(Progress):
+class Bars(_Paced):
     """A live bar made with rich."""
 
     def __init__(self) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            SpinnerColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import Progress as Bar
 
+        super().__init__(0.1)
         self.console = Console(file=cast("TextIO", Lasting(sys.stderr)))
-        self.bar = Bar(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[detail]}", markup=False),
+        self.bar = progress.Progress(
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[rate]}"),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[detail]}", markup=False),
             console=self.console,
         )
         self.task: Any = None
-        self.began, self.done, self.before, self.unit, self.shown = 0.0, 0, 0, "images", 0.0
 
     def note(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
+        super().begin(what, done, total, unit)
+        self.shown = 0.0
         self.bar.start()
-        self.began, self.done, self.before, self.unit = time.monotonic(), done, done, unit
         self.task = self.bar.add_task(what, total=total, completed=done, rate="", detail="")
 
-    def advance(self, count: int, detail: str = "") -> None:
-        self.done += count
-        self._move(self.done, detail)
-
-    def inside(self, forwards: float, of: int | None, count: int) -> None:
-        if time.monotonic() - self.shown >= 0.1:
-            self._move(self.done + _share(forwards, of) * count, _forwards(forwards, of))
-
-    def _move(self, reached: float, detail: str) -> None:
-        self.shown = time.monotonic()
-        rate = (reached - self.before) / max(self.shown - self.began, 1e-9)
+    def show(self, reached: float, rate: float, detail: str) -> None:
         self.bar.update(self.task, completed=reached, rate=f"{rate:.3g} {self.unit}/s", detail=detail)
 
     def end(self) -> None:
@@ -156,8 +154,7 @@ class Bars(Progress):
 
 
 def for_terminal() -> Progress:
-    """One line in its place in a notebook, bars where a person watches a terminal and rich is installed, lines
-    otherwise, nothing where there is no standard error."""
+    """A changing line in a notebook, bars on a terminal with rich, plain lines otherwise."""
     if "ipykernel" in sys.modules:
         from IPython.display import display
 
@@ -171,8 +168,7 @@ def for_terminal() -> Progress:
 
 
 def shown(progress: bool | Progress | None) -> Progress:
-    """What ``progress=`` stands for: True shows, False and None are silent, and an object with
-    the methods of ``Progress`` stays itself."""
+    """The object for ``progress=``: True shows, False and None are silent, a ``Progress`` is itself."""
     if isinstance(progress, Progress):
         return progress
     if progress is None or isinstance(progress, bool):
@@ -182,27 +178,18 @@ def shown(progress: bool | Progress | None) -> Progress:
     )
 
 
-def _share(forwards: float, of: int | None) -> float:
-    return min(forwards / of, 1.0) if of else 0.0
-
-
-def _forwards(forwards: float, of: int | None) -> str:
-    return f"forward {forwards:.0f}{f' of about {of}' if of and forwards <= of else ''}"
-
-
 def forwards_per_image(
-    tell: Callable[[float, int | None, int], None], of: int | None, images: int
+    notify: Callable[[float, int | None, int], None], of: int | None, images: int
 ) -> Callable[[int], None]:
-    """For a watched model: tells how many forwards each of the images has had, ``of`` about so many, from the sizes of
-    the batches it is asked about."""
-    asked = 0
+    """A function of batch sizes that notifies of the mean number of forwards of ``images``, of about ``of``."""
+    queried = 0
 
-    def look(batch: int) -> None:
-        nonlocal asked
-        asked += batch
-        tell(asked / images, of, images)
+    def count(batch: int) -> None:
+        nonlocal queried
+        queried += batch
+        notify(queried / images, of, images)
 
-    return look
+    return count
 
 
 def duration(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..core import Attack
 from ..core.oracle import borrowed
 from ..errors import BadInput
 from . import folder
-from .attack_text import as_written_now, text_of
+from .attack_text import as_written_now, default_of, text_of
 from .failures import SpecChanged
 from .images import data_sha256
 from .plan import Job, State
@@ -147,7 +147,7 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
 def _changed_settings(attack: Attack, then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """(name, then, now) of each setting that differs. One that an older almakit did not have leaves its runs alone
     where it has its default."""
-    defaults = {f.name: f.default_factory() if f.default_factory is not MISSING else f.default for f in fields(attack)}
+    defaults = {f.name: default_of(f) for f in fields(attack)}
     for name in sorted({*then, *now}):
         if name in then or name not in defaults or getattr(attack, name) != defaults[name]:
             yield from _differences(name, then.get(name), now.get(name))

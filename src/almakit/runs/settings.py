@@ -1,4 +1,4 @@
-"""The code and settings of a model that is given from Python, as a hash: two with the same weights may still differ in
+"""A hash over the code and settings of a model given from Python: two models with the same weights may differ in
 these."""
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..models.classifier import Classifier, state_sha256
 from .attack_text import fingerprint
 
 LIBRARIES = ("almakit", "builtins", "numpy", "timm", "torch", "torchvision", "transformers")
-"""Their code is not looked at: it changes with their version and is the same for all of their models."""
+"""Libraries whose code is left out: it changes only with their version."""
 KEPT = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
-"""What a torch module keeps under a private name and computes with."""
+"""Private attributes of a torch module that it computes with."""
 
 
 def settings_sha256(model: object) -> str:
-    """The sha256 over a model's classes and functions, their code, and all values they hold or refer to.
+    """The sha256 over a model's classes and functions, their code, and all values that they hold or refer to.
 
-    What the model's own forward pass assigns, such as a counter of its calls, has no part in it.
+    Attributes that the model's own forward pass assigns, such as a counter of its calls, are left out.
     """
     digest, seen = hashlib.sha256(), dict[int, object]()
     for part in _parts(model, seen):
@@ -39,9 +39,9 @@ def _parts(value: Any, seen: dict[int, object]) -> Iterator[str]:
         yield repr(value)
         return
     if id(value) in seen:
-        yield "as above"
+        yield "seen"
         return
-    seen[id(value)] = value  # kept alive, so that its id stays its own
+    seen[id(value)] = value  # a reference, so that no other object gets its id
     yield type(value).__qualname__
     if isinstance(value, (Tensor, np.ndarray)):
         yield str(state_sha256({"": torch.as_tensor(value)}))
@@ -59,7 +59,7 @@ def _parts(value: Any, seen: dict[int, object]) -> Iterator[str]:
 
 
 def _inside(value: Any) -> list[object]:
-    """What a list, a function, a module or another object consists of."""
+    """The parts of a list, a function, a module or another object."""
     if isinstance(value, (list, tuple)):
         return list(value)
     if isinstance(value, partial):
@@ -79,14 +79,14 @@ def _inside(value: Any) -> list[object]:
     if isinstance(value, nn.Module):
         own = _assigned(type(value).forward, "STORE_ATTR") | {"training"}
         held = {name: inner for name, inner in held.items() if name not in own and (name[0] != "_" or name in KEPT)}
-        for name in KEPT[3:]:  # their keys are numbers that are given away in order
+        for name in KEPT[3:]:  # the keys of hooks are consecutive numbers
             held[name] = list(held.get(name, {}).values())
         held["code"] = str(getattr(value, "code", ""))  # of a scripted or traced module
     return [held, *_of_class(type(value))]
 
 
 def _of_class(kind: type) -> list[object]:
-    """The functions and constants of a class and its bases, those of libraries left out."""
+    """The functions and constants of a class and its bases, except those of libraries."""
     found: list[object] = []
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] not in LIBRARIES:
@@ -98,11 +98,11 @@ def _of_class(kind: type) -> list[object]:
 
 
 def _of_library(value: object) -> bool:
-    """Whether it is a function of a library, or an object of one that is no module of torch and holds no settings."""
+    """Whether it is a function of a library, or an object of one that is not a torch module and has no settings."""
     if isinstance(value, (nn.Module, list, tuple, partial, MethodType)):
         return False
-    home = getattr(value, "__module__", None) or type(value).__module__
-    return str(home).partition(".")[0] in LIBRARIES and not getattr(value, "__dict__", None)
+    module = getattr(value, "__module__", None) or type(value).__module__
+    return str(module).partition(".")[0] in LIBRARIES and not getattr(value, "__dict__", None)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
