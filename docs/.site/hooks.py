@@ -10,7 +10,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from pages import API, MARKERS, NAVIGATION, RENAMED, api_page
+from pages import API, MARKERS, NAVIGATION, RENAMED, SEARCH, api_page
 
 # KaTeX as npm gives it: ``make docs`` puts it there.
 KATEX = Path(__file__).resolve().parents[2] / "build" / "npm" / "node_modules" / "katex" / "dist"
@@ -51,8 +51,11 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Puts the tables of attacks and commands in the place of their markers."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Replaces the markers of generated tables and sets the page's weight in the search."""
+    for start, weight in SEARCH.items():
+        if page.file.src_uri.startswith(start):
+            page.meta["search"] = {"boost": weight}
     for marker, text in MARKERS.items():
         if f"<!-- {marker} -->" in markdown:
             markdown = markdown.replace(f"<!-- {marker} -->", text())

@@ -12,8 +12,8 @@ from almakit import registry
 from almakit.cli.completion import actions
 from almakit.cli.main import VERBS
 
-NAVIGATION: dict[str, list[str]] = {
-    "Get started": ["index.md", "quickstart.md", "standard.md", "coming-from.md"],
+NAVIGATION: dict[str, list[str | dict[str, str]]] = {
+    "Get started": [{"Overview": "index.md"}, "quickstart.md", "standard.md", "coming-from.md"],
     "Guides": [
         "guide-defence.md",
         "guide-compare.md",
@@ -25,9 +25,9 @@ NAVIGATION: dict[str, list[str]] = {
         "random-and-black-box.md",
         "guide-large.md",
         "report.md",
-        "notebooks/first-evaluation.ipynb",
-        "notebooks/own-distance.ipynb",
-        "notebooks/compare-libraries.ipynb",
+        {"Notebook: a first evaluation": "notebooks/first-evaluation.ipynb"},
+        {"Notebook: your own distance": "notebooks/own-distance.ipynb"},
+        {"Notebook: foolbox and AutoAttack": "notebooks/compare-libraries.ipynb"},
     ],
     "Reference": ["choose.md", "cli.md", "engine.md", "security.md", "api.md"],
     "Background": ["soft-walk.md", "results.md", "parity.md", "brackets.md", "speed-and-reliability.md"],
@@ -56,6 +56,8 @@ API: dict[str, tuple[str, list[str]]] = {
     ),
     "trackers": ("Trackers and errors", ["trackers.get", "errors"]),
 }
+# Weight of a page in the site's search, by the beginning of its address. Guides answer most searches better than tables.
+SEARCH = {"figures/": 0.1, "notebooks/": 0.3, "api/": 0.3, "standard.md": 2.0, "guide-own.md": 2.0}
 # Pages that had another name: their old addresses lead to the new ones.
 RENAMED = {
     "alma-plus": "soft-walk",

@@ -1,23 +1,31 @@
-"""The built site in a real browser: nothing is fetched or fails, mathematics is set, no page is wider than its window.
+"""The built site in a real browser: nothing is fetched or fails, mathematics is set, no page is wider than its window,
+the search finds the page that answers.
 
 ``make docs`` builds it; these tests look at site/ (or the folder of ALMAKIT_SITE) and are run by ``make site-test``.
 """
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser.at_hand import chromium
-from docs.prose import ROOT
+from docs.prose import ROOT, site_pages
 
 pytestmark = pytest.mark.slow
 SITE = Path(os.environ.get("ALMAKIT_SITE", ROOT / "site"))
-PAGES = sorted(path.parent.relative_to(SITE).as_posix() for path in SITE.rglob("index.html"))
-MATHEMATICS = {"guide-defence": 4, "guide-compare": 3, "guide-own": 3, "engine": 3, "notebooks/first-evaluation": 1}
+PAGES = sorted(
+    name
+    for path in SITE.rglob("index.html")
+    if (name := path.parent.relative_to(SITE).as_posix()) not in site_pages().RENAMED
+)
+MATHEMATICS = {"guide-defence": 4, "guide-compare": 3, "guide-own": 3, "engine": 1, "notebooks/first-evaluation": 1}
 """Formulas a page has at least."""
 
 
@@ -29,6 +37,51 @@ def browser() -> Iterator[Any]:
         found = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield found
         found.close()
+
+
+SEARCHES = {
+    "8/255": "standard",
+    "AutoAttack": "coming-from",
+    "mask": "guide-own",
+    "targeted": "guide-own",
+    "LaTeX": "report",
+    "segmentation": "segmentation",
+}
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The site behind a server, which the search's worker needs."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(SITE)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.mark.parametrize("text", SEARCHES)
+def test_the_search_finds_the_right_page_first(text: str, browser: Any, address: str) -> None:
+    tab = browser.new_page(viewport={"width": 1440, "height": 900})
+    tab.goto(address)
+    tab.click("input.md-search__input")
+    tab.keyboard.type(text)
+    tab.wait_for_selector(".md-search-result__item a")
+    tab.wait_for_timeout(500)
+    found = tab.locator(".md-search-result__item a").first.get_attribute("href")
+    tab.close()
+    assert f"/{SEARCHES[text]}/" in found, found
+
+
+@pytest.mark.parametrize("old", site_pages().RENAMED)
+def test_an_old_address_leads_to_its_page(old: str, browser: Any) -> None:
+    tab = browser.new_page()
+    tab.goto((SITE / old / "index.html").as_uri())
+    tab.wait_for_url(f"**/{site_pages().RENAMED[old]}/**")
+    tab.close()
 
 
 def test_the_site_is_there() -> None:
