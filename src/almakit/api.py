@@ -66,18 +66,43 @@ def attack(
     progress: bool | Progress = False,
     **options: Any,
 ) -> Result:
-    """The smallest change of the images ``x`` (B, ...) that makes ``model`` leave ``labels`` (B,), or reach ``targets``
-    (B,), or one class for all.
+    """Finds the smallest change of each image that makes the model wrong.
 
-    ``model`` maps images in [0, 1] to logits, or is a model's URI. ``x`` is a tensor, a numpy array, a list of images,
-    or data that bring their labels: a pair (images, labels), a ``DataLoader``, a data set of torch, torchvision or
-    Hugging Face, a pandas frame of paths, a URI. ``goal`` is anything else to reach: one of ``almakit.goals``, its
-    text, or a function of the model's outputs that returns a margin for each image, negative when it is reached; labels
-    are then needed only where the goal says so. ``attack`` is a name, a text or an attack object, by default the soft
-    walk in l2 with 100 steps. ``distance`` is a name or norm or any function ``f(x, y) -> (B,)``; ``steps`` is the
-    budget of forwards and backwards per image. Further options are the attack's settings (``epsilon=8/255`` of
-    ``attack="pgd"``), ``progress=True``, which shows how it goes, and those of every attack's call: ``box``,
-    ``confidence``, ``batch_size``, ``seed``, ``trace`` ...
+    By default the model is wrong on an image if it predicts another class than its label. With ``targets`` it is wrong
+    if it predicts the target. Any other definition is a ``goal``.
+
+    Args:
+        model: function from images (B, ...) in [0, 1] to logits (B, K), or a name of ``almakit ls models``.
+        x: images: a tensor, a numpy array or a list of images. Or data that contain their labels: a pair (images,
+            labels), a ``DataLoader``, a data set of torch, torchvision or Hugging Face, a pandas frame of paths, or a
+            name of ``almakit ls data``.
+        labels: true classes (B,). Not needed if ``x`` contains them, or if the goal does not use labels.
+        targets: classes (B,) to reach, or one class for all images.
+        goal: one of ``almakit.goals``, its text, or a function of the model's outputs that returns one margin per
+            image, negative if the goal is reached.
+        attack: name, text (``"fmn(steps=50)"``) or object of an attack.
+        distance: name of a distance, order of a norm, or function ``f(x, y) -> (B,)``; default: the attack's own, l2
+            for the soft walk.
+        steps: number of steps; for the soft walk, the largest number of forwards and backwards per image (default 100).
+        progress: True shows a progress bar.
+        options: settings of the attack, such as ``epsilon=8/255`` for ``attack="pgd"``, and the arguments of every
+            attack's call: ``box``, ``stop_within``, ``budget``, ``batch_size``, ``seed``, ``eot``, ``surrogate``,
+            ``trace`` and others; see ``almakit.Attack``.
+
+    Returns:
+        A ``Result`` with one row per image: the best verified adversarial image, its distance, status and counts.
+
+    Examples:
+        >>> import almakit
+        >>> model = almakit.models.load("mnist/smallcnn-tiny")
+        >>> x, labels = almakit.data.load("mnist-demo", limit=4).tensors()
+        >>> result = almakit.attack(model, x, labels, distance="linf", steps=20)
+        >>> result.success.all().item()
+        True
+
+    See also:
+        ``evaluate`` records and verifies several attacks in a run folder. ``standard_evaluation`` gives robust accuracy
+        at one radius.
     """
     settings = {
         name: value
@@ -107,8 +132,7 @@ def attack(
 
 @contextmanager
 def counted(model: Model, attack: Attack, x: Tensor, progress: Progress) -> Iterator[Model]:
-    """The model while ``progress`` shows how many forwards the images ``x`` (B, ...) have had, of about as many as the
-    attack's settings say."""
+    """Yields the model while ``progress`` shows the share of done forwards of the images ``x`` (B, ...)."""
     if type(progress) is Progress or not callable(model) or not len(x):
         yield model
         return
@@ -133,27 +157,38 @@ def standard_evaluation(
     progress: bool | Progress = False,
     **options: Any,
 ) -> StandardEvaluation:
-    """Robust accuracy at one radius by the standard attacks of ``norm``, or without ``eps`` at every radius.
+    """Robust accuracy at one radius by a fixed sequence of attacks, as AutoAttack measures it.
 
-    At a radius, named stages follow each other; each attacks the images that the stages before it did not break. Say
-    the version with the number: "almakit-standard-v1, Linf, eps = 8/255: 52.3 %". Without a radius every image is
-    attacked to its smallest change, which costs several times as much and answers for all radii.
+    Each stage attacks only the images that the stages before it did not break. Quote the version with the number:
+    "almakit-standard-v1, Linf, eps = 8/255: 52.3 %". Without ``eps``, every image is attacked to its smallest change,
+    which gives robust accuracy at every radius and costs several times as much.
 
     Args:
-        model: from images (B, ...) in [0, 1] to logits (B, K), or a model's URI.
-        x: images, in all the forms ``almakit.attack`` takes.
-        y: labels (B,); None where ``x`` brings them.
-        norm: "Linf", "L2", "L1", or "L0" without a radius.
+        model: function from images (B, ...) in [0, 1] to logits (B, K), or a name of ``almakit ls models``.
+        x: images, in any form that ``almakit.attack`` accepts.
+        y: labels (B,); None if ``x`` contains them.
+        norm: "Linf", "L2" or "L1"; without a radius also "L0".
         eps: the radius, such as 8/255 or "8/255".
-        bs: images that go through the model at a time.
-        targets: classes (B,), or one for all, to reach instead of leaving the labels.
-        version: name of the composition.
-        progress: True prints a line as each stage ends and shows how far the present one is.
-        options: those of every attack's call (``seed``, ``box``, ``eot`` ...); the number is comparable with their
-            defaults.
+        bs: batch size.
+        targets: classes (B,) to reach, or one class for all images; default: leave the labels.
+        version: name of the sequence.
+        progress: True shows the progress of each stage and prints a line when a stage ends.
+        options: further arguments of an attack's call (``seed``, ``box``, ``eot`` ...). Numbers are comparable between
+            papers only with their defaults.
 
     Returns:
-        A ``StandardEvaluation``: a ``Result`` that knows which stage broke each image and what each stage spent.
+        A ``StandardEvaluation``: a ``Result`` with the stage that broke each image and the cost of each stage.
+
+    Examples:
+        >>> import almakit
+        >>> model = almakit.models.load("mnist/smallcnn-tiny")
+        >>> x, y = almakit.data.load("mnist-demo", limit=2).tensors()
+        >>> found = almakit.standard_evaluation(model, x, y, norm="Linf", eps=0.4)
+        >>> found.robust_accuracy(0.4)
+        0.0
+
+    See also:
+        ``attack`` runs a single attack.
     """
     if "epsilon" in options:
         eps = options.pop("epsilon")
@@ -205,28 +240,52 @@ def evaluate(
     box: Box | None = None,
     **settings: Any,
 ) -> Run:
-    """Attacks images of ``data`` on ``model`` and leaves a folder of judged, resumable records: what ``almakit run``
+    """Runs attacks on a data set, verifies every success and records everything in a run folder, as ``almakit run``
     does.
 
-    ``model`` is a URI, a torch module or a function from images to logits; ``data`` a URI, a pair (images (N, C, H, W)
-    in [0, 1], labels (N,)), a ``DataLoader``, a data set of torch, torchvision or Hugging Face, or a pandas frame of
-    paths and labels; ``attacks`` are texts or attack objects, by default the soft walk in l2 and in linf. ``add=True``
-    adds them to those of the run in ``out``. ``out`` is the run folder (a temporary one by default, gone with the
-    returned ``Run``). ``goal``, a text, one of ``almakit.goals`` without tensors of its own or a function of the logits
-    (and labels), is what to reach instead of another class. ``surrogate``, a model as well, is where gradients come
-    from while outputs and verdict stay those of ``model``. ``settings`` are the other fields of ``RunSpec``: limit,
-    offset, seed, bits, batch_size, device, dtype, budget, ... The same call resumes an interrupted run; of a
-    finished one it only makes sure that the model is still the same. ``progress=True`` shows how it goes and what
-    preflight finds; without it the findings that may mislead come as Python warnings.
-    ``epsilons`` are radii that tables and summary give robust accuracy at: ``{"linf": [4/255, "8/255"], "l2":
-    0.5}``, or numbers for every distance. ``workers=N`` shares the chunks of a model given by name or file between
-    N processes of one thread each, ``"auto"`` as many as there are cores where the model is small; the numbers do
-    not depend on N. ``engine="ray"`` has the work done by the Ray cluster at ``address`` (``local``: one on this
-    machine, ``auto``, or host:port), ``workers`` tasks at a time at most. ``track`` tells trackers how it goes:
-    ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``, ``"wandb:<project>"`` or any function of an event.
-    ``certify`` (ibp, crown, alpha-crown or exact) then certifies the images, as ``almakit certify`` does. ``box``
-    is for values (N, ...) of any rank in units of their own, such as vectors and audio: the run scales it to [0,
-    1], so distances are in its widths.
+    The same call resumes an interrupted run. For a finished run it only checks that the model is unchanged.
+
+    Args:
+        model: torch module, function from images in [0, 1] to logits, or name (``almakit ls models``,
+            ``file.py:function``).
+        data: name of a data set, pair (images (N, C, H, W) in [0, 1], labels (N,)), ``DataLoader``, data set of torch,
+            torchvision or Hugging Face, or pandas frame of paths and labels.
+        attacks: texts or attack objects; default: the soft walk in l2 and in linf, 100 steps.
+        out: the run folder; default: a temporary folder that is deleted with the returned ``Run``.
+        add: adds ``attacks`` to those of the run in ``out``.
+        targets: targets of a targeted run: a rule such as ``"random"``, ``"least-likely"`` or ``"all"``, one class, or
+            classes (N,).
+        shard: ``(i, n)`` computes chunks i, i + n, ... only; ``almakit merge`` joins the shards.
+        preflight: checks the model before the run, and refuses a run whose numbers would be meaningless.
+        progress: True shows progress and the findings of preflight. Otherwise findings that change what the numbers
+            mean are Python warnings.
+        engine: ``"local"``, ``"ray"``, or an executor of ``almakit.runs.executors``.
+        address: with Ray: ``"local"`` starts a cluster on this machine, ``"auto"`` joins the running one, ``host:port``
+            joins another.
+        workers: number of processes, one thread each, or ``"auto"`` for one per core if the model is small; with Ray,
+            the largest number of tasks at a time. The numbers do not depend on it. Models that exist only in this
+            Python session use one process.
+        epsilons: radii at which tables and summary show robust accuracy: ``{"linf": [4/255, "8/255"], "l2": 0.5}``, or
+            numbers for every distance.
+        track: trackers that receive progress and results: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``,
+            ``"wandb:<project>"`` or functions of an event.
+        certify: certifies the images after the run: ``"ibp"``, ``"crown"``, ``"alpha-crown"`` or ``"exact"``.
+        box: ranges, steps and mask of inputs (N, ...) of any rank in their own units. The run scales them to [0, 1], so
+            distances are fractions of the ranges.
+        settings: the other fields of ``RunSpec``: ``limit``, ``goal``, ``surrogate``, ``eot``, ``budget``,
+            ``stop_within``, ``bits``, ``seed``, ``batch_size``, ``device``, ``dtype``, ``allow``, ``trust`` and others.
+
+    Returns:
+        The ``Run``: its table, records, results and report.
+
+    Examples:
+        >>> import almakit
+        >>> run = almakit.evaluate("mnist/smallcnn-tiny", "mnist-demo", "fmn(distance=linf, steps=20)", limit=4)
+        >>> len(run.records)
+        4
+
+    See also:
+        ``open`` opens the folder again. ``attack`` returns the result of one attack without recording it.
     """
     known = {field.name for field in fields(RunSpec)}
     for word in settings:
@@ -292,10 +351,19 @@ def transfer(
     device: str = "cpu",
     trust: bool = False,
 ) -> dict[str, Any]:
-    """The transfer matrix of runs: what was found with their models, judged by ``models``, as `almakit transfer` does.
+    """Tests the adversarial images of runs on other models, as ``almakit transfer`` does.
 
-    A run is one that ``evaluate`` or ``open`` returned, or its folder. ``goal`` is the runs' own, where it is code. The
-    answers lie in the run folders, where reports find them; what is there is not asked again.
+    The results are stored in the run folders, where reports find them, and are reused.
+
+    Args:
+        runs: runs that ``evaluate`` or ``open`` returned, or their folders.
+        models: models to test, as modules or names.
+        goal: the goal of the runs, if it is Python code.
+        device: device of models that are given by name.
+        trust: allows the files of models to be unpickled, which can run code in them.
+
+    Returns:
+        The transfer matrix: ``targets`` names its columns, ``rows`` holds one dict per run and attack.
     """
     given = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
     opened = [run if isinstance(run, Run) else Run(Path(run)) for run in given]

@@ -34,12 +34,13 @@ __all__ = ["Attack", "DistanceLike"]
 
 @dataclass(frozen=True)
 class Attack:
-    """Base of all attacks; a subclass adds its settings and ``run``.
+    """Base class of all attacks: a frozen dataclass of settings with a method ``run(problem)``.
 
-    The class facts are what ``almakit ls attacks`` prints: ``does`` names the distances it can minimise (None: any),
-    ``minimal`` tells whether it looks for the smallest perturbation or works at a fixed ``epsilon``. ``ranges`` holds
-    the settings, by names, to the intervals that its numbers must lie in: ``{"(0, 1]": "share", "[1, inf)": "outer
-    inner"}``.
+    A subclass adds its settings as fields and implements ``run``. Class attributes describe it: ``does`` names the
+    distances it can minimise (None: any), ``can_target`` says whether it can be targeted, ``minimal`` whether it
+    searches the smallest perturbation (otherwise a point within a fixed ``epsilon``). ``ranges`` gives the interval of
+    each numeric setting: ``{"(0, 1]": "share", "[1, inf)": "outer inner"}``. ``almakit ls attacks`` prints these
+    attributes.
     """
 
     title: ClassVar[str] = ""
@@ -63,7 +64,7 @@ class Attack:
         return super().__new__(cls)
 
     def run(self, problem: Problem) -> None:
-        """Queries the problem until done; what was found is in the problem."""
+        """Queries the problem until done. The problem remembers the best point of each image."""
         raise NotImplementedError
 
     @property
@@ -73,12 +74,12 @@ class Attack:
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """The radii of an attack at a fixed epsilon; empty where it looks for the smallest perturbation."""
+        """The radii of an attack at a fixed epsilon; empty for an attack that minimises the distance."""
         return ()
 
     @property
     def ranking(self) -> Distance | None:
-        """What decides which point of an image is kept, where that is not the distance."""
+        """The distance that decides which point of an image is kept, if it is not ``measure``."""
         return None
 
     def __post_init__(self) -> None:
@@ -100,17 +101,16 @@ class Attack:
                 )
 
     def needs_classes(self) -> bool:
-        """Whether it needs logits of classes and a label or target, so that it serves no other goals than untargeted
-        and targeted ones."""
+        """Whether the attack needs class logits and a label or target, and so supports no other goals."""
         return False
 
     def needs_gradients(self) -> bool:
-        """Whether it needs the model's gradients; where not, the model may be anything that gives outputs."""
+        """Whether the attack needs gradients of the model. Without, any callable will do as the model."""
         return True
 
     @property
     def pixel_share(self) -> float:
-        """The part of the pixels that must be wrong where labels are maps."""
+        """The share of pixels that must be wrong if labels are maps."""
         return 0.99
 
     def __call__(
@@ -135,35 +135,33 @@ class Attack:
         surrogate: Model | None = None,
         **unknown: NoReturn,
     ) -> Result:
-        """Attacks the images ``x`` (B, ...) in the box.
+        """Attacks the images ``x`` (B, ...).
 
         Args:
-            model: from images to logits (B, K), or to whatever outputs the goal reads.
+            model: function from images to logits (B, K), or to the outputs that the goal reads.
             x: clean images (B, ...).
-            labels: classes (B,) to leave. With maps (B, H, W) nearly all pixels of a segmentation model's map must
-                leave theirs; labels that are no class of the model, such as -1 or 255, do not count.
+            labels: true classes (B,), or label maps (B, H, W) for segmentation. Pixels whose label is no class of the
+                model, such as -1 or 255, are ignored.
             targets: classes (B,), or maps, to reach.
-            goal: one of ``almakit.goals`` or a function of the model's outputs; it takes the labels and targets where
-                it has none of its own.
+            goal: one of ``almakit.goals``, or a function of the model's outputs that returns one margin per image,
+                negative if the goal is reached. A goal without labels or targets of its own uses those of the call.
             box: value range, grid and mask of the inputs.
-            confidence: the lead of the logits that is demanded.
-            batch_size: images that go through the model at a time.
-            seed: of all random numbers; each image draws from its own generator.
-            budget: caps the forwards and the backwards of each image.
-            autocast: runs the model in that precision, the final decision in full precision.
-            check: queries the first, a middle and the last image of the first batch alone, to see whether the model is
-                deterministic and judges each image by itself, and every success again at the end, in batches of
-                another composition; ``result.probes`` counts these forwards.
+            confidence: required lead of the logits.
+            batch_size: images per batch.
+            seed: seed of all random numbers; each image has its own generator.
+            budget: largest number of forwards, and of backwards, of each image.
+            autocast: precision in which the model runs; success is decided in full precision.
+            check: checks the model on three single images before the attack, and queries every success again after it,
+                in batches of another composition. ``result.probes`` counts these forwards.
             trace: receives a dict of tensors per step.
-            tolerance: an image whose best distance falls by less than this share over a quarter of its budget (of the
-                attack's own plan, where there is none) stops there.
-            stop_within: a radius, such as 0.5 or "8/255"; an image makes no further queries once a success within it
-                is known, so that its distance is not the smallest and the result answers for this radius and larger
-                ones.
-            eot: the model is random; the attack sees means over so many passes (each counted, forward and backward),
-                and fresh passes vote on each point. A number, or ``almakit.EOT(16, votes=100, share=0.5)``.
-            surrogate: a model whose gradients stand in for those of ``model``, which gives outputs, decisions and the
-                verdict (transfer, BPDA).
+            tolerance: stops an image whose best distance fell by less than this share over the last quarter of its
+                budget (of the forwards that the attack plans, if there is no budget).
+            stop_within: a radius, such as 0.5 or "8/255". An image makes no further queries once a success within it is
+                known; the result then answers for this radius and larger ones only.
+            eot: number of passes to average over if the model is random, or ``almakit.EOT(16, votes=100, share=0.5)``.
+                Each pass is counted, and fresh passes vote on every success.
+            surrogate: model that gives the gradients, while ``model`` gives outputs and decides success (transfer
+                attacks, BPDA).
 
         Returns:
             One row per image: the best verified point, its distance, its status and its counts.
