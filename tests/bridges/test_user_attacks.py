@@ -17,7 +17,7 @@ from torch import Tensor
 
 from almakit import Run
 from almakit.attacks import get
-from almakit.bridges.user_file import FunctionAttack
+from almakit.bridges.user_file import UserAttack
 from almakit.cli.main import main
 from almakit.core import Box, Result, Status
 from almakit.errors import AlmakitError, BadInput
@@ -101,13 +101,13 @@ def test_as_many_rows_as_images_may_still_be_copies_of_one() -> None:
             model(x[2:3] + 0.01 * torch.randn(len(x), *x.shape[1:]))
         return x
 
-    result = FunctionAttack.of(population)(model, x, labels)
+    result = UserAttack.of(population)(model, x, labels)
     assert result.forwards.tolist() == [1, 1, 7, 1, 1, 1]
 
 
 def test_past_its_budget_an_image_hears_its_true_label_and_feels_no_slope() -> None:
     model, x, labels = problem()
-    told = FunctionAttack.of(own_attacks.hungry)
+    told = UserAttack.of(own_attacks.hungry)
     told(model, x, labels, budget=4)
     classes, slopes = zip(*own_attacks.hungry.told, strict=True)
     # The clean pass is one of the four: three answers are the model's own.
@@ -127,7 +127,7 @@ def test_a_targeted_attack_past_its_budget_hears_the_label_too() -> None:
         return x
 
     wrong = (labels + 1) % 5
-    FunctionAttack.of(curious)(model, x, wrong, (labels + 2) % 5, budget=2)
+    UserAttack.of(curious)(model, x, wrong, (labels + 2) % 5, budget=2)
     assert torch.equal(heard[0], labels) and torch.equal(heard[3], wrong)
 
 
@@ -139,7 +139,7 @@ def test_an_attack_that_never_stops_is_ended(monkeypatch: pytest.MonkeyPatch) ->
         while bool((model(1 - x).argmax(1) == y).any()) or True:
             pass
 
-    result = FunctionAttack.of(endless)(model, x, labels, budget=3)
+    result = UserAttack.of(endless)(model, x, labels, budget=3)
     assert int(result.forwards.max()) == 3 and bool(result.success.any())
 
 
@@ -152,7 +152,7 @@ def test_the_best_point_is_kept_though_the_attack_forgets_it() -> None:
         model(1 - x)
         return x
 
-    result = FunctionAttack.of(forgetful)(model, x, labels)
+    result = UserAttack.of(forgetful)(model, x, labels)
     assert torch.equal(result.status == Status.SUCCESS, wrong) and bool(wrong.any())
     assert torch.equal(result.adversarials[wrong], 1 - x[wrong]) and result.forwards.tolist() == [2] * 6
 
@@ -172,7 +172,7 @@ def test_what_is_returned_as_last_asked_is_not_asked_again() -> None:
         model(x + 1e-3)
         return x + 1e-3
 
-    assert FunctionAttack.of(last)(model, x, labels).forwards.tolist() == [2] * 6
+    assert UserAttack.of(last)(model, x, labels).forwards.tolist() == [2] * 6
 
 
 def test_candidates_are_brought_into_the_domain() -> None:
@@ -231,7 +231,7 @@ def test_randomness_is_the_seeds_and_the_global_generators_are_left_alone() -> N
         return noise
 
     before = torch.random.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
-    first, again, other = (FunctionAttack.of(drawing)(model, x, labels, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (UserAttack.of(drawing)(model, x, labels, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(first.adversarials, again.adversarials) and not torch.equal(
         first.adversarials, other.adversarials
     )
@@ -254,7 +254,7 @@ def test_the_model_leaves_as_it_came_and_its_errors_are_its_own() -> None:
         with torch.no_grad():
             return model(x.double()).double()[:, :1, None, None] * 0 + x
 
-    FunctionAttack.of(meddling)(model, x, labels)
+    UserAttack.of(meddling)(model, x, labels)
     assert (
         model.training
         and not model.first.requires_grad
@@ -278,7 +278,7 @@ def test_the_model_leaves_as_it_came_and_its_errors_are_its_own() -> None:
         return x
 
     with pytest.raises(RuntimeError, match="the model broke"):
-        FunctionAttack.of(swallowing)(Breaking((3, 5, 5)), x, labels, check=False)
+        UserAttack.of(swallowing)(Breaking((3, 5, 5)), x, labels, check=False)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def get(attack: str | Attack, **settings: Any) -> Attack:
         raise BadInput(
             f'{attack!r} is no attack; give a text such as "alma(distance=l2, steps=100)", an attack object, or for a '
             "function of "
-            "(model, x, y) of your own almakit.bridges.user_file.FunctionAttack.of(function)."
+            "(model, x, y) of your own almakit.bridges.user_file.UserAttack.of(function)."
         )
     return _build(parse(attack), settings)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,21 +21,29 @@ from .foreign import OURS, CountedModel, Foreign
 
 @dataclass(frozen=True)
 class UserAttack(Foreign):
-    """``function(model, x, y)`` out of a file; ``x`` (B, ...) in [0, 1], ``y`` (B,) labels, ``model`` a torch module
-    from images to logits.
+    """``function(model, x, y)`` from a file, ``my.py:attack(steps=50)``, or from Python, ``UserAttack.of(function)``.
 
-    Further parameters of the function are settings: ``my.py:attack(steps=50)``. A parameter ``targets`` makes it an
-    attack that can be targeted: it is given (B,) classes, or None. What it minimises is said by ``distance=...`` in the
-    text, or by an attribute ``distance`` of the function; otherwise l2 is measured. A parameter ``eps`` or ``epsilon``
-    is the radius of a ball.
+    ``x`` (B, ...) is in [0, 1], ``y`` (B,) are labels, ``model`` is a torch module from images to logits. Further
+    parameters of the function are settings. A parameter ``targets`` makes it an attack that can be targeted: it is
+    given (B,) classes, or None. What it minimises is set by ``distance=...`` in the text, or by an attribute
+    ``distance`` of the function; otherwise l2 is measured. A parameter ``eps`` or ``epsilon`` is the radius of a ball.
     """
 
     library = ""
+    function: Callable[..., Any] | None = None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], **settings: Any) -> UserAttack:
+        """A Python function as an attack; ``settings`` are its own further parameters and ``distance``, ``epsilon``,
+        ``at_once``."""
+        own = {key: settings.pop(key) for key in OURS if key in settings}
+        name = f"python:{getattr(function, '__name__', type(function).__name__)}"
+        return cls(name=name, settings=tuple(settings.items()), function=function, **own)
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        function = user_file.function(self.name)
-        if len(_positional(function)) < 3:
+        function = user_file.function(self.name) if self.function is None else self.function
+        if not callable(function) or len(_positional(function)) < 3:
             raise BadInput(
                 f"{self.name} must be a function of (model, x, y) that returns the adversarial images; further "
                 "parameters are settings."
@@ -56,6 +65,12 @@ class UserAttack(Foreign):
         return "targets" in inspect.signature(self.target).parameters
 
     def version(self) -> str:
+        if self.function is not None:
+            code = getattr(self.function, "__code__", None)
+            if code is None:
+                return "unknown"
+            plain = [each for each in code.co_consts if each is None or isinstance(each, (bool, int, float, str))]
+            return f"code {hashlib.sha256(code.co_code + repr((code.co_names, plain)).encode()).hexdigest()[:16]}"
         file = Path(user_file.split(self.name)[0]).expanduser()
         imported = imports_sha256(file)
         return f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}" + (
@@ -64,42 +79,8 @@ class UserAttack(Foreign):
 
     def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         more = {"targets": targets} if self.targets_too() else {}
-        with user_file.importable(self.name):
+        with nullcontext() if self.function is not None else user_file.importable(self.name):
             found: Tensor = self.target(model, x, labels, **dict(self.settings), **more)
-        return found
-
-
-@dataclass(frozen=True)
-class FunctionAttack(UserAttack):
-    """A function of (model, x, y) that only Python has, as an attack: ``FunctionAttack.of(my_function,
-    distance="linf")``."""
-
-    function: Callable[..., Any] | None = None
-
-    @classmethod
-    def of(cls, function: Callable[..., Any], **settings: Any) -> FunctionAttack:
-        """The function as an attack; ``settings`` are its own further parameters and ``distance``, ``epsilon``,
-        ``at_once``."""
-        own = {key: settings.pop(key) for key in OURS if key in settings}
-        name = f"python:{getattr(function, '__name__', type(function).__name__)}"
-        return cls(name=name, settings=tuple(settings.items()), function=function, **own)
-
-    @cached_property
-    def target(self) -> Callable[..., Any]:
-        if not callable(self.function) or len(_positional(self.function)) < 3:
-            raise BadInput("an attack of your own is a function of (model, x, y) that returns the adversarial images.")
-        return self.function
-
-    def version(self) -> str:
-        code = getattr(self.function, "__code__", None)
-        if code is None:
-            return "unknown"
-        plain = [each for each in code.co_consts if each is None or isinstance(each, (bool, int, float, str))]
-        return f"code {hashlib.sha256(code.co_code + repr((code.co_names, plain)).encode()).hexdigest()[:16]}"
-
-    def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
-        more = {"targets": targets} if self.targets_too() else {}
-        found: Tensor = self.target(model, x, labels, **dict(self.settings), **more)
         return found
 
 
