@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
@@ -33,16 +32,6 @@ def test_a_cifar_batch_comes_out_of_its_picture(tmp_path: Path) -> None:
     with np.load(io.BytesIO(convert.cifar_first(rows.tobytes(), 2))) as first:
         assert (first["x"] == images[:2]).all()
         assert first["y"].tolist() == [1, 2]
-
-
-def test_mnist_comes_out_of_its_pickle(tmp_path: Path) -> None:
-    digits = RNG.integers(0, 256, (6, 784), dtype=np.uint8)
-    parts = tuple((digits[a:b].astype(np.float32) / 256, np.arange(a, b)) for a, b in ((0, 3), (3, 4), (4, 6)))
-    (tmp_path / "mnist.pkl.gz").write_bytes(gzip.compress(pickle.dumps(parts, protocol=2)))
-    train = gzip.decompress(convert.mnist_of_pickle(tmp_path / "mnist.pkl.gz", "train-images"))
-    assert train == b"\0\0\x08\x03" + np.array([4, 28, 28], dtype=">i4").tobytes() + digits[:4].tobytes()
-    labels = gzip.decompress(convert.mnist_of_pickle(tmp_path / "mnist.pkl.gz", "t10k-labels"))
-    assert labels == b"\0\0\x08\x01" + np.array([2], dtype=">i4").tobytes() + bytes([4, 5])
 
 
 def test_alexnet_comes_out_of_flax(tmp_path: Path) -> None:

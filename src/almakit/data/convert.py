@@ -13,7 +13,7 @@ import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -69,28 +69,6 @@ def cifar_first_of_picture(picture: Path, labels: Path) -> bytes:
 def cifar_first_of_batch(batch: Path) -> bytes:
     """``cifar_first`` of a batch file."""
     return cifar_first(batch.read_bytes())
-
-
-def mnist_of_pickle(path: Path, part: str) -> bytes:
-    """One idx file, gzip, from the pickled MNIST with float images uint8 / 256 in three parts of 50 000, 10 000 and 10
-    000 digits.
-
-    ``part`` is one of train-images, train-labels, t10k-images, t10k-labels; the training digits are the first two
-    parts.
-    """
-    with gzip.open(path, "rb") as opened:
-        parts = _ArraysOnly(opened, encoding="latin1").load()
-    which, kind = part.split("-")
-    column = 0 if kind == "images" else 1
-    chosen = parts[:2] if which == "train" else parts[2:]
-    values = np.concatenate([np.asarray(piece[column]) for piece in chosen])
-    if kind == "images":
-        content = np.rint(values * 256).astype(np.uint8)
-        header = np.array([2051, len(content), 28, 28], dtype=">i4")
-    else:
-        content = values.astype(np.uint8)
-        header = np.array([2049, len(content)], dtype=">i4")
-    return gzip.compress(header.tobytes() + content.tobytes(), compresslevel=6, mtime=0)
 
 
 def alexnet_of_flax(path: Path) -> bytes:
@@ -158,9 +136,6 @@ class _ArraysOnly(pickle.Unpickler):
     ALLOWED = frozenset(
         {("multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
     )
-
-    def __init__(self, file: IO[bytes] | gzip.GzipFile, **options: Any):
-        super().__init__(cast(IO[bytes], file), **options)
 
     def find_class(self, module: str, name: str) -> Any:
         # numpy renamed numpy.core to numpy._core; both mean the one function that makes an empty array.

@@ -57,8 +57,8 @@ class Source:
     """One place that can deliver files.
 
     Args:
-        kind: npm, pypi (a wheel), sdist, debian, archive (at an address), file (the same, without members) or folder.
-        what: package and version, address or folder.
+        kind: npm, pypi (a wheel), sdist, debian, archive (at an address) or file (the same, without members).
+        what: package and version, or address.
         limit: bytes of the download at most, and of what is unpacked from it.
         sha256: of the download, where it is one unchanging file.
     """
@@ -70,7 +70,7 @@ class Source:
 
     def __str__(self) -> str:
         kinds = {"npm": "npm package ", "pypi": "Python package ", "sdist": "Python package "}
-        return {"debian": "Debian package ", "folder": "folder ", **kinds}.get(self.kind, "") + self.what
+        return {"debian": "Debian package ", **kinds}.get(self.kind, "") + self.what
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _follow(recipe: Recipe, collection: Files, wanted: File, progress: Progress 
         if file.name in recipe.makes and (file == wanted or not (home() / file.name).is_file())
     ]
     size = sum(file.size for file in missing)
-    if progress is None and size > _LARGE and recipe.source.kind != "folder":
+    if progress is None and size > _LARGE:
         print(f"downloading {wanted.name} ({size / 1e6:.0f} MB) from {recipe.source}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="almakit-", dir=_made(home())) as scratch:
         names = {member for file in missing for member in recipe.makes[file.name][1:]}
@@ -265,12 +265,6 @@ def _hash(digest: hashlib._Hash, opened: IO[bytes] | gzip.GzipFile, limit: int) 
 
 def _members(source: Source, wanted: Collection[str], folder: Path, progress: Progress | None) -> dict[str, Path]:
     """The wanted members as files below ``folder``, after the download's size and sha256 were checked."""
-    if source.kind == "folder":
-        found = {name: Path(source.what) / name for name in wanted}
-        if missing := [name for name, path in found.items() if not path.is_file()]:
-            exists = Path(source.what).is_dir()
-            raise Unavailable(f"it does not hold {', '.join(missing)}." if exists else "there is no such folder.")
-        return found
     downloads, members = folder / "download", folder / "members"
     downloads.mkdir()
     members.mkdir()
