@@ -32,8 +32,6 @@ OURS = ("distance", "epsilon", "at_once")
 ALWAYS = ("steps", "num_steps", "n_iter", "max_iter", "norm", "eps")
 """Settings that are always in the text, as they are for almakit's own attacks."""
 NORMS = {0.0: "l0", 1.0: "l1", 2.0: "l2", float("inf"): "linf"}
-PATIENCE = 20_000
-"""An attack that goes on querying after every image has spent its budget is ended after so many refusals per image."""
 
 
 def library(module: str, install: str) -> Any:
@@ -296,8 +294,8 @@ class CountedModel(nn.Module):
     but never make a false claim.
 
     Candidates are projected into the domain before the model sees them, and gradients pass through that unchanged. Past
-    its budget an image is answered with its true label and zero gradients. A required confidence is added to the logits
-    that the attack sees.
+    its budget an image is answered with its true label and zero gradients; when all images have spent theirs, the
+    attack ends. A required confidence is added to the logits that the attack sees.
     """
 
     def __init__(self, problem: Problem, rows: Tensor):
@@ -306,7 +304,7 @@ class CountedModel(nn.Module):
         self.x = problem.x[rows]
         self.has_duplicates = len(torch.unique(self.x.flatten(1), dim=0)) < len(rows)
         self.last = self.x.clone()  # the last queried point of each image: an attack often returns it
-        self.queries = self.refused = 0
+        self.queries, self.refused = 0, False
         self.failure: BaseException | None = None
         # Attacks read the device from the first parameter.
         self.device_of = nn.Parameter(torch.zeros(1, dtype=self.x.dtype, device=self.x.device), requires_grad=False)
@@ -326,9 +324,8 @@ class CountedModel(nn.Module):
         with torch.no_grad():
             return self.query(inputs, grad=False)[0]
 
-    def query(self, inputs: Tensor, grad: bool) -> tuple[Tensor, Query | None, Tensor | None]:
-        """Logits (R, K), the query behind them (None: all refused) and which rows (R,) the model answered (None:
-        all)."""
+    def query(self, inputs: Tensor, grad: bool) -> tuple[Tensor, Query, Tensor | None]:
+        """Logits (R, K), the query behind them and which rows (R,) the model answered (None: all)."""
         problem = self.problem
         candidate = inputs.detach().to(self.x.device, self.x.dtype)
         owners = self._owners(candidate)
@@ -337,28 +334,21 @@ class CountedModel(nn.Module):
         classes = self._clean(self.rows[:1]).shape[1]  # some libraries take the gradient of every class
         try:
             query = problem.query(candidate, grad=grad, images=None if in_order else images, gradients=classes)
-        except Exhausted:
-            self.refused += len(inputs)
-            if self.refused > PATIENCE * len(self.rows):
-                raise self._keep(Exhausted()) from None
-            return self._refusal(images).to(inputs), None, None
         except BaseException as error:
             raise self._keep(error) from None
         logits, sent = query.logits.detach(), None
         if query.sent is not None:
             sent = torch.zeros(len(inputs), dtype=torch.bool, device=logits.device).index_fill(0, query.sent, True)
             logits = torch.where(sent.unsqueeze(1), logits, self._refusal(images))
-            self.refused += len(inputs) - len(query.sent)
+            self.refused = True
         self.last = query.point if owners is None else self.last.index_copy(0, owners, query.point)
         if in_order:
             problem.record(self.queries, distance=query.distance, margin=query.margin, success=query.success)
         self.queries += 1
         return self._with_confidence(logits, images).to(inputs), query, sent
 
-    def gradient(self, query: Query | None, sent: Tensor | None, weights: Tensor) -> Tensor | None:
-        """The gradient (R, ...) of the sum of ``weights`` (R, K) times the logits; None where nothing was sent."""
-        if query is None:
-            return None
+    def gradient(self, query: Query, sent: Tensor | None, weights: Tensor) -> Tensor | None:
+        """The gradient (R, ...) of the sum of ``weights`` (R, K) times the logits; None past the budget."""
         weights = weights.to(query.logits)
         weights = weights if sent is None else weights * sent.unsqueeze(1)
         try:
