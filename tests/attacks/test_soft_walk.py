@@ -242,7 +242,7 @@ def test_a_target_is_reached_with_few_steps(distance: str, steps: int) -> None:
 
 
 @pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
-@pytest.mark.parametrize("steps", [20, 70, 200])
+@pytest.mark.parametrize("steps", [20, 70, pytest.param(200, marks=pytest.mark.slow)])
 def test_an_image_alone_gives_the_same_bits_as_in_company(distance: str, steps: int) -> None:
     model = OneByOne(models.load("mnist/smallcnn-tiny-ddn"))
     x, labels = load("mnist-demo", limit=4).tensors()

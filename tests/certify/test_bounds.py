@@ -19,7 +19,10 @@ from almakit.errors import BadInput, BadModel
 from almakit.models.classifier import Classifier
 from almakit.models.zoo import ZOO, build
 
-TRAINED = [pytest.param(name, marks=pytest.mark.shared_data) for name in ("cifar10/cnn-a-adv", "cifar10/resnet4b-adv")]
+TRAINED = [
+    pytest.param("cifar10/cnn-a-adv", marks=pytest.mark.shared_data),
+    pytest.param("cifar10/resnet4b-adv", marks=[pytest.mark.shared_data, pytest.mark.slow]),
+]
 
 
 def classifier(name: str, seed: int = 0) -> Classifier:
@@ -134,7 +137,7 @@ def test_bounds_in_training_have_the_gradients_of_finite_differences() -> None:
 
 def test_verified_images_are_those_whose_every_margin_is_positive() -> None:
     model = models.load("mnist/smallcnn-tiny")
-    x, labels = data.load("mnist", limit=40).tensors()
+    x, labels = data.load("mnist", limit=12).tensors()
     right = model(x).argmax(1) == labels
     assert torch.equal(verified(model, x, labels, 0.0), right)
     assert not bool(verified(model, x, (labels + 1) % 10, 0.001).any())

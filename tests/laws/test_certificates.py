@@ -10,7 +10,7 @@ from almakit import attacks, data, models
 from almakit.certify import certified_radius
 from almakit.core import Status
 
-NAME, COUNT = "mnist/smallcnn-tiny-ibp", 24
+NAME, COUNT = "mnist/smallcnn-tiny-ibp", 12
 MINIMAL = (
     "alma-plus(distance=linf, steps=100)",
     "fmn(distance=linf, steps=100)",
@@ -60,7 +60,7 @@ OTHER_NORMS = {
 @pytest.mark.parametrize("name", [NAME, "mnist/mlp-2x100"])
 def test_no_attack_succeeds_below_a_radius_in_other_norms(norm: str, name: str) -> None:
     model = models.load(name)
-    x, labels = data.load("mnist", limit=6).tensors()
+    x, labels = data.load("mnist", limit=3).tensors()
     radius = certified_radius(model, x, labels, norm, "ibp" if name == NAME else "crown")
     assert float(radius.median()) > 0
     for text in OTHER_NORMS[norm]:

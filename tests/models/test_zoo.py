@@ -18,6 +18,7 @@ from almakit.models.classifier import state_sha256
 from almakit.models.weights import fit, read
 from almakit.models.zoo import ZOO, build
 from almakit.models.zoo.architectures import CifarResNet50, ResNet50, WideResNet
+from almakit.train import recipes
 from almakit.train.loop import accuracy, mean_iou
 from almakit.train.objectives import KINDS
 
@@ -83,9 +84,14 @@ def test_a_shipped_network_is_as_its_log_says(name: str) -> None:
     assert right >= (95 if entry.dataset == "mnist" else 90)
     if labels.ndim == 3:
         assert 100 * mean_iou(model, x, labels) == pytest.approx(log["mean_iou"], abs=0.05)
-    if log["recipe"]["kind"] == "regular":
-        return
-    measured = KINDS[log["recipe"]["kind"]].measure(model, x[:200], labels[:200], log["recipe"]["options"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SHIPPED if recipes()[name].kind != "regular"])
+def test_a_robust_network_is_as_robust_as_its_log_says(name: str) -> None:
+    log = json.loads((files("almakit.models.zoo") / "weights" / f"{name.replace('/', '-')}.json").read_text())
+    model, (x, labels) = models.load(name), data.load(ZOO[name].dataset, limit=200).tensors()
+    measured = KINDS[log["recipe"]["kind"]].measure(model, x, labels, log["recipe"]["options"])
     assert measured["pgd_accuracy"] == pytest.approx(log["pgd_accuracy"], abs=6), "on 200 of the log's 1000 images"
     if "verified_accuracy" in log:
         assert log["verified_accuracy"] > 70 and measured["verified_accuracy"] == pytest.approx(

@@ -42,6 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_the_wheel_is_whole(built: Path, tmp_path: Path) -> None:
     (wheel,) = built.glob("*.whl")
     assert wheel.name == f"almakit-{VERSION}-py3-none-any.whl"
@@ -70,6 +71,7 @@ def test_the_wheel_is_whole(built: Path, tmp_path: Path) -> None:
     assert done.stdout.split() == [str(tmp_path / "almakit" / "__init__.py"), "3"]
 
 
+@pytest.mark.slow
 def test_the_sdist_is_whole(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -99,66 +101,70 @@ def plugged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(target)}
 
 
-def almakit(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "almakit", *arguments], env=env, capture_output=True, text=True)
+def python(code: str, env: dict[str, str], *arguments: str) -> str:
+    """What a process of its own prints."""
+    done = subprocess.run([sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+USED = """
+import sys
+from almakit.cli.main import main
+
+flags = "--model mnist/smallcnn-tiny --data mnist-demo --limit 6".split()
+attacks = ["--attack", "straight(steps=30)", "--attack", "alma(distance=l4, steps=20)"]
+assert main(["ls", "attacks"]) == 0
+assert main(["run", *flags, *attacks, "--out", sys.argv[1]]) in (0, 4)
+assert main(["verify", sys.argv[1]]) == 0
+"""
 
 
 def test_a_package_adds_a_distance_and_an_attack(plugged: dict[str, str], tmp_path: Path) -> None:
-    assert "straight" in almakit(["ls", "attacks"], plugged).stdout
-    attacks = ["--attack", "straight(steps=30)", "--attack", "alma(distance=l4, steps=20)"]
-    done = almakit(
-        [
-            "run",
-            "--model",
-            "mnist/smallcnn-tiny",
-            "--data",
-            "mnist-demo",
-            "--limit",
-            "6",
-            *attacks,
-            "--out",
-            str(tmp_path / "run"),
-        ],
-        plugged,
-    )
-    assert done.returncode in (0, 4), done.stderr
+    said = python(USED, plugged, str(tmp_path / "run"))
+    assert said.count("straight") >= 3 and "l4" in said
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert {attack["name"] for attack in summary["attacks"]} == {
         "straight(distance=l2, steps=30)",
         "alma(distance=l4, steps=20)",
     }
-    assert "straight" in done.stdout and "l4" in done.stdout
-    assert almakit(["verify", str(tmp_path / "run")], plugged).returncode == 0
+
+
+BROKEN = """
+from almakit.cli.main import main
+from almakit.distances import get
+
+assert main("run --model mnist/smallcnn-tiny --data mnist-demo --attack alma(distance=broken)".split()) == 1
+print(type(get("l2")).__module__)
+"""
 
 
 def test_a_broken_package_is_a_sentence_and_cannot_replace_a_name(plugged: dict[str, str]) -> None:
-    base = ["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--attack"]
-    done = almakit([*base, "alma(distance=broken)"], plugged)
-    assert done.returncode == 1 and "comes from the package almakit-example, which cannot be loaded" in done.stderr
-    code = "from almakit.distances import get; print(type(get('l2')).__module__)"
-    shown = subprocess.run([sys.executable, "-c", code], env=plugged, capture_output=True, text=True, check=True).stdout
-    assert shown.strip() == "almakit.distances.lp"
+    said = python(BROKEN, plugged)
+    assert "comes from the package almakit-example, which cannot be loaded" in said
+    assert "almakit.distances.lp\n" in said
 
 
-def completed(*words: str) -> list[str]:
-    """What bash would offer after these words, the last of which is being typed."""
-    script = (
-        'source <("$0" -m almakit completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_almakit; '
-        'printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(["bash", "-c", script, sys.executable, *words], capture_output=True, text=True, check=True)
+def completed(script: Path, *words: str) -> list[str]:
+    """What bash offers after these words, the last of which is being typed."""
+    ask = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_almakit; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", ask, str(script), *words], capture_output=True, text=True, check=True)
     assert not done.stderr
     return done.stdout.split()
 
 
-def test_bash_completes_verbs_flags_and_names() -> None:
-    assert set(completed("almakit", "")) >= set(VERBS)
-    assert completed("almakit", "com") == ["compare", "completion"]
-    assert "--attack" in completed("almakit", "run", "--a") and "--shard" not in completed("almakit", "run", "--a")
-    assert completed("almakit", "run", "--attack", "soft-w") == ["soft-walk"]
-    assert completed("almakit", "run", "--dtype", "float") == ["float32", "float64", "float16"]
-    assert set(completed("almakit", "ls", "")) >= {"attacks", "distances", "models", "data"}
-    assert "mnist/smallcnn-tiny" in completed("almakit", "run", "--model", "mnist/")
+def test_bash_completes_verbs_flags_and_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "completion.sh"
+    script.write_text(capsys.readouterr().out)
+    assert set(completed(script, "almakit", "")) >= set(VERBS)
+    assert completed(script, "almakit", "com") == ["compare", "completion"]
+    assert "--attack" in completed(script, "almakit", "run", "--a")
+    assert "--shard" not in completed(script, "almakit", "run", "--a")
+    assert completed(script, "almakit", "run", "--attack", "soft-w") == ["soft-walk"]
+    assert completed(script, "almakit", "run", "--dtype", "float") == ["float32", "float64", "float16"]
+    assert set(completed(script, "almakit", "ls", "")) >= {"attacks", "distances", "models", "data"}
+    assert "mnist/smallcnn-tiny" in completed(script, "almakit", "run", "--model", "mnist/")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh", "powershell"])

@@ -19,17 +19,8 @@ from almakit.paper.plan import Settings, estimate, plan
 from almakit.paper.sample import images_of, numbers
 
 FLAGS = [
-    "reproduce",
-    "mnist",
-    "--limit",
-    "6",
-    "--budget",
-    "small",
-    "--model",
-    "mnist/smallcnn-tiny",
-    "--model",
-    "mnist/smallcnn",
-    "--quiet",
+    *["reproduce", "mnist", "--limit", "3", "--budget", "small", "--quiet"],
+    *["--model", "mnist/smallcnn-tiny", "--model", "mnist/smallcnn"],
 ]
 
 
@@ -49,7 +40,7 @@ def test_it_ends_in_the_papers_tables(folder: Path) -> None:
         for attack in ("fmn", "alma")
         for label in ("mnist/smallcnn-tiny", "SmallCNN")
     ]
-    assert all(e.images == 6 and e.complete and (e.paper is not None) == (e.label == "SmallCNN") for e in entries)
+    assert all(e.images == 3 and e.complete and (e.paper is not None) == (e.label == "SmallCNN") for e in entries)
     assert rest["machine"]["torch"]
     text = (folder / "report" / "paper.md").read_text()
     assert "### ℓ2, geometric mean" in text and "### ℓ1, SmallCNN" in text and "(paper's image: 1.71)" in text

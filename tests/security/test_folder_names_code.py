@@ -12,7 +12,7 @@ from almakit.models import is_code
 
 CODE = (
     "from almakit import models\nfrom pathlib import Path\n\n\ndef build():\n    Path({marker!r}).touch()\n    "
-    "return models.load('mnist/smallcnn-tiny')\n"
+    "return models.load('mnist/mlp-2x100')\n"
 )
 
 
@@ -22,7 +22,7 @@ def test_no_verb_runs_a_model_that_a_folder_names(tmp_path: Path, capsys: pytest
     name = f"{code}:build?output=fit"
     almakit.evaluate(name, "mnist-demo", attacks=["ddn(steps=3)"], out=out, limit=2)
     marker.unlink()
-    for command in (["certify", out, "--method", "ibp", "--quiet"], ["verify", out]):
+    for command in (["verify", out], ["certify", out, "--method", "ibp", "--quiet"]):
         assert main(command) == USAGE
         assert "no code runs because a folder names it" in capsys.readouterr().err and not marker.exists()
         assert main([*command, "--model", name]) == 0 and marker.exists()

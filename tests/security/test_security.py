@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import os
 import pickle
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -246,12 +247,21 @@ def test_watch_serves_this_machine_and_one_page(tmp_path):
         assert server.server_address[0] == "127.0.0.1"
 
 
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory) -> Path:
+    """The folder of a run on eight images."""
+    return small_run(tmp_path_factory.mktemp("eight") / "run", **EIGHT).folder
+
+
+EIGHT = {"attacks": ["alma(distance=l2, steps=4)"], "data": images(8)}
+
+
 @pytest.mark.parametrize(
     "name", ["../secret.safetensors", "/etc/hostname", "originals/../../secret", "..\\secret", "C:/secret", ""]
 )
-def test_a_database_cannot_point_outside_its_folder(tmp_path, name):
+def test_a_database_cannot_point_outside_its_folder(eight, tmp_path, name):
     """A folder from elsewhere, its sums made to fit: files are read from inside it or not at all."""
-    small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))
+    shutil.copytree(eight, tmp_path / "run")
     (tmp_path / "secret.safetensors").write_bytes(b"secret")
     forge(tmp_path / "run", lambda db: db.execute("UPDATE chunks SET file = ? WHERE kind = 'clean'", (name,)))
     run = Run(tmp_path / "run")
@@ -259,23 +269,23 @@ def test_a_database_cannot_point_outside_its_folder(tmp_path, name):
         run.originals,
         lambda: damaged_files(run),
         lambda: merge([tmp_path / "run"], tmp_path / "out"),
-        lambda: small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8)),
+        lambda: small_run(tmp_path / "run", **EIGHT),
     ):
         with pytest.raises(Corrupt, match="outside the folder"):
             use()
     assert (tmp_path / "secret.safetensors").read_bytes() == b"secret"
 
 
-def test_reading_a_strangers_database_runs_nothing(tmp_path):
+def test_reading_a_strangers_database_runs_nothing(eight, tmp_path):
     """Triggers in a database are code too: a database that has one is not used."""
-    small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))
+    shutil.copytree(eight, tmp_path / "run")
     with sqlite3.connect(tmp_path / "run" / "records.sqlite") as db:
         db.execute("CREATE TRIGGER evil AFTER INSERT ON chunks BEGIN DELETE FROM results; END")
     db.close()
     with pytest.raises(AlmakitError, match="evil"):
         Run(tmp_path / "run")
     with pytest.raises(AlmakitError, match="evil"):
-        small_run(tmp_path / "run", attacks=["alma(distance=l2, steps=4)"], data=images(8))
+        small_run(tmp_path / "run", **EIGHT)
 
 
 def test_importing_and_asking_for_help_reads_no_config_and_no_network(tmp_path):
