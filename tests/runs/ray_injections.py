@@ -113,7 +113,9 @@ class RayArena:
     def node_killed(self) -> Injected:
         if len(self.cluster.nodes) < 2:
             self.cluster.add()
-        return self.run("Ray node killed", lambda pids: self.cluster.kill(), self.random.randint(11, 20), " left: ")[0]
+        return self.run(
+            "Ray node killed", lambda pids: self.cluster.kill(), self.random.randint(11, 20), "cluster changed"
+        )[0]
 
 
 def kill_worker(pids: Path) -> None:

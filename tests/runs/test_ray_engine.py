@@ -33,7 +33,7 @@ def test_a_worker_and_a_node_die_and_a_node_joins(arena):
     injected = arena.node_killed()
     assert injected.survived, injected.why
     # One node is left; another joins in mid-run and does its share.
-    injected, engine, watcher = arena.run("node joins", lambda pids: arena.cluster.add(), 11, " joined: 3 nodes")
+    injected, engine, watcher = arena.run("node joins", lambda pids: arena.cluster.add(), 11, "changed: 3 nodes")
     assert injected.survived, injected.why
     assert len(engine.used) == 2 and all(count > 0 for count in engine.used.values()), engine.used
     assert sum(engine.used.values()) == 3 * 40

@@ -229,14 +229,18 @@ def _open_run(cargo: bytes) -> None:
 
 
 def _work(task: Task, images: Images | None) -> Outcome:
-    (job,) = _job
     try:
-        if images is not None:
-            job.keep(task.key.chunk, chunk_of(job, task.key.chunk, images))
-        with borrowed(job.subject.model):
-            return STEPS[task.key.kind](job, task, None)
+        return compute(_job[0], task, images)
     except Exception as error:
         raise portable(error) from None
+
+
+def compute(job: Job, task: Task, images: Images | None) -> Outcome:
+    """A step in a process that does not read images itself; None: it has those of the chunk."""
+    if images is not None and job.kept.number != task.key.chunk:
+        job.keep(task.key.chunk, chunk_of(job, task.key.chunk, images))
+    with borrowed(job.subject.model):
+        return STEPS[task.key.kind](job, task, None)
 
 
 def portable(error: Exception) -> Exception:

@@ -27,11 +27,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..core.oracle import borrowed, out_of_memory
+from ..core.oracle import out_of_memory
 from ..errors import AlmakitError, BadModel, Unavailable, optional
-from .executors import Executor, Images, Lost, chunk_of, images_of, received, sent
+from .executors import Executor, Images, Lost, compute, images_of, received, sent
 from .failures import SpecChanged
-from .job import STEPS, Outcome
+from .job import Outcome
 from .model import Subject
 from .plan import Job, Notify, Task
 from .progress import Progress
@@ -70,7 +70,7 @@ class RayExecutor(Executor):
         self._work: Any = None  # starts a task
         self._images: dict[int, Any] = {}  # by chunk, in the object store
         self._running: dict[Future[Outcome], Any] = {}
-        self._nodes: dict[str, str] = {}
+        self._nodes: set[str] = set()
         self._slots, self._counted, self._idle_since = 1, 0.0, 0.0
 
     def __enter__(self) -> RayExecutor:
@@ -165,7 +165,7 @@ class RayExecutor(Executor):
         self._work = lambda task, images: remote.remote(token, cargo, threads, task, images)
 
     def _count_nodes(self) -> None:
-        """Counts what the cluster can do at a time, once a second, and tells of nodes that joined or left."""
+        """Counts the tasks that the cluster can run at a time, once a second, and notes when nodes join or leave."""
         now = time.monotonic()
         if now - self._counted < 1 or self._job is None:
             return
@@ -173,16 +173,12 @@ class RayExecutor(Executor):
         kind, share = ("GPU", 1) if self._job.subject.device.type == "cuda" else ("CPU", torch.get_num_threads())
         alive = [node for node in self._ray.nodes() if node["Alive"]]
         self._slots = sum(int(node["Resources"].get(kind, 0) // share) for node in alive)
-        names = {node["NodeID"]: f"{node['NodeManagerHostname']}/{node['NodeID'][:6]}" for node in alive}
-        status = f"{len(names)} node{'s' * (len(names) != 1)}, {self._slots} tasks at a time"
-        if not self._nodes:
-            self.progress.note(f"Ray: {status}, {share} {kind} each.")
-        else:
-            for number in names.keys() - self._nodes.keys():
-                self.progress.note(f"Node {names[number]} joined: {status}.")
-            for number in self._nodes.keys() - names.keys():
-                self.progress.note(f"Node {self._nodes[number]} left: {status}.")
-        self._nodes = names
+        nodes = {node["NodeID"] for node in alive}
+        if nodes != self._nodes:
+            before = "Ray" if not self._nodes else "The Ray cluster changed"
+            many = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
+            self.progress.note(f"{before}: {many}, {self._slots} tasks at a time, {share} {kind} each.")
+            self._nodes = nodes
         if self._slots:
             self._idle_since = now
         elif now - self._idle_since > PATIENCE:
@@ -279,11 +275,7 @@ def work(token: str, cargo: Array, threads: int, task: Task, images: Images) -> 
             torch.set_num_threads(threads)
             _jobs.clear()
             _jobs[token] = _opened(pickle.loads(cargo.data), node)  # packed by our own driver
-        job = _jobs[token]
-        if job.kept.number != task.key.chunk:
-            job.keep(task.key.chunk, chunk_of(job, task.key.chunk, images))
-        with borrowed(job.subject.model):
-            return node, STEPS[task.key.kind](job, task, None)
+        return node, compute(_jobs[token], task, images)
     except AlmakitError as error:
         return node, SpecChanged(str(error)) if isinstance(error, SpecChanged) else AlmakitError(str(error))
     except Exception as error:
