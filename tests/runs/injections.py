@@ -195,7 +195,7 @@ class Arena:
         before = finished(out)
         os.kill(process.pid, number)
         code, words = self.end(process, said)
-        return self.judged(number.name, out, before, code, words, (130,), "the same command goes on")
+        return self.judged(number.name, out, before, code, words, (130,), "Re-run the same command to resume.")
 
     def interrupted(self) -> Injected:
         return self.told(signal.SIGINT)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import almakit
-from almakit.cli.main import DONE, FAILED_IMAGES, REFUSED, USAGE, main
+from almakit.cli.main import DONE, ERROR, FAILED_IMAGES, REFUSED, main
 from almakit.errors import AlmakitError
 from almakit.runs.failures import Refused, SpecChanged
 from almakit.runs.spec import RunSpec
@@ -155,7 +155,7 @@ def test_answers_that_are_there_are_not_asked_for_again(pair: list[Path]) -> Non
 
 
 def test_mistakes_are_sentences(pair: list[Path], tmp_path: Path) -> None:
-    assert main(["transfer", str(tmp_path), "--model", TINY]) == USAGE
+    assert main(["transfer", str(tmp_path), "--model", TINY]) == ERROR
     place = next((pair[1] / "transfers").glob("*.json"))
     kept = place.read_text()
     altered = json.loads(kept)

@@ -16,7 +16,7 @@ TEXT = "almakit:standard-v1(distance=linf, epsilon=0.06)"
 
 def test_two_workers_and_a_resumed_run_find_the_same(tmp_path) -> None:
     path = source_file(tmp_path)
-    options = {"attacks": [TEXT], "batch_size": 8, "limit": 16}
+    options = {"attacks": [TEXT], "batch_size": 4, "limit": 8}
     for count in (1, 2):
         almakit.evaluate(f"{path}:model", f"{path}:data", out=tmp_path / str(count), workers=count, **options)
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
