@@ -81,7 +81,7 @@ def require_text(text: str, what: str) -> str:
 
 
 def suggestion(word: str, known: Iterable[str], unlisted: Iterable[str] = (), most: int = 3) -> str:
-    """The end of a sentence about an unknown word: ``did you mean ddn?``, or all known words where none is near.
+    """The end of a message about an unknown word: ``did you mean ddn?``, or all known words if none is close.
 
     Args:
         word: what the user wrote.
@@ -124,7 +124,7 @@ def wrong_setting(owner: str, word: str, known: Iterable[str]) -> BadInput:
 
 
 def optional(module: str, missing: str, install: str = "") -> Any:
-    """Import an optional library, or raise ``Unavailable`` with a sentence that says what to install.
+    """Import an optional library, or raise ``Unavailable`` with the command that installs it.
 
     Any exception counts: a torchvision that was not built for this torch raises RuntimeError in whoever imports it.
 

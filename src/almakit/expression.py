@@ -33,7 +33,7 @@ class Call:
 
 Value = str | int | float | bool | None | tuple["Value", ...] | Call
 
-# A fraction is one number, 8/255 or 8 / 255; what goes on after it, as 1/2/photos does, is a word.
+# A fraction is one number, 8/255 or 8 / 255; with more behind it, as in 1/2/photos, it is a word.
 TOKEN = re.compile(
     r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<fraction>[+-]?[0-9.]+\s*/\s*[0-9.]+(?=\s*(?:[,)\]]|\Z)))
     |(?P<word>[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*)|(?P<mark>[()\[\],=]))""",

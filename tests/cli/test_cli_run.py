@@ -313,7 +313,7 @@ def test_lists(capsys):
 @pytest.mark.shared_data
 def test_fetch_says_what_is_at_hand(capsys):
     assert main(["fetch", "--list"]) == 0
-    assert "mnist: 4 of 4 files at hand" in capsys.readouterr().out
+    assert "mnist: 4 of 4 files in the cache" in capsys.readouterr().out
     assert main(["fetch", "mnist"]) == 0
 
 

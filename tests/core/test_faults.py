@@ -184,7 +184,7 @@ def test_a_gradient_that_is_zero_everywhere_fails_with_its_reason() -> None:
 
     result = ALMA(steps=15)(constant, X, torch.zeros(4, dtype=torch.long))
     assert result.status.tolist() == [Status.FAILED] * 4
-    assert result.reasons[0] == "the gradient was zero everywhere it was asked for, and random directions found nothing"
+    assert result.reasons[0] == "the gradient was zero at every query, and random directions found nothing"
 
 
 def gradient_lost_after_the_first_step(x: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def test_cifar10_takes_the_small_file_when_it_is_enough(monkeypatch: pytest.Monk
     assert few.labels.tolist() == [8, 0, 6, 6, 1, 6, 3, 1]
     assert few.tensors()[0].shape == (8, 3, 32, 32)
     assert few.class_names is not None and few.class_names[8] == "ship"
-    with pytest.raises(Unavailable, match="first 1000 test images are at hand: ask for limit=1000"):
+    with pytest.raises(Unavailable, match="first 1000 test images are available: use limit=1000"):
         data.load("cifar10")
 
 

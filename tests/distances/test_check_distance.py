@@ -113,7 +113,7 @@ def test_nothing_else_is_blamed(law: str, function: Function) -> None:
 def test_a_good_function_is_accepted() -> None:
     for f in (good, "l2", distances.get("ssim"), lambda x, y: (y - x).abs().flatten(1).amax(1)):
         report = check_distance(f)
-        assert report.ok and report.findings == () and "keeps every law" in str(report)
+        assert report.ok and report.findings == () and "satisfies every invariant" in str(report)
 
 
 def test_own_images_and_bad_ones() -> None:
@@ -133,7 +133,7 @@ def test_report_is_frozen_and_reads_as_sentences() -> None:
     with pytest.raises(AttributeError):
         report.distance = "other"  # type: ignore[misc]
     lines = str(report).splitlines()
-    assert lines[0] == "rooted breaks 1 law of a distance:"
+    assert lines[0] == "rooted violates 1 invariant of a distance:"
     assert lines[1].strip().startswith("gradient at x: ") and lines[1].endswith(".")
 
 

@@ -93,7 +93,7 @@ def test_a_network_trained_with_interval_bounds_gets_its_band_and_others_none(tm
 @pytest.mark.shared_data
 def test_what_is_not_at_hand_is_left_out_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = plan(Settings("mnist", tmp_path, "small", limit=20))
-    assert any("CROWN-IBP (mnist/crown-ibp-large) is not at hand" in sentence for sentence in made.skipped)
+    assert any("CROWN-IBP (mnist/crown-ibp-large) is missing and left out" in sentence for sentence in made.skipped)
     assert {task.network.model for task in made.tasks} == {"smallcnn", "smallcnn-ddn", "smallcnn-trades"}
     counts = {(task.cell.attack, task.spec.limit) for task in made.tasks}
     assert {("cw", 4), ("apgd-t-dlr+search", 4), ("alma", 20), ("ead", 20)} <= counts
@@ -102,7 +102,7 @@ def test_what_is_not_at_hand_is_left_out_with_a_sentence(tmp_path: Path, capsys:
     whole = plan(Settings("mnist", tmp_path, "both"))
     assert {task.spec.limit for task in whole.tasks} == {10_000} and len(whole.tasks) == 3 * 27
     with pytest.raises(
-        Unavailable, match=r"none of the networks for cifar10 is at hand.*--model cifar10/wrn-28-10@<file>"
+        Unavailable, match=r"none of the networks for cifar10 is available.*--model cifar10/wrn-28-10@<file>"
     ):
         plan(Settings("cifar10", tmp_path))
     assert main(["reproduce", "mnist", "--limit", "0"]) == 2 and "--limit 0" in capsys.readouterr().err

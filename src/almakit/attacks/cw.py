@@ -39,7 +39,7 @@ class CW(Attack):
     Unlike the original: with ``abort_early`` each image stops on its own (the original stops when no image of the batch
     improves) once its best loss has not fallen by 0.01 % within a tenth of the steps; the clean image's gradient is
     computed once and not once per search, and the iterate it pays for is evaluated instead; there is no backward pass
-    after the last query of a search. A search that has found nothing goes on while tanh is saturated: values at the
+    after the last query of a search. A search without success continues while tanh is saturated: values at the
     ends of the box start at |w| = 7.25, and those of a binary image all do, so that its loss stands still for the first
     few hundred steps (``rate`` times ``steps`` must be several units to get anywhere).
 

@@ -105,7 +105,7 @@ class EAD(Attack):
             problem.record(step, weight=weight, loss=loss, distance=query.distance, success=query.success)
             stalled = progress.stalled(step + 1, loss) if self.abort_early else None
             if stalled is not None:
-                # A search that has succeeded goes on: its objective stands still while l1 still falls.
+                # A search with a success does not stop early: l1 still falls while its objective is constant.
                 problem.release(stalled & ~found)
             gradient = 2 * (query.point - x) + per_image(weight * (hinge > 0), x) * query.gradient(
                 goal.margin(query.logits)

@@ -22,7 +22,7 @@ Answer = tuple[Tensor, Tensor]
 Walk = Generator[Tensor, Answer, None]
 """Yields candidates (n, ...) of one image and receives their answers."""
 
-# Rows of one model call that images with many candidates in hand may fill together, and candidates in hand at most.
+# Most rows of one model call that queues several candidates per image, and most candidates per image.
 ROWS, PACK = 128, 32
 # Fewer random directions than this estimate nothing.
 FEWEST = 8

@@ -27,8 +27,8 @@ SPARSE_RATE = 0.1
 # lambda_0 / lambda_1 at the start: where they balance with ``scaled``; l2/3 lets nothing leave zero until the margin
 # outweighs it by far.
 RATIO, RATIO_L0 = 0.5, 0.1
-# After a part of the steps, an image that was not fooled and kept so much of its margin begins anew, with a ratio and a
-# first step.
+# (part of the steps, share of the margin, ratio, first step): after this part, an image without a success that keeps
+# more than this share of its margin starts again with this ratio and first step.
 BOLDER = ((0.12, 0.8, 1e-4, 0.1), (0.6, 0.0, 1e-6, 0.3))
 # The multipliers of hard images move faster the longer they move one way: by this factor each step, up to this much;
 # and by half on a turn.
@@ -47,7 +47,7 @@ class PrimalDual(Attack):
     running averages with ``smoothing``.
 
     Unlike the original, with ``scaled`` an image that has lost next to nothing of its margin after an eighth of the
-    steps (a network whose gradients are flat around clean images) begins anew with a dense, long first step, and the
+    steps (a network whose gradients are flat around clean images) starts again with a dense, long first step, and the
     multipliers of images not fooled after a third of the steps move faster.
     """
 

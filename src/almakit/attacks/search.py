@@ -25,8 +25,8 @@ class Search(Attack):
     successes far out cost few passes. The ALMA paper's tables (section 5) used APGD-T and LPA this way with the values
     in ``presets``.
 
-    Unlike the search there: the upper end uses the distance found instead of the radius tried, a failed image goes on
-    with larger radii up to the whole box, and the clean logits are not computed again for each radius.
+    Unlike the search there: the upper end uses the distance found instead of the radius tried, a failed image tries
+    larger radii up to the whole box, and the clean logits are not computed again for each radius.
 
     Args:
         attack: an attack at a fixed radius, such as apgd(distance=l2, steps=50).

@@ -67,8 +67,8 @@ class SoftWalk(Attack):
     hard margin m and the gradient of a soft one, whose running average is b; the next point solves min D(x, x + delta)
     with b.(delta - delta_now) <= -1.1 m (-0.9 m inside the goal) in the box and a trust region that shrinks.
 
-    In norms a block of 100 queries tries four starts for 18 queries each, and for every image the walk that came
-    nearest goes on (successive halving): from inside, from the clean image and from two random points; later blocks
+    In norms a block of 100 queries tries four starts for 18 queries each, and every image continues the walk
+    that came nearest (successive halving): from inside, from the clean image and from two random points; later blocks
     have random points only. l0 spends half of its budget on walks in l1 and thins the best point out with the rest. In
     any other distance a block is one walk: from inside, at the linearised boundary and later at the best point known,
     and from a random point by turns.
@@ -96,7 +96,7 @@ class SoftWalk(Attack):
             first = [(nearest, True), (outwards, False)] if number == 0 else []
             starts = block_starts(problem, share, number, first)
             plan, trial = plan_block(problem, share, usual, len(starts))
-            # Each start gets a short walk; for every image the one that came nearest goes on.
+            # Each start gets a short walk; every image continues the one that came nearest.
             best: WalkState | None = None
             for point, inside in starts:
                 state = walk(problem, plan, init(problem, plan, point, inside), 0, trial)

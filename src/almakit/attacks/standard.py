@@ -161,7 +161,7 @@ class Standard(Ensemble):
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage did: how many images it attacked and broke, and which share of all images is robust after it."""
+    """Outcome of one stage: the images it attacked and broke, and the share of all images that is robust after it."""
 
     name: str
     attack: str

@@ -30,7 +30,7 @@ class StrAttack(Attack):
     Interpretability*, ICLR 2019, eq. 10, 11, 17, 18 and section 5.
 
     Only y, the sparse one, is judged: the price in l2 is the attack's own. Unlike the published code: z, w and y carry
-    the weights of the paper's eq. 18; y is brought into the box before it is judged; the multipliers start anew in each
+    the weights of the paper's eq. 18; y is brought into the box before it is judged; the multipliers are reset in each
     search; groups do not overlap; the refinement keeps the groups that are zero and not a share of the values. ``tau``
     is a tenth of the published value, with which few groups of small images survive: ``presets["paper"]`` has it.
 

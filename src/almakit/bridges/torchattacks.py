@@ -21,7 +21,7 @@ Base: Any = base.Attack
 
 @dataclass(frozen=True)
 class TorchattacksForeign(Foreign):
-    """``torchattacks:<attack>(settings)``; ``eps``, where an attack has it, is the radius its successes are held to."""
+    """``torchattacks:<attack>(settings)``; with ``eps``, only successes within this radius count."""
 
     library = "torchattacks"
     package = "torchattacks"

@@ -204,7 +204,7 @@ class _Steps:
             return
         if any(id(self.known.get(source)) in self.trained for source in node.all_input_nodes) and not same(kind):
             raise BadModel(
-                f"{self.name} computes its weights anew in every pass ({kind}), so bounds cannot follow them in "
+                f"{self.name} computes its weights in every pass ({kind}), so bounds cannot follow them in "
                 "training; train it as it is."
             )
         # In training a cast keeps the parameter itself, which gradients go to.

@@ -22,7 +22,7 @@ def main(args: argparse.Namespace) -> int:
     if args.list:
         for name, collection in hub.COLLECTIONS.items():
             here = sum(hub.local(file.name) is not None for file in collection.files)
-            print(f"{name}: {here} of {len(collection.files)} files at hand")
+            print(f"{name}: {here} of {len(collection.files)} files in the cache")
         return DONE
     if not args.names:
         raise Usage(f"say what to fetch: {', '.join(hub.collections())}, or all.")

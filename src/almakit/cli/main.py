@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _outcome(given: list[str], own_process: bool = False) -> int:
-    """The exit code of a command line, its errors said in sentences."""
+    """The exit code of a command line; prints its errors as messages."""
     try:
         command = _parsed(given, own_process)
         return command if isinstance(command, int) else int(command[0].main(command[1]))

@@ -55,7 +55,7 @@ def add_epsilon(parser: argparse.ArgumentParser) -> None:
 
 
 def radii(text: str) -> str:
-    """A flag's radii, held to their form before anything is read."""
+    """The radii of a flag, checked before anything is read."""
     try:
         texts_of(text)
     except BadInput as error:

@@ -198,8 +198,7 @@ def exit_code(summary: dict[str, Any]) -> int:
 
 
 def _default_folder(spec: RunSpec, config: Path | None) -> Path:
-    # The run.toml of a run folder goes on there; one that somebody wrote, with nothing beside it yet, begins a run
-    # elsewhere.
+    # The run.toml of a run folder resumes that run; any other config starts a run elsewhere.
     if config is not None and config.name == "run.toml" and any(config.parent.glob("records*.sqlite")):
         return config.parent
     return Path("runs") / spec.folder_name()

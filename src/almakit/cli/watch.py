@@ -34,7 +34,7 @@ def main(args: argparse.Namespace) -> int:
         if not folder.is_dir():
             raise StoreError(f"there is no run folder {folder}; begin the run first.")
     with Server(Pages(args.folders, limits(args), args.seconds), args.port) as server:
-        print(f"Watching at {server.url} (Ctrl-C ends it; the run goes on).", flush=True)
+        print(f"Watching at {server.url} (Ctrl-C ends it; the run continues).", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -53,7 +53,7 @@ class Attack:
     ranges: ClassVar[dict[str, str]] = {}
 
     def __new__(cls, *given: Any, **settings: Any) -> Self:
-        """Answers a wrong setting with a sentence; the dataclass's own ``__init__`` does the rest."""
+        """Raises an error that names the right setting for a wrong one; ``__init__`` does the rest."""
         if not settings.keys() <= cls.__dataclass_fields__.keys():
             known = [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
             for name in settings:

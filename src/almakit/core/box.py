@@ -121,14 +121,14 @@ class Box:
         return float(spacing[0]) if float((number - number.round()).abs().max()) <= NEAR_GRID else 0.0
 
     def around(self, x: Tensor) -> Box:
-        """Itself for the inputs ``x`` (B, ...): bounds of each value's own in their shape, precision and place, and
-        values without room in the mask; a sentence where that does not fit."""
+        """This box for the inputs ``x`` (B, ...): per-value bounds in their shape, precision and device, and values
+        that cannot change in the mask. Raises ``BadInput`` if the shapes do not fit."""
         box = self
         if self._each:
             lo, hi = (_shaped(name, getattr(self, name), x).to(x.dtype) for name in ("lo", "hi"))
             moves = (self.mask if self.mask is not None else torch.ones_like(lo, dtype=torch.bool)).to(x.device)
             if moves.shape not in (x.shape, x.shape[1:]):
-                return box  # told by whoever checks the images
+                return box  # the check of the images reports this
             box = replace(self, lo=lo, hi=hi, mask=None if bool((moves & (hi > lo)).all()) else moves & (hi > lo))
         # In double precision the grid's points are the nearest floats to n steps, whatever the step is.
         return box if self.step is None else replace(box, step=_shaped("step", self.step, x).double())

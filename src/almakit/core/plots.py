@@ -1,5 +1,4 @@
-"""Figures of a result, made with matplotlib when they are asked for: the robust-accuracy curve, and images beside their
-adversarial images."""
+"""Figures of a result, made with matplotlib: the robust-accuracy curve, and images with their adversarial images."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ class Problem:
                 "the others"
             )
         if int(self.backwards[index]) and not bool(self._had_slope[index]):
-            return "the gradient was zero everywhere it was asked for, and random directions found nothing"
+            return "the gradient was zero at every query, and random directions found nothing"
         return "no adversarial point was found within the budget"
 
     # Which images take part, and what counts.

@@ -1,4 +1,4 @@
-"""What an attack returns: one row per image, with a status that is a sentence; numbers, pictures and files of it."""
+"""What an attack returns: one row per image with its status, and the numbers, pictures and files of it."""
 
 from __future__ import annotations
 

@@ -325,8 +325,8 @@ def _surely(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor, purpose: str) 
 
 @torch.no_grad()
 def voted(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
-    """``result`` with every success held to the votes: moved outwards (but not at a given radius) until the goal is
-    reached in the stated share of passes with the lower end of its interval, twice, or given up.
+    """``result`` with the successes that the votes confirm: a success is moved outwards (not at a fixed radius) until
+    the lower end of the interval of its votes reaches the required share twice; otherwise it becomes a failure.
 
     ``x`` (B, ...) are the clean images. The passes belong to no image's budget; they are counted as probes.
     """

@@ -230,7 +230,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _explained(path: Path | str) -> Iterator[None]:
-    """Whatever a broken or hostile file does to its decoder becomes a sentence."""
+    """Turns every error of a decoder on a broken or hostile file into ``BadInput``."""
     try:
         yield
     except AlmakitError:

@@ -70,7 +70,7 @@ def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
     except Unavailable as error:
         if split == "test" and hub.local(few):
             raise Unavailable(
-                f"{error}\nThe first 1000 test images are at hand: ask for limit={FEW_CIFAR} or less."
+                f"{error}\nThe first 1000 test images are available: use limit={FEW_CIFAR} or less."
             ) from error
         raise
     return from_arrays("cifar10", rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0], class_names=CIFAR_CLASSES, size=size)
@@ -143,7 +143,7 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     place = inner if place.is_dir() and inner.is_dir() else place
     if split == "train" and place.is_dir() and place.name != "train":
         raise Unavailable(
-            f"{place} has no folder train, so ImageNet's training images are not at hand: give the folder that has "
+            f"{place} has no folder train, so ImageNet's training images were not found: give the folder that has "
             "one, imagenet:<folder>, or the list of your own training images, imagenet:<file.csv>."
         )
     table = table_in(place)
@@ -175,7 +175,7 @@ def _default_imagenet() -> Path:
         if (candidate / "imagenet").is_dir():
             return candidate / "imagenet"
     raise Unavailable(
-        "ImageNet is not at hand: give its folder as imagenet:<folder>, or put a folder imagenet into one of "
+        "ImageNet was not found: give its folder as imagenet:<folder>, or put a folder imagenet into one of "
         "ALMAKIT_DATA."
     )
 

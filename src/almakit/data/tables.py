@@ -126,7 +126,7 @@ def from_columns(uri: str, table: Table, options: Options) -> Dataset:
 
 
 def _feature(table: Table, name: str) -> NDArray[np.float64]:
-    """A column of numbers; a sentence where it is none."""
+    """A column as numbers; raises ``BadInput`` if it has other values."""
     column = table.columns[name]
     if name in table.missing:
         raise BadInput(
@@ -150,7 +150,7 @@ def _feature(table: Table, name: str) -> NDArray[np.float64]:
 def _ranges(table: Table, names: list[str]) -> tuple[list[float], list[float]]:
     for name in names:
         if name not in table.columns:
-            raise BadInput(f"{table.place} has no column {name!r}, whose range is asked for.")
+            raise BadInput(f"{table.place} has no column {name!r}, whose range is needed.")
     found = [_feature(table, name) for name in names]
     return [float(column.min()) for column in found], [float(column.max()) for column in found]
 

@@ -53,8 +53,7 @@ class Distance:
     about: ClassVar[str] = ""
 
     def check(self, x: Tensor) -> None:
-        """Raises ``BadInput`` with a sentence where the distance is not defined for images shaped like ``x`` (B,
-        ...)."""
+        """Raises ``BadInput`` if the distance is not defined for images of the shape of ``x`` (B, ...)."""
 
     def bind(self, x: Tensor) -> Bound:
         raise NotImplementedError

@@ -18,7 +18,7 @@ _SHARES = (1e-5, 1e-3, 0.03, 0.1, 0.3, 0.6, 1.0)
 
 @dataclass(frozen=True)
 class Finding:
-    """A violated property: its name, and a sentence with what was measured and what to do."""
+    """A violated invariant: its name, what was measured and what to do."""
 
     law: str
     sentence: str
@@ -40,10 +40,10 @@ class DistanceReport:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{self.distance} keeps every law of a distance."
-        count = "1 law" if len(self.findings) == 1 else f"{len(self.findings)} laws"
+            return f"{self.distance} satisfies every invariant of a distance."
+        count = "1 invariant" if len(self.findings) == 1 else f"{len(self.findings)} invariants"
         return "\n".join(
-            [f"{self.distance} breaks {count} of a distance:", *(f"  {finding}" for finding in self.findings)]
+            [f"{self.distance} violates {count} of a distance:", *(f"  {finding}" for finding in self.findings)]
         )
 
 
@@ -126,7 +126,7 @@ def _findings(trial: _Trial) -> Iterator[Finding]:
     for name, law in _LAWS:
         try:
             sentence = law(trial)
-        except Exception as error:  # a user's function may raise anything; which law it met it under is the finding
+        except Exception as error:  # a user's function may raise anything; the finding names the invariant
             sentence = f"it raised {type(error).__name__}: {error}"
         if sentence:
             yield Finding(name, sentence)

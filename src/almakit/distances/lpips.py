@@ -232,7 +232,7 @@ class LPIPS(Distance):
 
     def check(self, x: Tensor) -> None:
         if x.ndim != 4 or x.shape[1] != 3:
-            raise BadInput(f"{self.name} looks at colour images of shape (B, 3, H, W), not {tuple(x.shape)}.")
+            raise BadInput(f"{self.name} needs colour images of shape (B, 3, H, W), not {tuple(x.shape)}.")
         if min(x.shape[2:]) < SMALLEST:
             raise BadInput(
                 f"{self.name} sends images through AlexNet, which needs at least {SMALLEST} x {SMALLEST} pixels, and "

@@ -97,7 +97,7 @@ class Classifier(nn.Module):
 
     @property
     def preprocessing(self) -> str | None:
-        """What is done to an image in [0, 1] inside, in a sentence; None where nothing is."""
+        """Description of the preprocessing inside the model; None if there is none."""
         if self.mean is None and self.std is None:
             return None
         mean, std = (

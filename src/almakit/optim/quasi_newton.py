@@ -60,7 +60,7 @@ class QuasiNewton:
     ) -> Tensor:
         """The step d (B, ...) from the perturbations ``delta`` (B, ...), with ``b`` (B, ...) and ``c`` (B,) of the
         linearised goal; images marked in ``fresh`` (B,) begin a walk, of which nothing is remembered. ``slope`` (B,
-        ...) is D's gradient there, if it is at hand."""
+        ...) is D's gradient there, if it is known."""
         b = self.box.free(b)
         level, moved, down = c, delta, torch.zeros_like(b)
         value = least = torch.full_like(c, float("inf"))

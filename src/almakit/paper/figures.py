@@ -160,7 +160,7 @@ def subject() -> tuple[Model, Tensor, Tensor, str]:
 
 
 def draw_algorithm(out: Path, kinds: Sequence[str] = KINDS, steps: int = 1000) -> tuple[list[Path], str]:
-    """Draws ``penalties.*``, ``ema.*`` and ``decay.*``; returns the files and a sentence with the final distances."""
+    """Draws ``penalties.*``, ``ema.*`` and ``decay.*``; returns the files and a text with the final distances."""
     model, x, label, name = subject()
     runs = {title: history(model, x, label, title == "with EMA", steps) for title in PUBLISHED}
     written = draw_penalties(out, kinds) + draw_ema(out, runs, name, kinds) + draw_decay(out, runs["with EMA"], kinds)

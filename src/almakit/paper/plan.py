@@ -151,7 +151,7 @@ def measure_of(distance: str) -> str:
 
 
 def _too_few_chunks(tasks: Sequence[Task], shards: int) -> list[str]:
-    """A sentence where some shards would have nothing to do."""
+    """A warning if some shards would have nothing to do, or an empty list."""
     images = [task.spec.limit or 0 for task in tasks]
     small = [
         count for task, count in zip(tasks, images, strict=True) if count <= (shards - 1) * int(task.spec.batch_size)
@@ -184,10 +184,10 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
             load(network.name, trust=settings.trust)
             found.append(network)
         except Unavailable as error:
-            skipped.append(f"{network.label} ({network.name}) is not at hand and left out: {error}")
+            skipped.append(f"{network.label} ({network.name}) is missing and left out: {error}")
     if not found:
         raise Unavailable(
-            f"none of the networks for {settings.dataset} is at hand. {' '.join(skipped)} Name weights you have, e.g. "
+            f"none of the networks for {settings.dataset} is available. {' '.join(skipped)} Give weights you have, "
             f"--model {chosen[0].name.partition('@')[0]}@<file>, or another network (almakit ls models), whose rows "
             "then stand without published ones."
         )

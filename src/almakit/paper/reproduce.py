@@ -33,11 +33,11 @@ STYLE = (
 def run(made: Plan, progress: Progress | None = None, workers: int | str = "auto") -> None:
     """Runs every cell of the plan in its own folder; cells that are finished are left as they are.
 
-    A cell that cannot be run (missing weights of LPIPS, a folder with other settings) is left out with a sentence.
+    A cell that cannot be run (missing weights of LPIPS, a folder with other settings) is left out with a message.
 
     Args:
         made: the plan.
-        progress: what is told of the progress.
+        progress: receives the progress.
         workers: number of processes that share a cell's chunks, or "auto".
     """
     show, shard = progress or Progress(), made.settings.shard

@@ -27,7 +27,7 @@ def numbers() -> frozenset[int]:
 
 
 def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str | None]:
-    """The data's URI, the number of images, and a sentence where they are not the paper's.
+    """The URI of the data, the number of images, and a note if they are not the paper's.
 
     For ImageNet's validation set a csv that names the listed files is written into ``out``, so that a run's
     specification names its images.

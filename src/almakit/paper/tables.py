@@ -1,4 +1,4 @@
-"""Tables in the paper's layout, its numbers beside ours: per model and distance, and geometric means over models."""
+"""Tables in the paper's layout, with its numbers and almakit's: per model and distance, and geometric means."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""What a tracker is told, and the part all trackers by name share: events become named numbers at a step.
+"""The events that a tracker receives, and the base class of named trackers, which turns events into named numbers.
 
 An event is a dict of plain values with a key ``event``:
 
 * ``begin``: ``settings`` of the run, ``folder``
-* ``trace``: the course of an attack on one image: ``attack``, ``image``, ``step``, ``values`` (name -> number)
+* ``trace``: the history of an attack on one image: ``attack``, ``image``, ``step``, ``values`` (name -> number)
 * ``progress``: after each chunk: ``attack``, ``images`` seen, ``fooled`` (share), ``median`` (distance, None where it
   is infinite)
-* ``end``: ``ending`` and, where the run is whole, ``summary``: the contents of summary.json
+* ``end``: ``ending`` and, if the run is complete, ``summary``: the contents of summary.json
 
 ``attack`` is the attack's text and what is unusual in its threat model: ``ddn(steps=30), targeted, 8-bit``.
 
-An attack called from Python hands its trace over as it is, without ``event``: ``step``, ``image`` (B,) and tensors
+An attack called from Python sends its trace without ``event``: ``step``, ``image`` (B,) and tensors
 (B,), of which the mean is kept.
 """
 
@@ -31,7 +31,7 @@ Numbers = dict[str, float]
 class Tracker:
     """Turns events into ``settings``, ``numbers`` and, at the end, pictures; a subclass writes them down."""
 
-    folder: str | None = None  # of the run that is told of
+    folder: str | None = None  # of the run
 
     def settings(self, values: dict[str, Any]) -> None:
         """What a run was begun with."""

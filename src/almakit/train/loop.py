@@ -171,8 +171,8 @@ def train_into(
     note: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[Path, dict[str, Any] | None]:
     """Trains into a folder, resuming a training that was stopped; returns the weights' path and the log, None where
-    the folder holds this very training already. ``note`` is told that a training is resumed; for the other arguments
-    see ``train``."""
+    the folder holds this very training already. ``note`` is called if a training is resumed. ``train`` describes the
+    other arguments."""
     recipe = settled(recipe)
     weights = folder / f"{networks.stem_of(recipe.model)}.safetensors"
     if weights.is_file() and _is_log_of(weights.with_suffix(".json"), recipe, limit, test_limit):

@@ -35,7 +35,7 @@ class Entry:
         name: as in ``almakit run --model``.
         architecture: a function of ``architectures.py``, or a function without arguments that returns the network with
             fresh weights.
-        about: what it is, in a sentence.
+        about: a one-line description.
         dataset: the data set it classifies.
         shape: of its images, (C, H, W).
         accuracy: clean accuracy in percent on ``images`` images, which ``measured_on`` describes; ``stated_by`` says
