@@ -29,7 +29,7 @@ from .errors import SYNONYMS, BadInput, wrong_setting
 from .goals.base import GoalLike
 from .models import opened
 from .report.run import Run, finish
-from .report.sections import matrix
+from .report.transfer import matrix
 from .runs.attack_text import build_all, text_of
 from .runs.certify import certify_run
 from .runs.executors import Executor

@@ -52,7 +52,9 @@ def test_records_of_one_image_are_not_independent() -> None:
     draw = Bootstrap(images.tolist())
     assert share(alike, draw) == share(alike[::9], Bootstrap(40))
     spread = (np.arange(360) % 9 < 3).astype(np.float64)
-    assert draw.effective(spread) == 360 and draw.effective(np.zeros(360)) == 40
+    assert (
+        share(spread, draw)["low"] == wilson(1 / 3, 360)[0] and share(np.zeros(360), draw)["high"] == wilson(0, 40)[1]
+    )
     distances = np.repeat(np.exp(np.random.default_rng(1).normal(size=40)), 9)
     low, high = draw.of_median(distances)
     single = Bootstrap(40, resamples=20000).of_median(distances[::9])

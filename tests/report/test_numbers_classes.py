@@ -10,8 +10,8 @@ import pytest
 from runs.small_runs import small_run
 
 from almakit.report import subjects
+from almakit.report.classes import classes_of
 from almakit.report.page import render
-from almakit.report.sections import portraits
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +22,15 @@ def run(tmp_path_factory):
 
 def test_item_7_classes_mistakes_and_winners(run):
     found = subjects.load([run.folder])
-    ((portrait,),) = portraits(found)
+    (portrait,) = classes_of(found[0])
     a, b = (run.records_of(0), run.records_of(1))
     best = np.minimum([record.verified for record in a], [record.verified for record in b])
     labels = np.array([info.label for info in run.images])
-    assert [row.name for row in portrait.rows] == [str(label) for label in sorted(set(labels.tolist()))]
-    for row in portrait.rows:
-        mine = best[labels == int(row.name)]
-        assert row.images == len(mine) and row.median == pytest.approx(float(np.median(mine)))
-        assert [value["value"] for value in row.robust] == pytest.approx(
+    assert [row["class"] for row in portrait["rows"]] == [str(label) for label in sorted(set(labels.tolist()))]
+    for row in portrait["rows"]:
+        mine = best[labels == int(row["class"])]
+        assert row["images"] == len(mine) and row["median"] == pytest.approx(float(np.median(mine)))
+        assert [value["value"] for value in row["robust_accuracy"]] == pytest.approx(
             [float((mine > epsilon).mean()) for epsilon in (0.1, 0.2)]
         )
     nearest = Counter()
@@ -39,13 +39,12 @@ def test_item_7_classes_mistakes_and_winners(run):
         if winner.status == "success":
             nearest[str(label), str(winner.prediction)] += 1
     assert {
-        (row, column): count
-        for row, cells in portrait.cells
-        for column, (count, _) in zip(portrait.columns, cells, strict=True)
+        (row["class"], column): count
+        for row in portrait["matrix"]
+        for column, count in zip(portrait["matrix_columns"], row["taken_for"], strict=True)
         if count
     } == nearest
-    assert max(level for _, cells in portrait.cells for _, level in cells) == 9
-    wins = {label: count for label, count, _ in portrait.winners}
+    wins = {row["attack"]: row["images"] for row in portrait["nearest"]}
     attacked = [(one.verified, two.verified) for one, two in zip(a, b, strict=True) if one.status == "success"]
     assert wins == {
         "DDN 10": sum(x <= 1.001 * min(x, y) for x, y in attacked),
@@ -60,10 +59,10 @@ def test_item_7_many_classes_are_listed(run):
 
     (subject,) = subjects.load([run.folder])
     wide = replace(subject, images=[replace(info, label=info.index) for info in subject.images])
-    ((portrait,),) = portraits([wide])
+    (portrait,) = classes_of(wide)
     assert (
-        len(portrait.rows) == 20
-        and portrait.left_out == 20
-        and portrait.columns == []
-        and 0 < len(portrait.pairs) <= 15
+        len(portrait["rows"]) == 20
+        and portrait["left_out"] == 20
+        and portrait["matrix"] == []
+        and 0 < len(portrait["mistakes"]) <= 15
     )

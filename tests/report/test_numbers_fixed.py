@@ -92,7 +92,7 @@ def test_item_4_one_marker_and_no_curve(run):
         and yerr[0][0] > 0
     )
     (curve,) = drawn
-    assert curve.max() >= subject.columns[1].distances[np.isfinite(subject.columns[1].distances)].max(), (
+    assert curve.max() >= subject.columns[1].by_image[np.isfinite(subject.columns[1].by_image)].max(), (
         "the whole range of the minimal attack"
     )
     data = build([subject], Limits(images=1))

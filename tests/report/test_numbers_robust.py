@@ -73,11 +73,11 @@ def test_item_5_every_format_has_the_columns(run, tmp_path):
         assert "all attacks" in text and expected in text, file
     assert f"{expected} (" in (tmp_path / "tables.md").read_text()
     page = (tmp_path / "index.html").read_text()
-    assert "Robust accuracy against all attacks" in page and "ℓ2 ≤ 0.125" in page and "robust at 0.25" in page
+    assert "Robust accuracy against all attacks" in page and "ℓ2 ≤ 0.125" in page and "robust % at 0.25" in page
     assert json.loads((tmp_path / "summary.json").read_text())["worst_case"][1]["robust_accuracy"][1][
         "value"
     ] == pytest.approx(worst(run, 0.25))
-    assert "all attacks" in run.table() and "0.125 %" in run.table()
+    assert "all attacks" in run.table() and "at 0.125" in run.table()
 
 
 def test_item_5_from_python(run):
@@ -96,7 +96,7 @@ def test_item_5_from_python(run):
 def test_item_5_a_report_may_ask_for_others(run, tmp_path, capsys):
     assert main(["report", str(run.folder), "--out", str(tmp_path), "--no-figures", "--epsilon", "l2=1/4"]) == 0
     text = (tmp_path / "tables.md").read_text()
-    assert "robust at 0.25" in text and "robust at 0.125" not in text
+    assert "robust % at 0.25" in text and "robust at 0.125" not in text
     assert (
         main(["report", str(run.folder), "--out", str(tmp_path / "b"), "--no-figures", "--epsilon", "linf=8/255"]) == 1
     )

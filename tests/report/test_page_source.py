@@ -97,7 +97,7 @@ def test_larger_runs_are_thinned_and_say_so(tmp_path: Path, monkeypatch: pytest.
     assert model["sampled"] == len(model["ids"]) == 200
     cells = np.frombuffer(base64.b64decode(attack["cells"]), "<f4")
     curve = np.frombuffer(base64.b64decode(attack["curve"]), "<f4")
-    everything = subject.columns[0].distances
+    everything = subject.columns[0].by_image
     assert len(cells) == 200 and set(cells) <= set(everything.astype("<f4")) and len(curve) == 50
     for epsilon in (0.3, 0.8, 1.2, 2.0):
         assert abs((curve > epsilon).mean() - (everything > epsilon).mean()) <= 1 / 50

@@ -43,7 +43,7 @@ def test_other_weights_or_images_are_other_subjects(tmp_path: Path) -> None:
 def test_distances_tell_missing_from_not_found(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", 64, (MadeAttack(failing=0.5), MadeAttack("ddn", "DDN")), unfinished=1)
     (subject,) = subjects.load([run])
-    alma, ddn = (column.distances for column in subject.columns)
+    alma, ddn = (column.by_image for column in subject.columns)
     assert np.isinf(alma).any() and (alma == 0).any() and not np.isnan(alma).any()
     assert np.isnan(ddn[32:]).all() and not np.isnan(ddn[:32]).any()
     assert not subject.complete
@@ -53,7 +53,7 @@ def test_distances_tell_missing_from_not_found(tmp_path: Path) -> None:
 def test_refuted_claims_are_counted_and_not_believed(tmp_path: Path) -> None:
     (subject,) = subjects.load([make_run(tmp_path / "a", 30, (MadeAttack(refuted=2), MadeAttack("ddn", "DDN")))])
     assert count_records(subject).refuted == 2
-    assert np.isinf(subject.columns[0].distances).sum() == 2
+    assert np.isinf(subject.columns[0].by_image).sum() == 2
     verdict = next(check for check in checks(subject) if check.what == "Verdict")
     assert verdict.level == "bad" and verdict.sentence.startswith("2 of ")
     assert "refuted by the verdict" in render([subject])

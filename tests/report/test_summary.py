@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from almakit.report import numbers
-from almakit.report.summary import MEASURES, Together, attack_summary, best_known, geometric_means
+from almakit.report.results import Results, Together, best_known
+from almakit.report.summary import MEASURES, attack_summary, geometric_means
 from almakit.report.tables import run_text
 from almakit.runs.store.records import AttackInfo, Record
 
@@ -58,7 +59,7 @@ def test_numbers_as_the_paper_counts():
         record(3, 4.0, coarse=4.5),
         record(4, INF),
     ]
-    part = attack_summary(INFO, records, epsilons=[1.0, 3.0])
+    part = attack_summary(Results(INFO, records, epsilons=[1.0, 3.0]))
     assert part["success_rate"]["value"] == 0.8 and part["success_rate_attacked"] == 0.75
     assert part["median_all"]["value"] == 2.0, "already wrong counts 0, nothing found infinity"
     assert (
@@ -77,7 +78,7 @@ def test_numbers_as_the_paper_counts():
 
 
 def test_a_claim_the_verdict_refutes_counts_as_nothing_found():
-    part = attack_summary(INFO, [record(0, 1.0), record(1, 2.0, fooled=False)])
+    part = attack_summary(Results(INFO, [record(0, 1.0), record(1, 2.0, fooled=False)]))
     assert part["refuted"] == 1 and part["success_rate"]["value"] == 0.5 and part["median_all"]["value"] is None
 
 
@@ -129,7 +130,7 @@ def test_the_best_known_distance_may_come_from_another_attack():
         Record(1, 0, None, "success", None, 7.0, 1, 1, 2, (), True, 7.0, {"l2": 1.5, "l1": 7.0}),
         Record(1, 1, None, "success", None, 4.0, 1, 1, 2, (), False, 4.0, {"l2": 0.1, "l1": 4.0}),
     ]
-    best = best_known(records, [INFO, l1])
+    best = best_known([Results(INFO, records[:2]), Results(l1, records[2:])])
     assert best == {"l2": {(0, None): 1.5, (1, None): 3.0}, "l1": {(0, None): 7.0, (1, None): 5.0}}, (
         "a refuted image holds no record"
     )
@@ -196,15 +197,15 @@ def test_geometric_means_over_models_are_the_papers():
     parts = []
     for scale in (1.0, 4.0):
         records = [record(0, scale), record(1, 2 * scale), record(2, 3 * scale)]
-        parts.append({"run": {"model": f"m{scale}"}, "attacks": [attack_summary(INFO, records)]})
-    parts[0]["attacks"].append(attack_summary(OTHER, [record(0, 1.0, 1)]))
+        parts.append({"run": {"model": f"m{scale}"}, "attacks": [attack_summary(Results(INFO, records))]})
+    parts[0]["attacks"].append(attack_summary(Results(OTHER, [record(0, 1.0, 1)])))
     (only,) = geometric_means(parts)
     assert only["attack"] == INFO.text and only["median_all"] == pytest.approx(4.0)
     assert only["success_rate"] == 1.0 and only["forwards"] == pytest.approx(100)
 
 
 def test_the_table_of_a_run_says_what_preflight_found_and_what_failed():
-    part = attack_summary(INFO, [record(0, 1.0), record(1, INF)]) | {"label": "ALMA 100"}
+    part = attack_summary(Results(INFO, [record(0, 1.0), record(1, INF)])) | {"label": "ALMA 100"}
     summary = {
         "run": {"model": "m", "data": "d", "threat_model": "untargeted"},
         "images": 2,
@@ -227,19 +228,19 @@ def test_the_table_of_a_run_says_what_preflight_found_and_what_failed():
 
 def test_images_that_stopped_early_say_nothing_of_smaller_radii():
     records = [record(0, 0.0), record(1, 1.0), record(2, 1.5), record(3, 4.0), record(4, INF)]
-    part = attack_summary(INFO, records, {}, [1.0, 2.0, 3.0], stop=2.0)
+    part = attack_summary(Results(INFO, records, {}, [1.0, 2.0, 3.0], stop=2.0))
     robust = {row["epsilon"]: row["value"] for row in part["robust_accuracy"]}
     assert 1.0 not in robust and robust[0.0] == 0.8 and robust[2.0] == robust[3.0] == 0.4
     assert part["stop_within"] == 2.0 and part["median_all"]["value"] is None and part["mean_found"] is None
     assert "optimality" not in part and "area" not in part
     (cell,) = (measure.read(part) for measure in MEASURES if measure.column.name == "median")
     assert cell == "\u2264 2"
-    together = Together.of([(INFO, records)], 0.0, [2.0])
+    together = Together([Results(INFO, records, stop=2.0)])
     assert together.start == 2.0 and math.isnan(together.share(1.0)) and together.share(2.0) == 0.4
-    free = Together.of([(INFO, records), (OTHER, [record(k, 3.0, 1) for k in range(5)])], 0.0, [2.0, 0.0])
+    free = Together([Results(INFO, records, stop=2.0), Results(OTHER, [record(k, 3.0, 1) for k in range(5)])])
     assert free.start == 0.0 and free.share(1.25) == 0.6, "the other attack answers for all radii"
 
 
 def test_empty_runs_have_a_summary():
-    part = attack_summary(INFO, [], {})
+    part = attack_summary(Results(INFO, [], {}))
     assert part["records"] == 0 and part["success_rate"]["value"] is None

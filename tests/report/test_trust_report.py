@@ -80,3 +80,26 @@ def test_item_10_an_ensemble_of_fixed_radii_is_no_search_for_the_smallest():
     assert not attacks.get("ensemble(attacks=[apgd(distance=l2, epsilon=0.2), pgd(distance=l2, epsilon=0.3)])").minimal
     assert attacks.get("ensemble(attacks=[apgd(distance=l2, epsilon=0.2), alma(distance=l2)])").minimal
     assert isinstance(attacks.get("apgd(distance=l2, epsilon=0.2)")(Net(), *images(4)), Result)
+
+
+class Rounded(Net):
+    """Gradients are zero: the images are rounded first."""
+
+    def forward(self, x):
+        return super().forward((8 * x).round() / 8)
+
+
+def test_zero_and_masked_gradients_are_said_with_what_to_do(tmp_path):
+    attacks = ["pgd(distance=linf, epsilon=0.3, steps=5)", "square(distance=linf, epsilon=0.3, steps=60)"]
+    run = small_run(tmp_path, model=Rounded(), attacks=attacks, preflight=False)
+    (worst,) = run.summary["worst_case"]
+    along, free = run.summary["attacks"]
+    broken = [{r.image for r in run.records_of(place) if r.attacked and r.verified < 1} for place in (0, 1)]
+    assert worst["masked"] == len(broken[1] - broken[0]) > 5 and along["zero_gradients"] > 5
+    assert "zero_gradients" not in free
+    page = render(subjects.load([run.folder]))
+    for text in (run.table(), page):
+        assert f"got only zero gradients on {along['zero_gradients']} of" in text and "--surrogate" in text
+        assert f"{worst['masked']} of 40 images fall to an attack that uses no gradients" in text
+    plain = small_run(None, attacks=["ddn(steps=5)"])
+    assert plain.summary["worst_case"][0]["masked"] == 0 and "Warning" not in plain.table()

@@ -69,7 +69,10 @@ def test_records_count_the_pixels_and_the_verdict_holds_the_share(done: almakit.
     assert np.array_equal(done.maps([3, 1]), maps[[3, 1]].numpy())
     assert np.array_equal(done.adversarial_maps(done.records[:2]), model(points[:2]).argmax(1).numpy())
     summary = done.summary
-    assert summary["pixels"]["accuracy"] == pytest.approx(29 / 30) and summary["attacks"][0]["pixels"]["wrong"] >= 0.9
+    assert (
+        summary["pixels"]["accuracy"]["value"] == pytest.approx(29 / 30)
+        and summary["attacks"][0]["pixels"]["wrong"]["value"] >= 0.9
+    )
     assert "pixels(share=0.9)" in summary["run"]["threat_model"] and "mIoU" in done.table()
 
 

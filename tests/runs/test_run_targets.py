@@ -46,7 +46,7 @@ def test_all_targets_make_a_record_each_and_the_nearest_is_told(tmp_path):
     }
     part = run.summary["attacks"][0]
     nearest = [min(r.verified for r in run.records if r.image == i) for i in range(10)]
-    assert part["best_target"]["median"] == pytest.approx(
+    assert part["best_target"]["median"]["value"] == pytest.approx(
         float(torch.tensor(nearest, dtype=torch.float64).quantile(0.5))
     )
     for number in range(2):

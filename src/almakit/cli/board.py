@@ -38,12 +38,10 @@ def main(args: argparse.Namespace) -> int:
             f"{table.data}, {table.images} images ({len(table.subjects)} models)" for table in board.tables
         )
         print(f"The folders hold {len(board.tables)} different sets of images, each with tables of its own: {names}.")
-    for run, summary in (one for table in board.tables for one in table.runs):
+    for run, summary in ((run, table.summary(run)) for table in board.tables for run in table.runs):
         if not summary["complete"]:
-            print(
-                f"{run.folder.name} is not finished: {summary['missing_records']} results are missing, and the board "
-                "says so."
-            )
+            missing = summary["missing_records"]
+            print(f"{run.folder.name} is not finished: {missing} results are missing, and the board says so.")
     for name, why in board.left_out:
         print(f"Left out: {name}: {why}")
     return DONE

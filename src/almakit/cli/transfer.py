@@ -13,8 +13,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ..report.sections import as_text
-from ..report.table import text_table
+from ..report.transfer import matrix_table
 from .main import DONE
 
 
@@ -35,5 +34,5 @@ def main(args: argparse.Namespace) -> int:
     from ..api import transfer
 
     made = transfer(args.folder, args.model, goal=args.goal, device=args.device, trust=args.trust)
-    print(json.dumps(made, indent=1) if args.json else text_table(*as_text(made)))
+    print(json.dumps(made, indent=1) if args.json else matrix_table(made).text(width=0))
     return DONE

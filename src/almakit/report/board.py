@@ -17,17 +17,18 @@ import numpy as np
 from ..errors import AlmakitError
 from ..radius import same
 from ..runs.failures import StoreError, writable
+from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
 from ..runs.store import files
 from ..runs.store.fields import finite
 from ..runs.threat import goal_name, resisted, sentence, threat_of
 from . import page
+from .certified import bound_of
 from .labels import distance_name, radius
 from .numbers import Array
 from .page import CELLS, Limits, packed, thinned
-from .sections import bound_of
-from .subjects import Column, Opened, Subject, group_key, group_name, groups_of, joined, labelled, opened
-from .summary import distances_of
+from .results import Column
+from .subjects import Group, Subject, group_key, group_name, groups_of, joined, labelled, opened
 
 FORMAT = 1
 """Of board.json."""
@@ -41,8 +42,13 @@ class Table:
     data: str
     images: int
     sha256: str  # of the images and labels, as far as any folder has them
-    runs: list[Opened]
+    runs: list[RunFolder]
     subjects: list[Subject]
+
+    def summary(self, run: RunFolder) -> dict[str, Any]:
+        """The summary of one of the runs."""
+        pairs = (pair for subject in self.subjects for pair in zip(subject.runs, subject.summaries, strict=True))
+        return next(summary for mine, summary in pairs if mine is run)
 
 
 @dataclass
@@ -61,48 +67,48 @@ def read(folders: Sequence[str | Path], epsilons: Radii = ()) -> Board:
     runs, left_out = [], []
     for place in dict.fromkeys(Path(folder).resolve() for folder in folders):
         try:
-            run, summary = opened(place)
+            run = opened(place)
         except AlmakitError as error:
             left_out.append((place.name, str(error).replace(str(place), place.name)))
             continue
         if run.records:
-            runs.append((run, summary))
+            runs.append(run)
         else:
             left_out.append((place.name, "it has no results yet; run the same `almakit run` command again."))
     if not runs:
         raise StoreError("none of these folders has results: " + "; ".join(f"{name}: {why}" for name, why in left_out))
-    known = list(dict.fromkeys(info.distance for run, _ in runs for info in run.attacks))
+    known = list(dict.fromkeys(info.distance for run in runs for info in run.attacks))
     asked = for_distances(texts_of(epsilons), known)
     tables = [_table(group, asked) for group in _by_images(runs)]
     return Board(sorted(tables, key=lambda table: (-len(table.subjects), table.data, table.sha256)), left_out)
 
 
-def _by_images(runs: Sequence[Opened]) -> list[list[Opened]]:
+def _by_images(runs: Sequence[RunFolder]) -> list[list[RunFolder]]:
     """Runs on the same images: as many of them, and the same contents and labels wherever both have got to."""
-    groups: list[tuple[int, dict[int, tuple[str, int]], list[Opened]]] = []
-    for run, summary in runs:
+    groups: list[tuple[int, dict[int, tuple[str, int]], list[RunFolder]]] = []
+    for run in runs:
         expected, mine = (
             int(run.meta.get("images", len(run.images))),
             {info.index: info.content for info in run.images},
         )
         for size, images, members in groups:
             common = images.keys() & mine.keys()
-            known = members[0][0].meta.get("features") == run.meta.get("features")
+            known = members[0].meta.get("features") == run.meta.get("features")
             if size == expected and known and common and all(images[index] == mine[index] for index in common):
                 images.update(mine)
-                members.append((run, summary))
+                members.append(run)
                 break
         else:
-            groups.append((expected, mine, [(run, summary)]))
+            groups.append((expected, mine, [run]))
     return [members for _, _, members in groups]
 
 
-def _table(runs: list[Opened], asked: dict[str, list[float]]) -> Table:
-    images = {info.index: info.content for run, _ in runs for info in run.images}
+def _table(runs: list[RunFolder], asked: dict[str, list[float]]) -> Table:
+    images = {info.index: info.content for run in runs for info in run.images}
     digest = hashlib.sha256("".join(f"{index}\t{images[index]}\n" for index in sorted(images)).encode()).hexdigest()
-    here = {info.distance for run, _ in runs for info in run.attacks}
+    here = {info.distance for run in runs for info in run.attacks}
     found = joined(runs, {distance: values for distance, values in asked.items() if distance in here})
-    run = runs[0][0]
+    run = runs[0]
     return Table(
         str(run.meta.get("data") or run.spec.data), int(run.meta.get("images", len(images))), digest, runs, found
     )
@@ -137,7 +143,7 @@ def numbers(board: Board, curves: bool = False) -> dict[str, Any]:
                 "data": table.data,
                 "images": table.images,
                 "sha256": table.sha256,
-                "runs": [_provenance(*one) for one in table.runs],
+                "runs": [_provenance(table, run) for run in table.runs],
                 "models": [_model(table, subject) for subject in table.subjects],
                 "blocks": [_block(table, group, pack) for group in groups_of(table.subjects)],
             }
@@ -147,7 +153,8 @@ def numbers(board: Board, curves: bool = False) -> dict[str, Any]:
     }
 
 
-def _provenance(run: Any, summary: dict[str, Any]) -> dict[str, Any]:
+def _provenance(table: Table, run: RunFolder) -> dict[str, Any]:
+    summary = table.summary(run)
     environment = summary["environment"] or {}
     there = len(run.records)
     return {
@@ -165,7 +172,7 @@ def _provenance(run: Any, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model(table: Table, subject: Subject) -> dict[str, Any]:
-    places = [place for place, (run, _) in enumerate(table.runs) if run in subject.runs]
+    places = [place for place, run in enumerate(table.runs) if run in subject.runs]
     return {
         "name": subject.name,
         "page": f"models/{page_name(subject)}",
@@ -176,7 +183,7 @@ def _model(table: Table, subject: Subject) -> dict[str, Any]:
     }
 
 
-def _block(table: Table, group: tuple[str, str], pack: Pack | None) -> dict[str, Any]:
+def _block(table: Table, group: Group, pack: Pack | None) -> dict[str, Any]:
     """Models x attacks for one distance and goal; the first column of cells is all attacks together."""
     labels = labelled(table.subjects)
     radii = table.subjects[0].radii[group[0]]
@@ -189,7 +196,7 @@ def _block(table: Table, group: tuple[str, str], pack: Pack | None) -> dict[str,
             continue
         subject, by_label = table.subjects[number], {labels[id(column)].label: column for column in columns}
         cells = [None if head not in by_label else _cell(table, by_label[head], radii, pack) for head in heads]
-        rows.append({"model": number, "all": _together(subject, group, columns, pack), "cells": cells})
+        rows.append({"model": number, "all": _together(subject, group, pack), "cells": cells})
     return {
         "key": group_key(group),
         "distance": group[0],
@@ -204,11 +211,11 @@ def _block(table: Table, group: tuple[str, str], pack: Pack | None) -> dict[str,
 
 
 def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | None) -> dict[str, Any]:
-    part, values = column.numbers, distances_of(column.records)
+    part, values = column.numbers, column.distances
     at = radii if math.isinf(column.reach) else [column.reach]
     passes = None if part["forwards"]["mean"] is None else part["forwards"]["mean"] + part["backwards"]["mean"]
     cell = {
-        "run": next(place for place, (run, _) in enumerate(table.runs) if run is column.run),
+        "run": next(place for place, run in enumerate(table.runs) if run is column.run),
         "epsilon": finite(column.reach),
         "records": len(values),
         "images": part["images"],
@@ -223,19 +230,12 @@ def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | Non
     return cell
 
 
-def _together(subject: Subject, group: tuple[str, str], columns: Sequence[Column], pack: Pack | None) -> dict[str, Any]:
-    """The worst case; its median is of the smallest change that any attack looking for one found, its costs are the
-    sums. Certified radii are the images', whichever attack stands beside them."""
-    together = subject.together(group)
-    parts = [column.numbers for column in columns if column.numbers["forwards"]["mean"] is not None]
-    cell = {
-        **subject.worst_case(group),
-        "images": len({image for image, _ in together.keys}),
-        "certified": None if group[1] else bound_of(subject, group[0], subject.radii[group[0]]),
-        "passes": sum(part["forwards"]["mean"] + part["backwards"]["mean"] for part in parts) if parts else None,
-        "seconds": sum(part["seconds"]["per_image"] for part in parts) if parts else None,
-    }
+def _together(subject: Subject, group: Group, pack: Pack | None) -> dict[str, Any]:
+    """The worst case, and what is certified of the images, whichever attack stands beside them."""
+    certified = None if group[1] else bound_of(subject, group[0], subject.radii[group[0]])
+    cell = subject.worst_cases[group] | {"certified": certified}
     if pack is not None:
+        together = subject.groups[group]
         curve = pack(_known(together.curve)) if any(map(math.isinf, together.reaches)) else None
         cell |= {"curve": curve, "grid": asdict(together.grid), "from": together.start}
     return cell

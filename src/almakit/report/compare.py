@@ -19,7 +19,8 @@ from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name, sentence, threat_of
 from ..wilson import wilson
 from .numbers import Array, Bootstrap, mean, median, percentiles
-from .subjects import Column, Subject, labelled, load
+from .results import Column
+from .subjects import Subject, labelled, load
 from .table import Column as TableColumn
 from .table import Table
 

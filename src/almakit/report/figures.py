@@ -16,10 +16,11 @@ from ..errors import optional
 from ..runs.store.files import write_bytes
 from ..runs.threat import goal_name, resisted
 from . import palette, pictures
+from .certified import sorted_radii
 from .labels import DISTANCES, AttackLabel, distance_name
 from .numbers import Array
-from .sections import sorted_radii
-from .subjects import Column, Subject, groups_of, labelled
+from .results import Column
+from .subjects import Subject, groups_of, labelled
 
 POINTS = 3000  # a curve of more images is drawn through this many of them
 STYLE = {
@@ -104,7 +105,7 @@ def _panel(
     top: bool,
 ) -> None:
     columns, (distance, goal) = subject.of_group(group), group
-    found = {id(column): np.sort(values[~np.isnan(values)]) for column in columns for values in [column.distances]}
+    found = {id(column): np.sort(values[~np.isnan(values)]) for column in columns for values in [column.by_image]}
     minimal = [found[id(column)] for column in columns if column.info.minimal]
     edge = extent(minimal, [column.reach for column in columns if not column.info.minimal])
     for column in columns:
@@ -128,7 +129,7 @@ def _panel(
         handles.setdefault(label.label, line)
     certified = None if goal else sorted_radii(subject, distance)
     if certified is not None and columns:
-        best = np.sort(np.fmin.reduce([column.distances for column in columns]))
+        best = np.sort(np.fmin.reduce([column.by_image for column in columns]))
         xs = np.unique(np.concatenate([steps(part, edge)[0] for part in (certified, best)]))
         low, high = (
             100.0 * (len(part) - np.searchsorted(part, xs, side="right")) / len(part) for part in (certified, best)

@@ -152,20 +152,6 @@ class Bootstrap:
         for _ in range(self.resamples):
             yield generator.integers(0, self.images, size=self.images, dtype=np.int32)
 
-    def effective(self, values: Array) -> float:
-        """How many independent images give a share of zeros and ones the variance it has: the number of images where
-        each has one value, up to the number of values where those of one image say nothing about each other."""
-        if not self.several:
-            return len(values)
-        value, sums, counts = mean(values), np.bincount(self.groups, values), np.bincount(self.groups)
-        variance = float(((sums - value * counts) ** 2).sum()) / len(values) ** 2
-        spread = value * (1 - value)
-        return (
-            float(np.clip(spread / variance, self.images, len(values)))
-            if variance > 0
-            else float(self.images if spread == 0 else len(values))
-        )
-
     def of_mean(self, values: Array) -> tuple[float, float]:
         """Of the mean of ``values`` (N,)."""
         if not self.images:
@@ -246,12 +232,25 @@ Value = dict[str, float | None]
 
 
 def share(values: Array, draw: Bootstrap) -> Value:
-    """The share of ones among zeros and ones with Wilson's interval; of other values their mean with a resampled
-    one."""
-    value = mean(values)
-    if len(values) and not bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all()):
-        return value_of(value, draw.of_mean(values))
-    return value_of(value, wilson(value, draw.effective(values)))
+    """The mean of shares (N,), such as zeros and ones, with Wilson's interval."""
+    counts = np.bincount(draw.groups).astype(np.float64)
+    whole = bool(np.isin(values, (0.0, 1.0)).all())
+    return ratio(np.bincount(draw.groups, values).astype(np.float64), counts, len(values) if whole else math.inf)
+
+
+def ratio(sums: Array, counts: Array, most: float) -> Value:
+    """sum(``sums``)/sum(``counts``) over images, each (N,), with Wilson's interval.
+
+    It is that of as many independent draws as give a share its variance between images: at least N, at most ``most``.
+    """
+    total = float(counts.sum())
+    if not total:
+        return value_of(math.nan, (math.nan, math.nan))
+    value = float(sums.sum()) / total
+    variance = float(((sums - value * counts) ** 2).sum()) / total**2
+    spread = value * (1 - value)
+    draws = spread / variance if variance > 0 else math.inf if spread > 0 else 0.0
+    return value_of(value, wilson(value, min(max(draws, len(counts)), most)))
 
 
 def value_of(value: float, interval: tuple[float, float]) -> Value:

@@ -20,13 +20,18 @@ from ..runs.failures import writable
 from ..runs.store.records import MEASURED
 from ..runs.threat import goal_name, resisted, resisted_by
 from ..version import VERSION
-from . import palette, sections
+from . import palette
+from .certified import accuracy_table, brackets_of, sorted_radii
+from .classes import class_table, classes_of, mistake_table, nearest_table
+from .features import example_table, feature_table, features_of, vote_table, votes_of
 from .labels import AttackLabel, distance_name, distance_order, radius
 from .numbers import Array, worst_distances
 from .pictures import Album, gallery_of, rounded
-from .subjects import Column, Subject, group_key, group_name, groups_of, labelled
+from .results import Column
+from .subjects import Subject, group_key, group_name, groups_of, labelled
 from .table import brief, count, figure, percent
 from .tables import Block, block_table, blocks_of, helps, pixel_table, smallest, standing
+from .transfer import matrix, matrix_table
 from .trust import checks, count_records, facts
 
 SCRIPTS = (
@@ -61,6 +66,17 @@ class Limits:
 
 
 USUAL = Limits()
+SHOW = {
+    "accuracy": accuracy_table,
+    "classes": class_table,
+    "examples": example_table,
+    "features": feature_table,
+    "mistakes": mistake_table,
+    "nearest": nearest_table,
+    "transfer": matrix_table,
+    "votes": vote_table,
+}
+"""The tables of the page's sections, each made from the section's numbers."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +87,26 @@ class Watch:
     seconds: float
 
 
+def sections_of(subjects: Sequence[Subject]) -> dict[str, Any]:
+    """The numbers of the sections beside the attacks' own, as in the report's ``summary.json``."""
+    return {
+        "brackets": [made for subject in subjects for made in brackets_of(subject)],
+        "transfer": matrix([run for subject in subjects for run in subject.runs]),
+        "features": [made for subject in subjects if (made := features_of(subject))],
+        "votes": [made for subject in subjects if (made := votes_of(subject))],
+        "classes": [made for subject in subjects for made in classes_of(subject)],
+    }
+
+
 def render(
-    subjects: Sequence[Subject], limits: Limits = USUAL, watch: Watch | None = None, board: str | None = None
+    subjects: Sequence[Subject],
+    limits: Limits = USUAL,
+    watch: Watch | None = None,
+    board: str | None = None,
+    sections: dict[str, Any] | None = None,
 ) -> str:
-    """The page of these subjects; ``board``: the address of the leaderboard it belongs to."""
+    """The page of these subjects; ``board``: the address of the leaderboard it belongs to; ``sections``: what
+    ``sections_of`` returned, where it is known."""
     complete = all(subject.complete for subject in subjects)
     data = build(subjects, limits) | {
         "watch": None if watch is None else {"version": watch.version, "seconds": watch.seconds, "complete": complete}
@@ -92,21 +124,14 @@ def render(
             subjects=[_subject(subject, [b for b in blocks if b.model == subject.name]) for subject in subjects],
             groups=groups,
             helps=helps([table for _, made in groups for table in made]),
-            brackets=sections.brackets(subjects),
-            transfer=sections.matrix([run for subject in subjects for run in subject.runs]),
-            features=sections.features(subjects),
-            votes=sections.votes(subjects),
+            **(sections_of(subjects) if sections is None else sections),
+            show=SHOW,
             unfinished=not complete,
             curve_groups=data["groups"],
             what=resisted_by({goal for _, goal in groups_of(subjects)}),
             tables=all(subject.runs[0].features is not None for subject in subjects),
             standing=standing(subjects),
             pixels=pixel_table(subjects),
-            classes=[
-                (subject.name, mine)
-                for subject, mine in zip(subjects, sections.portraits(subjects), strict=True)
-                if mine
-            ],
             many_targets=any(column.many_targets for subject in subjects for column in subject.columns),
             fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
             traces=bool(data["traces"]),
@@ -148,8 +173,7 @@ def _subject(subject: Subject, blocks: Sequence[Block]) -> dict[str, Any]:
 def _tiles(subject: Subject) -> list[dict[str, Any]]:
     """Robust accuracy against all attacks of each block at its first radius, for the head of the page."""
     found = []
-    for group in groups_of([subject]):
-        worst = subject.worst_case(group)
+    for group, worst in subject.worst_cases.items():
         known = [row for row in worst["robust_accuracy"] if row["value"] is not None]
         if known:
             at = f"{group_name(group, long=False)} \u2264 {radius(known[0]['epsilon'], group[0])}"
@@ -314,7 +338,7 @@ def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
 def _attack(
     subject: Subject, number: int, column: Column, label: AttackLabel, methods: list[str], sample: list[int]
 ) -> dict[str, Any]:
-    distances, part = column.distances, column.numbers
+    distances, part = column.by_image, column.numbers
     done = distances[~np.isnan(distances)]
     curve = thinned(done) if len(sample) < len(subject.images) else None
     fixed = (
@@ -363,11 +387,11 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
     """For each block with several attacks: from where on some attack breaks each image. Attacks at fixed radii alone
     have no curve."""
     found = []
-    for group in groups_of([subject]):
+    for group, together in subject.groups.items():
         columns = subject.of_group(group)
         if len(columns) > 1 and any(column.info.minimal for column in columns):
-            best = worst_distances([column.distances for column in columns], [column.reach for column in columns])
-            best, together = best[~np.isnan(best)], subject.together(group)
+            best = worst_distances([column.by_image for column in columns], [column.reach for column in columns])
+            best = best[~np.isnan(best)]
             found.append(
                 {
                     "grid": asdict(together.grid),
@@ -383,8 +407,8 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
 def _certified(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
     """For each untargeted block whose images are all certified: the radii below which nothing changes them."""
     found = []
-    for distance, goal in groups_of([subject]):
-        radii = None if goal else sections.sorted_radii(subject, distance)
+    for distance, goal in subject.groups:
+        radii = None if goal else sorted_radii(subject, distance)
         if radii is not None:
             found.append(
                 {

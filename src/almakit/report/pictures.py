@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ..runs.store.files import Array
 from ..runs.store.records import FAILED, INVALID, MEASURED, AttackInfo, ImageInfo, Record, outcome, wrong_pixels
-from .subjects import Column, Subject
+from .results import Column
+from .subjects import Subject
 
 Bytes = NDArray[np.uint8]
 Pixels = NDArray[Any]

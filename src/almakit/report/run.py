@@ -21,8 +21,8 @@ from ..runs.threat import goal_name, resisted
 from . import figures, page, subjects, tables
 from .labels import distance_name, radius
 from .page import USUAL, Limits
-from .subjects import Subject, groups_of, labelled
-from .summary import FORMAT, geometric_means, resisting, summarise
+from .subjects import Subject, labelled
+from .summary import FORMAT, geometric_means, resisting
 
 
 class Run(RunFolder):
@@ -32,7 +32,7 @@ class Run(RunFolder):
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The run's numbers, as in ``summary.json``."""
-        return summarise(self)
+        return subjects.joined([self])[0].summaries[0]
 
     def table(self, format: str = "text", verbose: bool = False) -> str:
         """The numbers as a table.
@@ -111,14 +111,16 @@ def write_report(
         The files, the page first.
     """
     found = subjects.load(folders, epsilons, names)
+    sections = page.sections_of(found)
     place = Path(out)
     blocks = tables.blocks_of(found)
     texts = {
-        "index.html": page.render(found, limits),
+        "index.html": page.render(found, limits, sections=sections),
         "tables.md": tables.written(blocks, "markdown"),
         "tables.csv": tables.written(blocks, "csv"),
         "tables.tex": tables.written(blocks, "latex"),
-        "summary.json": json.dumps(report_summary(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        "summary.json": json.dumps(report_summary(found) | sections, indent=1, ensure_ascii=False, allow_nan=False)
+        + "\n",
     }
     for name, text in texts.items():
         files.write_bytes(place / name, writable(text).encode())
@@ -146,9 +148,9 @@ def report_summary(found: Sequence[Subject]) -> dict[str, Any]:
         for run, part in zip(subject.runs, subject.summaries, strict=True)
     ]
     worst = [
-        {"model": subject.name, "distance": group[0], "goal": goal_name(group[1]), **subject.worst_case(group)}
+        {"model": subject.name, "distance": distance, "goal": goal_name(goal), **worst}
         for subject in found
-        for group in groups_of([subject])
+        for (distance, goal), worst in subject.worst_cases.items()
     ]
     means = geometric_means(runs) if len(found) > 1 else []
     return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs, "geometric_means": means}

@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .. import registry
 from ..errors import BadInput
-from ..radius import Grid, number
+from ..radius import number
 from ..runs.failures import StoreError
-from ..runs.radii import for_distances, stop_radius
+from ..runs.folder import RunFolder
 from ..runs.store.fields import finite
 from ..runs.store.records import (
     ALREADY_WRONG,
@@ -28,11 +27,9 @@ from ..runs.store.records import (
     SUCCESS,
     AttackInfo,
     ImageInfo,
-    Record,
     Tally,
     mean_iou,
     outcome,
-    reach_of,
     wrong_pixels,
 )
 from ..runs.threat import goal_name, named, sentence, threat_of
@@ -40,24 +37,19 @@ from .labels import label_attacks, radius
 from .numbers import (
     Array,
     Bootstrap,
-    Value,
     area_under_curve,
     geometric_mean,
     mean,
     median,
     optimality,
     quantile,
-    reaches,
+    ratio,
     robust,
     share,
     value_of,
-    worst_case,
-    worst_distances,
 )
-from .table import Column
-
-if TYPE_CHECKING:
-    from ..runs.folder import RunFolder
+from .results import UNDEFINED, Column, Results, Together, columns_of
+from .table import Column as TableColumn
 
 FORMAT = 2
 """Of summary.json: 2 has labels, goals, radii and the worst case, and an attack's fixed epsilon."""
@@ -65,125 +57,11 @@ NULL_MEANS = (
     "a distance of null is infinite (nothing found for enough images), except where epsilon is a number: an attack at "
     "that fixed radius has no distances, only robust accuracy there; any other null is not defined for this run"
 )
-EPSILONS: dict[str, tuple[float, ...]] = {
-    "linf": (1 / 255, 2 / 255, 4 / 255, 8 / 255, 0.1, 0.2, 0.3),
-    "l2": (0.25, 0.5, 1.0, 1.5, 2.0, 3.0),
-    "l1": (2.0, 5.0, 8.0, 12.0, 20.0),
-    "l0": (5.0, 10.0, 20.0, 50.0),
-}
-"""Radii people compare at; a run's own quantiles are added, and ``Run.robust_accuracy`` answers for any other."""
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
-IMAGES, RECORDS = "images", "records"
 TENTH = 0.1
 """Below this part of the found distance a certified radius says too little to be shown: "not certified"."""
-Best = Mapping[tuple[int, "int | None"], float]
-
-
-def distances_of(records: Sequence[Record], eight_bit: bool = False) -> Array:
-    """The distances that count, in the records' order: 0 already wrong, inf where nothing was found or the verdict
-    refutes it."""
-    return np.array([record.verified_8bit if eight_bit else record.verified for record in records], dtype=np.float64)
-
-
-def grid_of(info: AttackInfo, found: Array, step: float) -> Grid:
-    """Which distances of an attack lie within a radius, given those ``found`` (N,) and the ``step`` of its run."""
-    return Grid.of(info.distance, step, found[~np.isnan(found)].tolist())
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One attack's records as arrays (N,), one entry per record: what its measures are computed from."""
-
-    info: AttackInfo
-    records: Sequence[Record]
-    best: Best | None = None  # smallest distance known for each (image, target), from this run or from many
-    epsilons: Sequence[float] = ()  # radii to give robust accuracy at, besides the usual ones
-    seed: int = 0
-    certified: Mapping[int, float] | None = None  # certified radius by image, None where nothing was certified
-    step: float = 0.0  # spacing of the grid that the run worked on, 0 for none
-    stop: float = 0.0  # images stopped once they were broken within this radius; nothing is known of smaller ones
-
-    @cached_property
-    def distances(self) -> Array:
-        return distances_of(self.records)
-
-    @cached_property
-    def smallest(self) -> Array:
-        """The distances of an attack that looks for the smallest change; none at a fixed radius."""
-        return self.distances if self.info.minimal else np.full(0, np.nan)
-
-    @property
-    def complete(self) -> bool:
-        """Whether the whole curve is known: the attack looks for the smallest change and no image stopped early."""
-        return self.info.minimal and not self.stop
-
-    @cached_property
-    def smallest_8bit(self) -> Array:
-        return distances_of(self.records, eight_bit=True) if self.info.minimal else np.full(0, np.nan)
-
-    @cached_property
-    def attacked(self) -> Any:
-        return np.array([record.attacked for record in self.records], dtype=bool)
-
-    @cached_property
-    def draw(self) -> Bootstrap:
-        return Bootstrap([record.image for record in self.records], self.seed)
-
-    @cached_property
-    def reach(self) -> float:
-        """The fixed radius of the attack, infinite for one that looks for the smallest change."""
-        return reach_of(self.info, self.distances)
-
-    @cached_property
-    def grid(self) -> Grid:
-        return grid_of(self.info, self.distances, self.step)
-
-    @cached_property
-    def radii(self) -> list[float]:
-        """Where robust accuracy is given: for an attack at a fixed epsilon there alone."""
-        if math.isfinite(self.reach):
-            return [self.reach]
-        found = self.distances[np.isfinite(self.distances) & (self.distances > 0)]
-        own = [float(f"{np.quantile(found, at):.3g}") for at in (0.1, 0.25, 0.5, 0.75, 0.9)] if len(found) else []
-        usual = {0.0, *EPSILONS.get(self.info.distance, ()), *own, *map(float, self.epsilons)}
-        return sorted(epsilon for epsilon in usual if epsilon == 0 or reaches(epsilon, self.stop))
-
-    @cached_property
-    def certified_radii(self) -> Array | None:
-        """Each record's certified radius, NaN where there is none; None for targeted attacks and without any."""
-        if self.certified is None or self.info.targeted:
-            return None
-        return np.array([self.certified.get(record.image, math.nan) for record in self.records], dtype=np.float64)
-
-    def share(self, flags: Any) -> Value:
-        return share(np.asarray(flags, dtype=np.float64), self.draw)
-
-    def share_of(self, flags: Any, keep: Any) -> Value:
-        """The share of ``flags`` among the records of ``keep``, with its interval."""
-        images = [record.image for record, kept in zip(self.records, keep, strict=True) if kept]
-        return share(np.asarray(flags, dtype=np.float64)[keep], Bootstrap(images, self.seed))
-
-    def median(self, values: Array, keep: Any = None) -> Value:
-        """The median of ``values`` (those of ``keep``) with its interval; empty for an attack at a fixed radius."""
-        kept = values if keep is None or not len(values) else values[keep]
-        low, high = self.draw.of_median(values, keep if len(values) else None)
-        middle, low, high = (self.answered(value) for value in (median(kept), low, high))
-        return value_of(middle, (low, high))
-
-    def answered(self, distance: float) -> float:
-        """A quantile of the distances; NaN where images stopped before it was known how small it is."""
-        return math.nan if 0 < distance <= self.grid.limit(self.stop) else distance
-
-    def cost(self, name: str) -> dict[str, float | int | None]:
-        """Passes per attacked image, as the paper counts."""
-        counts = [getattr(record, name) for record in self.records if record.attacked]
-        array = np.array(counts, dtype=np.float64)
-        return {
-            "mean": finite(mean(array)),
-            "median": finite(median(array)),
-            "max": int(max(counts, default=0)),
-            "total": int(sum(counts)),
-        }
+FLAT = "the gradient was zero"
+"""How the reason of a record begins whose attack got no gradient other than zero."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +69,8 @@ class Measure:
     """A number of an attack. ``of`` computes what ``summary.json`` holds under the column's name, None where it is not
     defined; ``cell`` reads the table's cell from an attack's part of the summary."""
 
-    column: Column
-    of: Callable[[Measured], Any] | None = None
+    column: TableColumn
+    of: Callable[[Results], Any] | None = None
     cell: Callable[[dict[str, Any]], Any] | None = None
 
     def read(self, part: dict[str, Any]) -> Any:
@@ -218,38 +96,39 @@ def _median(name: str) -> Callable[[dict[str, Any]], Any]:
     return read
 
 
-def _statuses(a: Measured) -> dict[str, int]:
+def _statuses(a: Results) -> dict[str, int]:
     """How many ended how; at a fixed epsilon ``robust`` takes the place of ``failed``."""
     found = [outcome(record, a.info) for record in a.records]
     names = STATUSES if a.info.minimal else (ALREADY_WRONG, SUCCESS, ROBUST, INVALID)
     return {status: found.count(status) for status in names}
 
 
-def _robust(a: Measured) -> list[dict[str, float | None]]:
-    return [{"epsilon": epsilon, **share(robust(a.distances, epsilon, a.reach, a.grid), a.draw)} for epsilon in a.radii]
+def _cost(a: Results, name: str) -> dict[str, float | int | None]:
+    """Passes per attacked image, as the paper counts."""
+    counts = [getattr(record, name) for record in a.records if record.attacked]
+    array = np.array(counts, dtype=np.float64)
+    return {
+        "mean": finite(mean(array)),
+        "median": finite(median(array)),
+        "max": int(max(counts, default=0)),
+        "total": int(sum(counts)),
+    }
 
 
-def _known(a: Measured) -> Array:
-    """The smallest distance known for each record, from any attack."""
-    best = a.best or {}
-    values = [best.get((record.image, record.target), math.inf) for record in a.records]
-    return np.minimum(np.array(values, dtype=np.float64), a.distances)
-
-
-def _optimality(a: Measured) -> dict[str, float | None] | None:
+def _optimality(a: Results) -> dict[str, float | None] | None:
     if a.best is None or not a.complete:
         return None
-    known = _known(a)
+    known = a.known
     xi, furthest = optimality(a.distances, known, 1 - mean((~a.attacked).astype(np.float64)))
     value = finite(mean(np.minimum(known, furthest)))
     return {"value": finite(xi), "d_max": finite(furthest), "mean_best": value}
 
 
-def _area(a: Measured) -> dict[str, float | None] | None:
+def _area(a: Results) -> dict[str, float | None] | None:
     """The area under the curve up to d_max, the largest best known distance."""
     if a.best is None or not a.complete:
         return None
-    known = _known(a)
+    known = a.known
     finite_ones = known[np.isfinite(known)]
     furthest = float(finite_ones.max()) if len(finite_ones) else math.nan
     area = area_under_curve(a.distances, furthest) if furthest > 0 else math.nan
@@ -260,7 +139,7 @@ def _area(a: Measured) -> dict[str, float | None] | None:
     }
 
 
-def _history(a: Measured) -> list[dict[str, float | None]] | None:
+def _history(a: Results) -> list[dict[str, float | None]] | None:
     """The median best distance of the attacked images after each of ``PASSES`` forwards; None where no record kept any.
 
     A median of null: nothing found for half of them by then.
@@ -279,7 +158,7 @@ def _history(a: Measured) -> list[dict[str, float | None]] | None:
     return rows
 
 
-def _certified(a: Measured) -> dict[str, Any] | None:
+def _certified(a: Results) -> dict[str, Any] | None:
     """What the certified radii say about the attack's distances."""
     radii = a.certified_radii
     if radii is None:
@@ -320,25 +199,28 @@ def _gap_cell(part: dict[str, Any]) -> Any:
     return None if found is None or found["share"] is None or found["share"] < TENTH else 1 - found["share"]
 
 
-def _best_target(a: Measured) -> dict[str, Any] | None:
+def _best_target(a: Results) -> dict[str, Any] | None:
     """With all targets tried: each image by its nearest target."""
+    if not a.draw.several:
+        return None
     nearest: dict[int, float] = {}
     for record in a.records:
         nearest[record.image] = min(nearest.get(record.image, math.inf), record.verified)
-    if len(nearest) == len(a.records):
-        return None
-    values = np.array([nearest[image] for image in sorted(nearest)], dtype=np.float64)
+    values = np.array(list(nearest.values()), dtype=np.float64)
+    draw = Bootstrap(len(values))
     return {
-        "success_rate": finite(mean(np.isfinite(values).astype(np.float64))),
-        "median": finite(median(values)),
+        "success_rate": share(np.isfinite(values).astype(np.float64), draw),
+        "median": value_of(median(values), draw.of_median(values)),
         "mean": finite(mean(values)),
     }
 
 
 MEASURES: tuple[Measure, ...] = (
-    Measure(Column("images", "images", "count", "detail", order="down"), lambda a: len({r.image for r in a.records})),
     Measure(
-        Column(
+        TableColumn("images", "images", "count", "detail", order="down"), lambda a: len({r.image for r in a.records})
+    ),
+    Measure(
+        TableColumn(
             "success_rate",
             "success",
             "share",
@@ -349,7 +231,7 @@ MEASURES: tuple[Measure, ...] = (
         lambda a: a.share(np.isfinite(a.distances)),
     ),
     Measure(
-        Column(
+        TableColumn(
             "median",
             "median distance",
             "distance",
@@ -361,7 +243,7 @@ MEASURES: tuple[Measure, ...] = (
         cell=_median("median_all"),
     ),
     Measure(
-        Column(
+        TableColumn(
             "median_attacked",
             "median, attacked",
             "distance",
@@ -370,47 +252,47 @@ MEASURES: tuple[Measure, ...] = (
             order="up",
             interval=False,
         ),
-        lambda a: a.median(a.smallest, a.attacked),
+        lambda a: a.median(a.distances, a.attacked),
         _median("median_attacked"),
     ),
     Measure(
-        Column("forwards", "forward passes", "count", help="forward passes per attacked image", order="up"),
-        lambda a: a.cost("forwards"),
+        TableColumn("forwards", "forward passes", "count", help="forward passes per attacked image", order="up"),
+        lambda a: _cost(a, "forwards"),
         _cells("forwards", "mean"),
     ),
     Measure(
-        Column("backwards", "backward passes", "count", help="backward passes per attacked image", order="up"),
-        lambda a: a.cost("backwards"),
+        TableColumn("backwards", "backward passes", "count", help="backward passes per attacked image", order="up"),
+        lambda a: _cost(a, "backwards"),
         _cells("backwards", "mean"),
     ),
     Measure(
-        Column(
+        TableColumn(
             "surrogate_forwards",
             "surrogate's forwards",
             "count",
             help="forward passes of the surrogate, which all backward passes belong to",
             order="up",
         ),
-        lambda a: a.cost("surrogate_forwards") if any(r.surrogate_forwards is not None for r in a.records) else None,
+        lambda a: _cost(a, "surrogate_forwards") if any(r.surrogate_forwards is not None for r in a.records) else None,
         _cells("surrogate_forwards", "mean"),
     ),
     Measure(
-        Column(
+        TableColumn(
             "distance_gradients",
             "distance gradients",
             "count",
             help="gradients of the distance per attacked image; lp norms, whose gradient is a formula, are not counted",
             order="up",
         ),
-        lambda a: a.cost("distance_gradients") if all(r.distance_gradients is not None for r in a.records) else None,
+        lambda a: _cost(a, "distance_gradients") if all(r.distance_gradients is not None for r in a.records) else None,
         _cells("distance_gradients", "mean"),
     ),
     Measure(
-        Column("seconds_per_image", "seconds per image", "number", help="seconds per image", order="up"),
+        TableColumn("seconds_per_image", "seconds per image", "number", help="seconds per image", order="up"),
         cell=_cells("seconds", "per_image"),
     ),
     Measure(
-        Column(
+        TableColumn(
             "optimality",
             "optimality",
             "share",
@@ -422,7 +304,7 @@ MEASURES: tuple[Measure, ...] = (
         _cells("optimality", "value"),
     ),
     Measure(
-        Column(
+        TableColumn(
             "success_rate_8bit",
             "success, 8-bit",
             "share",
@@ -430,10 +312,10 @@ MEASURES: tuple[Measure, ...] = (
             help="success after rounding to 8 bits",
             order="down",
         ),
-        lambda a: a.share(np.isfinite(distances_of(a.records, eight_bit=True))),
+        lambda a: a.share(np.isfinite(a.distances_8bit)),
     ),
     Measure(
-        Column(
+        TableColumn(
             "median_8bit",
             "median, 8-bit",
             "distance",
@@ -445,7 +327,7 @@ MEASURES: tuple[Measure, ...] = (
         cell=_median("median_all_8bit"),
     ),
     Measure(
-        Column(
+        TableColumn(
             "certified",
             "certified \u2265",
             "distance",
@@ -459,7 +341,7 @@ MEASURES: tuple[Measure, ...] = (
         _certified_cell,
     ),
     Measure(
-        Column(
+        TableColumn(
             "gap",
             "gap",
             "share",
@@ -470,34 +352,26 @@ MEASURES: tuple[Measure, ...] = (
         cell=_gap_cell,
     ),
     Measure(
-        Column(
+        TableColumn(
             "certified_equal",
             "certified = found",
             "share",
             help="share of the attacked images whose certified radius and found distance differ by less than 1 %",
             order="down",
         ),
-        lambda a: None if a.certified_radii is None else a.share_of(a.certified_radii > 0.99 * a.distances, a.attacked),
+        lambda a: None if a.certified_radii is None else a.share(a.certified_radii > 0.99 * a.distances, a.attacked),
     ),
-    Measure(Column("certified_median", "certified", "distance", "csv"), cell=_cells("certified", "median_attacked")),
-    Measure(Column("certified_share", "certified / found", "share", "csv"), cell=_cells("certified", "share")),
+    Measure(
+        TableColumn("certified_median", "certified", "distance", "csv"), cell=_cells("certified", "median_attacked")
+    ),
+    Measure(TableColumn("certified_share", "certified / found", "share", "csv"), cell=_cells("certified", "share")),
 )
 """The measures that tables show, in their order."""
 
 
-def attack_summary(
-    info: AttackInfo,
-    records: Sequence[Record],
-    best: Best | None = None,
-    epsilons: Sequence[float] = (),
-    seed: int = 0,
-    certified: Mapping[int, float] | None = None,
-    step: float = 0.0,
-    stop: float = 0.0,
-) -> dict[str, Any]:
-    """The numbers of one attack; the arguments are the fields of ``Measured``."""
-    a = Measured(info, records, best, epsilons, seed, certified, step, stop)
-    found = np.isfinite(a.distances)
+def attack_summary(a: Results) -> dict[str, Any]:
+    """The numbers of one attack."""
+    found, records, info = np.isfinite(a.distances), a.records, a.info
     summary: dict[str, Any] = {
         "attack": info.text,
         "name": info.text,  # with what is unusual in the threat model, where a run is known
@@ -507,176 +381,92 @@ def attack_summary(
         "targeted": info.targeted,
         "records": len(records),
         # What medians, shares and robust accuracy are over.
-        "over": RECORDS if len({record.image for record in records}) < len(records) else IMAGES,
+        "over": "records" if a.draw.several else "images",
         "attacked": int(a.attacked.sum()),
         "status": _statuses(a),
         "refuted": sum(record.refuted for record in records),
         "success_rate_attacked": finite(mean(found[a.attacked].astype(np.float64))),
-        "median_all": a.median(a.smallest),
-        "median_all_8bit": a.median(a.smallest_8bit),
-        "mean_all": value_of(mean(a.smallest), a.draw.of_mean(a.smallest))
-        if a.complete
-        else value_of(math.nan, (math.nan, math.nan)),
-        "mean_attacked": finite(mean(a.smallest[a.attacked])) if a.complete else None,
-        "mean_found": finite(mean(a.smallest[a.attacked & found])) if a.complete else None,
-        "quantiles_all": [{"at": at, "value": finite(a.answered(quantile(a.smallest, at)))} for at in QUANTILES]
+        "median_all": a.median(a.distances),
+        "median_all_8bit": a.median(a.distances_8bit),
+        "mean_all": value_of(mean(a.distances), a.draw.of_mean(a.distances)) if a.complete else UNDEFINED,
+        "mean_attacked": finite(mean(a.distances[a.attacked])) if a.complete else None,
+        "mean_found": finite(mean(a.distances[a.attacked & found])) if a.complete else None,
+        "quantiles_all": [{"at": at, "value": finite(a.answered(quantile(a.distances, at)))} for at in QUANTILES]
         if info.minimal
         else [],
         "epsilon": finite(a.reach),  # the fixed radius of the attack; None: it looks for the smallest change
-        "robust_accuracy": _robust(a),
+        "robust_accuracy": [
+            {"epsilon": epsilon, **share(robust(a.distances, epsilon, a.reach, a.grid), a.draw)} for epsilon in a.radii
+        ],
         "seconds": {
             "per_image": finite(mean(np.array([record.seconds for record in records]))),
             "total": finite(sum(record.seconds for record in records)),
         },
     }
-    more = {"stop_within": stop or None, "area": _area(a), "course": _history(a), "best_target": _best_target(a)}
+    more = {
+        "stop_within": a.stop or None,
+        "area": _area(a),
+        "course": _history(a),
+        "best_target": _best_target(a),
+        # Attacked images for which every gradient was zero.
+        "zero_gradients": sum(FLAT in (record.reason or "") for record in records) or None,
+    }
     more |= {measure.column.name: measure.of(a) for measure in MEASURES if measure.of is not None}
     return summary | {name: value for name, value in more.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class Together:
-    """The attacks of one distance and goal on the same images: what they leave standing together, the worst case."""
-
-    keys: list[tuple[int, int]]  # (image, target or -1) of each place
-    found: list[Array]  # (N,) for each attack: verified distances, NaN where it has not been there yet
-    reaches: list[float]  # for each attack: its fixed radius, or infinity
-    grid: Grid  # which distances lie within a radius
-    stops: list[float]  # for each attack: its images stopped once they were broken within this radius, or 0
-    seed: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        attacks: Sequence[tuple[AttackInfo, Sequence[Record]]],
-        step: float = 0.0,
-        stops: Sequence[float] | None = None,
-        seed: int = 0,
-    ) -> Together:
-        """``step``: the spacing of the grid that all the attacks worked on, 0 where there is none."""
-        keys = sorted({_key(record) for _, records in attacks for record in records})
-        places = {key: place for place, key in enumerate(keys)}
-        found = []
-        for _, records in attacks:
-            values = np.full(len(keys), np.nan)
-            values[[places[_key(record)] for record in records]] = distances_of(records)
-            found.append(values)
-        grid = grid_of(attacks[0][0], np.concatenate(found), step)
-        reaches = [reach_of(info, distances_of(records)) for info, records in attacks]
-        return cls(keys, found, reaches, grid, list(stops or [0.0] * len(attacks)), seed)
-
-    @cached_property
-    def draw(self) -> Bootstrap:
-        return Bootstrap([image for image, _ in self.keys], self.seed)
-
-    def resisting(self, epsilon: float) -> Array:
-        """(N,) 1 where every attack is resisted within ``epsilon``; NaN where no attack says anything about it."""
-        return worst_case(self.found, self.reaches, epsilon, self.grid, self.stops)
-
-    def share(self, epsilon: float) -> float:
-        return mean(self.resisting(epsilon))
-
-    @property
-    def start(self) -> float:
-        """Where the curve begins: below it every attack's images stopped early."""
-        free = [stop for stop, reach in zip(self.stops, self.reaches, strict=True) if math.isinf(reach)]
-        return min(free, default=0.0)
-
-    @property
-    def curve(self) -> Array:
-        """(N,) from which radius on some attack is known to break each image."""
-        return worst_distances(self.found, self.reaches)
-
-    def summary(self, radii: Sequence[float]) -> dict[str, Any]:
-        """Robust accuracy against all the attacks, and the median of the smallest change that any of them found."""
-        free = [values for values, reach in zip(self.found, self.reaches, strict=True) if math.isinf(reach)]
-        nearest = worst_distances(free, [math.inf] * len(free)) if free else np.full(len(self.keys), np.nan)
-        there = ~np.isnan(nearest)
-        draw = Bootstrap([image for (image, _), here in zip(self.keys, there, strict=True) if here], self.seed)
-        return {
-            "attacks": len(self.reaches),
-            "robust_accuracy": [{"epsilon": epsilon, **share(self.resisting(epsilon), self.draw)} for epsilon in radii],
-            "median": value_of(median(nearest[there]), draw.of_median(nearest[there]))
-            if not any(self.stops)
-            else value_of(math.nan, (math.nan, math.nan)),
-        }
+def worst_case(together: Together, radii: Sequence[float], parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """All attacks of a distance and goal together, whose summaries are ``parts``: robust accuracy, the median of the
+    smallest change that any of them found, and what they cost in all."""
+    made = [part for part in parts if part["forwards"]["mean"] is not None]
+    return {
+        "attacks": len(together.attacks),
+        "images": together.draw.images,
+        "robust_accuracy": [
+            {"epsilon": epsilon, **share(together.resisting(epsilon), together.draw)} for epsilon in radii
+        ],
+        "median": together.median(),
+        "passes": sum(part["forwards"]["mean"] + part["backwards"]["mean"] for part in made) if made else None,
+        "seconds": sum(part["seconds"]["per_image"] for part in made) if made else None,
+        "masked": together.masked,
+    }
 
 
-def _key(record: Record) -> tuple[int, int]:
-    return record.image, -1 if record.target is None else record.target
+def summarise(
+    run: RunFolder, columns: Sequence[Column], radii: Mapping[str, list[float]], groups: Mapping[str, Together]
+) -> dict[str, Any]:
+    """The summary of a run, as written to ``summary.json``.
 
-
-def chosen_radii(distance: str, asked: dict[str, list[float]], groups: Sequence[Together]) -> list[float]:
-    """The radii that are columns of tables: those asked for; else the fixed radii of attacks and the two usual ones
-    that tell most.
-
-    Those are where the worst case is nearest to half of what stands at radius 0, on average over the ``groups``.
+    Args:
+        run: the run folder.
+        columns: its attacks; their ``numbers`` are set to their parts of the summary.
+        radii: where tables give robust accuracy, by distance.
+        groups: the attacks of each distance together.
     """
-    if distance in asked:
-        return asked[distance]
-    fixed = {reach for group in groups for reach in group.reaches if math.isfinite(reach)}
-    minimal = [group for group in groups if any(map(math.isinf, group.reaches))]
-    clean, scores = [group.share(0.0) for group in minimal], []
-    for epsilon in EPSILONS.get(distance) or _round_medians(minimal):
-        left = [group.share(epsilon) for group in minimal]
-        if any(0 < here < start for here, start in zip(left, clean, strict=True)):
-            scores.append(
-                (mean(np.array([abs(here - start / 2) for here, start in zip(left, clean, strict=True)])), epsilon)
-            )
-    return sorted(fixed | {epsilon for _, epsilon in sorted(scores)[:2]})
-
-
-def _round_medians(groups: Sequence[Together]) -> list[float]:
-    """For a distance without usual radii: the worst case's median to one digit."""
-    middles = [median(worst[~np.isnan(worst)]) for worst in (group.curve for group in groups)]
-    return sorted({float(f"{middle:.1g}") for middle in middles if math.isfinite(middle) and middle > 0})
-
-
-def summarise(run: RunFolder, seed: int = 0) -> dict[str, Any]:
-    """The summary of a run folder, as written to ``summary.json``."""
-    images, attacks = run.images, run.attacks
+    images, threat = run.images, threat_of(run.spec)
+    goal = goal_name(threat.goal)
     expected = int(run.meta.get("images", len(images)))
     rounds = int(run.meta.get("classes", 0)) - 1 if run.spec.targets == "all" else 1
-    best = best_known(run.records, attacks)
+    missing = sum(expected * max(rounds, 1) - len(column.records) for column in columns)
+    labels = label_attacks([column.info for column in columns], [threat] * len(columns))
+    for column, label in zip(columns, labels, strict=True):
+        column.numbers = attack_summary(column) | {
+            **({"pixels": pixels_of([record.pixels for record in column.records])} if run.segmentation else {}),
+            "label": label.label,
+            "name": named(column.info.text, run.spec),
+            "goal": goal,
+        }
     session = run.sessions[0] if run.sessions else {}
-    threat = threat_of(run.spec)
-    labels = label_attacks(attacks, [threat] * len(attacks))
-    together = {distance: _together(run, distance, seed) for distance in best}
-    asked = for_distances(run.spec.epsilon, list(best))
-    radii = {distance: chosen_radii(distance, asked, [mine]) for distance, mine in together.items()}
-    parts = [
-        attack_summary(
-            info,
-            run.records_of(info.index),
-            best.get(info.distance),
-            radii[info.distance],
-            seed,
-            run.certified.get(info.distance),
-            run.step,
-            stop_of(run, info.distance),
-        )
-        | ({"pixels": pixels_of([record.pixels for record in run.records_of(info.index)])} if run.segmentation else {})
-        | {"label": label.label, "name": named(info.text, run.spec), "goal": goal_name(threat.goal)}
-        for info, label in zip(attacks, labels, strict=True)
-    ]
-    missing = sum(expected * max(rounds, 1) - len(run.records_of(info.index)) for info in attacks)
-    draw = Bootstrap(len(images), seed)
+    facts = ("spec_sha256", "model_sha256", "weights_sha256", "data_sha256")
+    settings = ("seed", "bits", "targets", "budget", "dtype", "batch_size")
     return {
         "format": FORMAT,
         "null_means": NULL_MEANS,
         "run": {
             "model": run.meta.get("model"),
             "data": run.meta.get("data"),
-            "spec_sha256": run.meta.get("spec_sha256"),
-            "model_sha256": run.model_sha256,
-            "weights_sha256": run.meta.get("weights_sha256"),
-            "data_sha256": run.meta.get("data_sha256"),
-            "seed": run.spec.seed,
-            "bits": run.spec.bits,
-            "targets": run.spec.targets,
-            "budget": run.spec.budget,
-            "dtype": run.spec.dtype,
-            "batch_size": run.spec.batch_size,
+            **{name: run.model_sha256 if name == "model_sha256" else run.meta.get(name) for name in facts},
+            **{name: getattr(run.spec, name) for name in settings},
             "threat_model": sentence(threat),
         },
         "environment": session.get("environment"),
@@ -684,44 +474,26 @@ def summarise(run: RunFolder, seed: int = 0) -> dict[str, Any]:
         "complete": missing == 0,
         "missing_records": missing,
         "failed_chunks": [
-            {
-                "attack": row.key.attack,
-                "chunk": row.key.chunk,
-                "round": row.key.round,
-                "images": row.images,
-                "tries": row.tries,
-                "reason": row.reason,
-            }
+            {"attack": row.key.attack, "chunk": row.key.chunk, "round": row.key.round}
+            | {"images": row.images, "tries": row.tries, "reason": row.reason}
             for row in run.failures
         ],
         "images": len(images),
         "clean_name": clean_name(run),
         **({} if run.features is None else {"features": int(run.features.lo.size)}),
-        "clean_accuracy": share(np.array([accuracy_of(info) for info in images], dtype=np.float64), draw),
+        "clean_accuracy": share(
+            np.array([accuracy_of(info) for info in images], dtype=np.float64), Bootstrap(len(images))
+        ),
         **({"pixels": pixels_of([info.pixels for info in images])} if run.segmentation else {}),
         "findings": run.findings,
-        "radii": radii,
+        "radii": dict(radii),
         "worst_case": [
-            {
-                "name": named("all attacks", run.spec),
-                "distance": distance,
-                "goal": goal_name(threat.goal),
-                **mine.summary(radii[distance]),
-            }
-            for distance, mine in together.items()
+            {"name": named("all attacks", run.spec), "distance": distance, "goal": goal}
+            | worst_case(together, radii[distance], [c.numbers for c in columns if c.info.distance == distance])
+            for distance, together in groups.items()
         ],
-        "attacks": parts,
+        "attacks": [column.numbers for column in columns],
     }
-
-
-def stop_of(run: RunFolder, distance: str) -> float:
-    """The radius within which the run's images stopped once they were broken; 0 where they did not."""
-    return stop_radius(run.spec.stop_within, distance) or 0.0
-
-
-def _together(run: RunFolder, distance: str, seed: int) -> Together:
-    mine = [(info, run.records_of(info.index)) for info in run.attacks if info.distance == distance]
-    return Together.of(mine, run.step, [stop_of(run, distance)] * len(mine), seed)
 
 
 def clean_name(run: RunFolder) -> str:
@@ -739,37 +511,16 @@ def accuracy_of(info: ImageInfo) -> float:
 
 def pixels_of(tallies: Sequence[Tally | None]) -> dict[str, Any]:
     """Over the labelled pixels of all images that were judged: accuracy and mIoU, and the mean over the images of the
-    share of wrong ones (APSR)."""
+    share of wrong ones (APSR). The intervals take images, not pixels, as independent."""
     found = [tally for tally in tallies if tally is not None]
-    shares = [wrong_pixels(tally) for tally in found]
+    counts = np.array([sum(labelled for _, labelled, _, _ in tally) for tally in found], dtype=np.float64)
+    shares = np.array([wrong_pixels(tally) for tally in found], dtype=np.float64)
     return {
         "images": len(found),
-        "accuracy": finite(1 - wrong_pixels(*found)),
+        "accuracy": ratio(counts * (1 - shares), counts, float(counts.sum())),
         "mean_iou": finite(mean_iou(found)),
-        "wrong": finite(float(np.mean(shares)) if shares else math.nan),
+        "wrong": share(shares, Bootstrap(len(found))),
     }
-
-
-def best_known(
-    records: Sequence[Record], attacks: Sequence[AttackInfo]
-) -> dict[str, dict[tuple[int, int | None], float]]:
-    """d* by distance: the smallest verified distance of each (image, target), whichever attack found it.
-
-    Every verified image counts in every distance it was measured in: an l1 attack may well hold the l2 record of an
-    image.
-    """
-    names = {info.index: info.distance for info in attacks}
-    best: dict[str, dict[tuple[int, int | None], float]] = {name: {} for name in names.values()}
-    for record in records:
-        if not math.isfinite(record.verified):
-            continue
-        key = (record.image, record.target)
-        values = dict(record.measures) | {names[record.attack]: record.measured}
-        for name, known in best.items():
-            value = values.get(name) if record.attacked else 0.0
-            if value is not None and value < known.get(key, math.inf):
-                known[key] = value
-    return best
 
 
 def geometric_means(summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -826,10 +577,8 @@ def resisting(
         if name not in names:
             raise BadInput(f"this run has no attack in {name}; it has {', '.join(names)}.")
     stands: dict[tuple[int, int], float] = {}
-    parts = []
-    for name in radii:
-        mine = [(info, run.records_of(info.index)) for info in attacks if info.distance == name]
-        parts.append(Together.of(mine, run.step, [stop_of(run, name)] * len(mine)))
+    columns = [column for column in columns_of(run) if column.info in attacks]
+    parts = [Together([column for column in columns if column.info.distance == name]) for name in radii]
     seen = set.intersection(*(set(part.keys) for part in parts))
     if not seen:
         raise StoreError(

@@ -50,6 +50,13 @@ def count(value: float | None) -> str:
     return NONE if value is None else f"{value:.0f}"
 
 
+def with_interval(value: dict[str, float | None], kind: str = "share") -> str:
+    """A number with its 95 % interval, for a sentence: ``95.0 % (90.1 to 97.6)``."""
+    shown, low, high = Column("", "", kind).parts(value)
+    sign = " %" if kind == "share" else ""
+    return f"{shown}{sign} ({low} to {high})" if low else f"{shown}{sign}"
+
+
 FORMATS: dict[str, Callable[[float | None], str]] = {
     "share": percent,
     "distance": figure,
@@ -75,7 +82,7 @@ class Column:
 
     @property
     def unit(self) -> str:
-        return "%" if self.kind == "share" else ""
+        return "%" if self.kind == "share" and "%" not in self.head else ""
 
     def parts(self, cell: Any) -> tuple[str, str, str]:
         """A cell's value, and the ends of its interval: both empty where there is none to show."""
@@ -168,15 +175,15 @@ class Table:
         return comma_separated([self])
 
     def latex(self) -> str:
-        """A table of a page's column, shrunk where it is wider; needs the packages booktabs and graphicx."""
+        """A table as wide as the page, shrunk where it is wider; needs the packages booktabs and graphicx."""
         columns = self.visible(detail=False)
-        heads = [_tex(f"{column.head} {f'({column.unit})' if column.unit else ''}".strip()) for column in columns]
+        heads = [_tex_head(column) for column in columns]
         bold = {column.name: self.bold(column) for column in columns}
         lines = [
-            r"\begin{table}",
+            r"\begin{table*}",
             r"  \centering\footnotesize",
             rf"  \caption{{{self.tex_title or escape(self.title)}}}",
-            r"  \resizebox{\ifdim\width>\columnwidth\columnwidth\else\width\fi}{!}{%",
+            r"  \resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
             rf"  \begin{{tabular}}{{{''.join('l' if column.kind == 'text' else 'r' for column in columns)}}}",
             r"  \toprule",
             f"  {' & '.join(heads)} \\\\",
@@ -187,7 +194,7 @@ class Table:
                 lines.append(r"  \midrule")
             cells = [_tex_cell(column, row.get(column.name), place in bold[column.name]) for column in columns]
             lines.append(f"  {' & '.join(cells)} \\\\")
-        return "\n".join([*lines, r"  \bottomrule", r"  \end{tabular}}", r"\end{table}", ""])
+        return "\n".join([*lines, r"  \bottomrule", r"  \end{tabular}}", r"\end{table*}", ""])
 
     def html(self, kind: str = "results") -> str:
         """A table that sorts by its headings; all texts are escaped."""
@@ -203,10 +210,9 @@ class Table:
             lines.append(f'<th scope="col" data-name="{column.name}"{sort}{tip}>{html_escape(column.head)}{unit}</th>')
         lines.append("</tr></thead><tbody>")
         for place, row in enumerate(self.rows):
-            together = place >= len(self.rows) - self.footer
-            lines.append('<tr class="together">' if together else "<tr>")
-            lines += [_html_cell(column, row, place in bold[column.name]) for column in columns]
-            lines.append("</tr>")
+            start = '<tr class="together">' if place >= len(self.rows) - self.footer else "<tr>"
+            cells = [_html_cell(column, row, place in bold[column.name], column is columns[0]) for column in columns]
+            lines.append(f"{start}{''.join(cells)}</tr>")
         lines.append("</tbody></table></div>")
         return "\n".join(lines)
 
@@ -342,15 +348,20 @@ def _csv(value: Any) -> str:
     return "" if value is None or math.isinf(value) else repr(value if isinstance(value, int) else float(value))
 
 
-def _html_cell(column: Column, row: Row, bold: bool) -> str:
+def _html_cell(column: Column, row: Row, bold: bool, head: bool) -> str:
     cell = row.get(column.name)
     value, low, high = (html_escape(_powers(part, _superscript)) for part in column.parts(cell))
+    tip = str(row.get(column.tip) or "") if column.tip else ""
+    if isinstance(cell, dict) and "images" in cell:
+        tip = f"{cell['images']} images"
+    title = f' title="{html_escape(tip)}"' if tip else ""
+    if head:
+        return f'<th scope="row"{title}>{value}</th>'
     if column.kind == "text":
-        tip = f' title="{html_escape(str(row[column.tip]))}"' if column.tip and row.get(column.tip) else ""
-        return f'<th scope="row"{tip}>{value}</th>'
+        return f'<td class="text"{title}>{value}</td>'
     interval = f'<small class="interval below">{low} to {high}</small>' if low else ""
     shown = f"<b>{value}</b>" if bold else value
-    return f'<td data-v="{column.sort_key(cell)}"><span class="value">{shown}</span>{interval}</td>'
+    return f'<td data-v="{column.sort_key(cell)}"{title}><span class="value">{shown}</span>{interval}</td>'
 
 
 def _superscript(mantissa: str, exponent: int) -> str:
@@ -366,11 +377,24 @@ def _powers(text: str, written: Callable[[str, int], str]) -> str:
         return text
 
 
+def _tex_head(column: Column) -> str:
+    """A heading, in two lines where it has several words."""
+    text = f"{column.head} ({column.unit})" if column.unit else column.head
+    words = text.split(" ")
+    places = range(1, len(words))
+    best = min(places, key=lambda place: abs(len(" ".join(words[:place])) - len(" ".join(words[place:]))), default=0)
+    if not best:
+        return escape(text)
+    side = "l" if column.kind == "text" else "r"
+    lines = " ".join(words[:best]), " ".join(words[best:])
+    return rf"\shortstack[{side}]{{{escape(lines[0])}\\{escape(lines[1])}}}"
+
+
 def _tex_cell(column: Column, cell: Any, bold: bool) -> str:
     value, low, high = (
         _powers(part, lambda mantissa, exponent: f"${mantissa}\\cdot 10^{{{exponent}}}$") for part in column.parts(cell)
     )
-    value, low, high = (part if part.startswith("$") else _tex(part) for part in (value, low, high))
+    value, low, high = (part if part.startswith("$") else escape(part) for part in (value, low, high))
     shown = rf"\textbf{{{value}}}" if bold else value
     return rf"{shown} {{\scriptsize [{low}, {high}]}}" if low else shown
 
@@ -413,9 +437,6 @@ def escape(text: str) -> str:
     """``text`` for LaTeX in ASCII and mathematics: special characters are spelled out, letters lose their accents, what
     LaTeX does not know is a question mark, and control characters are left out."""
     return "".join(_SPECIAL.get(character) or _ascii(character) for character in text)
-
-
-_tex = escape
 
 
 def _ascii(character: str) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..radius import same
 from ..runs.threat import goal_name, resisted, resisted_by
 from .labels import distance_name, radius
-from .published import Published, published
+from .published import published
 from .subjects import Subject, group_name, groups_of, labelled
-from .summary import MEASURES, RECORDS
-from .table import Column, Row, Table, comma_separated, escape, latex, percent
+from .summary import MEASURES
+from .table import Column, Row, Table, comma_separated, escape, latex, percent, with_interval
+from .trust import signs
 
 TOGETHER = "all attacks"
 FORMATS = ("text", "markdown", "csv", "latex")
@@ -31,10 +32,9 @@ class Block:
     model: str
     distance: str
     goal: str  # as words: untargeted, targeted (random), ...
-    parts: list[dict[str, Any]]  # of the summary, one per attack
-    radii: list[float] = field(default_factory=list)  # where robust accuracy is given
-    together: dict[str, Any] | None = None  # all attacks, where there are several
-    papers: dict[str, Published | None] = field(default_factory=dict)  # the paper's figures by attack
+    parts: list[dict[str, Any]]  # of the summary, one per attack; perhaps with the paper's figures
+    radii: list[float]  # where robust accuracy is given
+    together: dict[str, Any]  # all attacks
     images: bool = True  # whether inputs are images, which rounding to 8 bits says something about
 
     @property
@@ -49,7 +49,7 @@ class Block:
     @property
     def over(self) -> str:
         """What medians and shares are over."""
-        many = any(part["over"] == RECORDS for part in self.parts)
+        many = any(part["over"] == "records" for part in self.parts)
         return "records, one for each image and target" if many else "images"
 
 
@@ -57,12 +57,10 @@ def blocks_of_run(summary: dict[str, Any]) -> list[Block]:
     """The blocks of one run's summary."""
     found = []
     for worst in summary["worst_case"]:
-        parts = [part for part in summary["attacks"] if part["distance"] == worst["distance"]]
-        radii = summary["radii"][worst["distance"]]
-        together = worst if len(parts) > 1 else None
-        images = "features" not in summary
-        model = str(summary["run"]["model"])
-        found.append(Block(model, worst["distance"], worst["goal"], parts, radii, together, images=images))
+        distance, model = worst["distance"], str(summary["run"]["model"])
+        parts = [part for part in summary["attacks"] if part["distance"] == distance]
+        radii = summary["radii"][distance]
+        found.append(Block(model, distance, worst["goal"], parts, radii, worst, "features" not in summary))
     return found
 
 
@@ -70,20 +68,20 @@ def blocks_of(subjects: Sequence[Subject]) -> list[Block]:
     """In the order of the page: subject by subject, the paper's distances first, targeted apart from untargeted."""
     labels, found = labelled(subjects), []
     for subject in subjects:
-        meta = subject.runs[0].meta
-        for group in groups_of([subject]):
-            columns = subject.of_group(group)
-            parts = [column.numbers | {"label": labels[id(column)].label} for column in columns]
-            together = subject.worst_case(group) if len(parts) > 1 else None
-            papers = {c.info.text: published(meta.get("model", ""), meta.get("data", ""), c.info) for c in columns}
-            radii = subject.radii.get(group[0], [])
-            images = subject.runs[0].features is None
-            found.append(Block(subject.name, group[0], goal_name(group[1]), parts, radii, together, papers, images))
+        meta, images = subject.runs[0].meta, subject.runs[0].features is None
+        for (distance, goal), worst in subject.worst_cases.items():
+            parts = []
+            for column in subject.of_group((distance, goal)):
+                paper = published(meta.get("model", ""), meta.get("data", ""), column.info)
+                more = {} if paper is None else {"paper_success_rate": paper.success, "paper_median": paper.median}
+                parts.append(column.numbers | more | {"label": labels[id(column)].label})
+            radii = subject.radii[distance]
+            found.append(Block(subject.name, distance, goal_name(goal), parts, radii, worst, images))
     return found
 
 
 def block_table(block: Block, title: str = "", notes: Sequence[str] = ()) -> Table:
-    """One row per attack, and one for all of them together."""
+    """One row per attack, and one for all of them together where there are several."""
     what = resisted(block.goal)
     word = "robust" if what == "robust accuracy" else what
     columns = [Column("attack", "attack", tip="text"), *WHICH, Column("text", "attack", shown="csv")]
@@ -95,7 +93,7 @@ def block_table(block: Block, title: str = "", notes: Sequence[str] = ()) -> Tab
                 at = radius(epsilon, block.distance)
                 help = f"{what} within {distance_name(block.distance).label} \u2264 {at}, with its 95 % interval"
                 columns += [
-                    Column(f"robust_accuracy_{place}", f"{word} at {at}", "share", help=help, order="down"),
+                    Column(f"robust_accuracy_{place}", f"{word} % at {at}", "share", help=help, order="down"),
                     Column(f"epsilon_{place}", "epsilon", "number", "csv"),
                 ]
     which = {"model": block.model, "distance": block.distance, "goal": block.goal}
@@ -103,17 +101,15 @@ def block_table(block: Block, title: str = "", notes: Sequence[str] = ()) -> Tab
     for part in block.parts:
         row = which | {"attack": part["label"], "text": part["attack"]}
         row |= {measure.column.name: measure.read(part) for measure in MEASURES}
-        paper = block.papers.get(part["attack"])
-        if paper is not None:
-            row |= {"paper_success_rate": paper.success, "paper_median": paper.median}
+        row |= {column.name: part.get(column.name) for column in PAPER}
         rows.append(row | _robust(block, part["robust_accuracy"]))
-    if block.together is not None:
+    footer = int(len(rows) > 1)
+    if footer:
         found = block.together["median"]
         middle = {"median": found} if found["value"] is not None else {}
         rows.append(which | {"attack": TOGETHER} | middle | _robust(block, block.together["robust_accuracy"]))
     caption = f"Attacks on {block.model}, {distance_name(block.distance).label}{block.words}"
     caption += f": success and {what} in %, medians, over all {block.over}, with 95 % intervals."
-    footer = int(block.together is not None)
     return Table((*columns, *PAPER), rows, title or block.name, escape(caption), tuple(notes), footer)
 
 
@@ -156,11 +152,10 @@ def written(blocks: Sequence[Block], kind: str) -> str:
 
 def run_text(summary: dict[str, Any], verbose: bool = False) -> str:
     """A run's numbers for a terminal."""
-    run, clean = summary["run"], summary["clean_accuracy"]
-    interval = f" ({percent(clean['low'])} to {percent(clean['high'])})" if clean["value"] is not None else ""
+    run = summary["run"]
     first = (
         f"{run['model']} on {run['data']}: {summary['images']} {_noun(summary)}, {summary['clean_name']} "
-        f"{percent(clean['value'])} %{interval}"
+        f"{with_interval(summary['clean_accuracy'])}"
     )
     if "pixels" in summary:
         first += f", mIoU {percent(summary['pixels']['mean_iou'])} %"
@@ -174,11 +169,13 @@ def run_text(summary: dict[str, Any], verbose: bool = False) -> str:
     tables = [block_table(block, block.distance + block.words) for block in blocks]
     for table in tables:
         lines += ["", table.text(verbose)]
-    many = any(part["over"] == RECORDS for part in summary["attacks"])
+    many = any(part["over"] == "records" for part in summary["attacks"])
     over = "records, one for each image and target" if many else _noun(summary)
     what = resisted_by({"" if block.goal == "untargeted" else block.goal for block in blocks})
-    lines += ["", f"Shares and medians are over all {over}, with 95 % intervals. robust: {what} within that distance."]
-    if verbose:
+    lines += ["", f"Shares and medians are over all {over}, with 95 % intervals."]
+    if not verbose:
+        lines.append(f"robust: {what} within that distance. Passes and seconds are means. More: --verbose.")
+    else:
         lines += helps(tables) + [f"{part['label']}: {part['attack']}." for part in summary["attacks"]]
     return "\n".join(lines + _notes(summary))
 
@@ -189,7 +186,7 @@ def _noun(summary: dict[str, Any]) -> str:
 
 def _notes(summary: dict[str, Any]) -> list[str]:
     """What a reader must know besides the numbers."""
-    lines = []
+    lines = [f"Warning: {sign}" for block in blocks_of_run(summary) for sign in signs(block.parts, block.together)]
     for part in summary["attacks"]:
         lines += _notes_of(part)
     for row in summary.get("failed_chunks", ()):
@@ -224,14 +221,15 @@ def _notes_of(part: dict[str, Any]) -> list[str]:
     if part.get("pixels", {}).get("images"):
         after = part["pixels"]
         lines.append(
-            f"{label}: on the {after['images']} images it left, accuracy over pixels {percent(after['accuracy'])} %, "
-            f"mIoU {percent(after['mean_iou'])} %, wrong pixels {percent(after['wrong'])} % in the mean."
+            f"{label}: on the {after['images']} images it left, accuracy over pixels "
+            f"{with_interval(after['accuracy'])}, mIoU {percent(after['mean_iou'])} %, wrong pixels "
+            f"{with_interval(after['wrong'])} in the mean."
         )
     if "best_target" in part:
         nearest = part["best_target"]
-        middle = "inf" if nearest["median"] is None else f"{nearest['median']:.4g}"
         lines.append(
-            f"{label}, nearest target of each image: success {percent(nearest['success_rate'])} %, median {middle}."
+            f"{label}, nearest target of each image: success {with_interval(nearest['success_rate'])}, median "
+            f"{with_interval(nearest['median'], 'distance')}."
         )
     return lines
 
@@ -246,8 +244,8 @@ def standing(subjects: Sequence[Subject]) -> Table | None:
     rows = []
     for subject in subjects:
         row: Row = {"model": subject.name, "clean": subject.summaries[0]["clean_accuracy"]}
-        for group in groups_of([subject]):
-            for known in subject.worst_case(group)["robust_accuracy"]:
+        for group, worst in subject.worst_cases.items():
+            for known in worst["robust_accuracy"]:
                 if known["value"] is not None:
                     row[str(heads.index((group, known["epsilon"])))] = known
         rows.append(row)

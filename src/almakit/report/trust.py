@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,27 @@ def count_records(subject: Subject) -> Counts:
     )
 
 
+def signs(parts: Sequence[dict[str, Any]], together: dict[str, Any]) -> list[str]:
+    """Reasons to doubt robust accuracy, each with what to do, from the summaries of the attacks of a distance and goal
+    and of all of them together."""
+    found = []
+    for part in parts:
+        if part.get("zero_gradients"):
+            found.append(
+                f"{part['label']} ({part['distance']}) got only zero gradients on {part['zero_gradients']} of "
+                f"{part['attacked']} attacked {part['over']}: it cannot see how to change them. Run again with "
+                "--surrogate, a model with gradients (where the model rounds, the same one without rounding), or add "
+                "an attack that needs none: square, hopskipjump."
+            )
+    if together.get("masked"):
+        found.append(
+            f"{together['masked']} of {together['images']} images fall to an attack that uses no gradients and to none "
+            f"that does ({parts[0]['distance']}): gradients may be masked, and robust accuracy is then overestimated. "
+            "Run again with --surrogate, a model with gradients, or give the attack without gradients more steps."
+        )
+    return found
+
+
 def over(subject: Subject) -> str:
     """What the records are: images, or images with their targets."""
     return "records (image and target)" if any(column.many_targets for column in subject.columns) else "images"
@@ -100,6 +122,9 @@ def checks(subject: Subject) -> list[Check]:
                 "classifies rightly; they count as not found.",
             )
         )
+    for group, worst in subject.worst_cases.items():
+        parts = [column.numbers for column in subject.of_group(group)]
+        found += [Check(WARN, "Gradients", sign) for sign in signs(parts, worst)]
     if confirmed and any(run.features is None for run in subject.runs):
         share = counts.survivors / confirmed
         low, high = wilson(share, confirmed)

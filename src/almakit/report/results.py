@@ -1,0 +1,297 @@
+"""The records of attacks as arrays of distances: one attack alone, and all attacks of a distance and goal together. No
+torch here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..radius import Grid, same
+from ..runs.radii import stop_radius
+from ..runs.store.records import AttackInfo, Record, reach_of
+from ..runs.threat import Threat, threat_of
+from .numbers import Array, Bootstrap, Value, mean, median, reaches, share, value_of, worst_case, worst_distances
+
+if TYPE_CHECKING:
+    from ..runs.folder import RunFolder
+
+EPSILONS: dict[str, tuple[float, ...]] = {
+    "linf": (1 / 255, 2 / 255, 4 / 255, 8 / 255, 0.1, 0.2, 0.3),
+    "l2": (0.25, 0.5, 1.0, 1.5, 2.0, 3.0),
+    "l1": (2.0, 5.0, 8.0, 12.0, 20.0),
+    "l0": (5.0, 10.0, 20.0, 50.0),
+}
+"""Radii people compare at; a run's own quantiles are added, and ``Run.robust_accuracy`` answers for any other."""
+Best = Mapping[tuple[int, "int | None"], float]
+"""The smallest distance known of each (image, target)."""
+LARGEST = float(np.finfo(np.float64).max)
+UNDEFINED: Value = {"value": None, "low": None, "high": None}
+
+
+@dataclass
+class Results:
+    """The records of one attack as arrays (N,), one entry per record.
+
+    ``best`` are the smallest distances known, from this attack or others; ``epsilons`` the radii of the tables;
+    ``certified`` the certified radius by image; ``step`` the spacing of the grid that the run worked on, 0 for none;
+    ``stop`` the radius within which images stopped once they were broken: nothing is known of smaller ones.
+    """
+
+    info: AttackInfo
+    records: Sequence[Record]
+    best: Best | None = None
+    epsilons: Sequence[float] = ()
+    certified: Mapping[int, float] | None = None
+    step: float = 0.0
+    stop: float = 0.0
+
+    @cached_property
+    def distances(self) -> Array:
+        """The distances that count: 0 already wrong, inf where nothing was found or the verdict refutes it."""
+        return np.array([record.verified for record in self.records], dtype=np.float64)
+
+    @cached_property
+    def distances_8bit(self) -> Array:
+        """The same after rounding to 8 bits."""
+        return np.array([record.verified_8bit for record in self.records], dtype=np.float64)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole curve is known: the attack looks for the smallest change and no image stopped early."""
+        return self.info.minimal and not self.stop
+
+    @cached_property
+    def attacked(self) -> Any:
+        return np.array([record.attacked for record in self.records], dtype=bool)
+
+    @cached_property
+    def draw(self) -> Bootstrap:
+        return Bootstrap([record.image for record in self.records])
+
+    @cached_property
+    def reach(self) -> float:
+        """The fixed radius of the attack, infinite for one that looks for the smallest change."""
+        return reach_of(self.info, self.distances)
+
+    @property
+    def gradient_free(self) -> bool:
+        """Whether the attack took no gradient of the model."""
+        return bool(self.attacked.any()) and not any(record.backwards for record in self.records)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """Which distances lie within a radius."""
+        return Grid.of(self.info.distance, self.step, self.distances.tolist())
+
+    @cached_property
+    def radii(self) -> list[float]:
+        """Where robust accuracy is given: for an attack at a fixed epsilon there alone."""
+        if math.isfinite(self.reach):
+            return [self.reach]
+        found = self.distances[np.isfinite(self.distances) & (self.distances > 0)]
+        own = [float(f"{np.quantile(found, at):.3g}") for at in (0.1, 0.25, 0.5, 0.75, 0.9)] if len(found) else []
+        usual = {0.0, *EPSILONS.get(self.info.distance, ()), *own, *map(float, self.epsilons)}
+        return sorted(epsilon for epsilon in usual if epsilon == 0 or reaches(epsilon, self.stop))
+
+    @cached_property
+    def certified_radii(self) -> Array | None:
+        """Each record's certified radius, NaN where there is none; None for targeted attacks and without any."""
+        if self.certified is None or self.info.targeted:
+            return None
+        return np.array([self.certified.get(record.image, math.nan) for record in self.records], dtype=np.float64)
+
+    @cached_property
+    def known(self) -> Array:
+        """The smallest distance known for each record, from any attack."""
+        best = self.best or {}
+        values = [best.get((record.image, record.target), math.inf) for record in self.records]
+        return np.minimum(np.array(values, dtype=np.float64), self.distances)
+
+    def share(self, flags: Any, keep: Any = None) -> Value:
+        """The share of ``flags`` (N,), or of those of ``keep`` (N,), with its interval."""
+        values = np.asarray(flags, dtype=np.float64)
+        if keep is None:
+            return share(values, self.draw)
+        return share(values[keep], Bootstrap([record.image for record, kept in zip(self.records, keep) if kept]))
+
+    def median(self, values: Array, keep: Any = None) -> Value:
+        """The median of the distances ``values`` (N,), or of those of ``keep`` (N,), with its interval; undefined at a
+        fixed radius."""
+        if not self.info.minimal:
+            return UNDEFINED
+        kept = values if keep is None else values[keep]
+        middle, low, high = (self.answered(value) for value in (median(kept), *self.draw.of_median(values, keep)))
+        return value_of(middle, (low, high))
+
+    def answered(self, distance: float) -> float:
+        """A quantile of the distances; NaN where images stopped before it was known how small it is."""
+        return math.nan if 0 < distance <= self.grid.limit(self.stop) else distance
+
+
+@dataclass
+class Column(Results):
+    """One attack of a run on its images, with its part of the run's summary."""
+
+    run: RunFolder = field(kw_only=True)
+    numbers: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+    @cached_property
+    def rows(self) -> dict[int, Record]:
+        """The record of each image by its index; of several targets the nearest."""
+        found: dict[int, Record] = {}
+        for record in self.records:
+            if record.image not in found or record.verified < found[record.image].verified:
+                found[record.image] = record
+        return found
+
+    @cached_property
+    def by_image(self) -> Array:
+        """The distance of each image of the run, NaN where it is not attacked yet."""
+        images = (image.index for image in self.run.images)
+        values = [self.rows[index].verified if index in self.rows else math.nan for index in images]
+        return np.array(values, dtype=np.float64)
+
+    @property
+    def many_targets(self) -> bool:
+        """Whether images have several records; ``numbers`` are then over records, ``by_image`` by nearest target."""
+        return len(self.rows) < len(self.records)
+
+    @property
+    def threat(self) -> Threat:
+        return threat_of(self.run.spec)
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """(distance, goal): only attacks that share both stand in one table, chart or comparison."""
+        return self.info.distance, self.threat.goal
+
+
+def columns_of(run: RunFolder) -> list[Column]:
+    """The attacks of a run."""
+    found = []
+    for info in run.attacks:
+        stop = stop_radius(run.spec.stop_within, info.distance) or 0.0
+        certified = run.certified.get(info.distance)
+        records = run.records_of(info.index)
+        found.append(Column(info, records, certified=certified, step=run.step, stop=stop, run=run))
+    return found
+
+
+class Together:
+    """Attacks of one distance and goal on the same images: what they leave standing together, the worst case."""
+
+    def __init__(self, attacks: Sequence[Results]):
+        self.attacks = attacks
+        keys = sorted({_key(record) for attack in attacks for record in attack.records})
+        places = {key: place for place, key in enumerate(keys)}
+        self.keys = keys  # (image, target or -1) of each place
+        self.found: list[Array] = []  # (N,) for each attack: verified distances, NaN where it has not been there yet
+        for attack in attacks:
+            values = np.full(len(keys), np.nan)
+            values[[places[_key(record)] for record in attack.records]] = attack.distances
+            self.found.append(values)
+        self.reaches = [attack.reach for attack in attacks]
+        self.stops = [attack.stop for attack in attacks]
+        steps = {attack.step for attack in attacks}
+        known = np.concatenate(self.found)
+        step = steps.pop() if len(steps) == 1 else 0.0
+        self.grid = Grid.of(attacks[0].info.distance, step, known[~np.isnan(known)].tolist())
+
+    @cached_property
+    def draw(self) -> Bootstrap:
+        return Bootstrap([image for image, _ in self.keys])
+
+    def resisting(self, epsilon: float) -> Array:
+        """(N,) 1 where every attack is resisted within ``epsilon``; NaN where no attack says anything about it."""
+        return worst_case(self.found, self.reaches, epsilon, self.grid, self.stops)
+
+    def share(self, epsilon: float) -> float:
+        return mean(self.resisting(epsilon))
+
+    @property
+    def start(self) -> float:
+        """Where the curve begins: below it every attack's images stopped early."""
+        return min((attack.stop for attack in self.attacks if attack.info.minimal), default=0.0)
+
+    @property
+    def curve(self) -> Array:
+        """(N,) from which radius on some attack is known to break each image."""
+        return worst_distances(self.found, self.reaches)
+
+    def median(self) -> Value:
+        """Of the smallest change that any attack found; undefined where images stopped early."""
+        free = [values for values, attack in zip(self.found, self.attacks) if attack.info.minimal]
+        if any(self.stops) or not free:
+            return UNDEFINED
+        nearest = np.fmin.reduce(free)
+        there = ~np.isnan(nearest)
+        draw = Bootstrap([image for (image, _), here in zip(self.keys, there) if here])
+        return value_of(median(nearest[there]), draw.of_median(nearest[there]))
+
+    @property
+    def masked(self) -> int:
+        """How many images an attack without gradients breaks and no attack along the gradient does that looked as far:
+        a sign that gradients are masked."""
+        broken = np.zeros(len(self.keys), dtype=bool)
+        along = [(attack, values) for attack, values in zip(self.attacks, self.found) if not attack.gradient_free]
+        for attack, values in zip(self.attacks, self.found):
+            rivals = [
+                np.where(np.isinf(other), math.inf, 0.0) if not rival.info.minimal else other
+                for rival, other in along
+                if rival.info.minimal or same(rival.reach, attack.reach)
+            ]
+            if attack.gradient_free and rivals:
+                nearest = np.fmin.reduce(rivals)
+                broken |= np.isfinite(values) & (nearest > min(self.grid.limit(attack.reach), LARGEST))
+        return len({image for (image, _), here in zip(self.keys, broken) if here})
+
+
+def _key(record: Record) -> tuple[int, int]:
+    return record.image, -1 if record.target is None else record.target
+
+
+def best_known(attacks: Sequence[Results]) -> dict[str, dict[tuple[int, int | None], float]]:
+    """d* by distance: the smallest verified distance of each (image, target), whichever attack found it.
+
+    Every verified image counts in every distance it was measured in: an l1 attack may well hold the l2 record of an
+    image.
+    """
+    best: dict[str, dict[tuple[int, int | None], float]] = {attack.info.distance: {} for attack in attacks}
+    for attack in attacks:
+        for record in attack.records:
+            if not math.isfinite(record.verified):
+                continue
+            key = (record.image, record.target)
+            values = dict(record.measures) | {attack.info.distance: record.measured}
+            for name, known in best.items():
+                value = values.get(name) if record.attacked else 0.0
+                if value is not None and value < known.get(key, math.inf):
+                    known[key] = value
+    return best
+
+
+def chosen_radii(distance: str, groups: Sequence[Together]) -> list[float]:
+    """The radii that are columns of tables where none are asked for: the fixed radii of attacks and the two usual ones
+    that tell most.
+
+    Those are where the worst case is nearest to half of what stands at radius 0, on average over the ``groups``.
+    """
+    fixed = {reach for group in groups for reach in group.reaches if math.isfinite(reach)}
+    minimal = [group for group in groups if any(map(math.isinf, group.reaches))]
+    clean, scores = np.array([group.share(0.0) for group in minimal]), []
+    for epsilon in EPSILONS.get(distance) or _round_medians(minimal):
+        left = np.array([group.share(epsilon) for group in minimal])
+        if bool(((left > 0) & (left < clean)).any()):
+            scores.append((mean(np.abs(left - clean / 2)), epsilon))
+    return sorted(fixed | {epsilon for _, epsilon in sorted(scores)[:2]})
+
+
+def _round_medians(groups: Sequence[Together]) -> list[float]:
+    """For a distance without usual radii: the worst case's median to one digit."""
+    middles = [median(group.curve) for group in groups]
+    return sorted({float(f"{middle:.1g}") for middle in middles if math.isfinite(middle) and middle > 0})

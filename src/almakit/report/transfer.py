@@ -1,0 +1,71 @@
+"""What was found with one model, judged by others: the transfer matrix. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..runs.folder import RunFolder
+from ..runs.store.derived import Seen, read_transfers
+from ..wilson import wilson
+from .labels import label_attacks
+from .table import NONE, Column, Row, Table
+
+
+def matrix(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
+    """Rows: each run's model and attack, columns: the models that were asked; None where none was.
+
+    A cell counts the stored images of the row whose goal the column's model does not reach on the clean image, and
+    those of them that reach it with the stored one.
+    """
+    asked = [
+        (run, {(part.target, str(part.model_sha256)): part for part in read_transfers(run.folder)}) for run in runs
+    ]
+    targets = list(dict.fromkeys(key for _, parts in asked for key in parts))
+    if not targets:
+        return None
+    rows = [
+        {
+            "source": _source(run, runs),
+            "attack": info.text,
+            "label": label.label,
+            "cells": [_cell(parts[key].seen.get(info.text, {}) if key in parts else {}) for key in targets],
+        }
+        for run, parts in asked
+        if parts
+        for info, label in zip(run.attacks, label_attacks(run.attacks), strict=True)
+    ]
+    names = [name for name, _ in targets]
+    # Models of one name, such as a file before and after an edit, are told apart by their identity.
+    shown = [f"{name} ({model[:8]})" if names.count(name) > 1 else name for name, model in targets]
+    return {"targets": shown, "rows": rows}
+
+
+def _source(run: RunFolder, runs: Sequence[RunFolder]) -> str:
+    """The run's model, with its folder where another model of the same name stands beside it."""
+    name = run.spec.model
+    others = [other for other in runs if other.spec.model == name and other.model_sha256 != run.model_sha256]
+    return f"{name} ({run.folder.name})" if others else name
+
+
+def _cell(seen: dict[str, Seen]) -> dict[str, Any] | None:
+    right = [stored for clean, stored in seen.values() if not clean]
+    if not right:
+        return None
+    value, low, high = (sum(right) / len(right), *wilson(sum(right) / len(right), len(right)))
+    return {"images": len(right), "fooled": sum(right), "share": value, "low": low, "high": high}
+
+
+def matrix_table(made: dict[str, Any]) -> Table:
+    """The matrix, in %; below each share the number of images."""
+    places = range(len(made["targets"]))
+    columns = [Column("source", "found with"), Column("attack", "attack", tip="text")]
+    columns += [Column(str(place), made["targets"][place], "share") for place in places]
+    rows: list[Row] = []
+    for row in made["rows"]:
+        shown = [{"value": cell["share"], **cell} if cell else NONE for cell in row["cells"]]
+        rows.append(
+            {"source": row["source"], "attack": row["label"], "text": row["attack"]}
+            | dict(zip(map(str, places), shown, strict=True))
+        )
+    return Table(tuple(columns), rows, "Transfer from models to models")
