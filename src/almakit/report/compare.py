@@ -16,17 +16,14 @@ from ..errors import BadInput
 from ..radius import same
 from ..runs.store.fields import finite
 from ..runs.store.records import ImageInfo
-from ..runs.threat import goal_name, sentence, threat_of
-from ..wilson import wilson
-from .numbers import Array, Bootstrap, mean, median, percentiles
-from .results import Column
-from .subjects import Subject, labelled, load
+from ..runs.threat import goal_name, threat_of
+from .classes import TIE
+from .numbers import Array, Bootstrap, median, percentiles
+from .results import Column, Results
+from .subjects import Subject, load
+from .summary import MEASURES, attack_summary
 from .table import Column as TableColumn
-from .table import Table
-
-TIE = 1e-3
-"""Distances closer than one in a thousand are a tie: that is what float32 and another batch size can do."""
-
+from .table import Row, Table
 
 NOTE = (
     "ratio: median after / median before, over all images of both runs; below 1 the second run found smaller changes."
@@ -44,9 +41,9 @@ class Changed:
     @property
     def ratio(self) -> float:
         """after / before; infinite where only the first found something, 0 where only the second did."""
-        if math.isinf(self.before) or math.isinf(self.after):
-            return 1.0 if self.before == self.after else math.inf if math.isinf(self.after) else 0.0
-        return self.after / self.before if self.before > 0 else (1.0 if self.after == 0 else math.inf)
+        if self.before == self.after:
+            return 1.0
+        return math.inf if self.before == 0 or math.isinf(self.after) else self.after / self.before
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,9 @@ class Paired:
     """An attack in both runs, over the images both attacked (the same float32 values, by hash, and label)."""
 
     attack: str  # its text, or both texts where they differ
-    label: str
     distance: str
     images: int
-    success: tuple[float, float]
-    median: tuple[float, float]
+    parts: tuple[dict[str, Any], dict[str, Any]]  # the attack's summary in each run, over these images
     ratio: float  # of the medians over all images, second / first
     interval: tuple[float, float]
     geometric: float  # mean of the ratios image by image, where both found something
@@ -67,13 +62,15 @@ class Paired:
     ties: int
     changed: list[Changed]  # by how much worse the second is, worst first
 
+    @property
+    def success(self) -> list[float]:
+        return [part["success_rate"]["value"] for part in self.parts]
+
     def worse_by(self) -> float:
         """How much worse the second run is, as a share: of the median, or of the images it no longer finds, whichever
         is more."""
         lost = self.success[0] - self.success[1]
-        if math.isnan(self.ratio):
-            return lost
-        return max(self.ratio - 1, lost)
+        return lost if math.isnan(self.ratio) else max(self.ratio - 1, lost)
 
     def to_dict(self, changed: int) -> dict[str, Any]:
         """For JSON: infinite and undefined values are null."""
@@ -81,8 +78,8 @@ class Paired:
             "attack": self.attack,
             "distance": self.distance,
             "images": self.images,
-            "success_rate": [finite(value) for value in self.success],
-            "median": [finite(value) for value in self.median],
+            "success_rate": self.success,
+            "median": [part["median_all"]["value"] for part in self.parts],
             "ratio_of_medians": finite(self.ratio),
             "ratio_low": finite(self.interval[0]),
             "ratio_high": finite(self.interval[1]),
@@ -112,6 +109,23 @@ class Side:
     threat_model: str
     versions: str
 
+    @classmethod
+    def of(cls, subject: Subject) -> Side:
+        """The one run of a subject."""
+        run, summary = subject.runs[0], subject.summaries[0]
+        facts, environment = summary["run"], summary["environment"] or {}
+        return cls(
+            str(run.folder),
+            str(facts["model"] or run.spec.model),
+            facts["weights_sha256"],
+            facts["model_sha256"],
+            str(facts["data"] or run.spec.data),
+            len(subject.images),
+            goal_name(threat_of(run.spec).goal),
+            facts["threat_model"],
+            f"almakit {environment.get('almakit', '?')}, torch {environment.get('torch', '?')}",
+        )
+
     def __str__(self) -> str:
         weights = f" (weights {self.weights[:12]}, identity {str(self.model_sha256)[:12]})" if self.weights else ""
         return (
@@ -129,25 +143,6 @@ class Comparison:
     pairs: list[Paired]
 
 
-def side(subject: Subject) -> Side:
-    """The one run of a subject."""
-    run, summary = subject.runs[0], subject.summaries[0]
-    environment = summary.get("environment") or {}
-    versions = f"almakit {environment.get('almakit', '?')}, torch {environment.get('torch', '?')}"
-    data = str(run.meta.get("data") or run.spec.data)
-    return Side(
-        str(run.folder),
-        str(run.meta.get("model") or run.spec.model),
-        run.meta.get("weights_sha256"),
-        run.model_sha256,
-        data,
-        len(subject.images),
-        goal_name(threat_of(run.spec).goal),
-        sentence(threat_of(run.spec)),
-        versions,
-    )
-
-
 def compare(
     first: str | Path,
     second: str | Path,
@@ -163,7 +158,7 @@ def compare(
     numbers answer different questions. ``canonical`` writes an attack's text as runs store it.
     """
     one, two = load([first])[0], load([second])[0]
-    before, after = side(one), side(two)
+    before, after = Side.of(one), Side.of(two)
     if "models" not in across and (before.model_sha256 or before.model) != (after.model_sha256 or after.model):
         why = ", whose weights are equal and whose code, preprocessing or settings differ"
         raise BadInput(
@@ -183,12 +178,9 @@ def compare(
             f"{first} and {second} have no image in common (images are matched by their contents and labels); compare "
             "runs on the same data."
         )
-    labels = labelled([one])
     if "goals" not in across:
         _same_targets(matched, shared)
-    return Comparison(
-        before, after, [_pair(left, right, labels[id(left)].label, shared, seed) for left, right in matched]
-    )
+    return Comparison(before, after, [_pair(left, right, shared, seed) for left, right in matched])
 
 
 def _by_content(subject: Subject) -> dict[tuple[str, int, int], ImageInfo]:
@@ -247,36 +239,31 @@ def _known(text: str, known: Mapping[str, Column], place: str, canonical: Callab
     raise BadInput(f"the {place} run has no attack {text!r}; it has {', '.join(known) or 'none'}.")
 
 
-def _pair(before: Column, after: Column, label: str, shared: Sequence[tuple[int, int, str]], seed: int) -> Paired:
+def _pair(before: Column, after: Column, shared: Sequence[tuple[int, int, str]], seed: int) -> Paired:
     both = [(before.rows[i], after.rows[j], name) for i, j, name in shared if i in before.rows and j in after.rows]
     if not both:
         raise BadInput(f"no image was attacked by {before.info.text} in both runs yet; let them go on first.")
-    x = np.array([one.verified for one, _, _ in both], dtype=np.float64)
-    y = np.array([two.verified for _, two, _ in both], dtype=np.float64)
-    fixed = math.isfinite(before.reach)
+    one = Results(before.info, [record for record, _, _ in both], step=before.step)
+    two = Results(after.info, [record for _, record, _ in both], step=after.step)
+    x, y, fixed = one.distances, two.distances, not before.info.minimal
     if fixed:  # at a fixed radius an image is broken or not: how far inside says nothing
         x, y = (np.where(np.isfinite(values) & (values > 0), before.reach, values) for values in (x, y))
     with np.errstate(invalid="ignore"):
         tie = (x == y) | (np.abs(x - y) <= TIE * np.maximum(x, y))
-    win, loss = ~tie & (y < x), ~tie & (y > x)
     changed = [Changed(name, float(x[k]), float(y[k])) for k, (_, _, name) in enumerate(both) if not tie[k]]
-    changed.sort(key=lambda one: (-one.ratio, one.id))
+    changed.sort(key=lambda image: (-image.ratio, image.id))
     found = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
     ratio, interval = (math.nan, (math.nan, math.nan)) if fixed else ratio_of_medians(x, y, seed)
-    middle = (math.nan, math.nan) if fixed else (median(x), median(y))
-    text = before.info.text if before.info.text == after.info.text else f"{before.info.text} -> {after.info.text}"
     return Paired(
-        text,
-        label,
+        " -> ".join(dict.fromkeys([before.info.text, after.info.text])),
         before.info.distance,
         len(both),
-        (mean(np.isfinite(x).astype(np.float64)), mean(np.isfinite(y).astype(np.float64))),
-        middle,
+        (attack_summary(one), attack_summary(two)),
         ratio,
         interval,
         float(np.exp(np.mean(np.log(y[found] / x[found])))) if found.any() and not fixed else math.nan,
-        int(win.sum()),
-        int(loss.sum()),
+        int((~tie & (y < x)).sum()),
+        int((~tie & (y > x)).sum()),
         int(tie.sum()),
         changed,
     )
@@ -294,13 +281,8 @@ def ratio_of_medians(x: Array, y: Array, seed: int = 0) -> tuple[float, tuple[fl
 
 
 def _ratio(before: float, after: float) -> float:
-    if (
-        math.isnan(before)
-        or math.isnan(after)
-        or (math.isinf(before) and math.isinf(after))
-        or (before == 0 and after == 0)
-    ):
-        return math.nan
+    if before == after:
+        return math.nan if before == 0 or math.isinf(before) else 1.0
     return math.inf if before == 0 else after / before
 
 
@@ -309,8 +291,8 @@ COLUMNS = (
     TableColumn("images", "images", "count"),
     TableColumn("success_before", "success before", "share"),
     TableColumn("success_after", "success after", "share"),
-    TableColumn("median_before", "median before", "distance"),
-    TableColumn("median_after", "median after", "distance"),
+    TableColumn("median_before", "median before", "distance", interval=False),
+    TableColumn("median_after", "median after", "distance", interval=False),
     TableColumn("ratio", "ratio", "distance"),
     TableColumn("wins", "smaller", "count"),
     TableColumn("losses", "larger", "count"),
@@ -322,22 +304,23 @@ CHANGED = (
     TableColumn("after", "after", "distance"),
     TableColumn("ratio", "ratio", "distance"),
 )
+MEDIAN = next(measure for measure in MEASURES if measure.column.name == "median")
 
 
 def table(comparison: Comparison, show: int = 10) -> str:
     """The comparison for a terminal, headed by what is compared."""
-    rows = []
+    rows: list[Row] = []
     for one in comparison.pairs:
-        values = (*map(_share, one.success, (one.images,) * 2), *one.median)
         ratio = {"value": one.ratio, "low": one.interval[0], "high": one.interval[1]}
-        numbers = (one.attack, one.images, *values, one.ratio if math.isnan(one.ratio) else ratio)
-        numbers += (one.wins, one.losses, one.ties)
-        rows.append({column.name: value for column, value in zip(COLUMNS, numbers, strict=True)})
+        row: Row = vars(one) | {"ratio": None if math.isnan(one.ratio) else ratio}
+        for when, part in zip(("before", "after"), one.parts, strict=True):
+            row |= {f"success_{when}": part["success_rate"], f"median_{when}": MEDIAN.read(part)}
+        rows.append(row)
     lines = [
         f"before  {comparison.before}",
         f"after   {comparison.after}",
         "",
-        Table(COLUMNS, rows).text(width=0),
+        Table(COLUMNS, rows).text(width=120),
         "",
         NOTE,
     ]
@@ -346,11 +329,6 @@ def table(comparison: Comparison, show: int = 10) -> str:
             worst = one.changed[:show]
             which = f", the {len(worst)} worst:" if len(worst) < len(one.changed) else ":"
             lines += ["", f"{one.attack}: {len(one.changed)} images changed{which}"]
-            changed = [{"image": c.id, "before": c.before, "after": c.after, "ratio": c.ratio} for c in worst]
+            changed: list[Row] = [vars(image) | {"image": image.id, "ratio": image.ratio} for image in worst]
             lines.append(Table(CHANGED, changed).text())
     return "\n".join(lines)
-
-
-def _share(value: float, images: int) -> dict[str, float]:
-    low, high = wilson(value, images)
-    return {"value": value, "low": low, "high": high}

@@ -162,4 +162,4 @@ def example_table(made: dict[str, Any]) -> Table:
     if len(made["attacks"]) == 1:
         del columns[4]
     rows: list[Row] = made["examples"]
-    return Table(tuple(columns), rows, "Examples")
+    return Table(tuple(columns), rows, "What each attack changed")

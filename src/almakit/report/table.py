@@ -207,7 +207,9 @@ class Table:
             unit = f" <small>{column.unit}</small>" if column.unit else ""
             tip = f' title="{html_escape(column.help)}"' if column.help else ""
             sort = f' data-sort="{column.order or "up"}"'
-            lines.append(f'<th scope="col" data-name="{column.name}"{sort}{tip}>{html_escape(column.head)}{unit}</th>')
+            text = ' class="text"' if column.kind == "text" else ""
+            name = f'<th scope="col"{text} data-name="{column.name}"{sort}{tip}>'
+            lines.append(f"{name}{html_escape(column.head)}{unit}</th>")
         lines.append("</tr></thead><tbody>")
         for place, row in enumerate(self.rows):
             start = '<tr class="together">' if place >= len(self.rows) - self.footer else "<tr>"

@@ -122,7 +122,7 @@
           if (index) place.hidden = !shown[index - 1];
           if (!button) { place.textContent = dash; return; }
           const few = !index && line.row.all.attacks < this.block.attacks.length ? ak.el("small", {}, `${line.row.all.attacks} of ${this.block.attacks.length} attacks`) : null;
-          const span = interval && measure() === "robust" ? ak.el("small", {}, `${percent(interval.low)}\u2013${percent(interval.high)}`) : null;
+          const span = interval && measure() === "robust" ? ak.el("small", {}, `${percent(interval.low)} to ${percent(interval.high)}`) : null;
           const bound = !index && line.row.all.certified ? this.bound(line.row.all.certified) : null;
           const certified = bound === null ? null : ak.el("small", {}, `certified \u2265 ${bound}`);
           button.replaceChildren(...[value === null ? dash : kind.text(value), span, few, certified].filter(Boolean));
