@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 
 from ..data import load
-from ..report.summary import summarise
+from ..report.subjects import summarise
 from ..report.table import percent, text_table
 from ..runs.folder import RunFolder
 from ..runs.identity import difference

@@ -32,7 +32,7 @@ class Run(RunFolder):
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The run's numbers, as in ``summary.json``."""
-        return subjects.joined([self])[0].summaries[0]
+        return subjects.summarise(self)
 
     def table(self, format: str = "text", verbose: bool = False) -> str:
         """The numbers as a table.

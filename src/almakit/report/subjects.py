@@ -19,7 +19,7 @@ from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name
 from .labels import AttackLabel, distance_name, distance_order, label_attacks
 from .results import Column, Together, best_known, chosen_radii, columns_of
-from .summary import summarise, worst_case
+from .summary import run_summary, worst_case
 
 Group = tuple[str, str]
 """A distance and a goal."""
@@ -122,6 +122,11 @@ def load(folders: Sequence[str | Path], epsilons: Radii = (), names: Sequence[st
     return found
 
 
+def summarise(run: RunFolder) -> dict[str, Any]:
+    """The summary of a run alone, as written to ``summary.json``."""
+    return joined([run])[0].summaries[0]
+
+
 def opened(place: Path) -> RunFolder:
     """A run whose records can be read; whatever is wrong with the folder becomes one sentence."""
     try:
@@ -174,7 +179,7 @@ def _summary(subject: Subject, run: RunFolder) -> dict[str, Any]:
     mine = [column for column in subject.columns if column.run is run]
     distances = dict.fromkeys(column.info.distance for column in mine)
     together = {name: Together([column for column in mine if column.info.distance == name]) for name in distances}
-    return summarise(run, mine, {name: subject.radii[name] for name in distances}, together)
+    return run_summary(run, mine, {name: subject.radii[name] for name in distances}, together)
 
 
 def _check_certificates(runs: Sequence[RunFolder]) -> None:

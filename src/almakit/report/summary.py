@@ -432,7 +432,7 @@ def worst_case(together: Together, radii: Sequence[float], parts: Sequence[dict[
     }
 
 
-def summarise(
+def run_summary(
     run: RunFolder, columns: Sequence[Column], radii: Mapping[str, list[float]], groups: Mapping[str, Together]
 ) -> dict[str, Any]:
     """The summary of a run, as written to ``summary.json``.
