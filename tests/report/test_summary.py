@@ -233,7 +233,7 @@ def test_images_that_stopped_early_say_nothing_of_smaller_radii():
     assert 1.0 not in robust and robust[0.0] == 0.8 and robust[2.0] == robust[3.0] == 0.4
     assert part["stop_within"] == 2.0 and part["median_all"]["value"] is None and part["mean_found"] is None
     assert "optimality" not in part and "area" not in part
-    (cell,) = (measure.read(part) for measure in MEASURES if measure.column.name == "median")
+    (cell,) = (measure.read(part) for measure in MEASURES if measure.name == "median")
     assert cell == "\u2264 2"
     together = Together([Results(INFO, records, stop=2.0)])
     assert together.start == 2.0 and math.isnan(together.share(1.0)) and together.share(2.0) == 0.4

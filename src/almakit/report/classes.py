@@ -120,7 +120,7 @@ def class_table(made: dict[str, Any]) -> Table:
         TableColumn("class", "True class"),
         TableColumn("images", "Images", "count", order="down"),
         TableColumn("clean", "Clean", "share", order="down"),
-        TableColumn("median", "Median", "distance", order="up"),
+        TableColumn("median", "Median", "distance"),
     ]
     rows: list[Row] = []
     for row in made["rows"]:

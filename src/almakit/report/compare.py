@@ -304,7 +304,7 @@ CHANGED = (
     TableColumn("after", "after", "distance"),
     TableColumn("ratio", "ratio", "distance"),
 )
-MEDIAN = next(measure for measure in MEASURES if measure.column.name == "median")
+MEDIAN = next(measure for measure in MEASURES if measure.name == "median")
 
 
 def table(comparison: Comparison, show: int = 10) -> str:

@@ -65,16 +65,15 @@ FLAT = "the gradient was zero"
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number of an attack. ``of`` computes what ``summary.json`` holds under the column's name, None where it is not
-    defined; ``cell`` reads the table's cell from an attack's part of the summary."""
+class Measure(TableColumn):
+    """A number of an attack and its column. ``of`` computes what ``summary.json`` holds under the column's name, None
+    where it is not defined; ``cell`` reads the table's cell from an attack's part of the summary."""
 
-    column: TableColumn
     of: Callable[[Results], Any] | None = None
     cell: Callable[[dict[str, Any]], Any] | None = None
 
     def read(self, part: dict[str, Any]) -> Any:
-        return part.get(self.column.name) if self.cell is None else self.cell(part)
+        return part.get(self.name) if self.cell is None else self.cell(part)
 
 
 def _cells(name: str, inner: str) -> Callable[[dict[str, Any]], Any]:
@@ -103,16 +102,22 @@ def _statuses(a: Results) -> dict[str, int]:
     return {status: found.count(status) for status in names}
 
 
-def _cost(a: Results, name: str) -> dict[str, float | int | None]:
-    """Passes per attacked image, as the paper counts."""
-    counts = [getattr(record, name) for record in a.records if record.attacked]
-    array = np.array(counts, dtype=np.float64)
-    return {
-        "mean": finite(mean(array)),
-        "median": finite(median(array)),
-        "max": int(max(counts, default=0)),
-        "total": int(sum(counts)),
-    }
+def _cost(name: str) -> Callable[[Results], Any]:
+    """A count per attacked image, as the paper does; None where records have none."""
+
+    def cost(a: Results) -> dict[str, float | int | None] | None:
+        counts = [getattr(record, name) for record in a.records if record.attacked]
+        if None in counts or (not counts and name not in ("forwards", "backwards")):
+            return None
+        array = np.array(counts, dtype=np.float64)
+        return {
+            "mean": finite(mean(array)),
+            "median": finite(median(array)),
+            "max": int(max(counts, default=0)),
+            "total": int(sum(counts)),
+        }
+
+    return cost
 
 
 def _optimality(a: Results) -> dict[str, float | None] | None:
@@ -187,16 +192,12 @@ def certified_accuracy(radii: Array, epsilons: Sequence[float]) -> list[dict[str
     ]
 
 
-def _certified_cell(part: dict[str, Any]) -> Any:
+def _unless_tiny(part: dict[str, Any], cell: Callable[[dict[str, Any]], Any], tiny: Any) -> Any:
+    """A ``cell`` of what is certified; ``tiny`` where that is less than a tenth of the distance found."""
     found = part.get("certified")
     if found is None:
         return None
-    return "not certified" if found["share"] is None or found["share"] < TENTH else found["median_attacked"]
-
-
-def _gap_cell(part: dict[str, Any]) -> Any:
-    found = part.get("certified")
-    return None if found is None or found["share"] is None or found["share"] < TENTH else 1 - found["share"]
+    return tiny if found["share"] is None or found["share"] < TENTH else cell(found)
 
 
 def _best_target(a: Results) -> dict[str, Any] | None:
@@ -216,155 +217,116 @@ def _best_target(a: Results) -> dict[str, Any] | None:
 
 
 MEASURES: tuple[Measure, ...] = (
+    Measure("images", "images", "count", "detail", order="down", of=lambda a: a.draw.images),
     Measure(
-        TableColumn("images", "images", "count", "detail", order="down"), lambda a: len({r.image for r in a.records})
+        "success_rate",
+        "success",
+        "share",
+        help="share for which the attack found a success, confirmed by a fresh forward pass; images that are wrong "
+        "without an attack count",
+        order="down",
+        of=lambda a: a.share(np.isfinite(a.distances)),
     ),
     Measure(
-        TableColumn(
-            "success_rate",
-            "success",
-            "share",
-            help="share for which the attack found a success, confirmed by a "
-            "fresh forward pass; images that are wrong without an attack count",
-            order="down",
-        ),
-        lambda a: a.share(np.isfinite(a.distances)),
-    ),
-    Measure(
-        TableColumn(
-            "median",
-            "median distance",
-            "distance",
-            help="median distance, with its 95 % interval: images that are wrong "
-            "without an attack count 0, those without a success count infinity",
-            order="up",
-            bold="smallest",
-        ),
+        "median",
+        "median distance",
+        "distance",
+        help="median distance, with its 95 % interval: images that are wrong without an attack count 0, those without "
+        "a success count infinity",
+        bold="smallest",
         cell=_median("median_all"),
     ),
     Measure(
-        TableColumn(
-            "median_attacked",
-            "median, attacked",
-            "distance",
-            "detail",
-            help="median distance over the images that are right without an attack",
-            order="up",
-            interval=False,
-        ),
-        lambda a: a.median(a.distances, a.attacked),
-        _median("median_attacked"),
+        "median_attacked",
+        "median, attacked",
+        "distance",
+        "detail",
+        help="median distance over the images that are right without an attack",
+        interval=False,
+        of=lambda a: a.median(a.distances, a.attacked),
+        cell=_median("median_attacked"),
+    ),
+    *(
+        Measure(name, head, "count", help=help, of=_cost(name), cell=_cells(name, "mean"))
+        for name, head, help in (
+            ("forwards", "forward passes", "forward passes per attacked image"),
+            ("backwards", "backward passes", "backward passes per attacked image"),
+            (
+                "surrogate_forwards",
+                "surrogate's forwards",
+                "forward passes of the surrogate, which all backward passes belong to",
+            ),
+            (
+                "distance_gradients",
+                "distance gradients",
+                "gradients of the distance per attacked image; lp norms, whose gradient is a formula, are not counted",
+            ),
+        )
     ),
     Measure(
-        TableColumn("forwards", "forward passes", "count", help="forward passes per attacked image", order="up"),
-        lambda a: _cost(a, "forwards"),
-        _cells("forwards", "mean"),
-    ),
-    Measure(
-        TableColumn("backwards", "backward passes", "count", help="backward passes per attacked image", order="up"),
-        lambda a: _cost(a, "backwards"),
-        _cells("backwards", "mean"),
-    ),
-    Measure(
-        TableColumn(
-            "surrogate_forwards",
-            "surrogate's forwards",
-            "count",
-            help="forward passes of the surrogate, which all backward passes belong to",
-            order="up",
-        ),
-        lambda a: _cost(a, "surrogate_forwards") if any(r.surrogate_forwards is not None for r in a.records) else None,
-        _cells("surrogate_forwards", "mean"),
-    ),
-    Measure(
-        TableColumn(
-            "distance_gradients",
-            "distance gradients",
-            "count",
-            help="gradients of the distance per attacked image; lp norms, whose gradient is a formula, are not counted",
-            order="up",
-        ),
-        lambda a: _cost(a, "distance_gradients") if all(r.distance_gradients is not None for r in a.records) else None,
-        _cells("distance_gradients", "mean"),
-    ),
-    Measure(
-        TableColumn("seconds_per_image", "seconds per image", "number", help="seconds per image", order="up"),
+        "seconds_per_image",
+        "seconds per image",
+        "number",
+        help="seconds per image",
         cell=_cells("seconds", "per_image"),
     ),
     Measure(
-        TableColumn(
-            "optimality",
-            "optimality",
-            "share",
-            "detail",
-            help="100 %: as small as the smallest distance known for each image; 0 %: as if nothing were found",
-            order="down",
-        ),
-        _optimality,
-        _cells("optimality", "value"),
+        "optimality",
+        "optimality",
+        "share",
+        "detail",
+        help="100 %: as small as the smallest distance known for each image; 0 %: as if nothing were found",
+        order="down",
+        of=_optimality,
+        cell=_cells("optimality", "value"),
     ),
     Measure(
-        TableColumn(
-            "success_rate_8bit",
-            "success, 8-bit",
-            "share",
-            "detail",
-            help="success after rounding to 8 bits",
-            order="down",
-        ),
-        lambda a: a.share(np.isfinite(a.distances_8bit)),
+        "success_rate_8bit",
+        "success, 8-bit",
+        "share",
+        "detail",
+        help="success after rounding to 8 bits",
+        order="down",
+        of=lambda a: a.share(np.isfinite(a.distances_8bit)),
     ),
     Measure(
-        TableColumn(
-            "median_8bit",
-            "median, 8-bit",
-            "distance",
-            "detail",
-            help="median distance after rounding to 8 bits",
-            order="up",
-            interval=False,
-        ),
+        "median_8bit",
+        "median, 8-bit",
+        "distance",
+        "detail",
+        help="median distance after rounding to 8 bits",
+        interval=False,
         cell=_median("median_all_8bit"),
     ),
     Measure(
-        TableColumn(
-            "certified",
-            "certified \u2265",
-            "distance",
-            csv=False,
-            help="median radius, over the images the attack "
-            "had to work on, within which the model provably keeps its class; not certified: less than a tenth of "
-            "the distance found",
-            order="down",
-        ),
-        _certified,
-        _certified_cell,
+        "certified",
+        "certified \u2265",
+        "distance",
+        csv=False,
+        help="median radius, over the images the attack had to work on, within which the model provably keeps its "
+        "class; not certified: less than a tenth of the distance found",
+        order="down",
+        of=_certified,
+        cell=lambda part: _unless_tiny(part, lambda found: found["median_attacked"], "not certified"),
     ),
     Measure(
-        TableColumn(
-            "gap",
-            "gap",
-            "share",
-            csv=False,
-            help="how much of the distance found lies above the certified radius, in the median",
-            order="up",
-        ),
-        cell=_gap_cell,
+        "gap",
+        "gap",
+        "share",
+        csv=False,
+        help="how much of the distance found lies above the certified radius, in the median",
+        cell=lambda part: _unless_tiny(part, lambda found: 1 - found["share"], None),
     ),
     Measure(
-        TableColumn(
-            "certified_equal",
-            "certified = found",
-            "share",
-            help="share of the attacked images whose certified radius and found distance differ by less than 1 %",
-            order="down",
-        ),
-        lambda a: None if a.certified_radii is None else a.share(a.certified_radii > 0.99 * a.distances, a.attacked),
+        "certified_equal",
+        "certified = found",
+        "share",
+        help="share of the attacked images whose certified radius and found distance differ by less than 1 %",
+        order="down",
+        of=lambda a: None if a.certified_radii is None else a.share(a.certified_radii > 0.99 * a.distances, a.attacked),
     ),
-    Measure(
-        TableColumn("certified_median", "certified", "distance", "csv"), cell=_cells("certified", "median_attacked")
-    ),
-    Measure(TableColumn("certified_share", "certified / found", "share", "csv"), cell=_cells("certified", "share")),
+    Measure("certified_median", "certified", "distance", "csv", cell=_cells("certified", "median_attacked")),
+    Measure("certified_share", "certified / found", "share", "csv", cell=_cells("certified", "share")),
 )
 """The measures that tables show, in their order."""
 
@@ -411,7 +373,7 @@ def attack_summary(a: Results) -> dict[str, Any]:
         # Attacked images for which every gradient was zero.
         "zero_gradients": sum(FLAT in (record.reason or "") for record in records) or None,
     }
-    more |= {measure.column.name: measure.of(a) for measure in MEASURES if measure.of is not None}
+    more |= {measure.name: measure.of(a) for measure in MEASURES if measure.of is not None}
     return summary | {name: value for name, value in more.items() if value is not None}
 
 

@@ -74,7 +74,7 @@ class Column:
     kind: str = "text"  # text, or one of FORMATS
     shown: str = "main"  # main: everywhere; detail: not in short tables; csv: in CSV alone
     help: str = ""  # what it says, as the sentence below a table or a tooltip
-    order: str = ""  # "up" or "down": which end a sorted table shows first
+    order: str = "up"  # or "down": which end a sorted table shows first
     bold: str = ""  # "smallest": the smallest value is bold, where several rows have one
     interval: bool = True  # show the interval of a value that has one
     csv: bool = True  # whether CSV has it
@@ -206,7 +206,7 @@ class Table:
         for column in columns:
             unit = f" <small>{column.unit}</small>" if column.unit else ""
             tip = f' title="{html_escape(column.help)}"' if column.help else ""
-            sort = f' data-sort="{column.order or "up"}"'
+            sort = f' data-sort="{column.order}"'
             text = ' class="text"' if column.kind == "text" else ""
             name = f'<th scope="col"{text} data-name="{column.name}"{sort}{tip}>'
             lines.append(f"{name}{html_escape(column.head)}{unit}</th>")

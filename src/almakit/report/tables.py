@@ -21,7 +21,7 @@ FORMATS = ("text", "markdown", "csv", "latex")
 WHICH = tuple(Column(name, name, shown="csv") for name in ("model", "distance", "goal"))
 PAPER = (
     Column("paper_success_rate", "paper: success", "share", "detail", help="of the paper's own runs", order="down"),
-    Column("paper_median", "paper: median", "distance", "detail", help="of the paper's own runs", order="up"),
+    Column("paper_median", "paper: median", "distance", "detail", help="of the paper's own runs"),
 )
 
 
@@ -84,11 +84,11 @@ def block_table(block: Block, title: str = "", notes: Sequence[str] = ()) -> Tab
     """One row per attack, and one for all of them together where there are several."""
     what = resisted(block.goal)
     word = "robust" if what == "robust accuracy" else what
-    columns = [Column("attack", "attack", tip="text"), *WHICH, Column("text", "attack", shown="csv")]
+    columns: list[Column] = [Column("attack", "attack", tip="text"), *WHICH, Column("text", "attack", shown="csv")]
     for measure in MEASURES:
-        eight = measure.column.name.endswith("_8bit")
-        columns.append(measure.column if block.images or not eight else replace(measure.column, shown="csv"))
-        if measure.column.name == "median":  # beside the medians
+        eight = measure.name.endswith("_8bit")
+        columns.append(measure if block.images or not eight else replace(measure, shown="csv"))
+        if measure.name == "median":  # beside the medians
             for place, epsilon in enumerate(block.radii, 1):
                 at = radius(epsilon, block.distance)
                 help = f"{what} within {distance_name(block.distance).label} \u2264 {at}, with its 95 % interval"
@@ -100,7 +100,7 @@ def block_table(block: Block, title: str = "", notes: Sequence[str] = ()) -> Tab
     rows: list[Row] = []
     for part in block.parts:
         row = which | {"attack": part["label"], "text": part["attack"]}
-        row |= {measure.column.name: measure.read(part) for measure in MEASURES}
+        row |= {measure.name: measure.read(part) for measure in MEASURES}
         row |= {column.name: part.get(column.name) for column in PAPER}
         rows.append(row | _robust(block, part["robust_accuracy"]))
     footer = int(len(rows) > 1)
