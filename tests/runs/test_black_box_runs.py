@@ -134,7 +134,7 @@ def test_the_matrix_has_sources_as_rows_and_targets_as_columns(
     assert "found with" in capsys.readouterr().out
     assert main(["report", *map(str, pair), "--out", str(tmp_path / "page")]) == DONE
     page = next((tmp_path / "page").rglob("*.html")).read_text()
-    assert 'id="transfer"' in page and f'<th scope="col">{IBP}</th>' in page
+    assert 'id="transfer"' in page and f">{IBP} <small>%</small></th>" in page
 
 
 def test_answers_that_are_there_are_not_asked_for_again(pair: list[Path]) -> None:
