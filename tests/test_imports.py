@@ -297,7 +297,6 @@ OPTIONAL = {
     "pandas",
     "pyarrow",
     "ray",
-    "rich",
     "shtab",
 }
 COSTLY = {

@@ -17,7 +17,7 @@ import almakit
 from almakit.attacks import get
 from almakit.cli.main import main
 from almakit.core.problem import expected_forwards
-from almakit.runs.progress import Bars, Lines, Notebook, Progress, for_terminal, shown
+from almakit.runs.progress import Lines, Notebook, Progress, Terminal, for_terminal, shown
 
 MODEL = RowWise((1, 4, 4)).eval()
 X = torch.rand(12, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -99,14 +99,18 @@ def test_lines_tell_of_a_long_chunk() -> None:
     assert calm.stream.getvalue() == ""
 
 
-def test_bars_move_inside_a_chunk() -> None:
-    bars = Bars()
-    bars.begin("stage", 0, 64)
-    bars.inside(50, 100, 64)
-    assert bars.bar.tasks[0].completed == 32 and "forward 50 of about 100" in bars.bar.tasks[0].fields["detail"]
-    bars.advance(64)
-    assert bars.bar.tasks[0].completed == 64
-    bars.end()
+def test_a_bar_moves_inside_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    stream = io.StringIO()
+    bar = Terminal(stream, pause=0.0)
+    bar.begin("stage", 0, 64)
+    bar.inside(50, 100, 64)
+    bar.note("a sentence")
+    bar.advance(64)
+    bar.end()
+    first, sentence, last = filter(str.strip, stream.getvalue().replace("\r", "\n").split("\n"))
+    assert first.startswith("[##########----------] stage: 0/64") and "forward 50 of about 100" in first
+    assert sentence == "a sentence" and last.startswith("[####################] stage: 64/64")
 
 
 def test_a_notebook_has_one_line_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import io
 
 from runs.small_runs import ATTACKS, small_run
 
-from almakit.runs.progress import Bars, Lines, duration, for_terminal
+from almakit.runs.progress import Lines, Terminal, duration, for_terminal
 
 
 def test_lines_tell_stage_rate_and_result(tmp_path):
@@ -32,13 +32,12 @@ def test_a_resumed_stage_counts_what_was_there():
     assert "32/40" in stream.getvalue()
 
 
-def test_bars_draw_and_end(tmp_path, capsys):
-    bars = Bars()
-    small_run(tmp_path, progress=bars)
-    bars.note("a sentence")
-    assert "a sentence" in capsys.readouterr().err
-    assert not bars.bar.live.is_started
-    assert isinstance(for_terminal(), Lines), "nobody watches a test"
+def test_a_terminal_shows_one_line_that_ends(tmp_path):
+    stream = io.StringIO()
+    small_run(tmp_path, progress=Terminal(stream, pause=0.0))
+    said = stream.getvalue()
+    assert "\r[####################] 2 attacks: 80/80 results" in said and said.count("\n") == 2 and said.endswith("\n")
+    assert isinstance(for_terminal(), Lines) and not isinstance(for_terminal(), Terminal), "nobody watches a test"
 
 
 def test_durations():

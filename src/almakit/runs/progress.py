@@ -1,15 +1,19 @@
-"""Progress of a run: a live bar on a terminal, one changing line in a notebook, plain lines elsewhere, and nothing by
-default in Python."""
+"""Progress of long work: one changing line on a terminal or in a notebook, plain lines elsewhere, nothing by default in
+Python."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from ..errors import BadInput
 from ..streams import Lasting
+
+WIDTH = 20
+"""Number of characters of a bar."""
 
 
 class Progress:
@@ -31,17 +35,21 @@ class Progress:
         """The stage, or the whole run, is over."""
 
 
-class _Paced(Progress):
-    """Counts, and shows the position in a stage at most once every ``pause`` seconds."""
+class Lines(Progress):
+    """Plain lines, one every ``pause`` seconds at most; a stream that can no longer be written to is ignored."""
 
-    def __init__(self, pause: float):
-        self.pause = pause
+    def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
+        self.stream, self.pause = Lasting(stream or sys.stderr), pause
         self.what, self.unit, self.done, self.total, self.before = "", "images", 0, 0, 0
         self.began = self.shown = 0.0
 
-    def show(self, reached: float, rate: float, detail: str) -> None:
-        """Show that ``reached`` units are done, at ``rate`` units per second."""
-        raise NotImplementedError
+    def note(self, sentence: str) -> None:
+        self.stream.write(f"{sentence}\n")
+        self.stream.flush()
+
+    def line(self, text: str, share: float) -> None:
+        """Show the position in a stage, of which a ``share`` is done."""
+        self.note(text)
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
         self.what, self.unit, self.done, self.before, self.total = what, unit, done, done, total
@@ -57,33 +65,41 @@ class _Paced(Progress):
         self._show(self.done + share * count, f"forward {forwards:.0f}{known} of the next {count}")
 
     def _show(self, reached: float, detail: str, now: bool = False) -> None:
+        """Show that ``reached`` units are done."""
         moment = time.monotonic()
-        if now or moment - self.shown >= self.pause:
-            self.shown = moment
-            self.show(reached, (reached - self.before) / max(moment - self.began, 1e-9), detail)
+        if not now and moment - self.shown < self.pause:
+            return
+        self.shown = moment
+        rate = (reached - self.before) / max(moment - self.began, 1e-9)
+        left = f", {duration((self.total - reached) / rate)} left" if reached < self.total and rate > 0 else ""
+        position = f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} {self.unit}/s{left}"
+        self.line("; ".join(filter(None, [position, detail])), reached / max(self.total, 1))
 
 
-class Lines(_Paced):
-    """Plain lines; a stream that can no longer be written to is ignored."""
+class Terminal(Lines):
+    """One line with a bar for each stage, rewritten in place."""
 
-    def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
-        super().__init__(pause)
-        self.stream = Lasting(stream or sys.stderr)
+    def __init__(self, stream: TextIO | None = None, pause: float = 0.1):
+        super().__init__(stream, pause)
+        self.width = 0  # of the line that is shown
+
+    def line(self, text: str, share: float) -> None:
+        full = round(WIDTH * share)
+        text = f"[{'#' * full}{'-' * (WIDTH - full)}] {text}"[: shutil.get_terminal_size().columns - 1]
+        self.stream.write(f"\r{text.ljust(self.width)}")
+        self.stream.flush()
+        self.width = len(text)
 
     def note(self, sentence: str) -> None:
-        self.stream.write(f"{sentence}\n")
-        self.stream.flush()
+        if self.width:
+            self.stream.write(f"\r{' ' * self.width}\r")
+        self.width = 0
+        super().note(sentence)
 
-    def line(self, text: str) -> None:
-        """Show the position in the stage."""
-        self.note(text)
-
-    def show(self, reached: float, rate: float, detail: str) -> None:
-        left = f", {duration((self.total - reached) / rate)} left" if reached < self.total and rate > 0 else ""
-        self.line(
-            f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} {self.unit}/s{left}"
-            f"{'; ' + detail if detail else ''}"
-        )
+    def end(self) -> None:
+        if self.width:
+            self.width = 0
+            super().note("")
 
 
 class Notebook(Lines):
@@ -100,7 +116,7 @@ class Notebook(Lines):
     def note(self, sentence: str) -> None:
         self.display(_Unquoted(sentence))
 
-    def line(self, text: str) -> None:
+    def line(self, text: str, share: float) -> None:
         if self.handle is not None:
             self.handle.update(_Unquoted(text))
 
@@ -114,57 +130,13 @@ class _Unquoted(str):
         return str(self)
 
 
-class Bars(_Paced):
-    """A live bar made with rich."""
-
-    def __init__(self) -> None:
-        from rich import progress
-        from rich.console import Console
-
-        super().__init__(0.1)
-        self.console = Console(file=cast("TextIO", Lasting(sys.stderr)))
-        self.bar = progress.Progress(
-            progress.SpinnerColumn(),
-            progress.TextColumn("{task.description}", markup=False),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TextColumn("{task.fields[rate]}"),
-            progress.TimeElapsedColumn(),
-            progress.TextColumn("left"),
-            progress.TimeRemainingColumn(),
-            progress.TextColumn("{task.fields[detail]}", markup=False),
-            console=self.console,
-        )
-        self.task: Any = None
-
-    def note(self, sentence: str) -> None:
-        self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-    def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
-        super().begin(what, done, total, unit)
-        self.shown = 0.0
-        self.bar.start()
-        self.task = self.bar.add_task(what, total=total, completed=done, rate="", detail="")
-
-    def show(self, reached: float, rate: float, detail: str) -> None:
-        self.bar.update(self.task, completed=reached, rate=f"{rate:.3g} {self.unit}/s", detail=detail)
-
-    def end(self) -> None:
-        self.bar.stop()
-
-
 def for_terminal() -> Progress:
-    """A changing line in a notebook, bars on a terminal with rich, plain lines otherwise."""
+    """A changing line in a notebook and on a terminal, plain lines otherwise."""
     if "ipykernel" in sys.modules:
         from IPython.display import display
 
         return Notebook(display)
-    if Lasting(sys.stderr).isatty():
-        try:
-            return Bars()
-        except ImportError:
-            pass
-    return Lines()
+    return Terminal() if Lasting(sys.stderr).isatty() else Lines()
 
 
 def shown(progress: bool | Progress | None) -> Progress:
