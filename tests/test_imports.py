@@ -203,7 +203,7 @@ def test_bounds_know_how_to_call_a_model_alone() -> None:
 def test_the_report_knows_records_and_never_torch() -> None:
     # The store is a folder: its database, its image files, and the errors of both.
     assert not beyond(
-        "report", {"runs.store", "runs.folder", "runs.failures", "runs.threat", "runs.radii", "runs.export.table"}
+        "report", {"runs.store", "runs.folder", "runs.failures", "runs.threat", "runs.radii", "runs.export"}
     )
     for path in FILES:
         if inside(module_of(path), "report"):

@@ -52,7 +52,7 @@ def one_round(place: Path, chance: random.Random) -> tuple[int, int]:
     from almakit import Run
     from almakit.report import subjects
     from almakit.report.page import Limits, render
-    from almakit.runs.export.table import export_csv
+    from almakit.runs.export import export_table
     from almakit.runs.merge import merge
     from almakit.runs.model import open_model
     from almakit.runs.spec import RunSpec
@@ -109,7 +109,7 @@ def one_round(place: Path, chance: random.Random) -> tuple[int, int]:
     if chance.random() < 0.3:
         model = "mnist/smallcnn-tiny" if digits else Net()
         verify_run(run, open_model(model, RunSpec(model="m", data="d", dtype=settings["dtype"])))
-    export_csv(run, out / "records.csv")
+    export_table(run, out / "records.csv")
     with sqlite3.connect(out / "records.sqlite") as db:
         whole = db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     db.close()

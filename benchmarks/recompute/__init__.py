@@ -64,7 +64,7 @@ def measure(results: Results, args: argparse.Namespace) -> int:
     from almakit import Run
     from almakit.report.board import write_board
     from almakit.report.run import write_report
-    from almakit.runs.export.table import export_csv
+    from almakit.runs.export import export_table
 
     answer: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -75,7 +75,7 @@ def measure(results: Results, args: argparse.Namespace) -> int:
         for name, parts in reports.items():
             check, place = Check(), root / f"report-{name.replace(' ', '-')}"
             for folder in parts:
-                export_csv(Run(folder), folder / "records.csv")
+                export_table(Run(folder), folder / "records.csv")
             write_report(parts, place, with_figures=False)
             check_report(check, place, [read(folder) for folder in parts])
             write_board(parts, place / "site")

@@ -17,7 +17,7 @@ from almakit import Run
 from almakit.errors import AlmakitError
 from almakit.report import subjects
 from almakit.report.page import Limits, render
-from almakit.runs.export.table import flat_rows
+from almakit.runs.export import flat_rows
 from almakit.runs.store.records import Record
 from almakit.runs.verify import damaged_files
 

@@ -18,7 +18,7 @@ from almakit.report.labels import radius
 from almakit.report.numbers import robust, worst_case
 from almakit.report.page import Limits, build, render
 from almakit.report.trust import checks, count_records
-from almakit.runs.export.table import flat_rows
+from almakit.runs.export import flat_rows
 from almakit.runs.store.records import AttackInfo, reach_of
 
 FIXED = "apgd(distance=l2, steps=10, epsilon=0.2)"

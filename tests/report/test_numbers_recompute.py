@@ -12,7 +12,7 @@ from runs.small_runs import ATTACKS, small_run
 from almakit import Run
 from almakit.report.board import write_board
 from almakit.report.run import write_report
-from almakit.runs.export.table import export_csv
+from almakit.runs.export import export_table
 from benchmarks import recompute
 
 
@@ -27,7 +27,7 @@ def report(tmp_path_factory):
         small_run(root / "d", attacks=ATTACKS[:1], targets="all"),
     ]
     for run in runs:
-        export_csv(run, run.folder / "records.csv")
+        export_table(run, run.folder / "records.csv")
     write_report([run.folder for run in runs], root / "report", with_figures=False)
     write_board([run.folder for run in runs], root / "report" / "site")
     return root / "report", [run.folder for run in runs]

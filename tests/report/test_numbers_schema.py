@@ -15,7 +15,7 @@ from almakit.cli.main import main
 from almakit.report import subjects
 from almakit.report.run import report_summary
 from almakit.report.summary import FORMAT
-from almakit.runs.export.table import flat_rows, json_schema
+from almakit.runs.export import flat_rows, json_schema
 
 
 def schema(name):
@@ -49,7 +49,7 @@ def test_item_8_summaries_and_records_keep_to_the_schemas(runs):
 
 
 def test_item_8_the_shipped_schema_of_records_is_the_table_of_fields():
-    """After a new field of Record: json.dumps(almakit.runs.export.table.json_schema(), indent=1) into
+    """After a new field of Record: json.dumps(almakit.runs.export.json_schema(), indent=1) into
     report/schemas/record-1.json."""
     assert json.loads(files("almakit.report").joinpath("schemas", "record-1.json").read_text()) == json_schema()
 

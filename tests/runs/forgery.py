@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from almakit import Run, evaluate
 from almakit.runs.store import ChunkRow, Store, database
-from almakit.runs.store.records import ImageInfo
 
 RESULTS = (
     "status",
@@ -89,8 +88,7 @@ def forge(folder: Path, change: Callable[[sqlite3.Connection], None]) -> None:
 
 def sum_all(store: Store) -> None:
     """Takes every sum of a database anew, of what it holds now."""
-    store.sum_facts()
-    found = database._by_chunk(store._cells(ImageInfo), store._result_rows())
+    found = store._by_chunk()
     for own in store._cells(ChunkRow):
         total = database._chunk_sum(own, found.get(own[:4], []))
         store.db.execute(f"UPDATE chunks SET rows_sha256 = ? WHERE {database._KEY}", (total, *own[:4]))

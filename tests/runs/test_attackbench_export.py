@@ -12,7 +12,7 @@ from runs.small_runs import ATTACKS, small_run
 
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.runs.export.attackbench import OPTIMALITY, export_attackbench
+from almakit.runs.export import OPTIMALITY, export_attackbench
 
 
 @pytest.fixture(scope="module")

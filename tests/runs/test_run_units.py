@@ -16,7 +16,7 @@ import almakit
 from almakit import Box, evaluate
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.runs.export.png import export_png
+from almakit.runs.export import export_png
 from almakit.runs.failures import SpecChanged
 from almakit.runs.merge import merge
 from almakit.runs.model import open_model
@@ -88,7 +88,7 @@ def test_a_table_is_attacked_in_its_units_judged_verified_and_shown(people: tupl
     shown = page.partition('id="report-data"')[0].partition("<body>")[2]
     assert "8 bits" not in shown and 'id="explore"' not in shown and "8-bit" not in run.table()
     assert json.loads(page.split('id="report-data">')[1].split("</script>")[0])["gallery"] == []
-    with pytest.raises(BadInput, match="are no images, so there are no PNG files"):
+    with pytest.raises(BadInput, match="cannot be PNG files"):
         export_png(run, tmp_path / "png")
     assert run.to_pandas().shape[0] == 48
 

@@ -115,30 +115,6 @@ def test_a_folder_that_is_something_else_is_left_alone(arena, tmp_path):
     assert contents(tmp_path / "empty") == arena.expected
 
 
-def test_two_chunks_never_share_a_file(arena, tmp_path):
-    """A shard whose database names another chunk's file would destroy it."""
-    from runs.forgery import forge
-
-    shutil.copytree(arena.place / "shard1", tmp_path / "shard")
-    (tmp_path / "shard" / "records-1-of-2.sqlite").rename(tmp_path / "shard" / "records.sqlite")
-    forge(
-        tmp_path / "shard",
-        lambda db: db.execute(
-            "UPDATE chunks SET file = 'originals/00000.safetensors' WHERE kind = 'clean' AND chunk = 1"
-        ),
-    )
-    (tmp_path / "shard" / "originals" / "00001.safetensors").rename(
-        tmp_path / "shard" / "originals" / "00000.safetensors"
-    )
-    shutil.copytree(arena.place / "part", tmp_path / "target")
-    before = _files(tmp_path / "target")
-    with pytest.raises(Corrupt, match="different contents"):
-        merge([tmp_path / "shard"], tmp_path / "target")
-    assert {
-        path: content for path, content in _files(tmp_path / "target").items() if path.suffix == ".safetensors"
-    } == {path: content for path, content in before.items() if path.suffix == ".safetensors"}
-
-
 def test_the_judge_can_find_fault(arena, monkeypatch):
     """Files before rows, as it was: the judge must notice."""
     sources, out, target = arena.prepared("more shards")

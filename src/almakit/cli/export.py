@@ -14,9 +14,7 @@ import argparse
 from pathlib import Path
 
 from ..report.run import Run, model_card
-from ..runs.export.attackbench import OPTIMALITY, export_attackbench
-from ..runs.export.png import export_png
-from ..runs.export.table import export_csv, export_parquet
+from ..runs.export import OPTIMALITY, export_attackbench, export_png, export_table
 from ..runs.store.files import inside, write_bytes
 from .main import DONE
 
@@ -70,6 +68,6 @@ def main(args: argparse.Namespace) -> int:
             "to 8 bits."
         )
         return DONE
-    count = (export_csv if args.format == "csv" else export_parquet)(run, out)
+    count = export_table(run, out, args.format)
     print(f"{count} records in {out}.")
     return DONE

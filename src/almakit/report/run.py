@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, optional
-from ..runs.export.table import flat_rows
+from ..runs.export import flat_rows
 from ..runs.failures import writable
 from ..runs.folder import SUMMARY, RunFolder
 from ..runs.radii import Radii

@@ -62,8 +62,9 @@ class RunFolder:
         self.folder = Path(folder)
         self._keep, self._shard = keep, shard  # a temporary folder lives as long as the object
         with self._store() as store:
-            store.check_facts()
             self.meta: dict[str, Any] = store.all_meta()
+            with understood(store.path):
+                _ = [int(self.meta.get(count, 0)) for count in ("images", "classes")]
             self.attacks: list[AttackInfo] = store.attacks()
             self.spec = spec_of(self.folder, store)
 
@@ -76,13 +77,14 @@ class RunFolder:
     def _work(self) -> tuple[list[ImageInfo], list[Record], list[ChunkRow], list[FailureRow]]:
         """What is done, read at one moment: a run that goes on may finish a chunk between two readings."""
         with self._store() as store:
-            records = store.records(check=True)
+            store.check()
+            records = store.records()
             if {record.attack for record in records} - {info.index for info in store.attacks()}:
                 raise Corrupt(f"{store.path} holds results of an attack that is not in its list; do not use it.")
             # Attacks that were added since the folder was opened are left out.
             known = {info.index for info in self.attacks}
             records = [record for record in records if record.attack in known]
-            return store.images(check=True), records, store.chunks(), store.failures()
+            return store.images(), records, store.chunks(), store.failures()
 
     @property
     def images(self) -> list[ImageInfo]:
@@ -134,15 +136,13 @@ class RunFolder:
     @cached_property
     def sessions(self) -> list[dict[str, Any]]:
         with self._store() as store:
-            return store.sessions()
+            return [vars(session) for session in store.sessions()]
 
     @cached_property
     def findings(self) -> list[dict[str, str]]:
         """What preflight said: name, severity, sentence, way_out."""
         with self._store() as store:
-            return [
-                dict(zip(("name", "severity", "sentence", "way_out"), row, strict=True)) for row in store.findings()
-            ]
+            return [finding._asdict() for finding in store.findings()]
 
     @property
     def class_names(self) -> list[str] | None:

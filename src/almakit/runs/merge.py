@@ -17,7 +17,7 @@ from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name, fields, files, only_writer
 from .store.database import STORED
 from .store.files import write_bytes
-from .store.records import AttackInfo, Record, Trace
+from .store.records import AttackInfo, FindingRow, Record, Trace
 
 SAME = (
     "schema_version",
@@ -57,9 +57,8 @@ def merge(sources: Sequence[str | Path], out: str | Path | None = None) -> tuple
         raise StoreError("several folders are joined in a new one: name it with --out.")
     target = Path(out) if out is not None else places[0]
     main, joined = target / database_name(), target / f".{database_name()}.part"
-    databases = [database for place in places for database in _databases(place)]
-    databases = [main] * main.is_file() + [database for database in databases if database.resolve() != main.resolve()]
-    if databases in ([], [main]):
+    found = [database for place in places for database in _databases(place) if database.resolve() != main.resolve()]
+    if not found:
         raise StoreError(
             f"there are no shards in {', '.join(map(str, places))}; they are called records-0-of-4.sqlite and so on."
         )
@@ -69,6 +68,7 @@ def merge(sources: Sequence[str | Path], out: str | Path | None = None) -> tuple
             f"{target} is neither empty nor this run's (it has no {folder.SPEC}); choose a new folder with --out."
         )
     with ExitStack() as opened:
+        databases = [main] * main.is_file() + found
         shards = [opened.enter_context(Store(database, read_only=True)) for database in databases]
         spec = _one_spec(shards, target)
         for shard in shards:
@@ -100,10 +100,11 @@ def _databases(place: Path) -> list[Path]:
 
 def _one_spec(shards: Sequence[Store], target: Path) -> RunSpec:
     """The spec of all folders, which each must match its databases; a target that holds another run is refused."""
-    first, begun = shards[0].path.parent, target / folder.SPEC
-    spec = folder.spec_of(first, shards[0])
-    others = [(shard.path.parent, folder.spec_of(shard.path.parent, shard)) for shard in shards[1:]]
-    for place, other in [*others, *([(target, RunSpec.from_toml(begun))] if begun.is_file() else [])]:
+    specs = [(shard.path.parent, folder.spec_of(shard.path.parent, shard)) for shard in shards]
+    first, spec = specs[0]
+    if (target / folder.SPEC).is_file():
+        specs.append((target, RunSpec.from_toml(target / folder.SPEC)))
+    for place, other in specs[1:]:
         for name, here, there in other.differences(spec):
             raise SpecChanged(
                 f"{place} and {first} are of different runs: {name} is {here!r} in one and {there!r} in the other."
@@ -112,10 +113,8 @@ def _one_spec(shards: Sequence[Store], target: Path) -> RunSpec:
 
 
 def _check(shard: Store) -> None:
-    """Raises if facts, rows or files of a shard do not match their hashes."""
-    shard.check_facts()
-    for key in shard.damaged():
-        raise shard.refuse(key)
+    """Raises if rows or files of a shard do not match their hashes."""
+    shard.check()
     for row in shard.chunks():
         if fault := files.fault_of(shard.path.parent, row):
             raise Corrupt(
@@ -131,10 +130,9 @@ def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
     """Puts the rows of all shards into an empty database."""
     facts: dict[str, str | None] = {}
     attacks: dict[int, AttackInfo] = {}
-    findings: dict[str, tuple[str, str, str, str]] = {}
-    contents: dict[str | None, str | None] = {}
+    findings: dict[str, FindingRow] = {}
     done: dict[ChunkKey, tuple[ChunkRow, list[Any]]] = {}
-    known: dict[tuple[Any, ...], int] = {}
+    sessions: dict[tuple[Any, ...], int] = {}
     with store.transaction():
         for shard in shards:
             for name, value in shard.all_meta().items():
@@ -144,21 +142,21 @@ def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
                     )
             for info in shard.attacks():
                 _require_same(shard, target, attacks.setdefault(info.index, info), info, ATTACK_COLUMNS)
-            findings = {finding[0]: finding for finding in shard.findings()} | findings
-            rows, sessions = _rows(shard), _add_sessions(store, shard, known)
+            findings = {finding.name: finding for finding in shard.findings()} | findings
+            renumbered = {}
+            for session in shard.sessions():
+                number = sessions.setdefault(fields.row(session)[1:], len(sessions) + 1)
+                renumbered[session.session] = number
+                store.insert([replace(session, session=number)])
+            rows = _rows(shard)
             for chunk in shard.chunks():
                 own = rows.get(chunk.key, [])
                 there, others = done.setdefault(chunk.key, (chunk, own))
                 if there is chunk:
-                    store.put(replace(chunk, session=sessions.get(chunk.session, 0)), own)
+                    store.put(replace(chunk, session=renumbered.get(chunk.session, 0)), own)
                 _require_same(shard, target, there, chunk, CHUNK_COLUMNS)
                 for one, other in zip_longest(others, own):
                     _require_same(shard, target, one, other)
-                if contents.setdefault(chunk.file, chunk.sha256) != chunk.sha256:
-                    raise Corrupt(
-                        f"two chunks name the file {chunk.file} with different contents; almakit never writes that. "
-                        "Do not use these folders."
-                    )
     store.set_attacks(attacks.values())
     store.set_findings(findings.values())
     store.set_meta(**facts | {"shard": None})
@@ -176,17 +174,6 @@ def _rows(shard: Store) -> dict[ChunkKey, list[Any]]:
         turn = row.round if isinstance(row, Record) else 0  # histories are kept in the first round
         found.setdefault(ChunkKey(ATTACK, row.attack, chunk_of[row.image], turn), []).append(row)
     return found
-
-
-def _add_sessions(store: Store, shard: Store, known: dict[tuple[Any, ...], int]) -> dict[int, int]:
-    """Adds the shard's sessions that are not ``known`` yet; returns their old number -> the new one."""
-    numbers = {}
-    for number, *facts in shard.rows("SELECT session, started, ended, outcome, environment FROM sessions ORDER BY 1"):
-        if tuple(facts) not in known:
-            known[tuple(facts)] = len(known) + 1
-            store.db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", (len(known), *facts))
-        numbers[number] = known[tuple(facts)]
-    return numbers
 
 
 def _require_same(shard: Store, target: Path, one: Any, other: Any, compared: Collection[str] = ()) -> None:

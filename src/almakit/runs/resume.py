@@ -112,7 +112,6 @@ def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
 def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
     """Makes sure the database belongs to this spec, these weights and these data; a new one records them."""
     spec = job.spec
-    store.check_facts()
     recorded = store.meta("spec_sha256")
     if recorded is None:
         store.set_attacks(job.infos)

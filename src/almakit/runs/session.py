@@ -102,7 +102,7 @@ class Session:
     def _begin(self) -> None:
         facts = environment(str(self.job.subject.device)) | {"engine": self.executor.name}
         earlier = self.store.sessions()
-        if earlier and (differing := changed(earlier[0]["environment"], facts)):
+        if earlier and (differing := changed(earlier[0].environment, facts)):
             self.progress.note(
                 f"This run began in another environment ({'; '.join(differing)}): the last digits of its numbers may "
                 "differ."

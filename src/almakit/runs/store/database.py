@@ -8,10 +8,8 @@ compared when they are read.
 from __future__ import annotations
 
 import hashlib
-import json
 import marshal
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +22,20 @@ from typing import Any
 from ..failures import Corrupt, StoreError, explained, understood
 from . import fields
 from .fields import Built
-from .records import ATTACK, CLEAN, STATUSES, AttackInfo, ChunkKey, ChunkRow, FailureRow, ImageInfo, Record, Trace
+from .records import (
+    ATTACK,
+    CLEAN,
+    STATUSES,
+    AttackInfo,
+    ChunkKey,
+    ChunkRow,
+    FailureRow,
+    FindingRow,
+    ImageInfo,
+    Record,
+    SessionRow,
+    Trace,
+)
 
 try:
     import fcntl
@@ -39,6 +50,8 @@ VERSION = 1
 _UNIT = "PRIMARY KEY (kind, attack, chunk, round)) WITHOUT ROWID"
 _TARGET = "PRIMARY KEY (attack, image, target)) WITHOUT ROWID"
 STORED: dict[Any, tuple[str, str, str]] = {
+    SessionRow: ("sessions", "every start of the program on this run", "PRIMARY KEY (session))"),
+    FindingRow: ("findings", "what preflight said before the run", "PRIMARY KEY (name))"),
     AttackInfo: ("attacks", "the run's attacks", "PRIMARY KEY (attack), UNIQUE (text))"),
     ImageInfo: ("images", "the clean images", "PRIMARY KEY (image))"),
     Record: ("results", "one row per attack, image and target", _TARGET),
@@ -50,19 +63,6 @@ STORED: dict[Any, tuple[str, str, str]] = {
 TABLES = """CREATE TABLE meta (            -- facts of the run as a whole
   key   TEXT PRIMARY KEY,      -- schema_version, spec_sha256, spec (TOML), weights_sha256, data_sha256, images, ...
   value TEXT NOT NULL
-);
-CREATE TABLE sessions (        -- every start of the program on this run
-  session     INTEGER PRIMARY KEY,
-  started     TEXT NOT NULL,   -- UTC, ISO 8601
-  ended       TEXT,            -- UTC; NULL: still running, or killed
-  outcome     TEXT,            -- done, interrupted, or the error's sentence
-  environment TEXT NOT NULL    -- JSON: versions, git commit, hardware, threads
-);
-CREATE TABLE findings (        -- what preflight said before the run
-  name     TEXT PRIMARY KEY,   -- e.g. low-clean-accuracy; what --allow takes
-  severity TEXT NOT NULL,      -- refuse, warn or note
-  sentence TEXT NOT NULL,      -- what was noticed
-  way_out  TEXT NOT NULL       -- what to do about it
 );
 """ + "".join(fields.table(name, about, rules, of) for of, (name, about, rules) in STORED.items())
 """The comments are part of the database: ``sqlite3 records.sqlite .schema`` shows them. Only ``sessions`` and
@@ -194,8 +194,7 @@ class Store:
 
     def meta(self, key: str) -> str | None:
         """A fact of the run, or None."""
-        found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
-        return None if not found else str(found[0][0])
+        return self.all_meta().get(key)
 
     def all_meta(self) -> dict[str, str]:
         return {str(key): str(value) for key, value in self.rows("SELECT key, value FROM meta ORDER BY key")}
@@ -203,82 +202,43 @@ class Store:
     def set_meta(self, **values: str | None) -> None:
         """Replaces these facts in one transaction; None removes one."""
         with self.transaction():
-            for key, value in values.items():
-                if value is None:
-                    self.db.execute("DELETE FROM meta WHERE key = ?", (key,))
-                else:
-                    self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-            self.sum_facts()
+            self.db.executemany("DELETE FROM meta WHERE key = ?", [(key,) for key in values])
+            kept = [(key, value) for key, value in values.items() if value is not None]
+            self.db.executemany("INSERT INTO meta VALUES (?, ?)", kept)
 
     def set_attacks(self, attacks: Iterable[AttackInfo]) -> None:
         with self.transaction():
-            self._insert(attacks)
-            self.sum_facts()
+            self.insert(attacks)
 
     def attacks(self) -> list[AttackInfo]:
         return self._read(AttackInfo, "attack")
 
-    def sum_facts(self) -> None:
-        """Writes the sum over the facts and attacks beside them; part of every transaction that changes them."""
-        self.db.execute("INSERT OR REPLACE INTO meta VALUES ('facts_sha256', ?)", (self._facts_sum(),))
-
-    def check_facts(self) -> None:
-        """Refuses facts and attacks that are not the ones that were written, and counts that are no numbers."""
-        if (recorded := self.meta("facts_sha256")) is not None and recorded != self._facts_sum():
-            raise Corrupt(
-                f"{self.path}: the facts of this run (its settings, hashes or attacks) are not the ones that were "
-                "written; restore it from a copy, or move it away to begin this run's records anew (the images' files "
-                "beside it are not touched)."
-            )
-        for name in ("images", "classes"):
-            if not re.fullmatch("[0-9]{1,15}", self.meta(name) or "0"):
-                raise Corrupt(f"{self.path} holds {self.meta(name)!r:.50} as the number of {name}; do not use it.")
-
-    def _facts_sum(self) -> str:
-        facts = self.rows("SELECT 0, key, value FROM meta WHERE key != 'facts_sha256'")
-        return _row_sum([*facts, *((1, *cells) for cells in self._cells(AttackInfo))])
-
     def set_findings(self, findings: Iterable[tuple[str, str, str, str]]) -> None:
         with self.transaction():
             self.db.execute("DELETE FROM findings")
-            self.db.executemany("INSERT OR REPLACE INTO findings VALUES (?, ?, ?, ?)", list(findings))
+            self.insert(FindingRow(*finding) for finding in findings)
 
-    def findings(self) -> list[tuple[str, str, str, str]]:
-        return [
-            (str(r[0]), str(r[1]), str(r[2]), str(r[3]))
-            for r in self.rows("SELECT name, severity, sentence, way_out FROM findings ORDER BY name")
-        ]
+    def findings(self) -> list[FindingRow]:
+        return self._read(FindingRow, "name")
 
     def begin_session(self, environment: dict[str, Any]) -> int:
         with self.transaction():
-            self.db.execute(
-                "INSERT INTO sessions (started, environment) VALUES (?, ?)",
-                (_now(), json.dumps(environment, sort_keys=True)),
-            )
-            return int(self.db.execute("SELECT last_insert_rowid()").fetchone()[0])
+            number = 1 + max((session.session for session in self.sessions()), default=0)
+            self.insert([SessionRow(number, _now(), None, None, environment)])
+        return number
 
     def end_session(self, session: int, outcome: str) -> None:
         with self.transaction():
             self.db.execute("UPDATE sessions SET ended = ?, outcome = ? WHERE session = ?", (_now(), outcome, session))
 
-    def sessions(self) -> list[dict[str, Any]]:
-        found = self.rows("SELECT session, started, ended, outcome, environment FROM sessions ORDER BY session")
-        with understood(self.path):
-            return [
-                {
-                    "session": r[0],
-                    "started": str(r[1]),
-                    "ended": r[2] and str(r[2]),
-                    "outcome": r[3] and str(r[3]),
-                    "environment": dict(json.loads(r[4])),
-                }
-                for r in found
-            ]
+    def sessions(self) -> list[SessionRow]:
+        return self._read(SessionRow, "session")
 
     # Rows of the dataclasses.
 
-    def _insert(self, values: Iterable[Any]) -> None:
-        """By the names of the columns: an earlier version may have had them in another order."""
+    def insert(self, values: Iterable[Any]) -> None:
+        """Inserts rows, part of a transaction; by the names of the columns, for an earlier version may have had them in
+        another order."""
         rows = [(type(value), fields.row(value)) for value in values]
         for of in dict.fromkeys(of for of, _ in rows):
             names = fields.names(of)
@@ -291,7 +251,7 @@ class Store:
         """The columns to read; later ones that the database lacks are empty."""
         known = self._known(STORED[of][0])
         return ", ".join(
-            f"{prefix}{column.name}" if not column.later or column.name in known else "NULL"
+            f"{prefix}{column.name}" if not column.mark.later or column.name in known else "NULL"
             for column in fields.columns(of)
         )
 
@@ -322,14 +282,14 @@ class Store:
         """Inserts a chunk's row, with its checksum, and the rows that belong to it; part of a transaction."""
         of = ImageInfo if row.key.kind == CLEAN else Record
         total = _chunk_sum(fields.row(row), [fields.row(value) for value in values if isinstance(value, of)])
-        self._insert([*values, replace(row, rows_sha256=total)])
+        self.insert([*values, replace(row, rows_sha256=total)])
         self.db.execute(f"DELETE FROM failures WHERE {_KEY}", fields.row(row.key))
 
     def give_up(self, failure: FailureRow, session: int) -> None:
         """Records that a unit of work failed for good in this session; it stays undone, so the next one tries it
         again."""
         with self.transaction():
-            self._insert([replace(failure, session=session)])
+            self.insert([replace(failure, session=session)])
 
     def failures(self) -> list[FailureRow]:
         """The units of work that were given up and have not been done since."""
@@ -345,20 +305,12 @@ class Store:
         """Finished work: clean passes first, then attack by attack."""
         return self._read(ChunkRow, "kind DESC, attack, chunk, round")
 
-    def images(self, check: bool = False) -> list[ImageInfo]:
-        """The clean images; ``check`` refuses rows that do not match their checksum."""
-        found = self._cells(ImageInfo, "image")
-        if check:
-            self._refuse_damaged(CLEAN, _by_chunk(found, ()))
-        with understood(self.path):
-            return [fields.build(ImageInfo, cells) for cells in found]
+    def images(self) -> list[ImageInfo]:
+        return self._read(ImageInfo, "image")
 
-    def records(self, check: bool = False) -> list[Record]:
-        """The results of finished chunks, by attack, image and target; ``check`` refuses rows that do not match their
-        checksum."""
+    def records(self) -> list[Record]:
+        """The results of finished chunks, by attack, image and target."""
         found = self._result_rows()
-        if check:
-            self._refuse_damaged(ATTACK, _by_chunk((), found))
         with understood(self.path):
             return [_record(row) for row in found]
 
@@ -382,28 +334,31 @@ class Store:
 
     def damaged(self) -> list[ChunkKey]:
         """Finished work whose rows do not match their checksum."""
-        return self._differing(_by_chunk(self._cells(ImageInfo), self._result_rows()), CLEAN, ATTACK)
-
-    def refuse(self, key: ChunkKey) -> Corrupt:
-        """The error for readers of a damaged chunk."""
-        whose = "the clean images" if key.kind == CLEAN else f"attack {key.attack}"
-        return Corrupt(
-            f"{self.path}: the rows of chunk {key.chunk} of {whose} are not the ones that were written (a failing "
-            "disk, or somebody edited them). Run the same `almakit run` command again: it recomputes this chunk and "
-            "keeps the rest."
-        )
-
-    def _refuse_damaged(self, kind: str, found: dict[Row, list[Row]]) -> None:
-        for key in self._differing(found, kind):
-            raise self.refuse(key)
-
-    def _differing(self, found: dict[Row, list[Row]], *kinds: str) -> list[ChunkKey]:
-        """The chunks of some kinds whose rows, as they were read, do not have the recorded checksum."""
+        found = self._by_chunk()
         return [
             ChunkKey(*own[:4])
             for own in self._cells(ChunkRow)
-            if own[0] in kinds and own[-1] is not None and _chunk_sum(own, found.get(own[:4], [])) != own[-1]
+            if own[-1] is not None and _chunk_sum(own, found.get(own[:4], [])) != own[-1]
         ]
+
+    def _by_chunk(self) -> dict[Row, list[Row]]:
+        """The rows of images and of results (without what their chunk adds) by the key of their chunk."""
+        found: dict[Row, list[Row]] = {}
+        for row in self._cells(ImageInfo):
+            found.setdefault((CLEAN, -1, row[_CHUNK], 0), []).append(row)
+        for row in self._result_rows():
+            found.setdefault((ATTACK, row[0], row[-1], row[_ROUND]), []).append(row[:-3])
+        return found
+
+    def check(self) -> None:
+        """Refuses a database with damaged rows."""
+        for key in self.damaged():
+            whose = "the clean images" if key.kind == CLEAN else f"attack {key.attack}"
+            raise Corrupt(
+                f"{self.path}: the rows of chunk {key.chunk} of {whose} are not the ones that were written (a failing "
+                "disk, or somebody edited them). Run the same `almakit run` command again: it recomputes this chunk "
+                "and keeps the rest."
+            )
 
 
 def _reader(path: Path) -> sqlite3.Connection:
@@ -443,16 +398,6 @@ def _record(row: Row) -> Record:
     if found.status not in STATUSES:
         raise Corrupt(f"the database holds a status {found.status!r} that this almakit does not know.")
     return found
-
-
-def _by_chunk(images: Iterable[Row], results: Iterable[Row]) -> dict[Row, list[Row]]:
-    """Rows of images, and rows of results without what their chunk adds, by the key of their chunk."""
-    grouped: dict[Row, list[Row]] = {}
-    for row in images:
-        grouped.setdefault((CLEAN, -1, row[_CHUNK], 0), []).append(row)
-    for row in results:
-        grouped.setdefault((ATTACK, row[0], row[-1], row[_ROUND]), []).append(row[:-3])
-    return grouped
 
 
 def _chunk_sum(own: Row, rows: Iterable[Row]) -> str:

@@ -57,15 +57,15 @@ class Column:
     kind: str
     required: bool
     meaning: str
-    later: bool
-    summed: bool
+    mark: Stored
     write: Callable[[Any], Cell]
     read: Callable[[Cell], Any]
     inside: tuple[str, Any] | None = None
 
-    @property
-    def sql(self) -> str:
-        return f"{self.name} {self.kind}{' NOT NULL' if self.required else ''}"
+    def of(self, instance: Any) -> Any:
+        """The value that an instance of the dataclass has in this column."""
+        found = getattr(instance if self.inside is None else getattr(instance, self.inside[0]), self.field)
+        return found if self.key is None else found.get(self.key)
 
     def value(self, cell: Cell) -> Any:
         """The value in a cell, whose type is checked: SQLite stores any type in any column."""
@@ -98,6 +98,10 @@ def _tally_of(text: str | None) -> Tally | None:
     return None if rows is None else tuple((row[0], row[1], row[2], row[3]) for row in rows)
 
 
+def _mapping_of(text: str) -> dict[str, Any]:
+    return dict(json.loads(text))
+
+
 def _history_of(text: str) -> dict[str, list[Any]]:
     return {str(name): list(values) for name, values in json.loads(text).items()}
 
@@ -112,7 +116,7 @@ KINDS: list[tuple[Any, str, bool, Callable[[Any], Cell], Callable[[Cell], Any]]]
     (float | None, "REAL", False, finite, _same),
     (Top, "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _top_of),
     (Tally | None, "TEXT", False, lambda value: None if value is None else json.dumps(value), _tally_of),
-    (dict[str, Any], "TEXT", True, lambda value: json.dumps(value, sort_keys=True), json.loads),
+    (dict[str, Any], "TEXT", True, lambda value: json.dumps(value, sort_keys=True), _mapping_of),
     (dict[str, list[Any]], "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _history_of),
     (dict[str, float | None], "REAL", False, finite, _same),
 ]
@@ -132,15 +136,10 @@ def columns(of: Any) -> tuple[Column, ...]:
             kind, required, write, read = next(kind[1:] for kind in KINDS if kind[0] == hint.__origin__)
             if mark.empty is not None:
                 required, write, read = True, _or_number(mark.empty), _none_below_zero
-            keys: list[tuple[str | None, str]] = [part.partition(": ")[::2] for part in mark.columns] or [
-                (None, mark.meaning)
-            ]
-            found += [
-                Column(
-                    name, key, key or mark.name or name, kind, required, meaning, mark.later, mark.summed, write, read
-                )
-                for key, meaning in keys
-            ]
+            parts: list[tuple[str | None, str]] = [part.partition(": ")[::2] for part in mark.columns]
+            for key, meaning in parts or [(None, mark.meaning)]:
+                own = key or mark.name or name
+                found.append(Column(name, key, own, kind, required, meaning, mark, write, read))
     return tuple(found)
 
 
@@ -157,25 +156,18 @@ def names(of: type) -> list[str]:
 
 
 def table(name: str, about: str, rules: str, of: type) -> str:
-    """The SQL statement that creates the table of a dataclass, with the meaning of each column as a comment.
-
-    Args:
-        name: name of the table.
-        about: what it holds.
-        rules: its key, and whatever else ends the statement.
-        of: the dataclass.
-    """
-    lines = [f"  {column.sql}, -- {column.meaning}" for column in columns(of)]
+    """The SQL statement that creates the table ``name`` of a dataclass, with ``about`` and the meaning of each column
+    as comments; ``rules`` are its key and whatever else ends the statement."""
+    lines = [
+        f"  {column.name} {column.kind}{' NOT NULL' if column.required else ''}, -- {column.meaning}"
+        for column in columns(of)
+    ]
     return f"CREATE TABLE {name} (  -- {about}\n" + "\n".join(lines) + f"\n  {rules};\n"
 
 
-def row(value: Any) -> tuple[Cell, ...]:
+def row(instance: Any) -> tuple[Cell, ...]:
     """A dataclass instance as cells, in the order of ``columns``."""
-    cells, of = [], value.__class__
-    for column in columns(of):
-        found = getattr(value if column.inside is None else getattr(value, column.inside[0]), column.field)
-        cells.append(column.write(found if column.key is None else found.get(column.key)))
-    return tuple(cells)
+    return tuple(column.write(column.of(instance)) for column in columns(instance.__class__))
 
 
 def build(of: Callable[..., Built], cells: Sequence[Cell], **own: Any) -> Built:
@@ -199,6 +191,6 @@ def differing(one: Any, other: Any) -> list[str]:
 def summed(of: type, cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """The cells that a checksum covers: those of version 0.1, then the name and value of each later one that has a
     value."""
-    pairs = [(column, cell) for column, cell in zip(columns(of), cells, strict=True) if column.summed]
-    later = [(column.name, cell) for column, cell in pairs if column.later and cell is not None]
-    return (*(cell for column, cell in pairs if not column.later), *(part for pair in later for part in pair))
+    pairs = [(column, cell) for column, cell in zip(columns(of), cells, strict=True) if column.mark.summed]
+    later = [(column.name, cell) for column, cell in pairs if column.mark.later and cell is not None]
+    return (*(cell for column, cell in pairs if not column.mark.later), *(part for pair in later for part in pair))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from .fields import Stored
 from .fields import Tally as Tally
@@ -236,6 +236,26 @@ class FailureRow:
     tries: Annotated[int, Stored("how often it was tried")]
     reason: Annotated[str, Stored("what happened the last time")]
     session: Annotated[int, Stored("sessions.session that gave it up")] = 0
+
+
+class FindingRow(NamedTuple):
+    """What preflight said before the run."""
+
+    name: Annotated[str, Stored("e.g. low-clean-accuracy; what --allow takes")]
+    severity: Annotated[str, Stored("refuse, warn or note")]
+    sentence: Annotated[str, Stored("what was noticed")]
+    way_out: Annotated[str, Stored("what to do about it")]
+
+
+@dataclass(frozen=True)
+class SessionRow:
+    """A start of the program on this run."""
+
+    session: Annotated[int, Stored("number, from 1")]
+    started: Annotated[str, Stored("UTC, ISO 8601")]
+    ended: Annotated[str | None, Stored("UTC; NULL: still running, or killed")]
+    outcome: Annotated[str | None, Stored("done, interrupted, or the error's sentence")]
+    environment: Annotated[dict[str, Any], Stored("JSON: versions, git commit, hardware, threads")]
 
 
 def wrong_pixels(*tallies: Tally) -> float:
