@@ -7,6 +7,7 @@ import pytest
 import torch
 from runs.small_runs import Net, images, small_run
 
+from almakit.attacks.standard import BY_SCORES_ALONE
 from almakit.core import Result
 from almakit.report import subjects, tables
 from almakit.report.page import render
@@ -103,3 +104,13 @@ def test_zero_and_masked_gradients_are_said_with_what_to_do(tmp_path):
         assert f"{worst['masked']} of 40 images fall to an attack that uses no gradients" in text
     plain = small_run(None, attacks=["ddn(steps=5)"])
     assert plain.summary["worst_case"][0]["masked"] == 0 and "Warning" not in plain.table()
+
+
+def test_what_only_the_last_stage_of_the_standard_evaluation_breaks_is_said(tmp_path):
+    text = "almakit:standard-v1(distance=linf, epsilon=0.12)"
+    run = small_run(tmp_path, model=Rounded(), attacks=[text], preflight=False, limit=8)
+    (part,) = run.summary["attacks"]
+    alone = [record for record in run.records if record.reason == BY_SCORES_ALONE]
+    assert part["masked"] == len(alone) > 0 and all(record.status == "success" for record in alone)
+    sentence = f"{len(alone)} of 8 images fall to an attack that uses no gradients"
+    assert sentence in run.table() and sentence in render(subjects.load([run.folder]))

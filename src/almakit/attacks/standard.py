@@ -79,6 +79,8 @@ FLAT = "the gradient was zero"
 """How the reason begins for images whose gradient was zero at every query."""
 BY_SCORES = "square"
 """The stage that needs no gradients. What it alone breaks shows that gradients are masked."""
+BY_SCORES_ALONE = "only square, which uses no gradients, broke it"
+"""The reason of images that no stage along the gradient broke."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,15 @@ class Standard(Ensemble):
             return
         limit = problem.x.new_ones(len(problem)) * problem.grid.limit(self.epsilon)
         with problem.limited_to(limit):
-            super().run(problem)
+            for name, member in zip(self.stages, self.attacks):
+                before = problem.best_distance <= limit
+                try:
+                    with problem.round(), problem.isolated():
+                        member.run(problem)
+                finally:  # a stage that breaks the last image ends the attack
+                    if name == BY_SCORES:
+                        alone = (problem.best_distance <= limit) & ~before
+                        problem.notes |= dict.fromkeys(alone.nonzero().flatten().tolist(), BY_SCORES_ALONE)
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,7 @@ class Problem:
         self._most_pending = PENDING if x.numel() <= SMALL else 1
         self._pending: list[Query] = []  # queries that best points and ``_broken`` do not know yet
         self._steepest_pending: list[Tensor] = []  # largest entries (B,) of gradients that ``_had_slope`` does not know
+        self.notes: dict[int, str] = {}  # by image: the reason that a result gives of a success
         self._start: Query | None = None
         self._last_logits: Tensor | None = None
         self._taken: tuple[Tensor, Bound] | None = None

@@ -200,6 +200,8 @@ class Batch:
             if gradients is not None:
                 gradients[todo] = problem.distance_gradients
             broken = problem.broken
+            for index, note in problem.notes.items():
+                reasons[int(todo[index])] = note
             for index in (~found).nonzero().flatten().tolist():
                 row = int(todo[index])
                 reasons[row] = problem.why(index)

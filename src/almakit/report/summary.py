@@ -62,6 +62,8 @@ TENTH = 0.1
 """Below this part of the found distance a certified radius says too little to be shown: "not certified"."""
 FLAT = "the gradient was zero"
 """How the reason of a record begins whose attack got no gradient other than zero."""
+ALONE = "only square"
+"""How the reason of a success begins that no stage of the standard evaluation along the gradient found."""
 
 
 @dataclass(frozen=True)
@@ -372,6 +374,9 @@ def attack_summary(a: Results) -> dict[str, Any]:
         "best_target": _best_target(a),
         # Attacked images for which every gradient was zero.
         "zero_gradients": sum(FLAT in (record.reason or "") for record in records) or None,
+        # Of the standard evaluation: images that only its stage without gradients breaks.
+        "masked": sum(record.status == SUCCESS and (record.reason or "").startswith(ALONE) for record in records)
+        or None,
     }
     more |= {measure.name: measure.of(a) for measure in MEASURES if measure.of is not None}
     return summary | {name: value for name, value in more.items() if value is not None}

@@ -74,11 +74,12 @@ def signs(parts: Sequence[dict[str, Any]], together: dict[str, Any]) -> list[str
                 "--surrogate, a model with gradients (where the model rounds, the same one without rounding), or add "
                 "an attack that needs none: square, hopskipjump."
             )
-    if together.get("masked"):
+    masked = max([together["masked"], *(part.get("masked", 0) for part in parts)])
+    if masked:
         found.append(
-            f"{together['masked']} of {together['images']} images fall to an attack that uses no gradients and to none "
-            f"that does ({parts[0]['distance']}): gradients may be masked, and robust accuracy is then overestimated. "
-            "Run again with --surrogate, a model with gradients, or give the attack without gradients more steps."
+            f"{masked} of {together['images']} images fall to an attack that uses no gradients and to none that does "
+            f"({parts[0]['distance']}): gradients may be masked, and robust accuracy is then overestimated. Run again "
+            "with --surrogate, a model with gradients, or give the attack without gradients more steps."
         )
     return found
 

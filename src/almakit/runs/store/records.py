@@ -103,7 +103,7 @@ class Record:
     image: Annotated[int, Stored("images.image")]
     target: Annotated[int | None, Stored("class aimed at; -1: untargeted", empty=-1)]
     status: Annotated[str, Stored("already-wrong, success, failed or invalid, as the attack says")]
-    reason: Annotated[str | None, Stored("why nothing was found, a sentence")]
+    reason: Annotated[str | None, Stored("why nothing was found, or what a success shows, a sentence")]
     distance: Annotated[
         float,
         Stored("in attacks.distance, as the attack says; 0: already wrong; NULL: nothing found, counts as infinite"),
