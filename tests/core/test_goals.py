@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from almakit.core import ClassGoal
+from almakit.goals.classes import TopK
 
 logit_rows = st.integers(2, 7).flatmap(
     lambda classes: st.lists(
@@ -154,3 +155,22 @@ def test_the_closed_form_slope_of_the_constraint_is_autograds(count: int, target
     (slope,) = torch.autograd.grad(expected.sum(), leaf)
     d, ours = goal.constraint_and_slope(logits, goal.margin(logits), tolerance)
     assert torch.equal(d, expected.detach()) and torch.equal(ours, slope)
+
+
+@pytest.mark.parametrize("targeted", [False, True], ids=["untargeted", "targeted"])
+@pytest.mark.parametrize("soft", [False, True], ids=["margin", "soft margin"])
+def test_the_closed_form_slope_of_the_margin_is_autograds(soft: bool, targeted: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(60, 5, generator=generator), torch.randint(0, 5, (60,), generator=generator)
+    logits[0] += 1e4  # what all have in common changes nothing
+    goal = ClassGoal(labels, (labels + 1) % 5 if targeted else None)
+    temperature = torch.rand(60, generator=generator) + 0.1 if soft else None
+    leaf = logits.clone().requires_grad_(True)
+    value = goal.margin(leaf) if temperature is None else goal.soft_margin(leaf, temperature)
+    (expected,) = torch.autograd.grad(value.sum(), leaf)
+    ours = goal.margin_slope(logits, temperature)
+    assert ours is not None and torch.allclose(ours, expected, atol=1e-6)
+
+
+def test_a_subclass_with_a_margin_of_its_own_has_no_closed_form() -> None:
+    assert TopK(torch.tensor([0]), k=2).margin_slope(torch.randn(1, 5)) is None

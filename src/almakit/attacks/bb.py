@@ -85,7 +85,7 @@ class BB(Attack):
             query = problem.query(point, grad=not final)
             if final:
                 break
-            slope = problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits)))
+            slope = problem.replace_zero_gradients(query.margin_gradient())
             problem.record(step, distance=query.distance, margin=query.margin, success=query.success)
             boundary = self.momentum * boundary + (1 - self.momentum) * slope if step else slope
             margin = query.margin + 2 * query.tolerance
@@ -105,7 +105,7 @@ class BB(Attack):
             point = x
             query = problem.start()
             for _ in range(self.start_steps):
-                slope = problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits)))
+                slope = problem.replace_zero_gradients(query.margin_gradient())
                 point = box.project_continuous(point - box.sides / self.start_steps * slope.sign(), x)
                 query = problem.query(point)
                 problem.release(problem.found)

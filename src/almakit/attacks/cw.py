@@ -67,7 +67,7 @@ class CW(Attack):
     def run(self, problem: Problem) -> None:
         query = problem.start()
         # In every search the first step is taken at the clean image, where the distance has no gradient.
-        clean_slope = problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits)))
+        clean_slope = problem.replace_zero_gradients(query.margin_gradient())
         clean_hinge = hinge_of(query)
         search = WeightSearch(problem.x, self.weight)
         for attempt in range(self.searches):
@@ -114,7 +114,7 @@ class CW(Attack):
                 else shared_pull(query.point - x, query.distance)
             )
             pull = per_image(2 * query.distance, x) * pull if squared else pull
-            push = query.gradient(problem.goal.margin(query.logits))
+            push = query.margin_gradient()
             by_point = pull + per_image(weight * (hinge > 0), x) * push
 
 

@@ -69,7 +69,7 @@ class EAD(Attack):
 
     def run(self, problem: Problem) -> None:
         query = problem.start()
-        slope = problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits)))
+        slope = problem.replace_zero_gradients(query.margin_gradient())
         search = WeightSearch(problem.x, self.weight)
         for attempt in range(self.searches):
             found = torch.zeros_like(problem.found)
@@ -80,7 +80,7 @@ class EAD(Attack):
     def _descend(self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor) -> None:
         """One search from the clean image with the weights ``weight`` (B,); marks in ``found`` (B,) where it
         succeeded."""
-        x, box, goal = problem.x, problem.box, problem.goal
+        x, box = problem.x, problem.box
         iterate = point = x
         progress = Stagnation(x, math.ceil(self.steps / 10))
         progress.stalled(0, weight * hinge)
@@ -107,9 +107,7 @@ class EAD(Attack):
             if stalled is not None:
                 # A search with a success does not stop early: l1 still falls while its objective is constant.
                 problem.release(stalled & ~found)
-            gradient = 2 * (query.point - x) + per_image(weight * (hinge > 0), x) * query.gradient(
-                goal.margin(query.logits)
-            )
+            gradient = 2 * (query.point - x) + per_image(weight * (hinge > 0), x) * query.margin_gradient()
 
     @property
     def ranking(self) -> Distance | None:

@@ -49,7 +49,7 @@ class LPA(FixedEpsilon):
     confidence_cap: float = 1.0
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
-        x, box, goal = problem.x, problem.box, problem.goal
+        x, box = problem.x, problem.box
         rows = problem.active.nonzero().flatten().tolist()
         point = box.project_continuous(x + 0.01 * box.width * problem.random.normal(rows), x)
         weight = x.new_full((len(x),), self.weight)
@@ -58,7 +58,7 @@ class LPA(FixedEpsilon):
                 query = problem.query(point, distance_grad=True)
                 problem.release(reached(problem, epsilon))
                 assert query.distance_gradient is not None
-                push = problem.replace_zero_gradients(query.gradient(goal.margin(query.logits)), ~query.success)
+                push = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
                 unreached = query.margin > -self.confidence_cap
                 too_far = query.distance > epsilon
                 slope = (

@@ -74,7 +74,7 @@ class PrimalDual(Attack):
         raise NotImplementedError
 
     def run(self, problem: Problem) -> None:
-        x, goal, norm = problem.x, problem.goal, problem.bound.distance.norm
+        x, norm = problem.x, problem.bound.distance.norm
         assert norm is not None
         low, high = bounds(problem.box, x)
         delta, adam = torch.zeros_like(x), Adam(x)
@@ -89,7 +89,7 @@ class PrimalDual(Attack):
             query = problem.query(x + delta, grad=not final) if step else problem.start()
             if final:
                 break
-            slope = problem.replace_zero_gradients(query.gradient(goal.margin(query.logits)), ~query.success)
+            slope = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
             margin = torch.where(query.valid, query.margin + query.tolerance, torch.zeros_like(query.margin))
             if step == 0:
                 clean_slope, clean_margin = slope, margin

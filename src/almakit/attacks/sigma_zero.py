@@ -58,7 +58,7 @@ class SigmaZero(Attack):
                 self._restore(problem, self.trim)
 
     def _descend(self, problem: Problem) -> None:
-        x, goal, width = problem.x, problem.goal, problem.box.width
+        x, width = problem.x, problem.box.width
         low, high = bounds(problem.box, x)
         delta, adam = torch.zeros_like(x), Adam(x)
         threshold = x.new_full((len(x),), self.threshold)
@@ -71,7 +71,7 @@ class SigmaZero(Attack):
             problem.record(
                 step, margin=query.margin, distance=query.distance, threshold=threshold, success=query.success
             )
-            slope = problem.replace_zero_gradients(query.gradient(goal.margin(query.logits)), ~query.success)
+            slope = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
             # Both terms by delta / width, so that nothing depends on the units of the box.
             part = delta / width
             count_slope = 2 * self.sigma * part / (part.square() + self.sigma).square() / x[0].numel()
@@ -93,7 +93,7 @@ class SigmaZero(Attack):
         problem.release(~problem.found)
         delta = problem.best_point - x
         query = problem.query(problem.best_point)
-        slope = query.gradient(problem.goal.margin(query.logits))
+        slope = query.margin_gradient()
         full = torch.where(slope < 0, high, torch.where(slope > 0, low, delta)).flatten(1)
         kept = (delta != 0).flatten(1)
         gain = torch.where(kept, -(slope * delta).flatten(1), torch.full_like(full, float("inf")))

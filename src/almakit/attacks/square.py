@@ -112,7 +112,7 @@ class Square(FixedEpsilon):
             query = problem.query(onto_grid(problem, point, epsilon, norm)) if step else problem.start()
             problem.release(reached(problem, epsilon))
             best, clean = best.with_query(query, x), query.margin if step == 0 else clean
-            slope = query.gradient(problem.goal.margin(query.logits))
+            slope = query.margin_gradient()
             direction = slope.sign() if norm == float("inf") else unit(slope)
             size = radius / (4 if step < count // 2 else 16)
             point = x + onto_ball(point - x - per_image(size, x) * direction, radius, low, high, norm)

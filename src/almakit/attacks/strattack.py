@@ -63,10 +63,7 @@ class StrAttack(Attack):
 
     def run(self, problem: Problem) -> None:
         query = problem.start()
-        slope, hinge = (
-            problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits))),
-            hinge_of(query),
-        )
+        slope, hinge = (problem.replace_zero_gradients(query.margin_gradient()), hinge_of(query))
         search = WeightSearch(problem.x, self.weight, factor=5.0)
         best_weight = search.weight
         for _ in range(self.searches):
@@ -99,7 +96,7 @@ class StrAttack(Attack):
                 break
             # The penalty's slope is taken at z, which is not sparse: what is found there does not count.
             query = problem.query(x + z, aside=True)
-            push = query.gradient(problem.goal.margin(query.logits))
+            push = query.margin_gradient()
             pull = per_image(weight * (hinge_of(query) > 0), x) * push
 
     def _thin(self, c: Tensor) -> Tensor:
@@ -134,7 +131,7 @@ class StrAttack(Attack):
             query = problem.query(x + delta, grad=not final)
             if final:
                 break
-            push = query.gradient(problem.goal.margin(query.logits)) * support
+            push = query.margin_gradient() * support
             # Outside the model's class it comes nearer, inside it goes back out: each along its own unit direction.
             ahead = torch.where(per_image(query.success, x), -unit(delta), -unit(push))
             shrink = per_image(rate * (1 - step / self.refine), x)

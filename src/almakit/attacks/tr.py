@@ -76,8 +76,7 @@ class TR(Attack):
                 candidate = problem.box.project_continuous(point + d, x)
                 query = problem.query(candidate)
                 taken = taken + problem.active
-                margin = self._margin(problem, query, rival)
-                new_normal, new_need = leading_plane(query, margin)
+                new_normal, new_need = leading_plane(problem.goal, query, rival)
                 # Between the points of the grid that were queried; a step within one level says nothing.
                 predicted = (normal * (query.point - queried)).flatten(1).sum(1)
                 rho = torch.where(predicted > 0, (need - new_need) / predicted.clamp_min(SMALL), 1.0)
@@ -102,11 +101,11 @@ class TR(Attack):
         goal = problem.goal
         ways = goal.rivals(query.values)
         if ways is None:
-            return None, *leading_plane(query, goal.margin(query.logits))
+            return None, *leading_plane(goal, query)
         nearest = torch.full_like(query.margin, float("inf"))
         rival, normal, need = ways[:, 0], torch.zeros_like(query.point), torch.zeros_like(query.margin)
         for way in ways[:, : self.candidates].unbind(1):
-            w, needed = leading_plane(query, goal.rival_margin(query.logits, way))
+            w, needed = leading_plane(goal, query, way)
             size = dual_length(w, norm)
             reach = torch.where(
                 size > 0, needed / size.clamp_min(SMALL), torch.full_like(size, torch.finfo(size.dtype).max)
@@ -117,11 +116,6 @@ class TR(Attack):
             )
             normal = torch.where(per_image(closer, w), w, normal)
         return rival, normal, need
-
-    @staticmethod
-    def _margin(problem: Problem, query: Query, rival: Tensor | None) -> Tensor:
-        goal = problem.goal
-        return goal.margin(query.logits) if rival is None else goal.rival_margin(query.logits, rival)
 
     def _step(self, normal: Tensor, need: Tensor, eps: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
         """(B, ...) the shortest step to the linearised boundary inside the box, or as much of its gain as eps allows:

@@ -49,7 +49,7 @@ class VFGA(Attack):
         for step in range(self.steps):
             query = problem.query(point) if step else problem.start()
             problem.record(step, margin=query.margin, distance=query.distance, success=query.success)
-            gradient = problem.replace_zero_gradients(query.gradient(problem.goal.margin(query.logits)), ~query.success)
+            gradient = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
             unchanged = (point == x).flatten(1)
             chosen = [
                 torch.where(unchanged & (end != 0), -gradient.flatten(1) * end, -torch.inf).argmax(1, keepdim=True)

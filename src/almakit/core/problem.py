@@ -108,6 +108,15 @@ class Query:
         """The same for a function of the logits whose gradient in them is known: ``slope`` (R, K)."""
         return self._problem.gradient(self, self.logits, slope, keep)
 
+    def margin_gradient(self, temperature: Tensor | None = None, keep: bool = False) -> Tensor:
+        """The gradient (R, ...) of the goal's margin at ``point``, or of its soft margin at ``temperature`` (R,)."""
+        goal = self._problem.goal if self.images is None else self._problem.goal.take(self.images)
+        slope = goal.margin_slope(self.values, temperature)
+        if slope is not None:
+            return self.pull_back(slope, keep)
+        value = goal.margin(self.logits) if temperature is None else goal.soft_margin(self.logits, temperature)
+        return self.gradient(value, keep)
+
     @property
     def owners(self) -> Tensor | None:
         """The images that were sent, one per row of the leaf; None: each image once."""

@@ -121,6 +121,11 @@ class Goal:
         """(B, P) which parts count, for ``size`` images."""
         return torch.ones(size, 1, dtype=torch.bool, device=device)
 
+    def margin_slope(self, outputs: Tensor, temperature: Tensor | None = None) -> Tensor | None:
+        """The gradient (B, ...) of the margin, or of the soft margin at ``temperature`` (B,), in detached ``outputs``
+        (B, ...), where it has a closed form; None where autograd takes it."""
+        return None
+
     def constraint_and_slope(
         self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:

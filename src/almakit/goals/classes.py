@@ -101,6 +101,23 @@ class ClassGoal(Goal):
         """
         return (self.margin(outputs) + tolerance) / self.scale(outputs)
 
+    def margin_slope(self, outputs: Tensor, temperature: Tensor | None = None) -> Tensor | None:
+        """The gradient (B, K) of the margin, e_y - e_o with o the best other class, or of the soft margin, e_y -
+        softmax(z / T) over the others; towards a target the signs turn. Of tied classes the first counts. None for a
+        subclass with a margin of its own."""
+        kind = type(self)
+        if kind.margin is not ClassGoal.margin or kind.soft_margin is not ClassGoal.soft_margin:
+            return None
+        index = self._index()
+        others = outputs.scatter(1, index, float("-inf"))
+        if temperature is None:
+            slope = torch.zeros_like(outputs).scatter_(1, others.argmax(1, keepdim=True), 1.0)
+        else:
+            # What all logits have in common is taken out: divided by T it would hide their differences.
+            slope = others.sub_(outputs[:, :1]).div_(temperature.unsqueeze(1)).softmax(1)
+        slope.scatter_(1, index, -1.0)
+        return slope if self.targeted else slope.neg_()
+
     def constraint_and_slope(
         self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -110,10 +127,10 @@ class ClassGoal(Goal):
         With S the scale: (e_y - e_o)/S - d/S (e_p1 - e_p3), or (e_o - e_t)/S - d/S (e_p1 - (e_p3 + e_p4)/2), o the best
         other class. What autograd gives, at a fraction of its cost on a CPU; of tied classes the first counts.
         """
-        logits, index, count = outputs, self._index(), 4 if self.targeted else 3
-        rival = logits.scatter(1, index, float("-inf")).max(1, keepdim=True).indices
-        one = -1.0 if self.targeted else 1.0
-        slope = torch.zeros_like(logits).scatter_(1, rival, -one).scatter_(1, index, one)
+        slope = self.margin_slope(outputs)
+        if slope is None:
+            return super().constraint_and_slope(outputs, margin, tolerance, largest)
+        logits, count = outputs, 4 if self.targeted else 3
         if logits.shape[1] < count:
             scale = self.scale(logits)
             return (margin + tolerance) / scale, slope.div_(scale.unsqueeze(1))
@@ -213,11 +230,6 @@ class TopK(ClassGoal):
             return first[:, -1] - own + self.confidence
         return soft_maximum(own.unsqueeze(1) - first, temperature) + self.confidence
 
-    def constraint_and_slope(
-        self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        return super(ClassGoal, self).constraint_and_slope(outputs, margin, tolerance, largest)
-
     def rivals(self, outputs: Tensor) -> Tensor | None:
         return None
 
@@ -301,11 +313,6 @@ class Reject(ClassGoal):
 
     def scale(self, outputs: Tensor) -> Tensor:
         return super(ClassGoal, self).scale(outputs)
-
-    def constraint_and_slope(
-        self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        return super(ClassGoal, self).constraint_and_slope(outputs, margin, tolerance, largest)
 
     def rivals(self, outputs: Tensor) -> Tensor | None:
         return super().rivals(self._logits(outputs))

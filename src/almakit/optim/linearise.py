@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..core.problem import Problem, Query
+from ..goals.base import Goal
 from ..tensors import per_image
 from .projections import bounds, length, to_halfspace
 
@@ -17,15 +18,19 @@ NEAR = 0.1
 FAR = 1e6
 
 
-def leading_plane(query: Query, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """The normal w (R, ...) and the need (R,) of the linearised boundary w.d >= need where ``margin`` (R,), attached to
-    the query, turns negative.
+def leading_plane(goal: Goal, query: Query, rival: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The normal w (R, ...) and the need (R,) of the linearised boundary w.d >= need where the margin of ``goal``, or
+    that of the classes ``rival`` (R,), turns negative.
 
     One backward pass. Half again the tolerance is needed, so that a point on the plane passes it. Where the logits are
     not finite: zeros.
     """
-    normal = -query.gradient(margin, keep=True)
-    need = margin.detach() + 1.5 * query.tolerance
+    if rival is None:
+        margin, slope = query.margin, query.margin_gradient(keep=True)
+    else:
+        value = goal.rival_margin(query.logits, rival)
+        margin, slope = value.detach(), query.gradient(value, keep=True)
+    normal, need = -slope, margin + 1.5 * query.tolerance
     return normal, torch.where(query.valid, need, torch.zeros_like(need))
 
 
@@ -50,7 +55,7 @@ def to_nearest_plane(
     low, high = bounds(problem.box.take(images, problem.x.shape[1:]), query.point)
     if not boxed:
         low, high = torch.full_like(low, -FAR), torch.full_like(high, FAR)
-    normal, need = leading_plane(query, goal.margin(query.logits)) if known is None else known
+    normal, need = leading_plane(goal, query) if known is None else known
     # A flat spot has no boundary in sight: a random way is tried.
     spread = torch.zeros_like(problem.x).index_copy(0, images, normal)
     stuck = torch.zeros_like(problem.found).index_fill(0, images, True)
@@ -60,7 +65,7 @@ def to_nearest_plane(
         return best
     shortest = _reach(best, normal, need, norm)
     for rival in ways[:, 1 : candidates - 1].unbind(1):
-        normal, need = leading_plane(query, goal.rival_margin(query.logits, rival))
+        normal, need = leading_plane(goal, query, rival)
         step = to_halfspace(normal, need, low, high, norm)
         reach = _reach(step, normal, need, norm)
         closer = reach < shortest
