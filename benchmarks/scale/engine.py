@@ -15,6 +15,7 @@ import argparse
 import os
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def driver_rate(images: int = 4000, chunk: int = 50) -> dict[str, float]:
 
     x = torch.rand(images, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     labels = Net()(x).argmax(1)
-    with RayExecutor("local", workers=2) as engine:
+    with closing(RayExecutor("local", workers=2)) as engine:
         engine._connect()
         # Once to have workers with torch in memory, once to measure.
         evaluate(

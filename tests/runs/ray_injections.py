@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -95,17 +96,17 @@ class RayArena:
         small_run(place / "calm", model=Slow(place / "calm-pids", 0.0), batch_size=4)
         self.expected = contents(place / "calm")
 
-    def run(self, fault: str, act: Any, at: int, words: str) -> tuple[Injected, RayExecutor, Watcher]:
+    def run(self, fault: str, act: Any, at: int, words: str) -> tuple[Injected, Watcher]:
         """A run on the cluster that ``act`` disturbs after ``at`` chunks."""
         self.count += 1
         out, pids = self.place / f"run-{self.count}", self.place / f"pids-{self.count}"
         watcher = Watcher(at, lambda: act(pids))
-        with RayExecutor("auto", progress=watcher) as engine:
+        with closing(RayExecutor("auto", progress=watcher)) as engine:
             small_run(out, model=Slow(pids), batch_size=4, engine=engine, progress=watcher)
         said = next((sentence for sentence in watcher.said if words in sentence), "")
         why = "" if contents(out) == self.expected else "the numbers differ from the local engine's"
         why = why or ("" if said else f"nothing about {words!r} was said: {watcher.said}")
-        return Injected(fault, 0, said, why), engine, watcher
+        return Injected(fault, 0, said, why), watcher
 
     def worker_killed(self) -> Injected:
         return self.run("Ray worker killed", kill_worker, self.random.randint(4, 22), "It is tried again")[0]

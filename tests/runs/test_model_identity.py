@@ -19,7 +19,7 @@ from almakit.errors import BadInput
 from almakit.report import board, subjects
 from almakit.report.compare import compare
 from almakit.runs.model import open_model
-from almakit.runs.settings import settings_sha256
+from almakit.runs.python_code import settings_sha256
 from almakit.runs.spec import RunSpec
 from almakit.runs.store.derived import read_transfers
 

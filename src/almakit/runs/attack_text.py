@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
-from types import CodeType
 from typing import Any
 
 from .. import registry
@@ -17,6 +15,7 @@ from ..core import Attack
 from ..distances.base import Distance, FunctionDistance
 from ..errors import AlmakitError, BadInput
 from ..expression import parse_number
+from .python_code import fingerprint
 from .store.records import AttackInfo
 
 _WORD = re.compile(r"[A-Za-z0-9_.+/~-][A-Za-z0-9_.+/:~-]*\Z")
@@ -84,22 +83,6 @@ def build_all(attacks: str | Attack | Sequence[str | Attack]) -> list[Attack]:
         if texts.count(text) > 1:
             raise BadInput(f"the attack {text} is given twice; once is enough, results do not depend on chance.")
     return built
-
-
-def fingerprint(function: Callable[..., Any]) -> str:
-    """A name for a function that changes with its code, ``name#1a2b3c4d``, but not with what the code refers to."""
-    name = getattr(function, "__name__", type(function).__name__).strip("<>")
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    if code is None:
-        return str(name)
-    digest, pending = hashlib.sha256(), [code]
-    while pending:
-        part = pending.pop()
-        inner = [constant for constant in part.co_consts if isinstance(constant, CodeType)]
-        plain = [constant for constant in part.co_consts if not isinstance(constant, CodeType)]
-        digest.update(part.co_code + repr((part.co_names, part.co_varnames, plain)).encode())
-        pending += inner
-    return f"{name}#{digest.hexdigest()[:8]}"
 
 
 def _name(kind: type[Attack]) -> str:

@@ -13,21 +13,20 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..core import Attack
 from ..core.oracle import borrowed
 from ..data.dataset import Chunk
-from ..errors import AlmakitError, Unavailable
+from ..errors import AlmakitError
 from . import environment
 from .attack_text import build_all
 from .failures import SpecChanged
@@ -35,14 +34,12 @@ from .job import STEPS, Outcome
 from .model import Subject, open_model
 from .plan import Job, Kept, Notify, Task
 from .spec import RunSpec
-from .store.files import Array, pack, unpack
+from .store.files import pack, unpack
 
 TRIES = 3
-"""Number of worker processes that may die during a step before it is given up, or before one has started."""
+"""Number of worker processes that may die during a step before it is given up."""
 WORTH = 20.0
 """Seconds of remaining work from which starting worker processes, which import torch, pays off."""
-Images = tuple[Array, Array | None]
-"""A chunk's images (B, ...), uint8 if they lie on the 8-bit grid, and its label maps (B, H, W), if it has any."""
 
 
 class Lost(AlmakitError):
@@ -108,104 +105,78 @@ class Processes(Executor):
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
         # The worker that has the chunk's images and clean pass continues with it.
-        worker = min(self._workers, key=lambda worker: (not worker.last.done(), worker.chunk != task.key.chunk))
+        free = [worker for worker in self._workers if worker.last is None or worker.last.done()]
+        worker = min(free, key=lambda worker: worker.chunk != task.key.chunk)
         worker.last = worker.start(job, task)
         return worker.last
 
     def close(self) -> None:
         for worker in self._workers:
-            worker.kill()
+            if worker.pool is not None:
+                for process in list((worker.pool._processes or {}).values()):
+                    process.kill()
+                worker.pool.shutdown(cancel_futures=True)
 
 
 class _Worker:
-    """A process that is started with its first step, and again after it died."""
+    """A pool of one process, which is started with its first step, and again after it died."""
 
     def __init__(self) -> None:
+        self.pool: ProcessPoolExecutor | None = None
         self.chunk = -1  # whose images it has
-        self.last: Future[Outcome] = Future()
-        self.last.cancel()
-        self._pool: ProcessPoolExecutor | None = None
-        self._opened: Future[None] = Future()
-        self._failed_starts = 0
+        self.last: Future[Outcome] | None = None
 
     def start(self, job: Job, task: Task) -> Future[Outcome]:
-        future: Future[Outcome] = Future()
+        pool = self.pool = self.pool or _pool(job)
+        # Images are read here, once: a data set need not be safe to read in several processes.
+        images = None if self.chunk == task.key.chunk else sendable(job.load(task.key.chunk))
+        self.chunk = task.key.chunk
+        future, answer = Future[Outcome](), Future[Outcome]()
+        # A process that is started here does not run the user's script again, which may have no guard.
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
         try:
-            pool = self._pool = self._pool or self._begin(job)
-            # Images are read here, once: a data set need not be safe to read in several processes.
-            images = None if self.chunk == task.key.chunk else images_of(job.load(task.key.chunk))
             answer = pool.submit(_work, task, images)
         except (BrokenProcessPool, OSError) as error:
-            future.set_exception(self._not_started(str(error)))
-            return future
-        self.chunk = task.key.chunk
-        opened, processes = self._opened, list((pool._processes or {}).values())
-
-        def finished(answer: Future[Outcome]) -> None:
-            if answer.cancelled():
-                return
-            error = opened.exception() or answer.exception()
-            if isinstance(error, BrokenProcessPool):
-                error = self._died(processes, opened.exception() is None)
-            if error is None:
-                future.set_result(answer.result())
-            else:
-                future.set_exception(error)
-
-        answer.add_done_callback(finished)
+            answer.set_exception(BrokenProcessPool(str(error)))
+        finally:
+            sys.modules["__main__"] = main
+        processes = list((pool._processes or {}).values())
+        answer.add_done_callback(lambda answer: self._finish(answer, processes, future))
         return future
 
-    def _begin(self, job: Job) -> ProcessPoolExecutor:
-        # Workers are forked from a server process that has imported torch, where the system can do that.
-        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        context: Any = multiprocessing.get_context(method)
-        context.set_forkserver_preload([__name__])
-        pool = ProcessPoolExecutor(1, context, _begin_process, (threads_per_process(), environment.keeps_memory()))
-        with _without_main():
-            self._opened = pool.submit(_open_run, pickle.dumps(sent(job, by_name=True, attacks=())))
-        return pool
-
-    def _died(self, processes: list[Any], opened: bool) -> AlmakitError:
-        for process in processes:
-            process.join(10)  # its exit code may come a moment after its end
-        codes = [process.exitcode for process in processes if process.exitcode is not None]
-        how = "it is gone" if not codes else f"signal {-codes[0]}" if codes[0] < 0 else f"exit code {codes[0]}"
-        if not opened:
-            return self._not_started(how)
-        self._pool, self.chunk = None, -1
-        return Lost(f"the worker process ended under it ({how}).")
-
-    def _not_started(self, why: str) -> AlmakitError:
-        self._pool, self.chunk = None, -1
-        self._failed_starts += 1
-        if self._failed_starts < TRIES:
-            return Lost(f"the worker process could not be started ({why}).", sys.maxsize)
-        return Unavailable(f"worker processes cannot be started here ({why}); --workers 1 needs none.")
-
-    def kill(self) -> None:
-        if self._pool is not None:
-            for process in list((self._pool._processes or {}).values()):
-                process.kill()
-            self._pool.shutdown(cancel_futures=True)
+    def _finish(self, answer: Future[Outcome], processes: list[Any], future: Future[Outcome]) -> None:
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is None:
+            future.set_result(answer.result())
+        elif isinstance(error, BrokenProcessPool):
+            self.pool, self.chunk = None, -1
+            for process in processes:
+                process.join(10)  # its exit code may come a moment after its end
+            codes = [process.exitcode for process in processes if process.exitcode is not None]
+            how = "it is gone" if not codes else f"signal {-codes[0]}" if codes[0] < 0 else f"exit code {codes[0]}"
+            future.set_exception(Lost(f"the worker process ended under it ({how})."))
+        else:
+            future.set_exception(error)
 
 
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """A process started in this block does not run the user's script again, which may have no guard."""
-    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+def _pool(job: Job) -> ProcessPoolExecutor:
+    # Workers are forked from a server process that has imported torch, where the system can do that.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context: Any = multiprocessing.get_context(method)
+    context.set_forkserver_preload([__name__])
+    settings = threads_per_process(), environment.keeps_memory(), pickle.dumps(sent(replace(job, attacks=()), True))
+    return ProcessPoolExecutor(1, context, _begin_process, settings)
 
 
 # In the worker process.
 
-_job: list[Job] = []
-"""The run that this process works for."""
+_job: list[Job | Exception] = []
+"""The run that this process works for, or why it could not be opened."""
 
 
-def _begin_process(threads: int, keep_memory: bool) -> None:
+def _begin_process(threads: int, keep_memory: bool, job: bytes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
     os.dup2(2, 1)  # what a model prints is not the output of the command
     torch.set_num_threads(threads)
@@ -219,26 +190,28 @@ def _begin_process(threads: int, keep_memory: bool) -> None:
         os._exit(0)  # it never outlives the run that started it, however that ended
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _open_run(cargo: bytes) -> None:
     try:
-        _job[:] = [received(pickle.loads(cargo))]  # from the process that started this one
+        _job.append(received(pickle.loads(job)))  # from the process that started this one
+    except Exception as error:
+        _job.append(portable(error))
+
+
+def _work(task: Task, images: dict[str, Any] | None) -> Outcome:
+    if isinstance(job := _job[0], Exception):
+        raise job
+    try:
+        return compute(job, task, images)
     except Exception as error:
         raise portable(error) from None
 
 
-def _work(task: Task, images: Images | None) -> Outcome:
-    try:
-        return compute(_job[0], task, images)
-    except Exception as error:
-        raise portable(error) from None
-
-
-def compute(job: Job, task: Task, images: Images | None) -> Outcome:
+def compute(job: Job, task: Task, images: dict[str, Any] | None) -> Outcome:
     """A step in a process that does not read images itself; None: it has those of the chunk."""
     if images is not None and job.kept.number != task.key.chunk:
-        job.keep(task.key.chunk, chunk_of(job, task.key.chunk, images))
+        arrays = {name: part for name, part in images.items() if isinstance(part, np.ndarray)}
+        arrays["x"] = unpack(arrays["x"])
+        tensors = {name: torch.from_numpy(np.array(part)) for name, part in arrays.items()}
+        job.keep(task.key.chunk, Chunk(**{**images, **tensors}))
     with borrowed(job.subject.model):
         return STEPS[task.key.kind](job, task, None)
 
@@ -262,60 +235,36 @@ def not_sent(*_: Any) -> Any:
     raise AssertionError("this part of the job is not sent to other processes")
 
 
-def sent(job: Job, by_name: bool, attacks: Sequence[Attack]) -> Job:
-    """The job without images; with ``by_name`` without its models, and without attacks where they are built again."""
-    maps = None if job.dataset.maps is None else not_sent
-    dataset, surrogate, subject = replace(job.dataset, read=not_sent, maps=maps), job.surrogate, job.subject
-    if by_name:
-        subject = replace(subject, model=not_sent)
-        surrogate = None if surrogate is None else replace(surrogate, model=not_sent)
-    return replace(job, dataset=dataset, subject=subject, surrogate=surrogate, attacks=attacks, kept=Kept())
+def sent(job: Job, by_name: bool) -> Job:
+    """The job without images, and with ``by_name`` without its models."""
+    dataset = replace(job.dataset, read=not_sent, maps=None if job.dataset.maps is None else not_sent)
+    job = replace(job, dataset=dataset, hashes=(), kept=Kept())
+    return job.with_models(lambda subject: replace(subject, model=not_sent)) if by_name else job
 
 
 def received(job: Job, device: str | None = None, where: str = "") -> Job:
     """A job that was ``sent``, with the models that are loaded by name and the attacks opened here."""
-    subject, surrogate = (
-        opened_again(then, job.spec, device, where) if then is not None and then.model is not_sent else then
-        for then in (job.subject, job.surrogate)
+    job = job.with_models(
+        lambda subject: opened_again(subject, job.spec, device, where) if subject.model is not_sent else subject
     )
-    assert subject is not None
-    return replace(job, subject=subject, surrogate=surrogate, attacks=job.attacks or build_all(job.spec.attacks))
+    return replace(job, attacks=job.attacks or build_all(job.spec.attacks))
 
 
 def opened_again(then: Subject, spec: RunSpec, device: str | None, where: str) -> Subject:
     """The model of another process, loaded by its name in this one."""
     here = open_model(then.name, replace(spec, device=device or str(then.device)))
-    for name in ("weights_sha256", "code_sha256", "imports_sha256"):
-        if getattr(here, name) != getattr(then, name):
-            raise SpecChanged(
-                f"{then.name} changed while the run was going on{where}; bring back what it was, or choose another "
-                "folder (--out)."
-            )
-    return replace(here.with_features(then.features), maps=then.maps, aim=then.aim, held=then.held)
+    if any(here.facts[name] != then.facts[name] for name in ("weights_sha256", "code_sha256", "imports_sha256")):
+        raise SpecChanged(
+            f"{then.name} changed while the run was going on{where}; bring back what it was, or choose another "
+            "folder (--out)."
+        )
+    return replace(here.with_features(then.features), maps=then.maps, aim=then.aim)
 
 
-def images_of(chunk: Chunk) -> Images:
-    """A chunk's images as they are sent."""
-    return pack(chunk.x.numpy()), None if chunk.maps is None else chunk.maps.numpy()
-
-
-def chunk_of(job: Job, number: int, images: Images) -> Chunk:
-    """The chunk of images that were sent; their hashes were compared where they were read."""
-    data, rows = job.dataset, list(job.positions(number))
-    x, maps = (
-        None if part is None else torch.from_numpy(np.require(part, requirements="W"))
-        for part in (unpack(images[0]), images[1])
-    )
-    assert x is not None
-    return Chunk(
-        tuple(data.ids[row] for row in rows),
-        x,
-        data.labels[rows],
-        tuple(job.hashes[row] for row in rows),
-        None if data.targets is None else data.targets[rows],
-        maps,
-        None if data.truths is None else data.truths[rows],
-    )
+def sendable(chunk: Chunk) -> dict[str, Any]:
+    """The parts of a chunk with arrays in the place of tensors, its images in 8 bits where they lie on that grid."""
+    parts = {name: part.numpy() if isinstance(part, Tensor) else part for name, part in vars(chunk).items()}
+    return parts | {"x": pack(parts["x"])}
 
 
 def cores() -> int:

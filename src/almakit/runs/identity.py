@@ -27,7 +27,7 @@ def model_sha256(name: str, facts: Mapping[str, Any], spec: RunSpec) -> str | No
 
     Args:
         name: the model's URI, or the name of one given from Python.
-        facts: the hashes ``FACTS``, as far as they are known: the meta table of a run, or the attributes of a subject.
+        facts: the hashes ``FACTS``, as far as they are known: the meta table of a run, or the facts of a subject.
         spec: the settings it was opened with, of which ``mean`` and ``std`` count.
 
     Returns:
@@ -39,7 +39,7 @@ def model_sha256(name: str, facts: Mapping[str, Any], spec: RunSpec) -> str | No
 def difference(run: RunFolder, subject: Subject) -> str:
     """What tells ``subject``, opened with the settings of ``run``, from the run's own model, in words; empty where
     nothing does. A hash that an earlier version did not record tells nothing."""
-    facts = {key: getattr(subject, key) for key in FACTS if key in run.meta or key not in LATER}
+    facts = {key: value for key, value in subject.facts.items() if key in run.meta or key not in LATER}
     if _digest(subject.name, facts, run.spec) == _digest(run.spec.model, run.meta, run.spec):
         return ""
     same = subject.weights_sha256 == run.meta.get("weights_sha256")

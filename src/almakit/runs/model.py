@@ -7,13 +7,14 @@ import copy
 import hashlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from ..core.oracle import EOT, LEAST, Model, filled, image_seed, precision_and_device, seeded
 from ..data.features import Features
@@ -24,47 +25,46 @@ from ..goals.outputs import logits_of
 from ..models import OUTPUT, is_code
 from ..models import load as load_model
 from ..models.classifier import state_sha256
-from .attack_text import fingerprint
 from .failures import CodeNamed
 from .folder import RunFolder
 from .identity import model_sha256
 from .images import in_units
-from .settings import settings_sha256
+from .python_code import fingerprint, settings_sha256
 from .spec import AUTO, RunSpec
 
 TINY = 1e-12
-PRECISION = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Precisions that a model is cast to while it is attacked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The model as the run uses it. ``weights_sha256`` names its weights (for a plain function: its code); None where
-    neither can be seen."""
+    """The model as a run uses it."""
 
     name: str
     model: Model
-    weights_sha256: str | None
-    code_sha256: str | None  # of the file a model was loaded from (.py, .pt2, .onnx), which holds more than weights
+    facts: Mapping[str, str | None]  # the hashes of ``identity.FACTS``, None where there is nothing to hash
+    model_sha256: str | None  # of all these together, see identity.py
     device: torch.device
-    working: torch.dtype  # what images and distances are in
-    native: torch.dtype | None  # what the model's weights are in, None for a function
+    working: torch.dtype  # of images and distances
+    native: torch.dtype | None  # of the model's weights, None for a function
     autocast: torch.dtype | None
-    imports_sha256: str | None = None  # of the files that a .py file imports from its own folder
-    settings_sha256: str | None = None  # of the code and settings of one given from Python, see settings.py
-    model_sha256: str | None = None  # all of these together, see identity.py
-    classes: list[int] = field(default_factory=list)  # how many it has, once it has answered
     by_name: bool = False  # loaded by its name or from a file, as any other process can load it
-    maps: bool = False  # the data give every pixel a class, and so must the model
-    features: Features | None = None  # of the data, where they have units of their own: what the model sees
-    draws: EOT | None = None  # of a random model: how often it is asked,
+    draws: EOT | None = None  # number of passes of a random model
     seed: int = 0
-    held: bool = True  # and whether seeds hold its random numbers
-    aim: Goal | None = None  # a goal on outputs that are no logits of classes: all there is to say is whether it is met
+    classes: list[int] = field(default_factory=list)  # their number, once the model has answered
+    maps: bool = False  # the data have label maps, so that the model has logits for each pixel
+    features: Features | None = None  # of the data, where their values have units: the model gets these
+    held: bool = True  # seeds determine the random numbers of a random model
+    aim: Goal | None = None  # a goal on outputs that are no logits of classes; the classes then are: not met, met
+
+    @property
+    def weights_sha256(self) -> str | None:
+        """Names the weights, or the code of a plain function; None where neither can be seen."""
+        return self.facts["weights_sha256"]
 
     def logits(self, x: Tensor, size: int, truth: Tensor | None = None) -> Tensor:
-        """Logits (B, K) of ``x`` (B, ...), float64 on the CPU, ``size`` images at a time, never in half precision; of a
-        segmentation the logarithms of the shares of the pixels that the classes get; with an ``aim`` the two of
-        ``met``."""
+        """The first part of ``answers``: (B, K), float64 on the CPU."""
         return self.answers(x, size, truth)[0]
 
     def clean_pass(self, x: Tensor, grad: bool) -> CleanPass:
@@ -114,7 +114,8 @@ class Subject:
         assert self.draws is not None
         with seeded(image_seed(self.seed, image, purpose), image.device):
             counts = [min(256, self.draws.votes - begun) for begun in range(0, self.draws.votes, 256)]
-            return torch.cat([self._drawn(image.expand(count, *image.shape)) for count in counts])
+            parts = [image.expand(count, *image.shape) for count in counts]
+            return torch.cat([self._logits(self._answer(part), part).cpu().double() for part in parts])
 
     @torch.no_grad()
     def answers(
@@ -132,14 +133,14 @@ class Subject:
         for part in x.split(size):
             answer = self._logits(self._answer(part) if clean is None else clean.answer, part)
             if self.maps:
-                maps.append(classes_of(answer))
-                rows.append(shares(maps[-1], answer.shape[1]).clamp_min(TINY).log())
+                finite = torch.isfinite(answer).flatten(1).all(1)
+                maps.append(torch.where(finite[:, None, None], torch.nan_to_num(answer).argmax(1), -1).cpu())
+                counts = one_hot(maps[-1].flatten(1).clamp_min(0), answer.shape[1]).sum(1).double()
+                counts[~finite.cpu()] = math.nan
+                rows.append((counts / maps[-1][0].numel()).clamp_min(TINY).log())
             else:
                 rows.append(answer.cpu().double())
         return torch.cat(rows), torch.cat(maps) if maps else None
-
-    def _drawn(self, part: Tensor) -> Tensor:
-        return self._logits(self._answer(part), part).cpu().double()
 
     def _answer(self, part: Tensor) -> Any:
         return self.model(self.place(part).clone())  # some models normalise in place
@@ -187,43 +188,29 @@ class CleanPass:
     inputs: Tensor
     answer: Any
 
-    @property
-    def outputs(self) -> Tensor:
-        """The answer without its graph."""
-        found: Tensor = self.answer.detach()
-        return found
-
     def serves(self, x: Tensor) -> bool:
         """Whether a pass over ``x`` (B, ...) now would be this one again, bit for bit."""
         return (
             isinstance(self.answer, Tensor)
-            and x.shape == self.inputs.shape
             and x.dtype == self.inputs.dtype
             and (x.requires_grad and torch.is_grad_enabled()) == self.inputs.requires_grad
             and bool(torch.equal(x, self.inputs))
         )
 
-    def again(self, x: Tensor) -> Tensor:
-        """The answer as if ``x`` (B, ...), which holds the same images, had gone through the model."""
-        if not self.answer.requires_grad:
-            return self.outputs.clone()
-        found: Tensor = _Again.apply(x, self)  # type: ignore[no-untyped-call]
-        return found
-
 
 class _Again(torch.autograd.Function):
-    """The outputs of a clean pass for another leaf; gradients go through the graph of the first."""
+    """The outputs of a clean pass for another leaf ``x`` (B, ...); gradients go through the graph of the first."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, clean: CleanPass) -> Tensor:
         ctx.clean = clean
-        return clean.outputs.clone()
+        answer: Tensor = clean.answer.detach()
+        return answer.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         clean: CleanPass = ctx.clean
-        (found,) = torch.autograd.grad(clean.answer, clean.inputs, gradients[0], retain_graph=True)
-        return found, None
+        return torch.autograd.grad(clean.answer, clean.inputs, gradients[0], retain_graph=True)[0], None
 
 
 class Attacked(nn.Module):
@@ -242,21 +229,8 @@ class Attacked(nn.Module):
             self.before(len(x))
         clean, self.clean = self.clean, None
         if clean is not None and clean.serves(x):
-            return clean.again(x)
+            return _Again.apply(x, clean)  # type: ignore[no-untyped-call]
         return self.inner(x) if len(x) >= self.least else filled(self.inner, x, self.least)
-
-
-def classes_of(logits: Tensor) -> Tensor:
-    """(B, H, W) the class of each pixel in ``logits`` (B, K, H, W), on the CPU; -1 all over an image with a logit that
-    is not finite."""
-    finite = torch.isfinite(logits).flatten(1).all(1)
-    return torch.where(finite[:, None, None], torch.nan_to_num(logits).argmax(1), -1).cpu()
-
-
-def shares(maps: Tensor, classes: int) -> Tensor:
-    """(B, K) the share of the pixels of ``maps`` (B, H, W) in each class, float64; NaN where a map has none."""
-    counts = torch.nn.functional.one_hot(maps.flatten(1).clamp_min(0), classes).sum(1).double()
-    return torch.where((maps.flatten(1) >= 0).all(1, keepdim=True), counts / maps[0].numel(), math.nan)
 
 
 def votes(logits: Tensor) -> Tensor:
@@ -266,76 +240,75 @@ def votes(logits: Tensor) -> Tensor:
     return torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() / len(logits)
 
 
-def pick_device(wanted: str) -> str:
-    """The device a word stands for; ``auto``: a GPU where there is one."""
-    if wanted == AUTO:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        if torch.empty(1, device=wanted).device.type == "meta":
-            raise Unavailable(
-                "the device 'meta' holds shapes and no values, so nothing can be attacked on it; choose --device cpu."
-            )
-    except (RuntimeError, AssertionError) as error:
-        raise Unavailable(
-            f"the device {wanted!r} cannot be used here ({str(error).splitlines()[0]}); choose --device cpu."
-        ) from error
-    return wanted
-
-
-def model_name(model: object) -> str:
+def model_name(model: Any) -> str:
     """How a model given from Python is called in records."""
     name = getattr(model, "name", None)
     if isinstance(name, str) and name:
         return name
-    return f"python:{type(model).__qualname__}" if isinstance(model, nn.Module) else f"python:{fingerprint(model)}"  # type: ignore[arg-type]
+    return f"python:{type(model).__qualname__ if isinstance(model, nn.Module) else fingerprint(model)}"
 
 
 def open_model(model: str | Model, spec: RunSpec) -> Subject:
     """The model of a URI, or the one given, in the run's precision; the given one is not changed."""
-    device = pick_device(spec.device)
+    device = _device(spec.device)
+    file = None
     if isinstance(model, str):
         if model.startswith("python:"):
             raise BadInput(f"the model {model} was given from Python; go on with almakit.evaluate(...), which has it.")
         normalisation = (spec.mean, spec.std) if spec.mean else None
         loaded: Model = load_model(model, trust=spec.trust, device=device, normalisation=normalisation)
-    elif callable(model):
-        if spec.mean:
-            raise BadInput(
-                "mean and std are for models that are loaded by name; put the normalisation inside the model you give."
-            )
-        loaded = model
-    else:
+        # A file of these kinds holds more than weights.
+        file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", model.partition(OUTPUT)[0])).expanduser()
+        file = file if file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
+    elif not callable(model):
         raise BadInput(
             f"a model is a name, a torch module or a function from images to logits, not a {type(model).__name__}."
         )
+    elif spec.mean:
+        raise BadInput(
+            "mean and std are for models that are loaded by name; put the normalisation inside the model you give."
+        )
+    else:
+        loaded = model
     native, place = precision_and_device(loaded)
-    name, file = model if isinstance(model, str) else model_name(loaded), _file_of(model)
+    name, code = model if isinstance(model, str) else model_name(loaded), file is not None and file.suffix == ".py"
     # What a name stands for does not change; a .py file may read its settings from elsewhere.
-    by_name = isinstance(model, str) or getattr(model, "by_name", False)
-    known = by_name if file is None else file.suffix != ".py"
-    facts: dict[str, Any] = {
+    known = not code and (isinstance(model, str) or getattr(model, "by_name", False))
+    facts = {
         "weights_sha256": weights_sha256(loaded),
         "code_sha256": None if file is None else hashlib.sha256(file.read_bytes()).hexdigest(),
-        "imports_sha256": imports_sha256(file) if file is not None and file.suffix == ".py" else None,
+        "imports_sha256": imports_sha256(file) if file is not None and code else None,
         "settings_sha256": None if known else settings_sha256(loaded),
     }
     working = torch.float64 if spec.dtype == "float64" else torch.float32
     if isinstance(loaded, nn.Module) and working == torch.float64:
-        loaded = copy.deepcopy(loaded).double()
-        native = native and torch.float64
+        loaded, native = copy.deepcopy(loaded).double(), native and torch.float64
     return Subject(
         name,
         loaded,
-        **facts,
-        model_sha256=model_sha256(name, facts, spec),
-        device=place or torch.device(device),
-        working=working,
-        native=native,
-        autocast=autocast_of(spec.dtype),
+        facts,
+        model_sha256(name, facts, spec),
+        place or torch.device(device),
+        working,
+        native,
+        AUTOCAST.get(spec.dtype),
         by_name=isinstance(model, str),
         draws=None if spec.eot is None else EOT(spec.eot, spec.votes, spec.vote_share),
         seed=spec.seed,
     )
+
+
+def _device(name: str) -> str:
+    """The device of a name; ``auto`` is a GPU where there is one."""
+    if name == AUTO:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(1, device=name).item()
+    except (RuntimeError, AssertionError) as error:
+        raise Unavailable(
+            f"the device {name!r} cannot be used here ({str(error).splitlines()[0]}); choose --device cpu."
+        ) from error
+    return name
 
 
 def open_of(run: RunFolder, model: str | Model | None, device: str, trust: bool) -> Subject:
@@ -360,18 +333,6 @@ def goal_of(run: RunFolder, goal: object = None) -> object:
             f"--goal {own}"
         )
     return own if goal is None else goal
-
-
-def autocast_of(dtype: str) -> torch.dtype | None:
-    """The precision a model is cast to while it is attacked; None: its own."""
-    return PRECISION[dtype] if dtype in ("bfloat16", "float16") else None
-
-
-def _file_of(uri: object) -> Path | None:
-    """The file a model is loaded from, where it is one that holds more than weights."""
-    source = uri.partition(OUTPUT)[0] if isinstance(uri, str) else ""
-    file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", source)).expanduser() if source else None
-    return file if file is not None and file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
 
 
 def weights_sha256(model: Model) -> str | None:

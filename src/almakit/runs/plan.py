@@ -153,6 +153,11 @@ class Job:
         attacks = [ChunkKey(ATTACK, info.index, chunk, turn) for info in self.infos for turn in range(turns)]
         return [ChunkKey(CLEAN, -1, chunk), *attacks]
 
+    def with_models(self, change: Callable[[Subject], Subject]) -> Job:
+        """The job with its model and its surrogate changed."""
+        surrogate = None if self.surrogate is None else change(self.surrogate)
+        return replace(self, subject=change(self.subject), surrogate=surrogate)
+
     def load(self, number: int) -> Chunk:
         """The images of a chunk, which must still be the ones the run began with."""
         found = self.dataset.chunk(self.positions(number))
@@ -222,16 +227,9 @@ def plan(request: Request, spec: RunSpec) -> Job:
     _check_units(spec, dataset, request)
     gradients = spec.surrogate if request.surrogate is None else request.surrogate
     surrogate = None if gradients is None else open_model(gradients, replace(spec, device=str(subject.device)))
-    job = Job(
-        spec,
-        subject.with_features(dataset.features),
-        dataset,
-        [],
-        targets,
-        request.attacks,
-        [describe(attack, index, spec.targets is not None) for index, attack in enumerate(request.attacks)],
-        surrogate=None if surrogate is None else surrogate.with_features(dataset.features),
-    )
+    infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(request.attacks)]
+    job = Job(spec, subject, dataset, [], targets, request.attacks, infos, surrogate=surrogate)
+    job = job.with_models(lambda subject: subject.with_features(dataset.features))
     job = _with_maps(job, request) if dataset.maps is not None else _with_goal(job, request)
     return replace(job, hashes=[sha256 for chunk in job.dataset.chunks(64) for sha256 in chunk.sha256])
 
@@ -301,8 +299,7 @@ def _on_outputs(job: Job) -> Job:
     labelled = replace(
         dataset, truths=truths, labels=torch.zeros_like(dataset.labels), class_names=REACHED, alphabetical=False
     )
-    surrogate = None if job.surrogate is None else replace(job.surrogate, aim=job.goal)
-    return replace(job, dataset=labelled, subject=replace(job.subject, aim=job.goal), surrogate=surrogate)
+    return replace(job, dataset=labelled).with_models(lambda subject: replace(subject, aim=job.goal))
 
 
 def own_code(goal: str | None) -> bool:

@@ -14,10 +14,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +26,7 @@ from torch import nn
 
 from ..core.oracle import out_of_memory
 from ..errors import AlmakitError, BadModel, Unavailable, optional
-from .executors import Executor, Images, Lost, compute, images_of, received, sent
+from .executors import Executor, Lost, compute, received, sendable, sent
 from .failures import SpecChanged
 from .job import Outcome
 from .model import Subject
@@ -39,7 +36,6 @@ from .store.files import Array
 
 LOSSES = 20
 """Number of nodes that may leave under a step before it is given up."""
-PATIENCE = 300.0  # seconds without any node that could do the work before the run ends
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -63,7 +59,6 @@ class RayExecutor(Executor):
 
     def __init__(self, address: str = "local", workers: int | None = None, progress: Progress | None = None):
         self.address, self.workers, self.progress = address, workers, progress or Progress()
-        self.used: Counter[str] = Counter()  # images done, by node
         self._ray: Any = None
         self._ours = False
         self._job: Job | None = None
@@ -71,30 +66,25 @@ class RayExecutor(Executor):
         self._images: dict[int, Any] = {}  # by chunk, in the object store
         self._running: dict[Future[Outcome], Any] = {}
         self._nodes: set[str] = set()
-        self._slots, self._counted, self._idle_since = 1, 0.0, 0.0
-
-    def __enter__(self) -> RayExecutor:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+        self._slots, self._counted = 1, 0.0
 
     @property
     def capacity(self) -> int:
         """Some tasks wait at the nodes, so that none is idle while this process writes."""
         if self._job is None:
             return 1
-        self._count_nodes()
+        self._count_nodes(self._job)
         most = 2 * self._slots
         return most if self.workers is None or self.address == "local" else min(self.workers, most)
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
-        self._connect()
+        if self._ray is None:
+            self._connect()
         if self._job is not job:
             self._send(job)
         number = task.key.chunk
         if number not in self._images:
-            self._images[number] = self._ray.put(images_of(job.load(number)))
+            self._images[number] = self._ray.put(sendable(job.load(number)))
             if len(self._images) > 4 * self._slots + 4:
                 del self._images[next(iter(self._images))]
         reference, future = self._work(task, self._images[number]), Future[Outcome]()
@@ -105,7 +95,7 @@ class RayExecutor(Executor):
     def close(self) -> None:
         for reference in list(self._running.values()):
             self._ray.cancel(reference, force=True)
-        if self._ray is not None and self._ours:
+        if self._ours:
             self._ray.shutdown()
         self._ray = self._job = None
 
@@ -123,7 +113,6 @@ class RayExecutor(Executor):
                 future.set_exception(Lost(f"{kind}: {said[:300]}", pause=True))
             return
         if isinstance(found, Outcome):
-            self.used[node] += found.images
             future.set_result(replace(found, node=node))
         elif isinstance(found, (SpecChanged, MemoryError)):
             future.set_exception(found)
@@ -131,8 +120,6 @@ class RayExecutor(Executor):
             future.set_exception(Lost(str(found), node=node, pause=True))
 
     def _connect(self) -> None:
-        if self._ray is not None:
-            return
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
         ray = optional("ray", "the ray engine needs Ray: pip install 'almakit[ray]', or leave out --engine ray.")
@@ -141,10 +128,13 @@ class RayExecutor(Executor):
             if self.address == "local":
                 cores = None if self.workers is None else self.workers * torch.get_num_threads()
                 options |= {"num_cpus": cores, "include_dashboard": False}
+            main = threading.current_thread() is threading.main_thread()
+            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
             try:
-                _require_listener(self.address)
-                with _handlers_kept():
-                    ray.init(address=self.address, **options)
+                host, _, port = self.address.rpartition("://")[2].rpartition(":")
+                if host and port.isdigit():  # where nobody listens Ray itself would wait for minutes
+                    socket.create_connection((host, int(port)), timeout=10).close()
+                ray.init(address=self.address, **options)
             except Exception as error:  # Ray raises anything here, a bare Exception included
                 why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
                 raise Unavailable(
@@ -153,59 +143,33 @@ class RayExecutor(Executor):
                     else f"no Ray cluster answers at {self.address!r} ({why}); start one with `ray start --head`, or "
                     "let almakit start one on this machine with --address local."
                 ) from error
+            finally:
+                for number, handler in handlers.items():  # Ray installs its own
+                    signal.signal(number, handler)
             self._ours = True
         self._ray = ray
 
     def _send(self, job: Job) -> None:
         """Puts what all tasks share into the object store."""
-        self._job, self._idle_since = job, time.monotonic()
+        self._job = job
         gpu, threads = job.subject.device.type == "cuda", torch.get_num_threads()
         remote = self._ray.remote(max_retries=0, num_cpus=0 if gpu else threads, num_gpus=int(gpu))(work)
         cargo, token = self._ray.put(np.frombuffer(packed(job), dtype=np.uint8)), uuid.uuid4().hex
         self._work = lambda task, images: remote.remote(token, cargo, threads, task, images)
 
-    def _count_nodes(self) -> None:
+    def _count_nodes(self, job: Job) -> None:
         """Counts the tasks that the cluster can run at a time, once a second, and notes when nodes join or leave."""
-        now = time.monotonic()
-        if now - self._counted < 1 or self._job is None:
+        if time.monotonic() - self._counted < 1:
             return
-        self._counted = now
-        kind, share = ("GPU", 1) if self._job.subject.device.type == "cuda" else ("CPU", torch.get_num_threads())
-        alive = [node for node in self._ray.nodes() if node["Alive"]]
-        self._slots = sum(int(node["Resources"].get(kind, 0) // share) for node in alive)
-        nodes = {node["NodeID"] for node in alive}
-        if nodes != self._nodes:
-            before = "Ray" if not self._nodes else "The Ray cluster changed"
-            many = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
+        self._counted = time.monotonic()
+        kind, share = ("GPU", 1) if job.subject.device.type == "cuda" else ("CPU", torch.get_num_threads())
+        alive = {node["NodeID"]: node["Resources"].get(kind, 0) for node in self._ray.nodes() if node["Alive"]}
+        self._slots = sum(int(count // share) for count in alive.values())
+        if set(alive) != self._nodes:
+            before = "The Ray cluster changed" if self._nodes else "Ray"
+            self._nodes = set(alive)
+            many = f"{len(alive)} node{'s' * (len(alive) != 1)}"
             self.progress.note(f"{before}: {many}, {self._slots} tasks at a time, {share} {kind} each.")
-            self._nodes = nodes
-        if self._slots:
-            self._idle_since = now
-        elif now - self._idle_since > PATIENCE:
-            raise Unavailable(
-                f"no node of the Ray cluster has had {share} {kind} for {PATIENCE:.0f} s; start nodes, or set "
-                "OMP_NUM_THREADS=1 for tasks that take one core. Everything finished so far is kept; the same command "
-                "resumes."
-            )
-
-
-@contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Ray installs signal handlers of its own; the ones that were there are put back."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if main else {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _require_listener(address: str) -> None:
-    """Raises where nobody listens at host:port; Ray itself would wait for minutes."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def packed(job: Job) -> bytes:
@@ -217,16 +181,14 @@ def packed(job: Job) -> bytes:
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
-        surrogate = None if job.surrogate is None else _on_cpu(job.surrogate)
-        cargo = sent(replace(job, subject=_on_cpu(job.subject), surrogate=surrogate), False, job.attacks)
-        return bytes(cloudpickle.dumps(cargo))
+        return bytes(cloudpickle.dumps(sent(job.with_models(_on_cpu), False)))
     except Exception as error:
         if not all(subject is None or subject.by_name for subject in (job.subject, job.surrogate)):
             raise BadModel(
                 f"the model or the attack cannot be sent to other processes ({type(error).__name__}: "
                 f"{str(error)[:200]}); give the model by name or as file.py:function, or use the local engine."
             ) from error
-        return bytes(cloudpickle.dumps(sent(job, True, job.attacks)))
+        return bytes(cloudpickle.dumps(sent(job, True)))
     finally:
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)
@@ -257,7 +219,7 @@ _jobs: dict[str, Job] = {}
 """The job of the run that a node's process works for, by the run's token: it is unpickled once per process."""
 
 
-def work(token: str, cargo: Array, threads: int, task: Task, images: Images) -> tuple[str, Outcome | Exception]:
+def work(token: str, cargo: Array, threads: int, task: Task, images: dict[str, Any]) -> tuple[str, Outcome | Exception]:
     """The node, and what a step on it ended in.
 
     Args:
@@ -274,7 +236,8 @@ def work(token: str, cargo: Array, threads: int, task: Task, images: Images) -> 
         if token not in _jobs:
             torch.set_num_threads(threads)
             _jobs.clear()
-            _jobs[token] = _opened(pickle.loads(cargo.data), node)  # packed by our own driver
+            job = pickle.loads(cargo.data)  # packed by our own driver
+            _jobs[token] = received(job, job.subject.device.type, f" (on the node {node})").with_models(_on_gpu)
         return node, compute(_jobs[token], task, images)
     except AlmakitError as error:
         return node, SpecChanged(str(error)) if isinstance(error, SpecChanged) else AlmakitError(str(error))
@@ -284,15 +247,8 @@ def work(token: str, cargo: Array, threads: int, task: Task, images: Images) -> 
         return node, MemoryError(reason) if out_of_memory(error) else RuntimeError(reason)
 
 
-def _opened(job: Job, node: str) -> Job:
-    """The job with its models on this node's device: Ray shows a process the GPUs that it may use."""
-    job = received(job, job.subject.device.type, f" (on the node {node})")
-    subject, surrogate = (None if then is None else _placed(then) for then in (job.subject, job.surrogate))
-    assert subject is not None
-    return replace(job, subject=subject, surrogate=surrogate)
-
-
-def _placed(subject: Subject) -> Subject:
+def _on_gpu(subject: Subject) -> Subject:
+    """The subject on the GPU that Ray lets this process use, if it is for GPUs."""
     if subject.device.type != "cuda":
         return subject
     device, model = torch.device("cuda", 0), subject.model

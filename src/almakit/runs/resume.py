@@ -95,10 +95,7 @@ def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
     """What a database records of its run beside the specification."""
     dataset, subject = job.dataset, job.subject
     return {
-        "weights_sha256": subject.weights_sha256,
-        "code_sha256": subject.code_sha256,
-        "imports_sha256": subject.imports_sha256,
-        "settings_sha256": subject.settings_sha256,
+        **subject.facts,
         "surrogate_sha256": None if job.surrogate is None else job.surrogate.weights_sha256,
         "data_sha256": data_sha256(dataset.ids, job.hashes, dataset.labels.tolist(), job.targets),
         "images": str(len(dataset)),

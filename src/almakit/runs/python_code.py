@@ -1,0 +1,128 @@
+"""Hashes of functions and models given from Python: their code, and the values that they hold or refer to."""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..models.classifier import Classifier, state_sha256
+
+LIBRARIES = ("almakit", "builtins", "numpy", "timm", "torch", "torchvision", "transformers")
+"""Libraries whose code is left out: it changes only with their version."""
+HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
+
+
+def fingerprint(function: Callable[..., Any]) -> str:
+    """A name for a function that changes with its code, ``name#1a2b3c4d``, but not with what the code refers to."""
+    name = getattr(function, "__name__", type(function).__name__).strip("<>")
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return str(name)
+    digest = hashlib.sha256()
+    for part in _codes(code):
+        plain = [
+            sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
+            for constant in part.co_consts
+            if not isinstance(constant, CodeType)
+        ]
+        digest.update(part.co_code + repr((part.co_names, part.co_varnames, plain)).encode())
+    return f"{name}#{digest.hexdigest()[:8]}"
+
+
+def settings_sha256(model: object) -> str:
+    """The sha256 over a model's classes and functions, their code, and all values that they hold or refer to.
+
+    Attributes that the model's own forward pass assigns, such as a counter of its calls, are left out.
+    """
+    digest, seen = hashlib.sha256(), dict[int, object]()
+    for part in _parts(model, seen):
+        digest.update(f"{len(part)} {part}".encode())
+    return digest.hexdigest()
+
+
+def _parts(value: Any, seen: dict[int, object]) -> Iterator[str]:
+    if isinstance(value, PLAIN):
+        yield repr(value)
+    elif id(value) in seen:
+        yield "seen"
+    else:
+        seen[id(value)] = value  # a reference, so that no other object gets its id
+        yield type(value).__qualname__
+        if isinstance(value, (Tensor, np.ndarray)):
+            yield str(state_sha256({"": torch.as_tensor(value)}))
+        elif isinstance(value, (set, frozenset)):
+            yield from sorted(map(repr, value))
+        elif isinstance(value, (type, ModuleType)) or _of_library(value):
+            yield str(getattr(value, "__qualname__", getattr(value, "__name__", "")))
+        else:
+            for inner in _inside(value):
+                yield from _parts(inner, seen)
+
+
+def _inside(value: Any) -> list[Any]:
+    """What a collection, a function, a module or another object holds, in an order that does not depend on the
+    process."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, Mapping):
+        return [part for key in sorted(value, key=str) for part in (str(key), value[key])]
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, FunctionType):
+        names = {name for code in _codes(value.__code__) for name in code.co_names}
+        outside = {name: value.__globals__[name] for name in names if name in value.__globals__}
+        closure = [cell.cell_contents for cell in value.__closure__ or ()]
+        return [fingerprint(value), value.__defaults__, value.__kwdefaults__, closure, outside]
+    if isinstance(value, Classifier):
+        return [value.network, value.mean, value.std, value.fit_output]
+    held = dict(getattr(value, "__dict__", {}))
+    if isinstance(value, nn.Module):
+        code = getattr(type(value).forward, "__code__", None)
+        steps = [] if code is None else [step for part in _codes(code) for step in dis.get_instructions(part)]
+        assigned = {str(step.argval) for step in steps if step.opname == "STORE_ATTR"} | {"training"}
+        kept = {name: inner for name, inner in held.items() if name[0] != "_" and name not in assigned}
+        # The keys of hooks are consecutive numbers. A scripted or traced module has code.
+        hooks = [list(held.get(name, {}).values()) for name in HOOKS]
+        held = {**kept, "parts": [value._parameters, value._buffers, value._modules, hooks]}
+        held["code"] = str(getattr(value, "code", ""))
+    return [held, *_of_class(type(value))]
+
+
+def _of_class(kind: type) -> list[Any]:
+    """The functions and constants of a class and its bases, except those of libraries."""
+    found: list[Any] = []
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] not in LIBRARIES:
+            for name, value in sorted(vars(base).items()):
+                function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+                if isinstance(function, FunctionType) or not name.startswith("__"):
+                    found += [name, function]
+    return found
+
+
+def _of_library(value: Any) -> bool:
+    """Whether it is a function of a library, or an object of one that is neither a module nor a collection and has no
+    settings."""
+    if isinstance(value, (nn.Module, list, tuple, Mapping, partial, MethodType)):
+        return False
+    module = getattr(value, "__module__", None) or type(value).__module__
+    return str(module).partition(".")[0] in LIBRARIES and not getattr(value, "__dict__", None)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code and that of the functions inside it."""
+    yield code
+    for constant in reversed(code.co_consts):
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
