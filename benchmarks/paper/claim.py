@@ -24,8 +24,7 @@ import torch
 
 from almakit import Run, attacks, data, models
 from almakit.paper.entries import collect
-from almakit.paper.grid import TITLES
-from almakit.paper.plan import name_of
+from almakit.paper.grid import TITLES, name_of
 from almakit.report import palette
 from almakit.report.figures import STYLE, mathematical, plotting, save_figure
 from benchmarks import DOCS, RESULTS

@@ -24,8 +24,7 @@ from pathlib import Path
 from almakit import Run
 from almakit.paper import tables as paper_tables
 from almakit.paper.entries import Entry, described, folder_sha256, from_json, to_json
-from almakit.paper.grid import DATASETS, Cell, choose, networks
-from almakit.paper.plan import name_of
+from almakit.paper.grid import DATASETS, Cell, choose, name_of, networks
 from almakit.report.table import figure
 from benchmarks import DOCS, RESULTS
 from benchmarks.common import Results, markdown

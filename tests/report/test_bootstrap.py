@@ -62,30 +62,20 @@ def test_records_of_one_image_are_not_independent() -> None:
     assert high - low > 2 * np.subtract(*Bootstrap(360).of_median(distances)[::-1])
 
 
-def test_mean_agrees_with_resampling() -> None:
-    values = np.exp(np.random.default_rng(3).normal(size=120))
-    fast, slow = Bootstrap(120, 1).of_mean(values), resampled(values, np.mean)
-    assert np.allclose(fast, slow, atol=0.08 * (slow[1] - slow[0]))
-
-
 def test_infinite_values() -> None:
     values = np.array([1.0, 2.0, 3.0, 4.0, math.inf] * 20)
     low, high = Bootstrap(100).of_median(values)
     assert 2 <= low <= 3 <= high <= 4
-    assert Bootstrap(100).of_mean(values) == (math.inf, math.inf)
     mostly = np.where(np.arange(100) < 45, 1.0, math.inf)
     assert Bootstrap(100).of_median(mostly)[1] == math.inf
-    one = np.where(np.arange(100) < 99, 1.0, math.inf)
-    assert Bootstrap(100, resamples=2000).of_mean(one) == (1.0, math.inf)  # e^-1 of the resamples do not hold it
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
     values = np.random.default_rng(0).random(50)
     assert Bootstrap(50, 4).of_median(values) == Bootstrap(50, 4).of_median(values)
-    assert Bootstrap(50, 4).of_mean(values) == Bootstrap(50, 4).of_mean(values)
 
 
 def test_nothing_to_draw_from() -> None:
     empty = np.array([])
-    assert all(math.isnan(end) for end in (*Bootstrap(0).of_mean(empty), *Bootstrap(0).of_median(empty)))
+    assert all(math.isnan(end) for end in Bootstrap(0).of_median(empty))
     assert all(math.isnan(end) for end in Bootstrap(3).of_median(np.ones(3), np.zeros(3, dtype=bool)))

@@ -35,19 +35,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_a_run_equals_itself(runs: dict[str, Path]) -> None:
-    for one in compare(runs["before"], runs["same"]).pairs:
-        assert (one.ratio, one.interval, one.wins, one.losses, one.ties) == (1.0, (1.0, 1.0), 0, 0, 60)
-        assert one.changed == [] and one.worse_by() == 0
+    for one in compare(runs["before"], runs["same"])["comparisons"]:
+        assert [one[f"ratio_{name}"] for name in ("of_medians", "low", "high")] == [1.0, 1.0, 1.0]
+        assert (one["wins"], one["losses"], one["ties"], one["changed"], one["worse_by"]) == (0, 0, 60, [], 0)
 
 
 def test_ratio_wins_and_changed_images(runs: dict[str, Path]) -> None:
-    one = compare(runs["before"], runs["worse"]).pairs[0]
+    one = compare(runs["before"], runs["worse"])["comparisons"][0]
     x, y = (np.array([record.verified for record in Run(runs[name]).records_of(0)]) for name in ("before", "worse"))
-    assert one.ratio == pytest.approx(np.median(y) / np.median(x)) and one.interval[0] <= one.ratio <= one.interval[1]
-    assert one.ratio == pytest.approx(1.05, abs=0.03)
-    assert one.wins + one.losses + one.ties == 60 and one.losses > 50
-    assert len(one.changed) == one.wins + one.losses and one.ties >= int((x == 0).sum())
-    assert one.changed[0].ratio == max(changed.ratio for changed in one.changed)
+    ratio, wins, losses, ties = (one[name] for name in ("ratio_of_medians", "wins", "losses", "ties"))
+    assert ratio == pytest.approx(np.median(y) / np.median(x)) and one["ratio_low"] <= ratio <= one["ratio_high"]
+    assert ratio == pytest.approx(1.05, abs=0.03)
+    assert wins + losses + ties == 60 and losses > 50
+    assert len(one["changed"]) == wins + losses and ties >= int((x == 0).sum())
+    assert one["changed"][0]["ratio"] == max(changed["ratio"] for changed in one["changed"])
 
 
 def test_paired_intervals_are_narrower_than_unpaired() -> None:
@@ -64,8 +65,7 @@ def test_undefined_ratios() -> None:
 
 
 def test_only_images_in_both_count(runs: dict[str, Path]) -> None:
-    one = compare(runs["before"], runs["fewer"]).pairs[0]
-    assert one.images == 30
+    assert compare(runs["before"], runs["fewer"])["comparisons"][0]["images"] == 30
 
 
 def test_what_cannot_be_compared_is_said(runs: dict[str, Path]) -> None:
@@ -74,8 +74,8 @@ def test_what_cannot_be_compared_is_said(runs: dict[str, Path]) -> None:
     with pytest.raises(BadInput, match="no image in common"):
         compare(runs["before"], runs["elsewhere"])
     alma, ddn = "alma(distance=l2, steps=100)", "ddn(distance=l2, steps=100)"
-    (pair,) = compare(runs["before"], runs["other"], [(alma, ddn)]).pairs
-    assert pair.attack == f"{alma} -> {ddn}"
+    (pair,) = compare(runs["before"], runs["other"], [(alma, ddn)])["comparisons"]
+    assert pair["attack"] == f"{alma} -> {ddn}"
     with pytest.raises(BadInput, match="different distances"):
         compare(runs["before"], runs["other"], [(alma, "ead(distance=l1, steps=100)")])
     with pytest.raises(BadInput, match="has no attack 'nix'"):

@@ -79,7 +79,7 @@ def two_models(one: Path, two: Path) -> None:
     assert len({model["name"] for model in models}) == len({model["page"] for model in models}) == 2
     with pytest.raises(BadInput, match="weights are equal and whose code, preprocessing or settings differ"):
         compare(one, two)
-    assert compare(one, two, across=["models"]).pairs
+    assert compare(one, two, across=["models"])["comparisons"]
 
 
 def test_runs_of_two_functions_of_one_file_are_two_models(file: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ..report.compare import compare, table
+from ..report.compare import compare, plain, table
 from .main import DONE, WORSE, Usage
 
 
@@ -66,20 +66,19 @@ def main(args: argparse.Namespace) -> int:
         raise Usage("--show must not be negative.")
     pairs = [_pair(text) for text in args.pair]
     comparison = compare(args.first, args.second, pairs, across=args.across, canonical=_canonical() if pairs else str)
-    found = comparison.pairs
-    allowed = args.fail_if_worse
-    worse = [] if allowed is None else [one for one in found if not one.worse_by() <= allowed]
+    allowed, found = args.fail_if_worse, comparison["comparisons"]
+    worse = [] if allowed is None else [one for one in found if not one["worse_by"] <= allowed]
     if args.json:
-        sides = {"before": vars(comparison.before), "after": vars(comparison.after)}
-        answer = sides | {
-            "comparisons": [one.to_dict(args.show) for one in found],
-            "worse": [one.attack for one in worse],
-        }
-        print(json.dumps(answer, allow_nan=False, indent=1))
+        shown = [
+            {name: value for name, value in one.items() if name != "parts"} | {"changed": one["changed"][: args.show]}
+            for one in found
+        ]
+        answer = comparison | {"comparisons": shown, "worse": [one["attack"] for one in worse]}
+        print(json.dumps(plain(answer), allow_nan=False, indent=1))
     else:
         print(table(comparison, args.show))
         for one in worse:
-            print(f"\nWorse than {100 * (allowed or 0):g} % allows: {one.attack}, by {100 * one.worse_by():.3g} %.")
+            print(f"\nWorse than {100 * (allowed or 0):g} % allows: {one['attack']}, by {100 * one['worse_by']:.3g} %.")
     return WORSE if worse else DONE
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..paper.grid import BUDGETS, COSTLY, DATASETS
-from ..runs.progress import Progress, duration, for_terminal
+from ..runs.progress import Progress, for_terminal
 from ..runs.rules import parse_shard
 from .main import DONE, FAILED_IMAGES, Usage
 from .malloc import add_malloc, tune
@@ -114,8 +114,6 @@ def main(args: argparse.Namespace) -> int:
         print(sentence)
     began, said = time.monotonic(), len(made.skipped)
     if not args.report_only:
-        if not args.quiet and (seconds := plan.estimate(made)):
-            show.note(f"{len(made.tasks)} cells, about {duration(seconds)} of one process for what is left.")
         reproduce.run(made, show, args.workers or "auto")
     for sentence in made.skipped[said:]:
         print(sentence)

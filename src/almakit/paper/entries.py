@@ -16,8 +16,7 @@ from ..runs.attack_text import as_written_now
 from ..runs.merge import merge
 from ..runs.spec import RunSpec
 from ..runs.store import database_name
-from .grid import DATASETS, Cell, Network, cells, distinct, network_of, networks, title_of
-from .plan import name_of
+from .grid import DATASETS, Cell, Network, cells, distinct, name_of, network_of, networks, title_of
 from .sample import WRITTEN
 
 FORMAT = 1

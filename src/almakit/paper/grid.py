@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import PurePath
 
 from ..errors import BadInput
+from ..report.labels import DISTANCES
+from ..report.published import rows
 
 DATASETS = ("mnist", "cifar10", "imagenet")
 BUDGETS = ("small", "large", "both")
@@ -49,7 +49,6 @@ class Cell:
     budget: str
     size: str  # small or large
     text: str
-    forwards: int = 0  # about how many an image takes, in our runs or else the paper's: for estimates
 
     @property
     def title(self) -> str:
@@ -80,25 +79,27 @@ def title_of(attack: str, budget: str) -> str:
     return f"{TITLES[attack]} {budget.replace('x', '×')}".strip()
 
 
-def _rows(file: str) -> list[dict[str, str]]:
-    text = files("almakit").joinpath("paper").joinpath(file).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+def measure_of(distance: str) -> str:
+    """almakit's name for a distance of the paper, whose runs measured a variant of CIEDE2000."""
+    return "ciede2000-paper" if distance == "ciede2000" else distance
+
+
+def name_of(distance: str) -> str:
+    """How the paper calls a distance."""
+    key = measure_of(distance)
+    return DISTANCES[key].label if key in DISTANCES else distance
 
 
 @cache
 def cells(dataset: str) -> tuple[Cell, ...]:
     """The cells for a data set in the paper's order, with attacks of almakit that the paper does not have."""
-    return tuple(
-        Cell(**{**row, "forwards": int(row["forwards"])})  # type: ignore[arg-type]
-        for row in _rows("grid.csv")
-        if row["dataset"] == dataset
-    )
+    return tuple(Cell(**row) for row in rows("grid.csv") if row["dataset"] == dataset)
 
 
 @cache
 def networks(dataset: str) -> tuple[Network, ...]:
     """The paper's models for a data set, in its order."""
-    return tuple(Network(**row) for row in _rows("models.csv") if row["dataset"] == dataset)
+    return tuple(Network(**row) for row in rows("models.csv") if row["dataset"] == dataset)
 
 
 def network_of(dataset: str, uri: str) -> Network:

@@ -9,23 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..attacks import get
-from ..data import load as load_data
 from ..errors import BadInput, Unavailable
 from ..models import load
 from ..models.zoo import ZOO
-from ..report.labels import DISTANCES
-from ..runs.cost import seconds_per_image, seconds_per_pass
-from ..runs.folder import SUMMARY
 from ..runs.spec import RunSpec
-from .grid import SAMPLES, Cell, Network, choose, distinct, network_of, networks
+from .grid import SAMPLES, Cell, Network, choose, distinct, name_of, network_of, networks
 from .sample import images_of
 
 BATCH = {"mnist": 128, "cifar10": 64, "imagenet": 16}
 ONE_PASS_A_STEP = ("alma", "soft-walk", "bb", "fmn", "ddn")
-CERTIFIED = ("linf", "l2", "l1")
-SECONDS_PER_CELL = 0.7
-"""Seconds of a cell outside its attack: opening, clean pass, verdict and summary."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class Task:
     @property
     def certify(self) -> str | None:
         """The bound that certifies the run's images: only networks trained with interval bounds have useful ones."""
-        return "ibp" if "ibp" in self.network.name and self.cell.distance in CERTIFIED else None
+        return "ibp" if "ibp" in self.network.name and self.cell.distance in ("linf", "l2", "l1") else None
 
 
 @dataclass
@@ -109,59 +101,7 @@ def plan(settings: Settings) -> Plan:
             )
             folder = settings.out / "runs" / _slug(network) / f"{cell.slug}-first-{images}"
             made.tasks.append(Task(cell, network, spec, folder))
-    if settings.shard is not None:
-        made.skipped += _too_few_chunks(made.tasks, settings.shard[1])
     return made
-
-
-def estimate(made: Plan) -> float:
-    """Seconds that one process needs for the unfinished cells.
-
-    Each attack is timed on a few images of one network; other networks count by the time of their bare passes.
-    """
-    passes: dict[str, float] = {}  # seconds of a pass of each network
-    attacks: dict[str, float] = {}  # seconds of each attack on an image, in passes of the network
-    seconds = 0.0
-    for task in made.tasks:
-        if (task.folder / SUMMARY).is_file():
-            continue
-        name, text = task.network.name, task.cell.text
-        if name not in passes or text not in attacks:
-            x, labels = load_data(task.spec.data, limit=int(task.spec.batch_size), size=task.spec.size).tensors()
-            model = load(name, trust=task.spec.trust)
-            passes[name] = passes.get(name) or seconds_per_pass(model, x, labels)
-            try:
-                each = seconds_per_image(get(text), model, x, task.cell.forwards)
-            except Unavailable:  # weights of the distance are missing, and the cell will be left out
-                continue
-            attacks[text] = each / passes[name]
-        seconds += attacks[text] * passes[name] * (task.spec.limit or 0) + SECONDS_PER_CELL
-    return seconds
-
-
-def name_of(distance: str) -> str:
-    """How the paper calls a distance."""
-    key = measure_of(distance)
-    return DISTANCES[key].label if key in DISTANCES else distance
-
-
-def measure_of(distance: str) -> str:
-    """almakit's name for a distance of the paper, whose runs measured a variant of CIEDE2000."""
-    return "ciede2000-paper" if distance == "ciede2000" else distance
-
-
-def _too_few_chunks(tasks: Sequence[Task], shards: int) -> list[str]:
-    """A warning if some shards would have nothing to do, or an empty list."""
-    images = [task.spec.limit or 0 for task in tasks]
-    small = [
-        count for task, count in zip(tasks, images, strict=True) if count <= (shards - 1) * int(task.spec.batch_size)
-    ]
-    if not small:
-        return []
-    return [
-        f"{len(small)} of {len(tasks)} cells have fewer chunks than there are shards, so some shards have nothing to "
-        f"do in them: give all shards the same smaller --batch-size, {max(1, min(small) // shards)} for example."
-    ]
 
 
 def _networks(settings: Settings, skipped: list[str]) -> list[Network]:

@@ -18,9 +18,9 @@ from ..runs.progress import Progress
 from ..runs.store import files
 from . import tables
 from .entries import Collected, collect, join_shards, to_json
-from .figures import draw_algorithm, draw_curves
-from .grid import SAMPLES
-from .plan import Plan, name_of
+from .figures import draw_curves
+from .grid import SAMPLES, name_of
+from .plan import Plan
 
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;background:var(--page);color:var(--text);max-width:72rem;margin:2rem auto;"
@@ -86,8 +86,7 @@ def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
     fewer = [folder for folder, count in found.folders.items() if count != most]
     written = write_report(complete, out, with_figures=figures)
     written += write_report(fewer, out / "costly", with_figures=figures) if fewer else []
-    pictures, sentence = draw_algorithm(out) if figures else ([], "")
-    pictures += draw_curves(out, made.settings.out, entries) if figures else []
+    pictures = draw_curves(out, made.settings.out, entries) if figures else []
     means, single = tables.geometric(entries), tables.by_model(entries)
     compared = "and ours" if any(entry.paper for entry in entries) else "its attacks on other networks"
     head = f"The paper's {made.settings.dataset} tables, {compared}"
@@ -105,8 +104,8 @@ def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
     links = '<a href="index.html">Curves, images and every number of the runs</a>'
     links += ', <a href="costly/index.html">the same for the attacks on fewer images</a>' if fewer else ""
     texts = {
-        "paper.html": _page(head, notes, links, web, sentence),
-        "paper.md": "\n\n".join([f"# {head}", "\n".join(notes), tables.markdown([*means, *single]), sentence]) + "\n",
+        "paper.html": _page(head, notes, links, web),
+        "paper.md": "\n\n".join([f"# {head}", "\n".join(notes), tables.markdown([*means, *single])]) + "\n",
         "paper.csv": comma_separated([*means, *single]),
         "paper.tex": latex([*single, *means]),
         "reproduce.json": to_json(entries, found.environment, made.skipped),
@@ -125,12 +124,12 @@ def _image(path: Path) -> str:
     return f'<h3>{name}</h3><img alt="{name}" src="data:image/png;base64,{data}">'
 
 
-def _page(head: str, notes: Sequence[str], links: str, parts: Sequence[tuple[str, str]], sentence: str) -> str:
+def _page(head: str, notes: Sequence[str], links: str, parts: Sequence[tuple[str, str]]) -> str:
     """One page that needs nothing from outside; its pictures are inside it."""
     lines = "".join(f"<p>{html.escape(line)}</p>\n" for line in notes)
     body = "".join(f"<h2>{name}</h2>\n{content}\n" for name, content in parts if content)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width"><title>{html.escape(head)}</title>\n<style>{css()} {STYLE}</style></head>\n'
-        f"<body><h1>{html.escape(head)}</h1>\n{lines}<p>{links}</p>\n{body}<p>{html.escape(sentence)}</p></body></html>\n"
+        f"<body><h1>{html.escape(head)}</h1>\n{lines}<p>{links}</p>\n{body}</body></html>\n"
     )

@@ -11,7 +11,7 @@ from ..report.numbers import geometric_mean
 from ..report.published import Key, Published, tables
 from ..report.table import NONE, Column, Row, Table, figure, percent
 from .entries import Entry
-from .plan import name_of
+from .grid import name_of
 
 SUMMARY = "geometric-mean"
 ROUNDING = (0.0005, 0.01, 0.01)

@@ -27,7 +27,7 @@ from .certified import bound_of
 from .labels import distance_name, radius
 from .numbers import Array
 from .page import CELLS, Limits, packed, thinned
-from .results import Column
+from .results import Results
 from .subjects import Group, Subject, group_key, group_name, groups_of, joined, labelled, opened
 
 FORMAT = 1
@@ -210,7 +210,7 @@ def _block(table: Table, group: Group, pack: Pack | None) -> dict[str, Any]:
     }
 
 
-def _cell(table: Table, column: Column, radii: Sequence[float], pack: Pack | None) -> dict[str, Any]:
+def _cell(table: Table, column: Results, radii: Sequence[float], pack: Pack | None) -> dict[str, Any]:
     part, values = column.numbers, column.distances
     at = radii if math.isinf(column.reach) else [column.reach]
     passes = None if part["forwards"]["mean"] is None else part["forwards"]["mean"] + part["backwards"]["mean"]

@@ -14,19 +14,16 @@ from ..radius import Grid
 from ..runs.store.fields import finite
 from ..wilson import wilson
 from .labels import radius
-from .numbers import Array, Bootstrap, median, robust, share, value_of
+from .numbers import TIE, Array, Bootstrap, median, robust, share, value_of
 from .pictures import class_name
-from .results import Column
+from .results import Results
 from .subjects import Group, Subject, group_name, labelled
-from .table import Column as TableColumn
-from .table import Row, Table
+from .table import Column, Row, Table
 
 MOST = 20
 """Classes that are shown one by one; of more those with the most images."""
 PAIRS = 15
 """Mistakes that are listed where there are too many classes for a picture."""
-TIE = 1e-3
-"""Distances closer than one in a thousand are equal: that is what float32 and another batch size can do."""
 
 
 def classes_of(subject: Subject) -> list[dict[str, Any]]:
@@ -45,7 +42,7 @@ def classes_of(subject: Subject) -> list[dict[str, Any]]:
 
 
 def _classes(
-    subject: Subject, group: Group, columns: Sequence[Column], names: Sequence[str], grid: Grid
+    subject: Subject, group: Group, columns: Sequence[Results], names: Sequence[str], grid: Grid
 ) -> dict[str, Any]:
     distances = np.array([column.by_image for column in columns])  # (attacks, images)
     best = np.fmin.reduce(distances)
@@ -102,7 +99,7 @@ def _classes(
     }
 
 
-def _mistakes(subject: Subject, columns: Sequence[Column], distances: Array, best: Array) -> Counter[tuple[int, int]]:
+def _mistakes(subject: Subject, columns: Sequence[Results], distances: Array, best: Array) -> Counter[tuple[int, int]]:
     """(true class, class of the nearest adversarial image) -> how many images; those wrong from the start are left
     out."""
     found: Counter[tuple[int, int]] = Counter()
@@ -117,10 +114,10 @@ def _mistakes(subject: Subject, columns: Sequence[Column], distances: Array, bes
 def class_table(made: dict[str, Any]) -> Table:
     """Robustness of each class."""
     columns = [
-        TableColumn("class", "True class"),
-        TableColumn("images", "Images", "count", order="down"),
-        TableColumn("clean", "Clean", "share", order="down"),
-        TableColumn("median", "Median", "distance"),
+        Column("class", "True class"),
+        Column("images", "Images", "count", order="down"),
+        Column("clean", "Clean", "share", order="down"),
+        Column("median", "Median", "distance"),
     ]
     rows: list[Row] = []
     for row in made["rows"]:
@@ -128,7 +125,7 @@ def class_table(made: dict[str, Any]) -> Table:
         rows.append(row | {"median": math.inf if row["median"] is None else row["median"]} | cells)
     for place, known in enumerate(made["rows"][0]["robust_accuracy"] if made["rows"] else ()):
         at = radius(known["epsilon"], made["distance"])
-        columns.append(TableColumn(f"at {place}", f"\u03b5 \u2264 {at}", "share", order="down"))
+        columns.append(Column(f"at {place}", f"\u03b5 \u2264 {at}", "share", order="down"))
     return Table(tuple(columns), rows, "Robustness of each class")
 
 
@@ -137,15 +134,15 @@ def mistake_table(made: dict[str, Any]) -> Table:
     rows: list[Row] = [
         {"mistake": f"{row['class']} \u2192 {row['taken_for']}", "images": row["images"]} for row in made["mistakes"]
     ]
-    columns = (TableColumn("mistake", "Class, taken for"), TableColumn("images", "Images", "count", order="down"))
+    columns = (Column("mistake", "Class, taken for"), Column("images", "Images", "count", order="down"))
     return Table(columns, rows, "The most frequent mistakes")
 
 
 def nearest_table(made: dict[str, Any]) -> Table:
     """Which attack came nearest on how many images."""
     columns = (
-        TableColumn("attack", "Attack"),
-        TableColumn("images", "Images", "count", order="down"),
-        TableColumn("share", "Share", "share", order="down"),
+        Column("attack", "Attack"),
+        Column("images", "Images", "count", order="down"),
+        Column("share", "Share", "share", order="down"),
     )
     return Table(columns, made["nearest"], "Nearest on how many images (ties count for all)")

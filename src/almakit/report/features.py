@@ -12,10 +12,9 @@ from ..runs.store.records import SUCCESS, Record
 from ..wilson import wilson
 from .numbers import Bootstrap, share, value_of
 from .pictures import choose, class_name
-from .results import Column
+from .results import Results
 from .subjects import Subject
-from .table import Column as TableColumn
-from .table import Row, Table, brief
+from .table import Column, Row, Table, brief
 
 if TYPE_CHECKING:
     from ..data.features import Features
@@ -40,7 +39,7 @@ def _stored(record: Record) -> bool:
     return record.status == SUCCESS and not record.refuted and record.slot is not None
 
 
-def _changed(column: Column, features: Features) -> dict[str, Any]:
+def _changed(column: Results, features: Features) -> dict[str, Any]:
     """How often each feature changes among an attack's verified successes, and how far in its own units where it does;
     the most often changed first."""
     records = [row for row in column.rows.values() if _stored(row)]
@@ -70,7 +69,7 @@ def _changed(column: Column, features: Features) -> dict[str, Any]:
     return found
 
 
-def _changes(column: Column, features: Features, records: Sequence[Record]) -> tuple[Any, Any]:
+def _changes(column: Results, features: Features, records: Sequence[Record]) -> tuple[Any, Any]:
     """The features (N, n) of the clean inputs and of what the attack made of them, in their own units."""
     run = column.run
     clean, points = run.originals([record.image for record in records]), run.adversarials(list(records))
@@ -113,12 +112,12 @@ def _examples(subject: Subject, features: Features) -> list[dict[str, Any]]:
 def feature_table(made: dict[str, Any]) -> Table:
     """How often and how far each feature changes, of one attack."""
     columns = (
-        TableColumn("name", "Feature"),
-        TableColumn("share", "Changed in % of successes", "share", order="down"),
-        TableColumn("median", "Median change (own units)", "number", order="down"),
-        TableColumn("largest", "Largest", "number", order="down"),
-        TableColumn("up", "Upwards", "share", order="down"),
-        TableColumn("range", "Range"),
+        Column("name", "Feature"),
+        Column("share", "Changed in % of successes", "share", order="down"),
+        Column("median", "Median change (own units)", "number", order="down"),
+        Column("largest", "Largest", "number", order="down"),
+        Column("up", "Upwards", "share", order="down"),
+        Column("range", "Range"),
     )
     return Table(columns, made["rows"], "Features that change")
 
@@ -132,7 +131,7 @@ def votes_of(subject: Subject) -> dict[str, Any] | None:
     return {"model": subject.name, "eot": spec.eot, "votes": spec.votes, "share": spec.vote_share, "attacks": attacks}
 
 
-def _votes(column: Column, passes: int) -> dict[str, Any]:
+def _votes(column: Results, passes: int) -> dict[str, Any]:
     claims = [row for row in column.rows.values() if row.claimed and row.vote is not None]
     shares = sorted(row.vote for row in claims if row.vote is not None)
     found: dict[str, Any] = {"attack": column.info.text, "claims": len(claims)}
@@ -144,20 +143,20 @@ def _votes(column: Column, passes: int) -> dict[str, Any]:
 
 def vote_table(made: dict[str, Any]) -> Table:
     """Claims, and the shares of fresh passes in which they hold."""
-    shares = (TableColumn(name, f"{name.capitalize()} share", "share") for name in ("lowest", "median", "highest"))
-    columns = (TableColumn("attack", "Attack"), TableColumn("claims", "Claims", "count"))
-    return Table((*columns, TableColumn("refuted", "Refuted", "count"), *shares), made["attacks"], "Votes")
+    shares = (Column(name, f"{name.capitalize()} share", "share") for name in ("lowest", "median", "highest"))
+    columns = (Column("attack", "Attack"), Column("claims", "Claims", "count"))
+    return Table((*columns, Column("refuted", "Refuted", "count"), *shares), made["attacks"], "Votes")
 
 
 def example_table(made: dict[str, Any]) -> Table:
     """Some inputs with what each attack changed."""
     columns = [
-        TableColumn("row", "Row"),
-        TableColumn("label", "Label"),
-        TableColumn("becomes", "Becomes"),
-        TableColumn("distance", "Distance", "distance"),
-        TableColumn("attack", "Attack"),
-        TableColumn("changes", "What changes"),
+        Column("row", "Row"),
+        Column("label", "Label"),
+        Column("becomes", "Becomes"),
+        Column("distance", "Distance", "distance"),
+        Column("attack", "Attack"),
+        Column("changes", "What changes"),
     ]
     if len(made["attacks"]) == 1:
         del columns[4]

@@ -19,7 +19,7 @@ from . import palette, pictures
 from .certified import sorted_radii
 from .labels import DISTANCES, AttackLabel, distance_name
 from .numbers import Array
-from .results import Column
+from .results import Results
 from .subjects import Subject, groups_of, labelled
 
 POINTS = 3000  # a curve of more images is drawn through this many of them
@@ -149,7 +149,7 @@ def _panel(
         panel.text(0.5, 0.5, "nothing yet", ha="center", transform=panel.transAxes)
 
 
-def _marker(panel: Any, column: Column, colour: str, mark: str) -> Any:
+def _marker(panel: Any, column: Results, colour: str, mark: str) -> Any:
     """An attack at a fixed radius: robust accuracy there with its interval, no curve."""
     (row,) = column.numbers["robust_accuracy"]
     value, low, high = (100 * (math.nan if row[key] is None else row[key]) for key in ("value", "low", "high"))
@@ -224,7 +224,7 @@ def draw_courses(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = 
     return written
 
 
-def _drawn(subject: Subject, group: tuple[str, str]) -> list[tuple[Column, list[tuple[float, float]]]]:
+def _drawn(subject: Subject, group: tuple[str, str]) -> list[tuple[Results, list[tuple[float, float]]]]:
     """The columns of a group with the points of their courses."""
     found = []
     for column in subject.of_group(group):
@@ -298,9 +298,9 @@ class _Sheet:
         self.axes.text(column * self.PITCH, -0.07, literal(text), va="bottom", fontsize=9)
 
 
-def _leading(subject: Subject) -> list[Column]:
+def _leading(subject: Subject) -> list[Results]:
     """One attack per method and distance, the one with the largest budget."""
-    best: dict[tuple[str, str], tuple[float, Column]] = {}
+    best: dict[tuple[str, str], tuple[float, Results]] = {}
     names = labelled([subject])
     for column in subject.columns:
         label = names[id(column)]
@@ -310,7 +310,7 @@ def _leading(subject: Subject) -> list[Column]:
     return [column for _, column in best.values()]
 
 
-def _found(column: Column, image: int) -> bool:
+def _found(column: Results, image: int) -> bool:
     record = column.rows.get(image)
     return record is not None and record.slot is not None
 

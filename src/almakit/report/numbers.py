@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 FREE = Grid()
 """Distances that lie on no grid."""
 RESAMPLES = 1000
+TIE = 1e-3
+"""Distances closer than one in a thousand are equal: that is what float32 and another batch size can do."""
 LEVEL = 0.95
 
 
@@ -99,11 +101,6 @@ def worst_case(
     return (worst[~np.isnan(worst)] > grid.limit(epsilon)).astype(np.float64)
 
 
-def area_under_curve(distances: Array, up_to: float) -> float:
-    """The area under robust accuracy between 0 and ``up_to``, exactly: the mean of min(d, up_to)."""
-    return mean(np.minimum(distances, up_to))
-
-
 def optimality(distances: Array, best: Array, clean_accuracy: float) -> tuple[float, float]:
     """(xi, d_max): xi = 1 - (mean min(d, d_max) - mean d*)/(clean_accuracy d_max - mean d*), with d_max = max d* over
     the images.
@@ -151,25 +148,6 @@ class Bootstrap:
         generator = np.random.default_rng(self.seed)
         for _ in range(self.resamples):
             yield generator.integers(0, self.images, size=self.images, dtype=np.int32)
-
-    def of_mean(self, values: Array) -> tuple[float, float]:
-        """Of the mean of ``values`` (N,)."""
-        if not self.images:
-            return float("nan"), float("nan")
-        if self.several:
-            return self._over_images(values, mean)
-        finite = values[np.isfinite(values)]
-        if len(finite) < len(values):  # one infinite value in a resample makes its mean infinite
-            hit = self._generator(2).binomial(self.images, 1 - len(finite) / self.images, self.resamples) > 0
-            if bool(hit.all()):
-                return math.inf, math.inf
-            generator = self._generator(4)
-            drawn = [
-                math.inf if inf else float(finite[generator.integers(0, len(finite), self.images)].mean())
-                for inf in hit
-            ]
-            return percentiles(np.array(drawn))
-        return percentiles(np.array([values[pick].mean() for pick in self.picks()]))
 
     def of_median(self, values: Array, keep: NDArray[np.bool_] | None = None) -> tuple[float, float]:
         """Of the median over ``values`` (N,), or over those of ``keep`` (N,) that a resample holds."""

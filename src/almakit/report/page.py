@@ -27,7 +27,7 @@ from .features import example_table, feature_table, features_of, vote_table, vot
 from .labels import AttackLabel, distance_name, distance_order, radius
 from .numbers import Array, worst_distances
 from .pictures import Album, gallery_of, rounded
-from .results import Column
+from .results import Results
 from .subjects import Subject, group_key, group_name, groups_of, labelled
 from .table import brief, count, figure, percent
 from .tables import Block, block_table, blocks_of, helps, pixel_table, smallest, standing
@@ -336,7 +336,7 @@ def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
 
 
 def _attack(
-    subject: Subject, number: int, column: Column, label: AttackLabel, methods: list[str], sample: list[int]
+    subject: Subject, number: int, column: Results, label: AttackLabel, methods: list[str], sample: list[int]
 ) -> dict[str, Any]:
     distances, part = column.by_image, column.numbers
     done = distances[~np.isnan(distances)]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..runs.store.files import Array
 from ..runs.store.records import FAILED, INVALID, MEASURED, AttackInfo, ImageInfo, Record, outcome, wrong_pixels
-from .results import Column
+from .results import Results
 from .subjects import Subject
 
 Bytes = NDArray[np.uint8]
@@ -119,12 +119,12 @@ def choose(subject: Subject, limit: int) -> list[int]:
     return sorted(chosen + _evenly(rest, limit - len(chosen)))
 
 
-def _odd(column: Column, image: int) -> bool:
+def _odd(column: Results, image: int) -> bool:
     record = column.rows.get(image)
     return record is not None and (outcome(record, column.info) in (FAILED, INVALID) or record.refuted)
 
 
-def _difficulty(columns: Sequence[Column], image: int) -> float:
+def _difficulty(columns: Sequence[Results], image: int) -> float:
     """The first attack's distance decides: distances of different kinds cannot be averaged."""
     found = next((column.rows[image].verified for column in columns if image in column.rows), math.inf)
     return found if math.isfinite(found) else math.inf
@@ -149,7 +149,7 @@ def originals(subject: Subject, places: Sequence[int]) -> dict[int, Array]:
     }
 
 
-def adversarials(column: Column, places: Sequence[int]) -> dict[int, Array]:
+def adversarials(column: Results, places: Sequence[int]) -> dict[int, Array]:
     """Image index -> the adversarial image (C, H, W) the column stored for it, where there is one; one file in memory
     at a time."""
     by_file: dict[str | None, list[Record]] = {}
@@ -222,7 +222,7 @@ def maps_of_images(subject: Subject, places: Sequence[int]) -> dict[int, tuple[P
     )
 
 
-def maps_of_column(column: Column, indices: Sequence[int]) -> dict[int, Pixels]:
+def maps_of_column(column: Results, indices: Sequence[int]) -> dict[int, Pixels]:
     """Image index -> the model's classes (H, W) for the adversarial image the column stored."""
     rows = [column.rows[index] for index in indices if index in column.rows]
     records = [record for record in rows if record.slot is not None and record.pixels is not None]

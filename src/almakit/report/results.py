@@ -35,7 +35,8 @@ UNDEFINED: Value = {"value": None, "low": None, "high": None}
 
 @dataclass
 class Results:
-    """The records of one attack as arrays (N,), one entry per record.
+    """The records of one attack of a run as arrays (N,), one entry per record; ``numbers`` is its part of the run's
+    summary.
 
     ``best`` are the smallest distances known, from this attack or others; ``epsilons`` the radii of the tables;
     ``certified`` the certified radius by image; ``step`` the spacing of the grid that the run worked on, 0 for none;
@@ -44,11 +45,13 @@ class Results:
 
     info: AttackInfo
     records: Sequence[Record]
+    run: RunFolder
     best: Best | None = None
     epsilons: Sequence[float] = ()
     certified: Mapping[int, float] | None = None
     step: float = 0.0
     stop: float = 0.0
+    numbers: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def distances(self) -> Array:
@@ -112,34 +115,6 @@ class Results:
         values = [best.get((record.image, record.target), math.inf) for record in self.records]
         return np.minimum(np.array(values, dtype=np.float64), self.distances)
 
-    def share(self, flags: Any, keep: Any = None) -> Value:
-        """The share of ``flags`` (N,), or of those of ``keep`` (N,), with its interval."""
-        values = np.asarray(flags, dtype=np.float64)
-        if keep is None:
-            return share(values, self.draw)
-        return share(values[keep], Bootstrap([record.image for record, kept in zip(self.records, keep) if kept]))
-
-    def median(self, values: Array, keep: Any = None) -> Value:
-        """The median of the distances ``values`` (N,), or of those of ``keep`` (N,), with its interval; undefined at a
-        fixed radius."""
-        if not self.info.minimal:
-            return UNDEFINED
-        kept = values if keep is None else values[keep]
-        middle, low, high = (self.answered(value) for value in (median(kept), *self.draw.of_median(values, keep)))
-        return value_of(middle, (low, high))
-
-    def answered(self, distance: float) -> float:
-        """A quantile of the distances; NaN where images stopped before it was known how small it is."""
-        return math.nan if 0 < distance <= self.grid.limit(self.stop) else distance
-
-
-@dataclass
-class Column(Results):
-    """One attack of a run on its images, with its part of the run's summary."""
-
-    run: RunFolder = field(kw_only=True)
-    numbers: dict[str, Any] = field(default_factory=dict, kw_only=True)
-
     @cached_property
     def rows(self) -> dict[int, Record]:
         """The record of each image by its index; of several targets the nearest."""
@@ -170,15 +145,35 @@ class Column(Results):
         """(distance, goal): only attacks that share both stand in one table, chart or comparison."""
         return self.info.distance, self.threat.goal
 
+    def share(self, flags: Any, keep: Any = None) -> Value:
+        """The share of ``flags`` (N,), or of those of ``keep`` (N,), with its interval."""
+        values = np.asarray(flags, dtype=np.float64)
+        if keep is None:
+            return share(values, self.draw)
+        return share(values[keep], Bootstrap([record.image for record, kept in zip(self.records, keep) if kept]))
 
-def columns_of(run: RunFolder) -> list[Column]:
+    def median(self, values: Array, keep: Any = None) -> Value:
+        """The median of the distances ``values`` (N,), or of those of ``keep`` (N,), with its interval; undefined at a
+        fixed radius."""
+        if not self.info.minimal:
+            return UNDEFINED
+        kept = values if keep is None else values[keep]
+        middle, low, high = (self.answered(value) for value in (median(kept), *self.draw.of_median(values, keep)))
+        return value_of(middle, (low, high))
+
+    def answered(self, distance: float) -> float:
+        """A quantile of the distances; NaN where images stopped before it was known how small it is."""
+        return math.nan if 0 < distance <= self.grid.limit(self.stop) else distance
+
+
+def columns_of(run: RunFolder) -> list[Results]:
     """The attacks of a run."""
     found = []
     for info in run.attacks:
         stop = stop_radius(run.spec.stop_within, info.distance) or 0.0
         certified = run.certified.get(info.distance)
         records = run.records_of(info.index)
-        found.append(Column(info, records, certified=certified, step=run.step, stop=stop, run=run))
+        found.append(Results(info, records, run, certified=certified, step=run.step, stop=stop))
     return found
 
 

@@ -22,7 +22,7 @@ from . import figures, page, subjects, tables
 from .labels import distance_name, radius
 from .page import USUAL, Limits
 from .subjects import Subject, labelled
-from .summary import FORMAT, geometric_means, resisting
+from .summary import FORMAT, resisting
 
 
 class Run(RunFolder):
@@ -134,7 +134,7 @@ def write_report(
 
 
 def report_summary(found: Sequence[Subject]) -> dict[str, Any]:
-    """The numbers of all runs, and geometric means over the models where there are several."""
+    """The numbers of all runs."""
     labels = labelled(found)
     runs = [
         part
@@ -152,8 +152,7 @@ def report_summary(found: Sequence[Subject]) -> dict[str, Any]:
         for subject in found
         for (distance, goal), worst in subject.worst_cases.items()
     ]
-    means = geometric_means(runs) if len(found) > 1 else []
-    return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs, "geometric_means": means}
+    return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs}
 
 
 def model_card(run: Run) -> str:

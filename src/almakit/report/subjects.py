@@ -18,7 +18,7 @@ from ..runs.store.derived import check_radii
 from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name
 from .labels import AttackLabel, distance_name, distance_order, label_attacks
-from .results import Column, Together, best_known, chosen_radii, columns_of
+from .results import Results, Together, best_known, chosen_radii, columns_of
 from .summary import run_summary, worst_case
 
 Group = tuple[str, str]
@@ -33,14 +33,14 @@ class Subject:
     name: str
     runs: list[RunFolder]
     images: list[ImageInfo]
-    columns: list[Column]
+    columns: list[Results]
     radii: dict[str, list[float]] = field(default_factory=dict)  # by distance, the same in a whole report
     summaries: list[dict[str, Any]] = field(default_factory=list)  # of each run
 
     @cached_property
     def groups(self) -> dict[Group, Together]:
         """The attacks of each distance and goal together, the paper's distances first, untargeted before targeted."""
-        found: dict[Group, list[Column]] = {}
+        found: dict[Group, list[Results]] = {}
         for column in self.columns:
             found.setdefault(column.group, []).append(column)
         return {group: Together(found[group]) for group in _in_order(found)}
@@ -61,7 +61,7 @@ class Subject:
     def complete(self) -> bool:
         return all(summary["complete"] for summary in self.summaries)
 
-    def of_group(self, group: Group) -> list[Column]:
+    def of_group(self, group: Group) -> list[Results]:
         return [column for column in self.columns if column.group == group]
 
 

@@ -34,22 +34,9 @@ from ..runs.store.records import (
 )
 from ..runs.threat import goal_name, named, sentence, threat_of
 from .labels import label_attacks, radius
-from .numbers import (
-    Array,
-    Bootstrap,
-    area_under_curve,
-    geometric_mean,
-    mean,
-    median,
-    optimality,
-    quantile,
-    ratio,
-    robust,
-    share,
-    value_of,
-)
-from .results import UNDEFINED, Column, Results, Together, columns_of
-from .table import Column as TableColumn
+from .numbers import Array, Bootstrap, mean, median, optimality, quantile, ratio, robust, share, value_of
+from .results import Results, Together, columns_of
+from .table import Column
 
 FORMAT = 2
 """Of summary.json: 2 has labels, goals, radii and the worst case, and an attack's fixed epsilon."""
@@ -67,7 +54,7 @@ ALONE = "only square"
 
 
 @dataclass(frozen=True)
-class Measure(TableColumn):
+class Measure(Column):
     """A number of an attack and its column. ``of`` computes what ``summary.json`` holds under the column's name, None
     where it is not defined; ``cell`` reads the table's cell from an attack's part of the summary."""
 
@@ -129,21 +116,6 @@ def _optimality(a: Results) -> dict[str, float | None] | None:
     xi, furthest = optimality(a.distances, known, 1 - mean((~a.attacked).astype(np.float64)))
     value = finite(mean(np.minimum(known, furthest)))
     return {"value": finite(xi), "d_max": finite(furthest), "mean_best": value}
-
-
-def _area(a: Results) -> dict[str, float | None] | None:
-    """The area under the curve up to d_max, the largest best known distance."""
-    if a.best is None or not a.complete:
-        return None
-    known = a.known
-    finite_ones = known[np.isfinite(known)]
-    furthest = float(finite_ones.max()) if len(finite_ones) else math.nan
-    area = area_under_curve(a.distances, furthest) if furthest > 0 else math.nan
-    return {
-        "value": finite(area),
-        "up_to": finite(furthest),
-        "normalised": finite(area / furthest if furthest > 0 else math.nan),
-    }
 
 
 def _history(a: Results) -> list[dict[str, float | None]] | None:
@@ -352,7 +324,7 @@ def attack_summary(a: Results) -> dict[str, Any]:
         "success_rate_attacked": finite(mean(found[a.attacked].astype(np.float64))),
         "median_all": a.median(a.distances),
         "median_all_8bit": a.median(a.distances_8bit),
-        "mean_all": value_of(mean(a.distances), a.draw.of_mean(a.distances)) if a.complete else UNDEFINED,
+        "mean_all": finite(mean(a.distances)) if a.complete else None,
         "mean_attacked": finite(mean(a.distances[a.attacked])) if a.complete else None,
         "mean_found": finite(mean(a.distances[a.attacked & found])) if a.complete else None,
         "quantiles_all": [{"at": at, "value": finite(a.answered(quantile(a.distances, at)))} for at in QUANTILES]
@@ -369,7 +341,6 @@ def attack_summary(a: Results) -> dict[str, Any]:
     }
     more = {
         "stop_within": a.stop or None,
-        "area": _area(a),
         "course": _history(a),
         "best_target": _best_target(a),
         # Attacked images for which every gradient was zero.
@@ -400,7 +371,7 @@ def worst_case(together: Together, radii: Sequence[float], parts: Sequence[dict[
 
 
 def run_summary(
-    run: RunFolder, columns: Sequence[Column], radii: Mapping[str, list[float]], groups: Mapping[str, Together]
+    run: RunFolder, columns: Sequence[Results], radii: Mapping[str, list[float]], groups: Mapping[str, Together]
 ) -> dict[str, Any]:
     """The summary of a run, as written to ``summary.json``.
 
@@ -488,41 +459,6 @@ def pixels_of(tallies: Sequence[Tally | None]) -> dict[str, Any]:
         "mean_iou": finite(mean_iou(found)),
         "wrong": share(shares, Bootstrap(len(found))),
     }
-
-
-def geometric_means(summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each attack that all the summaries hold: the geometric mean of every metric over the models, as the paper's
-    tables count."""
-    found = []
-    by_attack = [{part["attack"]: part for part in summary["attacks"]} for summary in summaries]
-    for text in by_attack[0] if by_attack else ():
-        parts = [attacks[text] for attacks in by_attack if text in attacks]
-        if len(parts) < len(summaries):
-            continue
-
-        nothing = math.inf if parts[0]["minimal"] else math.nan
-
-        def over(
-            path: tuple[str, str], infinite: float = math.inf, parts: list[dict[str, Any]] = parts
-        ) -> float | None:
-            values = [part[path[0]][path[1]] for part in parts]
-            return finite(geometric_mean([infinite if value is None else value for value in values]))
-
-        found.append(
-            {
-                "attack": text,
-                "distance": parts[0]["distance"],
-                "models": [summary["run"]["model"] for summary in summaries],
-                "success_rate": over(("success_rate", "value")),
-                "success_rate_8bit": over(("success_rate_8bit", "value")),
-                "median_all": over(("median_all", "value"), nothing),
-                "median_attacked": over(("median_attacked", "value"), nothing),
-                "forwards": over(("forwards", "mean"), math.nan),
-                "backwards": over(("backwards", "mean"), math.nan),
-                "seconds_per_image": over(("seconds", "per_image"), math.nan),
-            }
-        )
-    return found
 
 
 def resisting(

@@ -74,7 +74,7 @@ def signs(parts: Sequence[dict[str, Any]], together: dict[str, Any]) -> list[str
                 "--surrogate, a model with gradients (where the model rounds, the same one without rounding), or add "
                 "an attack that needs none: square, hopskipjump."
             )
-    masked = max([together["masked"], *(part.get("masked", 0) for part in parts)])
+    masked = max([together.get("masked", 0), *(part.get("masked", 0) for part in parts)])
     if masked:
         found.append(
             f"{masked} of {together['images']} images fall to an attack that uses no gradients and to none that does "
