@@ -40,6 +40,7 @@ faults fuzz | the fuzzers of the tests for longer | 16 min | fuzz.json | figures
 faults kills | a run killed at random moments against one left alone | 5 min | kill_resume.json
 faults soak | memory and file handles over mixed runs | 40 min | soak.json | figures/reliability.md
 faults ties | 8-bit robust accuracy beside counting grey levels | 3 min | ties.json | figures/reliability.md
+faults numbers | situations in which numbers could be silently wrong | 3 min | numbers.json | figures/reliability.md
 speed rows | time and memory against other libraries and bare passes | an hour | speed.json | figures/speed.md
 speed guard | whether anything has become slower than the kept rows | 5 min
 speed overhead | what the engine costs on top of the bare attack | 5 min | overhead.json

@@ -242,7 +242,7 @@ def test_robust_accuracy_at_any_radius(folder, capsys):
     distances = [record.verified for record in Run(folder).records_of(0)]
     expected = 100 * np.mean(np.array(distances) > 0.125)
     said = capsys.readouterr().out
-    assert "robust at" in said and "0.125 %" in said and f" {expected:.1f} " in said
+    assert "robust %" in said and "at 0.125" in said and f" {expected:.1f} " in said
 
 
 def test_verify_a_run_and_a_damaged_one(folder, source, tmp_path, capsys):

@@ -100,7 +100,7 @@ def test_the_run_is_finished_whatever_happens_to_its_output(way, whole, tmp_path
     assert contents(tmp_path / "run") == expected and (tmp_path / "run" / "summary.json").is_file()
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
     if way == "the table onto a full disk":
-        assert "the output could not be written" in done.stderr and "the work itself is done" in done.stderr
+        assert "the output could not be written" in done.stderr and "the work itself is finished" in done.stderr
 
 
 def test_code_that_exits_with_0_does_not_end_a_run_with_0(whole, tmp_path):
@@ -108,7 +108,7 @@ def test_code_that_exits_with_0_does_not_end_a_run_with_0(whole, tmp_path):
     leaving = tmp_path / "leaving.py"
     leaving.write_text(source.read_text() + LEAVER)
     done = shell(command(leaving, tmp_path / "run").replace(":model", ":leaver"))
-    assert done.returncode == 1 and "ended it with exit(0) before it was done" in done.stderr
+    assert done.returncode == 1 and "called exit(0) before the command had finished" in done.stderr
     with sqlite3.connect(tmp_path / "run" / "records.sqlite") as db:
         assert db.execute("SELECT outcome FROM sessions").fetchall() == [("SystemExit: 0",)]
     db.close()

@@ -105,7 +105,7 @@ def test_a_stop_while_attacks_are_added_is_made_good(tmp_path: Path, monkeypatch
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for place in ("agree", "remaining"):
+    for place in ("agree", "state_of"):
         with monkeypatch.context() as patch:
             patch.setattr("almakit.runs.run." + place, killed)
             with pytest.raises(KeyboardInterrupt):
