@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runs.small_runs import Net, images, small_run
-from security.hostile_folders import summed
 
 from almakit import Run, attacks
 from almakit.cli.main import main
@@ -72,19 +71,6 @@ def test_a_folder_of_before_is_read_verified_and_has_no_course(run: Run, tmp_pat
     assert "course" not in subjects.load([old])[0].columns[0].numbers
     assert draw_courses(subjects.load([old]), tmp_path) == []
     assert small_run(old, attacks=[TEXT, "pgd(distance=l2, epsilon=0.5, steps=4)"]).records == again.records
-
-
-def test_verify_notices_best_distances_that_grow(run: Run, tmp_path: Path) -> None:
-    bad = tmp_path / "bad"
-    shutil.copytree(run.folder, bad)
-    with sqlite3.connect(bad / "records.sqlite", isolation_level=None) as db:
-        db.execute("UPDATE results SET best_100 = best_30 * 2 WHERE attack = 0 AND image = 5")
-    db.close()
-    summed(bad)
-    subject = open_model(Net(), run.spec)
-    assert verify_run(run, subject).good
-    (said,) = verify_run(Run(bad), subject).sentences()
-    assert "the best distances so far" in said
 
 
 def test_with_budget_auto_images_that_no_longer_improve_stop(run: Run, tmp_path: Path) -> None:

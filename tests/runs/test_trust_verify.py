@@ -121,7 +121,7 @@ def test_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, capsys):
     db.commit()
     db.close()
     assert main(verify) == 4
-    assert "the verdict after 8 bits disagrees 1 time (for one image 7:" in capsys.readouterr().out
+    assert "fooled_8bit disagrees 1 time (for one image 7:" in capsys.readouterr().out
 
 
 def test_a_forged_summary_is_reported(tmp_path, capsys):

@@ -78,12 +78,9 @@ class RunFolder:
         """What is done, read at one moment: a run that goes on may finish a chunk between two readings."""
         with self._store() as store:
             store.check()
-            records = store.records()
-            if {record.attack for record in records} - {info.index for info in store.attacks()}:
-                raise Corrupt(f"{store.path} holds results of an attack that is not in its list; do not use it.")
             # Attacks that were added since the folder was opened are left out.
             known = {info.index for info in self.attacks}
-            records = [record for record in records if record.attack in known]
+            records = [record for record in store.records() if record.attack in known]
             return store.images(), records, store.chunks(), store.failures()
 
     @property
@@ -224,7 +221,7 @@ class RunFolder:
         """The clean images (B, ...) at these positions (all of them by default), as floats in [0, 1], checked against
         their hash."""
         chosen = [info.index for info in self.images] if images is None else images
-        return np.stack([files.unpack(row) for row in self._rows("images", map(self._clean_place, chosen))])
+        return self._rows("images", map(self._clean_place, chosen))
 
     def adversarials(self, records: Sequence[Record] | int | str | None = None) -> Array:
         """The images (B, ...) an attack left, by records or by the attack's place, text or name; the clean image where
@@ -234,7 +231,7 @@ class RunFolder:
         )
         if not chosen:
             raise StoreError(f"{self.folder} has no records of that attack yet; resume the run first.")
-        return np.stack([files.unpack(row) for row in self._rows("images", map(self._place, chosen))])
+        return self._rows("images", map(self._place, chosen))
 
     @property
     def segmentation(self) -> bool:
@@ -249,15 +246,11 @@ class RunFolder:
     def maps(self, images: list[int], what: str = "maps") -> Array:
         """Of a segmentation the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images;
         ``truths`` are labels (B, ...) of another kind."""
-        return np.stack(self._rows(what, map(self._clean_place, images)))
+        return self._rows(what, map(self._clean_place, images))
 
     def adversarial_maps(self, records: Sequence[Record]) -> Array:
         """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
-        return np.stack(self._rows("predictions", map(self._place, records)))
-
-    def stored_in(self, row: ChunkRow) -> int:
-        """How many images a chunk's file holds."""
-        return len(files.read(self.folder, row)["images"])
+        return self._rows("predictions", map(self._place, records))
 
     @cached_property
     def _first(self) -> dict[int, int]:
@@ -274,7 +267,7 @@ class RunFolder:
             return self._clean_place(record.image)
         return ChunkKey(ATTACK, record.attack, self.image[record.image].chunk, record.round), record.slot
 
-    def _rows(self, name: str, places: Iterable[tuple[ChunkKey, int]]) -> list[Array]:
+    def _rows(self, name: str, places: Iterable[tuple[ChunkKey, int]]) -> Array:
         """One row each of the tensors ``name`` in the files of chunks."""
         chunks, loaded, found = {row.key: row for row in self.chunks}, {}, []
         for key, row in places:
@@ -284,18 +277,13 @@ class RunFolder:
                     raise StoreError(f"{self.folder} has not stored chunk {key.chunk} yet; resume the run first.")
                 loaded[key] = files.read(self.folder, chunk).get(name)
             tensor = loaded[key]
-            rank = 3 if name in ("maps", "predictions") else None
-            if (
-                tensor is None
-                or tensor.ndim not in (rank or tensor.ndim,)
-                or not (tensor.ndim and 0 <= row < len(tensor))
-            ):
+            if tensor is None or not 0 <= row < len(tensor):
                 raise Corrupt(
                     f"{self.folder / str(chunks[key].file)} holds no {name} at place {row}, where the database has "
                     "some; resume the run."
                 )
-            found.append(tensor[row])
-        return found
+            found.append(files.unpack(tensor[row]) if name == "images" else tensor[row])
+        return np.stack(found)
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {len(self.images)} images, {len(self.attacks)} attacks)"

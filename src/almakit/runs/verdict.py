@@ -3,16 +3,18 @@ own decision."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..distances import get
 from ..errors import AlmakitError
+from ..goals.base import Goal
 from .model import TINY, Subject, votes
+from .store.fields import finite
 from .store.records import MEASURED, Tally, Top, wrong_pixels
 
 TOP = 5
@@ -37,25 +39,9 @@ class Judgement:
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
-class Aim(Protocol):
-    """What the verdict uses of a goal that is not another class: its definition is the one thing that it shares with
-    the attack."""
-
-    def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Aim: ...
-
-    def fit(self, outputs: Tensor, rows: Tensor) -> Aim: ...
-
-    def margin(self, outputs: Tensor) -> Tensor: ...
-
-
 def other_batch_size(batch: int) -> int:
     """A batch size that is not the attack's."""
     return batch + 1
-
-
-def to_8_bits(images: Tensor) -> Tensor:
-    """``images`` (B, ...) in [0, 1] as an 8-bit file would give them back."""
-    return (images * 255).round() / 255
 
 
 def judge(
@@ -68,27 +54,37 @@ def judge(
     measure: Measure | None,
     batch: int,
     share: float = 1.0,
-    goal: Aim | None = None,
+    goal: Goal | None = None,
 ) -> list[Judgement]:
-    """Judges the images ``stored`` (B, ...) made of the clean ``x`` (B, ...): with ``labels`` (B) left, or ``targets``
-    (B) reached; with label maps (B, H, W) left by a ``share`` of their labelled pixels; with a ``goal`` where its
-    margin is negative, the one thing that is the attack's as well.
+    """Judges stored images. They and their 8-bit versions go through the model in full precision, in one stream.
 
-    ``distance`` names what the attack minimised and ``measure`` computes it where it is none of MEASURED; ``batch`` is
-    the attack's batch size, which is avoided. The images and their 8-bit versions go through the model in full
-    precision, in one stream.
+    Args:
+        subject: the model.
+        x: clean images, shape (B, ...).
+        stored: the images that were made of them, shape (B, ...).
+        labels: classes to be left, or label maps, shape (B, H, W).
+        targets: classes to be reached instead, one per image.
+        distance: name of what the attack minimised.
+        measure: computes that distance where it is none of ``MEASURED``.
+        batch: the attack's batch size, which is avoided.
+        share: of the labelled pixels of an image, how many must be wrong.
+        goal: reached where its margin is negative. Its definition is the one thing that is the attack's as well.
+
+    Returns:
+        One judgement per image.
     """
     if not len(stored):
         return []
     # Values with units of their own are no image files.
-    rounded = to_8_bits(stored) if subject.features is None else stored
-    said = _asked(subject, x, torch.cat([stored, rounded]), labels, targets, batch, share, goal)
+    rounded = (stored * 255).round() / 255 if subject.features is None else stored
+    said = _answers(subject, x, torch.cat([stored, rounded]), labels, targets, other_batch_size(batch), share, goal)
     predicted, leading = predictions(said.logits), top_classes(said.logits[: len(stored)])
     if measure is not None:
         # Distances with a network of their own belong on the model's device.
         own, device = measure, subject.device
         measure = lambda a, b: own(a.to(device), b.to(device))  # noqa: E731
-    exact, coarse = _distances(x, stored, distance, measure), _distances(x, rounded, distance, measure, only=distance)
+    exact = _distances(x, stored, dict.fromkeys([*MEASURED, distance]), distance, measure)
+    coarse = _distances(x, rounded, [distance], distance, measure)
     kept = [True] * len(x) if subject.features is None else subject.features.kept(stored.numpy(), x.numpy()).tolist()
     return [
         Judgement(
@@ -108,7 +104,7 @@ def judge(
 
 
 @dataclass(frozen=True, eq=False)
-class _Said:
+class _Answers:
     """What the model says of images: logits (R, K), whether each reaches the goal, and what else there is to say."""
 
     logits: Tensor
@@ -118,76 +114,60 @@ class _Said:
     vote: list[float] | None = None
 
 
-def _asked(
+def _answers(
     subject: Subject,
     x: Tensor,
     points: Tensor,
     labels: list[int] | Tensor,
     targets: list[int] | None,
-    batch: int,
+    size: int,
     share: float,
-    goal: Aim | None,
-) -> _Said:
+    goal: Goal | None,
+) -> _Answers:
     """Asks about ``points`` (2 B, ...): those made of the clean ``x`` (B, ...), then their 8-bit versions."""
+    truth = torch.as_tensor(labels)
     if subject.draws is not None:
         passes = [subject.passes(point, "verdict") for point in points]
-        vote = _votes(subject, passes, x, labels, targets, goal)
+        vote = [_vote(subject, logits, x, place % len(x), truth, targets, goal) for place, logits in enumerate(passes)]
         shares = torch.stack([votes(each).clamp_min(TINY).log() for each in passes])
-        return _Said(shares, [part >= subject.draws.share for part in vote], vote=vote)
+        return _Answers(shares, [part >= subject.draws.share for part in vote], vote=vote)
     if subject.aim is not None:
-        size, truth = other_batch_size(batch), torch.as_tensor(labels)
         clean = subject.outputs(x, size)
         both = torch.cat([subject.met(subject.outputs(part, size), clean, truth) for part in points.split(len(x))])
-        return _Said(both, [now == 1 for now in predictions(both)])
-    logits, maps = subject.answers(points, other_batch_size(batch))
+        return _Answers(both, [now == 1 for now in predictions(both)])
+    logits, maps = subject.answers(points, size)
     if maps is not None:
-        counted = tallies(maps, torch.cat([torch.as_tensor(labels)] * 2), logits.shape[1])
+        counted = tallies(maps, torch.cat([truth] * 2), logits.shape[1])
         found = zip(predictions(logits), counted, strict=True)
-        return _Said(logits, [now >= 0 and wrong_pixels(tally) >= share for now, tally in found], maps, counted)
+        return _Answers(logits, [now >= 0 and wrong_pixels(tally) >= share for now, tally in found], maps, counted)
     if goal is not None:
-        clean = subject.answers(x, other_batch_size(batch))[0]
-        return _Said(logits, _met(goal, clean, logits, labels, targets))
-    wanted = [int(label) for label in labels] if targets is None else targets
-    reached = [
-        _reached(now, goal, targets is not None)
-        for now, goal in zip(predictions(logits), [*wanted, *wanted], strict=True)
-    ]
-    return _Said(logits, reached)
+        clean, aimed = subject.answers(x, size)[0], None if targets is None else torch.as_tensor(targets)
+        met = [_met(goal, clean, part, truth, aimed) for part in logits.split(len(x))]
+        return _Answers(logits, torch.cat(met).tolist())
+    classes = truth.tolist() if targets is None else targets
+    pairs = zip(predictions(logits), [*classes, *classes], strict=True)
+    return _Answers(logits, [now >= 0 and (now == one) == (targets is not None) for now, one in pairs])
 
 
-def _met(goal: Aim, clean: Tensor, logits: Tensor, labels: list[int] | Tensor, targets: list[int] | None) -> list[bool]:
-    """Whether each row of ``logits`` (2 B, K), the stored images and their 8-bit versions, reaches the goal, fitted to
-    the ``clean`` logits (B, K)."""
-    bound = goal.for_labels(torch.as_tensor(labels), None if targets is None else torch.as_tensor(targets)).fit(
-        clean, torch.arange(len(clean))
-    )
-    margin = torch.cat([bound.margin(torch.nan_to_num(part)) for part in logits.split(len(clean))])
-    return (torch.isfinite(logits).all(1) & (margin < 0)).tolist()
+def _met(goal: Goal, clean: Tensor, logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+    """(B,) whether ``logits`` (B, K) reach the goal, fitted to the ``clean`` logits (B, K)."""
+    bound = goal.for_labels(labels, targets).fit(clean, torch.arange(len(clean)))
+    return torch.isfinite(logits).all(1) & (bound.margin(torch.nan_to_num(logits)) < 0)
 
 
-def _votes(
-    subject: Subject,
-    passes: list[Tensor],
-    x: Tensor,
-    labels: list[int] | Tensor,
-    targets: list[int] | None,
-    goal: Aim | None,
-) -> list[float]:
-    """In which share of the ``passes`` (M, K) of each stored image, and of each 8-bit version after them, the goal is
-    reached."""
-    found = []
-    for place, logits in enumerate(passes):
-        row, finite, many = place % len(x), torch.isfinite(logits).all(1), len(logits)
-        if goal is None:
-            wanted = int(labels[row]) if targets is None else targets[row]
-            hit = (logits.argmax(1) == wanted) == (targets is not None)
-        else:
-            aimed = None if targets is None else torch.full((many,), targets[row])
-            bound = goal.for_labels(torch.full((many,), int(labels[row])), aimed)
-            clean = subject.passes(x[row], "clean").mean(0).expand(many, -1)
-            hit = bound.fit(clean, torch.arange(many)).margin(torch.nan_to_num(logits)) < 0
-        found.append(float((finite & hit).double().mean()))
-    return found
+def _vote(
+    subject: Subject, logits: Tensor, x: Tensor, row: int, labels: Tensor, targets: list[int] | None, goal: Goal | None
+) -> float:
+    """In which share of the passes ``logits`` (M, K) of an image made of ``x[row]`` the goal is reached."""
+    many = len(logits)
+    if goal is None:
+        aimed = int(labels[row]) if targets is None else targets[row]
+        hit = torch.isfinite(logits).all(1) & ((logits.argmax(1) == aimed) == (targets is not None))
+    else:
+        clean = subject.passes(x[row], "clean").mean(0).expand(many, -1)
+        towards = None if targets is None else torch.full((many,), targets[row])
+        hit = _met(goal, clean, logits, labels[row].expand(many), towards)
+    return float(hit.double().mean())
 
 
 def predictions(logits: Tensor) -> list[int]:
@@ -221,29 +201,24 @@ def tallies(predicted: Tensor, maps: Tensor, classes: int) -> list[Tally]:
     return found
 
 
-def _reached(prediction: int, goal: int, targeted: bool) -> bool:
-    return prediction >= 0 and (prediction == goal if targeted else prediction != goal)
-
-
 def _distances(
-    x: Tensor, y: Tensor, distance: str, measure: Measure | None, only: str | None = None
+    x: Tensor, y: Tensor, names: Iterable[str], own: str, measure: Measure | None
 ) -> dict[str, list[float | None]]:
     """Distances of ``y`` (B, ...) to ``x`` (B, ...) by name, one per image; None where one is not defined for such
-    images."""
+    images. ``measure`` computes the one called ``own``."""
     delta = (y.double() - x.double()).abs().flatten(1)
-    plain = {
+    plain: dict[str, Callable[[], Tensor]] = {
         "l0": lambda: (delta > 0).sum(1),
         "l1": lambda: delta.sum(1),
         "l2": lambda: delta.square().sum(1).sqrt(),
         "linf": lambda: delta.amax(1),
     }
-    wanted = [only] if only else list(dict.fromkeys([*MEASURED, distance]))
     found: dict[str, list[float | None]] = {}
-    for name in wanted:
+    for name in names:
         if name in plain:
             found[name] = plain[name]().double().tolist()
-        elif name == distance and measure is not None:
-            found[name] = _plain_floats(measure, x, y)
+        elif name == own and measure is not None:
+            found[name] = _measured(measure, x, y)
         else:
             found[name] = _perceptual(name, x, y)
     return found
@@ -252,15 +227,13 @@ def _distances(
 def _perceptual(name: str, x: Tensor, y: Tensor) -> list[float | None]:
     """SSIM and CIEDE2000 are for colour images here; where the distance itself says it is not defined, there is
     none."""
-    if x.ndim != 4 or x.shape[1] != 3:
-        return [None] * len(x)
-    try:
-        return _plain_floats(get(name), x, y)
-    except AlmakitError:
-        return [None] * len(x)
+    if x.ndim == 4 and x.shape[1] == 3:
+        with suppress(AlmakitError):
+            return _measured(get(name), x, y)
+    return [None] * len(x)
 
 
 @torch.no_grad()
-def _plain_floats(measure: Measure, x: Tensor, y: Tensor, size: int = 64) -> list[float | None]:
+def _measured(measure: Measure, x: Tensor, y: Tensor, size: int = 64) -> list[float | None]:
     values = torch.cat([measure(a, b) for a, b in zip(x.split(size), y.split(size), strict=True)]).double().cpu()
-    return [value if value == value and abs(value) != float("inf") else None for value in values.tolist()]
+    return [finite(value) for value in values.tolist()]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ...errors import AlmakitError
 from ..failures import StoreError
 from . import files
+from .fields import finite
 from .records import ImageInfo, Record
 
 CERTIFICATES, TRANSFERS, FORMAT = "certificates", "transfers", 1
@@ -44,8 +45,8 @@ class Certificate:
 
     def write(self, folder: Path) -> None:
         """The file with these radii, or the old one: never half of it."""
-        values = {str(image): None if math.isinf(radius) else radius for image, radius in sorted(self.radii.items())}
-        content = {"norm": self.norm, "method": self.method, "model_sha256": self.model_sha256, "radii": values}
+        radii = {str(image): finite(radius) for image, radius in sorted(self.radii.items())}
+        content = {"norm": self.norm, "method": self.method, "model_sha256": self.model_sha256, "radii": radii}
         _write(self.file(folder), content | {"null_means": "infinite"})
 
 
@@ -64,15 +65,10 @@ class Transfer:
 
     def write(self, folder: Path) -> None:
         """The file with these answers, or the old one: never half of it."""
-        seen = {
-            attack: {image: [int(clean), int(stored)] for image, (clean, stored) in rows.items()}
-            for attack, rows in self.seen.items()
-        }
+        seen = {name: {image: [*map(int, pair)] for image, pair in rows.items()} for name, rows in self.seen.items()}
         content = {"target": self.target, "model_sha256": self.model_sha256, "seen": seen}
-        _write(
-            self.file(folder),
-            content | {"pairs_mean": "whether the target reaches the goal on the clean image, and on the stored one"},
-        )
+        pairs = "whether the target reaches the goal on the clean image, and on the stored one"
+        _write(self.file(folder), content | {"pairs_mean": pairs})
 
 
 Kind = TypeVar("Kind", Certificate, Transfer)
@@ -83,9 +79,8 @@ def read_certificates(folder: Path, model_sha256: str | None, weights_sha256: st
     earlier versions name the model's weights alone."""
 
     def certificate(content: Any) -> Certificate:
-        about, own = ("model_sha256", model_sha256), ("weights_sha256", weights_sha256)
-        key, expected = about if "model_sha256" in content else own
-        if content[key] != expected:
+        later = "model_sha256" in content
+        if content["model_sha256" if later else "weights_sha256"] != (model_sha256 if later else weights_sha256):
             raise ValueError("it is about another model than the run's")
         radii = {int(image): _radius(value) for image, value in content["radii"].items()}
         return Certificate(content["norm"], content["method"], model_sha256, radii)
@@ -98,7 +93,7 @@ def read_transfers(folder: Path) -> list[Transfer]:
 
     def transfer(content: Any) -> Transfer:
         seen = {
-            str(attack): {str(image): _seen(pair) for image, pair in rows.items()}
+            str(attack): {str(image): _seen(*pair) for image, pair in rows.items()}
             for attack, rows in content["seen"].items()
         }
         model = content["model_sha256"] if "model_sha256" in content else content["weights_sha256"]
@@ -129,10 +124,10 @@ def _read(folder: Path, name: str, make: Callable[[Any], Kind], command: str) ->
     return found
 
 
-def _seen(pair: object) -> Seen:
-    if not isinstance(pair, list) or len(pair) != 2 or not all(value in (0, 1) for value in pair):
-        raise ValueError(f"{pair!r:.50} is no pair of answers")
-    return bool(pair[0]), bool(pair[1])
+def _seen(clean: object, stored: object) -> Seen:
+    if not {clean, stored} <= {0, 1}:
+        raise ValueError(f"{clean!r:.50}, {stored!r:.50} is no pair of answers")
+    return bool(clean), bool(stored)
 
 
 def _radius(value: float | None) -> float:

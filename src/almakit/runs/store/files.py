@@ -23,10 +23,9 @@ def pack(images: Array) -> Array:
     """``images`` (B, ...) in [0, 1] as uint8 where they lie exactly on the 8-bit grid (then ``unpack`` gives the very
     same floats)."""
     if images.dtype == np.float32 and images.size:
-        levels = np.rint(images.astype(np.float32) * np.float32(255))
-        if np.array_equal(levels / np.float32(255), images):
-            images = levels.astype(np.uint8)
-            return images
+        levels: Array = np.rint(images * np.float32(255)).astype(np.uint8)
+        if np.array_equal(unpack(levels), images):
+            return levels
     return np.ascontiguousarray(images)
 
 
@@ -44,8 +43,7 @@ def inside(folder: Path, file: str) -> Path:
         or ".." in place.parts
         or place.is_absolute()
         or PureWindowsPath(file).drive
-        or "\\" in file
-        or "\0" in file
+        or {*file} & {*"\\\0"}
     ):
         raise Corrupt(
             f"{folder}: its database names a file {file!r} outside the folder; almakit never writes such a name. Do "
@@ -85,10 +83,11 @@ def read(folder: Path, row: ChunkRow) -> dict[str, Array]:
     path = inside(folder, str(row.file))
     try:
         found = dict(load(path.read_bytes()))
+        images = found["images"]
     except (SafetensorError, KeyError, TypeError, ValueError) as error:  # a hash fits what somebody made it fit
         raise Corrupt(f"{path} cannot be read: {error}.") from error
-    images = found.get("images")
-    if images is None or images.ndim < 2 or images.dtype.kind not in "uf" or not np.isfinite(images).all():
+    fits = images.ndim >= 2 and images.dtype.kind in "uf" and np.isfinite(images).all()
+    if not fits or any(found[name].ndim != 3 for name in ("maps", "predictions") if name in found):
         raise Corrupt(f"{path} does not hold images, which almakit always writes there; do not use this folder.")
     return found
 

@@ -1,0 +1,163 @@
+"""Stored rows against fresh ones: what each row should hold, compared column by column of the table of fields, and how
+far two values may lie apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from .folder import RunFolder
+from .images import RULES, round_target, rule_target
+from .store import fields
+from .store.records import ALREADY_WRONG, INVALID, SUCCESS, ImageInfo, Record, Tally, Top, wrong_pixels
+from .verdict import Judgement
+
+PLAIN = ("l0", "l1", "l2", "linf")
+EXACT, ROUNDED = 1e-9, 1e-3
+"""Relative differences: of norms, which the verdict takes in double precision; of other distances, in float32, and of
+what an attack says itself."""
+
+
+@dataclass
+class Differences:
+    """What does not agree: for each kind of number how often, and one example."""
+
+    found: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def note(self, what: str, where: str, stored: object, now: object) -> None:
+        count, example = self.found.get(what, (0, f"{where}: stored {_shown(stored)}, now {_shown(now)}"))
+        self.found[what] = (count + 1, example)
+
+    def sentences(self, whose: str) -> list[str]:
+        return [
+            f"{whose}: {what} disagrees {count} time{'s' if count > 1 else ''} (for one {example})."
+            for what, (count, example) in self.found.items()
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value[:2] if isinstance(value, tuple) else value)
+
+
+def compare(found: Differences, where: str, stored: Any, now: Any, near: float, distance: str = "") -> None:
+    """Notes every column in which two rows of one kind, ``stored`` and ``now``, disagree.
+
+    Args:
+        found: where disagreements are noted.
+        where: what the rows are about, for the sentence.
+        stored: the row as it was stored.
+        now: what it would be today.
+        near: how far rounding may move a probability.
+        distance: what an attack's distances are measured in.
+    """
+    for column, then, again in zip(fields.columns(stored.__class__), fields.row(stored), fields.row(now), strict=True):
+        if then == again:
+            continue
+        if column.field == "top":
+            same = _same_top(stored.top, now.top, near)
+        elif column.field == "prediction":
+            leading = dict(now.top)  # of two classes that are equally probable rounding decides
+            same = then in leading and leading[then] >= max(leading.values()) - near
+        elif column.field == "pixels":
+            same = _same_tally(stored.pixels, now.pixels, near)
+        elif None in (then, again) or column.kind != "REAL":
+            same = False
+        elif column.field == "vote":
+            same = abs(then - again) <= near
+        else:
+            name = distance if column.field.startswith("measured") else column.name
+            same = not apart(then, again, EXACT if name in PLAIN else ROUNDED)
+        if not same:
+            found.note(column.name, where, column.of(stored), column.of(now))
+
+
+def expected_image(
+    image: ImageInfo, run: RunFolder, prediction: int, top: Top, pixels: Tally | None, logits: Tensor, near: float
+) -> ImageInfo:
+    """A clean image's row by the model's fresh answer, ``logits`` (K,)."""
+    rule, target, classes = run.spec.targets, image.target, len(logits)
+    if rule in (None, "all"):
+        target = None
+    elif rule in RULES and prediction >= 0 and 0 <= image.label < classes:
+        target = rule_target(rule, logits, image.label, image.sha256, run.spec.seed)
+        if rule == "least-likely" and image.target not in (None, image.label) and 0 <= image.target < classes:
+            above = float(logits[image.target] - logits[target])
+            target = image.target if above <= near * float(logits.max() - logits.min()) else target
+    chunk = image.index // int(run.spec.batch_size)
+    return replace(image, prediction=prediction, top=top, pixels=pixels, chunk=chunk, target=target)
+
+
+def expected_record(
+    record: Record, run: RunFolder, clean: Tensor, verdict: Judgement | None, measurable: bool, near: float
+) -> Record:
+    """A record by the verdict on its stored image, None where it has none.
+
+    Args:
+        record: the record as it was stored.
+        run: the run.
+        clean: probabilities of the clean image, shape (K,).
+        verdict: what the verdict says now.
+        measurable: whether almakit knows the attack's distance.
+        near: how far rounding may move a probability.
+    """
+    now: dict[str, Any]
+    if verdict is None:
+        now = dict.fromkeys(("prediction", "measured", "measured_8bit", "slot", "pixels", "vote"))
+        now |= {"distance": math.inf, "top": (), "fooled": False, "fooled_8bit": False}
+        now["measures"] = dict.fromkeys(record.measures)
+    else:
+        now = {name: value for name, value in vars(verdict).items() if name != "classes"}
+        now["status"] = ALREADY_WRONG if record.slot is None else SUCCESS
+        if not measurable:
+            now |= {"measured": record.measured, "measured_8bit": record.measured_8bit}
+        elif record.status == ALREADY_WRONG or verdict.measured is not None:
+            now["distance"] = 0.0 if record.status == ALREADY_WRONG else verdict.measured
+    image = run.image[record.image]
+    if _wrong_already(record, run, image, clean, near):
+        now["status"] = ALREADY_WRONG
+    every = run.spec.targets == "all"
+    now["target"] = round_target(image.label, record.round, len(clean)) if every else image.target
+    return replace(record, **now)
+
+
+def _wrong_already(record: Record, run: RunFolder, image: ImageInfo, clean: Tensor, near: float) -> bool:
+    """Whether the clean image reaches the goal by more than rounding, so that there was nothing to attack."""
+    spec, goal = run.spec, image.label if record.target is None else record.target
+    by_class = image.pixels is None and spec.goal is None and spec.dtype in ("float32", "float64")
+    attacked = record.attacked and record.status != INVALID
+    if not (by_class and attacked and 0 <= goal < len(clean) and bool(clean.isfinite().all())):
+        return False
+    own = float(clean[goal])
+    others = float(clean.clone().index_fill_(0, clean.new_tensor([goal]).long(), -1.0).max())
+    if spec.eot is not None:
+        return (own if record.target is not None else 1 - own) > spec.vote_share + near
+    return (own - others if record.target is not None else others - own) > near
+
+
+def apart(stored: float, now: float, limit: float) -> bool:
+    """Whether two distances differ by more than ``limit``, relatively."""
+    return not abs(stored - now) <= limit * max(abs(now), 1e-9)
+
+
+def _same_top(stored: Top, now: Top, near: float) -> bool:
+    """Whether two lists of leading classes agree; a class that fell off the end of one may do so for a tie."""
+    if len(stored) != len(now) or len(dict(stored)) != len(stored):
+        return False
+    fresh, least = dict(now), min((probability for _, probability in now), default=0.0)
+    return all(
+        abs(probability - fresh.get(label, min(least, probability))) <= near for label, probability in stored
+    ) and all(abs(a - b) <= near for (_, a), (_, b) in zip(stored, now, strict=True))
+
+
+def _same_tally(stored: Tally | None, now: Tally | None, near: float) -> bool:
+    """Whether two counts of an image's pixels agree; some pixels lie between two classes, and rounding decides them."""
+    if stored is None or now is None:
+        return stored is now
+    then, again = ({(row[0], row[1]) for row in tally if row[1]} for tally in (stored, now))
+    return then == again and abs(wrong_pixels(stored) - wrong_pixels(now)) <= near

@@ -1,0 +1,416 @@
+"""Judging again, later: a run folder from what it stored, or any folder of images, with the model loaded afresh."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import distances, goals, registry
+from ..certify import METHODS
+from ..core.oracle import borrowed
+from ..data.dataset import Dataset, image_sha256
+from ..errors import AlmakitError
+from ..expression import parse
+from ..goals.base import Goal
+from ..models import is_code
+from .certify import radii_of
+from .differences import Differences, apart, compare, expected_image, expected_record
+from .failures import StoreError, understood
+from .folder import SUMMARY, RunFolder
+from .identity import difference
+from .images import RULES, data_sha256, share_of
+from .model import Subject, open_model
+from .store import CLEAN, files
+from .store.derived import CERTIFICATES, Certificate, Contradiction, Transfer, check_radii, read_transfers
+from .store.records import AttackInfo, Record
+from .transfer import ask
+from .verdict import Judgement, Measure, judge, predictions, tallies, top_classes
+
+NOT_CHECKED = (
+    "Not checked, because only the run itself could see them: forwards, backwards, seconds, gradients of the distance, "
+    "reasons, courses, preflight."
+)
+TOLERANCE = 2e-3
+"""Relative: two searches for a radius each end within one part in a thousand of the largest that can be proved."""
+CHUNK = 16
+"""Images that are certified at a time."""
+Summarise = Callable[[RunFolder], dict[str, Any]]
+
+
+@dataclass
+class Verification:
+    """What judging an attack's stored images again gave."""
+
+    attack: str
+    records: int = 0
+    claimed: int = 0  # successes the attack reported, already wrong images included
+    confirmed: int = 0  # of those, how many fool the model now
+    confirmed_8bit: int = 0  # how many still do after rounding to 8 bits
+    changed: int = 0  # images judged otherwise than when they were stored
+    unmeasured: int = 0  # distances in a measure that almakit does not know here, which nobody can check
+    differences: Differences = field(default_factory=Differences)
+
+    @property
+    def misreported(self) -> int:
+        """Distances that are not the stored image's, by more than one part in a thousand."""
+        return self.differences.found.get("distance", (0, ""))[0]
+
+    @property
+    def good(self) -> bool:
+        """Whether every claim holds and every number that can be computed again is the stored one."""
+        return self.confirmed == self.claimed and not (self.changed or self.differences)
+
+
+@dataclass
+class RunVerification:
+    """What judging a whole run folder again gave: attack by attack, and of the clean images, certificates, transfers
+    and facts of the folder."""
+
+    attacks: list[Verification]
+    folder: Differences
+    not_checked: list[str]  # sentences about what could not be computed again
+
+    def __iter__(self) -> Iterator[Verification]:
+        return iter(self.attacks)
+
+    @property
+    def good(self) -> bool:
+        return not self.folder and all(found.good for found in self.attacks)
+
+    def sentences(self) -> list[str]:
+        """Every disagreement: which number, how often, an example."""
+        return self.folder.sentences("the folder") + [
+            said for found in self.attacks for said in found.differences.sentences(found.attack)
+        ]
+
+
+@dataclass
+class FolderVerification:
+    """What a model says of a folder of images."""
+
+    images: int
+    fooled: int  # not classified as their label, or with targets classified as their target
+    wrong: list[tuple[str, int, int]]  # (id, label or target, prediction) of those that do not fool it
+
+
+def damaged_files(run: RunFolder) -> list[str]:
+    """A sentence for every file of a run folder that is not what was recorded."""
+    return [f"{row.file} {fault}" for row in run.chunks if (fault := files.fault_of(run.folder, row))]
+
+
+def verify_run(
+    run: RunFolder,
+    subject: Subject,
+    batch_size: int | None = None,
+    goal: object = None,
+    summarise: Summarise | None = None,
+) -> RunVerification:
+    """Judges every stored image of a run again and compares all values that reports use. Damaged files and originals
+    that do not match their hash raise.
+
+    Args:
+        run: the run folder.
+        subject: its model, loaded again.
+        batch_size: number of images in a forward pass, by default another one than the run's.
+        goal: the run's own goal, if it has one.
+        summarise: computes the content of ``summary.json``, which is not checked without it.
+    """
+    size, aim = batch_size or int(run.spec.batch_size), None if goal is None else goals.get(goal)
+    held = all(finding["name"] != "randomness-elsewhere" for finding in run.findings)
+    judging = replace(subject, maps=run.segmentation, held=held).with_features(run.features)
+    if run.aimed:
+        judging = replace(judging, aim=aim)
+    found, not_checked = Differences(), []
+    with borrowed(subject.model), understood(run.folder):
+        clean = _verify_clean(run, judging, size, found)
+        _check_facts(run, judging, found)
+        attacks = [_verify_attack(run, info, judging, size, clean, None if run.aimed else aim) for info in run.attacks]
+        for name, check in _derived(run, subject, aim, summarise):
+            try:
+                check(found)
+            except (AlmakitError, RuntimeError) as error:
+                not_checked.append(f"{name} is not checked: {error}")
+    return RunVerification(attacks, found, not_checked)
+
+
+def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Differences) -> dict[int, Tensor]:
+    """Asks about every clean image; returns its probabilities (K,) by index, NaN where the logits are not finite."""
+    clean: dict[int, Tensor] = {}
+    for begin in range(0, len(run.images), 256):
+        part = run.images[begin : begin + 256]
+        images, truth = _originals(run, [info.index for info in part])
+        logits, maps = subject.answers(images, size + 2, truth if run.aimed else None)
+        counted = [None] * len(part) if maps is None or truth is None else tallies(maps, truth, logits.shape[1])
+        fresh = zip(predictions(logits), top_classes(logits), counted, logits, strict=True)
+        for info, answer in zip(part, fresh, strict=True):
+            now = expected_image(info, run, *answer, subject.near)
+            compare(found, f"image {info.id}", info, now, subject.near)
+            clean[info.index] = torch.softmax(answer[-1], 0)
+    return clean
+
+
+def _verify_attack(
+    run: RunFolder, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor], goal: Goal | None
+) -> Verification:
+    records = run.records_of(info.index)
+    found = Verification(info.text, len(records))
+    measure, share = _measure(info), share_of(run.spec.goal) if run.segmentation else 1.0
+    for begin in range(0, len(records), 256):
+        part = records[begin : begin + 256]
+        verdicts = iter(_judge_again(run, info, [r for r in part if r.claimed], subject, measure, size, share, goal))
+        for record in part:
+            verdict, known = None, True
+            if record.claimed:
+                verdict = next(verdicts)
+                known = measure is not None or verdict.measured is not None
+                found.claimed += 1
+                found.confirmed += verdict.fooled
+                found.confirmed_8bit += verdict.fooled_8bit
+                found.changed += (verdict.fooled, verdict.fooled_8bit) != (record.fooled, record.fooled_8bit)
+                found.unmeasured += not known
+            now = expected_record(record, run, clean[record.image], verdict, known, subject.near)
+            where = f"image {run.image[record.image].id}" + (
+                "" if record.target is None else f" towards {record.target}"
+            )
+            compare(found.differences, where, record, now, subject.near, info.distance)
+    return found
+
+
+def _judge_again(
+    run: RunFolder,
+    info: AttackInfo,
+    records: list[Record],
+    subject: Subject,
+    measure: Measure | None,
+    size: int,
+    share: float,
+    goal: Goal | None,
+) -> list[Judgement]:
+    """The verdict on the stored images of records that claim a success."""
+    if not records:
+        return []
+    x, truth = _originals(run, [record.image for record in records])
+    x = x.to(subject.working)
+    own = [row for row, record in enumerate(records) if record.slot is not None]
+    stored = x.clone()
+    if own:
+        points = torch.from_numpy(np.array(run.adversarials([records[row] for row in own])))
+        # The images are stored as they came, the points in the precision of the run, which may be the higher one.
+        stored = x.to(points.dtype).index_copy(0, torch.tensor(own), points)
+    labels = [run.image[record.image].label for record in records] if truth is None else truth
+    targets = [int(record.target or 0) for record in records] if info.targeted else None
+    # One image more than last time: another batch size than the attack's and than the first verdict's.
+    return judge(subject, x, stored, labels, targets, info.distance, measure, size + 2, share, goal)
+
+
+def _originals(run: RunFolder, indices: list[int]) -> tuple[Tensor, Tensor | None]:
+    """The clean images (B, ...), and of a segmentation their label maps (B, H, W), or their labels (B, ...) of another
+    kind, which must have their recorded hashes."""
+    images = torch.from_numpy(np.array(run.originals(indices)))
+    maps = torch.from_numpy(run.maps(indices).astype(np.int64)) if run.segmentation else None
+    truths = torch.from_numpy(np.array(run.maps(indices, "truths"))) if run.aimed else None
+    for row, (index, image) in enumerate(zip(indices, images, strict=True)):
+        seen = image_sha256(image, None if maps is None else maps[row], None if truths is None else truths[row])
+        if seen != run.image[index].sha256:
+            raise AlmakitError(
+                f"the stored original of image {run.image[index].id} is not the image that was attacked."
+            )
+    return images, truths if maps is None else maps
+
+
+def _measure(info: AttackInfo) -> Measure | None:
+    """The distance a record names. Its attack's text is parsed and never built: a folder is data, and a text may name
+    code."""
+    try:
+        parse(info.text)
+        return distances.get(info.distance)
+    except AlmakitError:
+        return None  # an attack or distance that only a Python session had: the plain distances are still checked
+
+
+# What a folder says of its plan and itself, against the specification and its own rows.
+
+
+def _check_facts(run: RunFolder, subject: Subject, found: Differences) -> None:
+    meta, spec, images = run.meta, run.spec, run.images
+    targets = [info.target or 0 for info in images] if spec.targets not in (None, "all", *RULES) else None
+    total = data_sha256(
+        [info.id for info in images], [info.sha256 for info in images], [info.label for info in images], targets
+    )
+    expected, recorded = int(meta.get("images", len(images))), meta.get("data_sha256", total)
+    facts: list[tuple[str, object, object]] = [
+        ("the name of the model", meta.get("model", spec.model), spec.model),
+        ("the name of the data", meta.get("data", spec.data), spec.data),
+        ("the attacks", [info.text for info in run.attacks], list(spec.attacks)),
+    ]
+    if len(images) == expected:
+        facts.append(("the images' ids, hashes, labels and targets", recorded, total))
+    elif recorded == total:
+        facts.append(("the number of images", expected, len(images)))
+    if images:
+        facts.append(("the number of classes", meta.get("classes"), str(subject.classes[0] if subject.classes else 0)))
+    for what, stored, now in facts:
+        if stored != now:
+            found.note(what, "the folder", stored, now)
+    for info in run.attacks:
+        _check_attack(found, info, spec.targets is not None)
+    _check_chunks(found, run, expected)
+
+
+def _check_attack(found: Differences, info: AttackInfo, targeted: bool) -> None:
+    """Compares an attack's row with what its text says."""
+    try:
+        written = parse(info.text)
+    except AlmakitError:
+        return  # a text that only a Python session can write, such as one with a function in it
+    own = registry.get("attacks", written.name) if written.name in registry.BUILT_IN["attacks"] else None
+    minimal = getattr(own, "minimal", None)  # a property where it depends on the settings
+    numbers = {name: value for name, value in written.arguments.items() if isinstance(value, (bool, int, float))}
+    settings = {name: value for name, value in numbers.items() if info.settings.get(name, value) != value}
+    now = replace(
+        info,
+        targeted=targeted,
+        minimal=minimal if isinstance(minimal, bool) else info.minimal,
+        settings=info.settings | settings,
+    )
+    compare(found, info.text, info, now, 0.0)
+
+
+def _check_chunks(found: Differences, run: RunFolder, expected: int) -> None:
+    """Every finished chunk has all its images and records, and every stored image belongs to one."""
+    size = int(run.spec.batch_size)
+    clean = Counter(info.chunk for info in run.images)
+    records = Counter((record.attack, run.image[record.image].chunk, record.round) for record in run.records)
+    slots: dict[str | None, list[int]] = {}
+    for record in run.records:
+        if record.slot is not None:
+            slots.setdefault(record.file, []).append(record.slot)
+    for row in run.chunks:
+        key = row.key
+        where, whole = f"chunk {key.chunk}", min(size, expected - key.chunk * size)
+        if row.images != whole or clean[key.chunk] != whole:
+            found.note("the images of a chunk", where, f"{row.images}, with {clean[key.chunk]} rows", whole)
+        if key.kind == CLEAN:
+            continue
+        where += f" of attack {key.attack}"
+        if records[key.attack, key.chunk, key.round] != whole:
+            found.note("the records of a chunk", where, records[key.attack, key.chunk, key.round], whole)
+        stored = 0 if row.file is None else len(files.read(run.folder, row)["images"])
+        named = sorted(slots.get(row.file, []))
+        if named != list(range(stored)):
+            found.note("the stored images", where, f"records of {len(named)}", f"{stored} in the file")
+
+
+# What was computed of a run afterwards, against a fresh computation: each check notes what differs, and raises where
+# there is nothing to compare with.
+
+Check = Callable[[Differences], None]
+
+
+def _derived(
+    run: RunFolder, subject: Subject, goal: Goal | None, summarise: Summarise | None
+) -> Iterator[tuple[str, Check]]:
+    """The certificates, transfers and the summary of a run, each with its check."""
+    for certificate in run.certificates:
+        name = f"{CERTIFICATES}/{certificate.file(run.folder).name}"
+        yield name, partial(_check_certificate, name, run, subject, certificate)
+    for transfer in read_transfers(run.folder):
+        yield f"The transfer to {transfer.target}", partial(_check_transfer, run, subject, transfer, goal)
+    if summarise is not None:
+        yield SUMMARY, partial(_check_summary, run, summarise)
+
+
+def _check_certificate(name: str, run: RunFolder, subject: Subject, part: Certificate, found: Differences) -> None:
+    try:
+        check_radii(run.folder, [part], run.records, run.image)
+    except Contradiction as error:
+        found.note("a certified radius", name, "above a found distance", str(error))
+    if part.method not in METHODS:
+        raise StoreError(f"radii by {part.method} depend on a time limit.")
+    if differs := difference(run, subject):
+        raise StoreError(f"{subject.name} is not the model of the run ({differs}).")
+    what = f"a certified radius ({part.norm}, {part.method})"
+    for index in sorted(part.radii.keys() - run.image.keys()):
+        found.note(what, f"image {index}", part.radii[index], "no such image")
+    images = [info for info in run.images if info.index in part.radii]
+    for begin in range(0, len(images), CHUNK):
+        chunk = images[begin : begin + CHUNK]
+        again = radii_of(run, subject, chunk, part.norm, part.method)
+        for info in chunk:
+            stored, now = part.radii[info.index], again[info.index]
+            if stored != now and apart(stored, now, TOLERANCE):
+                found.note(what, f"image {info.id}", stored, now)
+
+
+def _check_transfer(run: RunFolder, subject: Subject, part: Transfer, goal: Goal | None, found: Differences) -> None:
+    if (subject.name, subject.model_sha256) != (part.target, part.model_sha256):
+        if part.target.startswith("python:"):
+            raise StoreError("it was given from Python.")
+        if is_code(part.target):
+            raise StoreError("it is Python code, and no code runs because a folder names it.")
+        subject = open_model(part.target, replace(run.spec, device=str(subject.device), trust=False))
+        if subject.model_sha256 != part.model_sha256:
+            raise StoreError("the model of that name is another one than was asked; run `almakit transfer` again.")
+    fresh = Transfer(part.target, part.model_sha256)
+    for _ in ask(run, subject, fresh, goal):
+        pass
+    for text, rows in part.seen.items():
+        for image, stored in rows.items():
+            if stored != (now := fresh.seen.get(text, {}).get(image)):
+                found.note(f"an answer of {part.target}", f"{text}, image {image}", stored, now)
+
+
+def _check_summary(run: RunFolder, summarise: Summarise, found: Differences) -> None:
+    place = files.inside(run.folder, SUMMARY)
+    if not place.is_file():
+        raise StoreError("the folder has none.")
+    try:
+        stored = json.loads(place.read_bytes())
+    except (ValueError, RecursionError) as error:
+        found.note(SUMMARY, "the whole file", f"no JSON ({error})", "JSON")
+        return
+    now = json.loads(json.dumps(summarise(run)))
+    if isinstance(stored, dict) and stored.get("format") != now["format"]:
+        raise StoreError("another version of almakit wrote it.")
+    for where, then, again in _differing("", stored, now):
+        found.note(SUMMARY, where or "the whole file", then, again)
+
+
+def _differing(where: str, stored: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The place, stored and computed value of each value that differs; the last digits of numbers may, between
+    machines."""
+    if isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
+        stored, now = dict(enumerate(stored)), dict(enumerate(now))
+    if isinstance(stored, dict) and isinstance(now, dict):
+        for key in {**stored, **now}:
+            yield from _differing(f"{where}.{key}".lstrip("."), stored.get(key), now.get(key))
+    elif isinstance(stored, float) and isinstance(now, float):
+        if not math.isclose(stored, now, rel_tol=1e-9, abs_tol=1e-12):
+            yield where, stored, now
+    elif stored != now or isinstance(stored, bool) != isinstance(now, bool):
+        yield where, stored, now
+
+
+# Folders of images.
+
+
+def verify_images(dataset: Dataset, subject: Subject, batch_size: int = 64) -> FolderVerification:
+    """What the model says of images with labels (and, where the data name them, targets)."""
+    wrong = []
+    with borrowed(subject.model):
+        for chunk in dataset.chunks(256):
+            goals_of = (chunk.labels if chunk.targets is None else chunk.targets).tolist()
+            said = predictions(subject.logits(chunk.x, batch_size))
+            for name, goal, prediction in zip(chunk.ids, goals_of, said, strict=True):
+                if prediction < 0 or (prediction == goal) != (chunk.targets is not None):
+                    wrong.append((name, goal, prediction))
+    return FolderVerification(len(dataset), len(dataset) - len(wrong), wrong)
