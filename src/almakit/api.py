@@ -23,7 +23,7 @@ from .core.attack import DistanceLike
 from .core.oracle import EOT, Model
 from .core.problem import expected_forwards
 from .data import load
-from .data.coerce import Data, in_box, name_of, tensors_of
+from .data.coerce import Data, dataset_of, name_of, tensors_of
 from .data.dataset import Dataset
 from .errors import SYNONYMS, BadInput, wrong_setting
 from .goals.base import GoalLike
@@ -315,7 +315,7 @@ def evaluate(
         settings |= {"eot": eot.passes, "votes": eot.votes, "vote_share": eot.share}
     spec = RunSpec.from_dict({**named, **settings})
     if box is not None:
-        data = in_box(data, None if spec.limit is None else spec.offset + spec.limit, **parts_of(box))
+        data = dataset_of(data, None if spec.limit is None else spec.offset + spec.limit, units=parts_of(box))
     keep = tempfile.TemporaryDirectory(prefix="almakit-") if out is None else None
     place = Path(keep.name) if keep is not None else Path(out or ".")
     return run(

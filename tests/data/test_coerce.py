@@ -188,12 +188,12 @@ def test_a_data_set_is_read_when_it_is_needed_and_keeps_its_names(digits: dict[s
         ),
         (
             lambda d: Photos([d["photos"][0], d["photos"][1].resize((9, 9))], [0, 1]),
-            "different shapes, such as .* e.g. with size=224",
+            "different sizes, such as .* give a size, e.g. size=224",
         ),
         (lambda d: {"test": 1, "train": 2}, r"holds the splits test, train; give one of them, e.g. data\['test'\]"),
         (
             lambda d: [{"picture": 1, "label": 2}],
-            "has the columns picture, label; none is called image or img or images for the image",
+            "has the columns picture, label; none is called image or img or images",
         ),
         (lambda d: [1, 2, 3], r"gave a int; it must give \(image, label\)"),
         (

@@ -65,23 +65,13 @@ def test_all_folders_give_no_findings(tmp_path):
     assert found(write(tmp_path, {digit: str(digit) for digit in range(10)})) == set()
 
 
-@pytest.mark.parametrize("file", ["classes.txt", "classes.csv"])
-def test_classes_are_put_in_order_by_a_file(tmp_path, file):
+def test_classes_are_put_in_order_by_a_file(tmp_path):
     place = write(tmp_path, {digit: str(digit) for digit in range(10) if digit != 8})
-    lines = (
-        [str(digit) for digit in range(10)]
-        if file == "classes.txt"
-        else ["class,label", *(f"{digit},{digit}" for digit in range(10))]
-    )
-    (place / file).write_text("\n".join(lines))
+    (place / "classes.txt").write_text("\n".join(map(str, range(10))))
     data = almakit.data.load(f"folder:{place}", channels=1)
-    assert (
-        not data.alphabetical
-        and data.class_names == tuple("0123456789")
-        and set(data.labels.tolist()) == {0, 1, 2, 3, 4, 5, 6, 7, 9}
-    )
-    assert found(place) == set()
-    (place / file).write_text("\n".join(lines[:-1]))
+    assert not data.alphabetical and data.class_names == tuple("0123456789")
+    assert set(data.labels.tolist()) == {0, 1, 2, 3, 4, 5, 6, 7, 9} and found(place) == set()
+    (place / "classes.txt").write_text("\n".join(map(str, range(9))))
     with pytest.raises(BadInput, match="does not name the class '9'"):
         almakit.data.load(f"folder:{place}", channels=1)
 

@@ -98,11 +98,9 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
         return coerce.hf_dataset(rest, split, size, last)
     if Path(uri).expanduser().exists():
         forms = {".py": f"{uri}:<function>", ".npz": f"npz:{uri}", ".parquet": f"table:{uri}?label=<column>"}
-        forms[".csv"] = f"table:{uri}?label=<column> (or folder:{uri} where it lists image files)"
+        forms[".csv"] = f"table:{uri}?label=<column> (or folder:{uri} if it lists image files)"
         form = forms.get(Path(uri).suffix, f"folder:{uri}")
-        raise UnknownName(
-            f"there is no data set called {uri!r}, but there is something of that name here; write {form} for it."
-        )
+        raise UnknownName(f"{uri!r} is a file or folder and no data set's name; write {form} for it.")
     raise UnknownName(f"there is no data set called {uri!r}; {suggestion(uri, NAMES + FORMS)}")
 
 

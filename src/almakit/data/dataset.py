@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,18 +20,13 @@ IGNORED = 255
 
 
 def image_sha256(image: Tensor, classes: Tensor | None = None, truth: Tensor | None = None) -> str:
-    """The sha256 of an image's values as float32 in memory order (C, H, W), little-endian: what was attacked, however
-    it was stored.
-
-    Where its pixels have ``classes`` (H, W), these follow as int32; a ``truth`` (...) of another kind as float64.
-    """
-    values = image.detach().to(device="cpu", dtype=torch.float32).contiguous()
-    content = values.numpy().astype("<f4", copy=False).tobytes()
-    if truth is not None:
-        content += truth.detach().cpu().double().contiguous().numpy().astype("<f8", copy=False).tobytes()
-    return hashlib.sha256(
-        content if classes is None else content + classes.cpu().contiguous().numpy().astype("<i4").tobytes()
-    ).hexdigest()
+    """The sha256 of an image's values as little-endian float32 (C, H, W), then of a ``truth`` (...) as float64, then of
+    its pixels' ``classes`` (H, W) as int32."""
+    digest = hashlib.sha256()
+    for values, kind in ((image, "<f4"), (truth, "<f8"), (classes, "<i4")):
+        if values is not None:
+            digest.update(np.ascontiguousarray(values.detach().cpu().numpy()).astype(kind).tobytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,25 +115,19 @@ class Dataset:
 
     def chunk(self, indices: Sequence[int]) -> Chunk:
         """The samples at these positions."""
-        chosen = [int(index) for index in indices]
-        if any(not -len(self) <= index < len(self) for index in chosen):
-            raise BadInput(f"{self.name} has {len(self)} images; positions must lie below that.")
-        chosen = [index % len(self) for index in chosen]
+        chosen = [range(len(self))[index] for index in indices]
         x = self.read(chosen)
-        if len(x) != len(chosen) or x.dtype != torch.float32 or not self._fits(x):
-            raise BadInput(
-                f"{self.name} was read as {x.dtype} of shape {tuple(x.shape)}; it must be float32 of shape "
-                f"({len(chosen)}, {'C, H, W' if self.features is None else str(self.features.lo.shape).strip('(,)')})."
-            )
+        expected = "(C, H, W)" if self.features is None else str(self.features.lo.shape)
+        fits = x.ndim == 4 if self.features is None else tuple(x.shape[1:]) == self.features.lo.shape
+        if len(x) != len(chosen) or x.dtype != torch.float32 or not fits:
+            got = f"{x.dtype} of shape {tuple(x.shape)}"
+            raise BadInput(f"{self.name} was read as {got}; expected {len(chosen)} float32 images of shape {expected}.")
         rows = torch.tensor(chosen, dtype=torch.long)
-        targets = None if self.targets is None else self.targets[rows]
         maps = None if self.maps is None else self.maps(chosen)
         if maps is not None and (maps.shape != (len(x), *x.shape[2:]) or maps.dtype != torch.int64):
-            raise BadInput(
-                f"the label maps of {self.name} have shape {tuple(maps.shape)}, its images {tuple(x.shape)}; each "
-                "image needs a class per pixel."
-            )
-        truths = None if self.truths is None else self.truths[rows]
+            sides = f"label maps of shape {tuple(maps.shape)} for images of shape {tuple(x.shape)}"
+            raise BadInput(f"{self.name} has {sides}; each image needs a class per pixel.")
+        targets, truths = (None if part is None else part[rows] for part in (self.targets, self.truths))
         hashes = (
             image_sha256(image, None if maps is None else maps[row], None if truths is None else truths[row])
             for row, image in enumerate(x)
@@ -145,13 +135,8 @@ class Dataset:
         ids = tuple(self.ids[index] for index in chosen)
         return Chunk(ids, x, self.labels[rows], tuple(hashes), targets, maps, truths)
 
-    def _fits(self, x: Tensor) -> bool:
-        return x.ndim == 4 if self.features is None else tuple(x.shape[1:]) == self.features.lo.shape
-
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All samples in order, at most ``size`` at a time."""
-        if size < 1:
-            raise BadInput(f"a chunk holds at least one image, not {size}.")
         for first in range(0, len(self), size):
             yield self.chunk(range(first, min(first + size, len(self))))
 
@@ -166,13 +151,11 @@ class Dataset:
         them all; else itself."""
         if not known or not self.alphabetical or self.class_names is None:
             return self
-        places: dict[str, list[int]] = {}
-        for number, name in enumerate(known):
-            places.setdefault(_plain(name), []).append(number)
-        own = [places.get(_plain(name), []) for name in self.class_names]
-        if any(len(found) != 1 for found in own):
+        plain = [_plain(name) for name in known]
+        own = [_plain(name) for name in self.class_names]
+        if any(plain.count(name) != 1 for name in own):
             return self
-        numbers = torch.tensor([found[0] for found in own])
+        numbers = torch.tensor([plain.index(name) for name in own])
         return replace(self, labels=numbers[self.labels], class_names=tuple(map(str, known)), alphabetical=False)
 
     def select(self, indices: Sequence[int]) -> Dataset:

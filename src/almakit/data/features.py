@@ -33,10 +33,8 @@ class Features:
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not self.lo.shape == self.hi.shape == self.step.shape == self.fixed.shape or not self.lo.size:
-            raise BadInput("lo, hi, step and fixed of features have one shape, that of an input.")
         ends = np.stack([self.lo, self.hi, self.step])
-        if not np.isfinite(ends).all() or (self.lo > self.hi).any() or (self.step < 0).any():
+        if not ends.size or not np.isfinite(ends).all() or (self.lo > self.hi).any() or (self.step < 0).any():
             raise BadInput("features need finite lo <= hi, and steps that are 0 or more.")
         if self.names is not None and (len(self.names) != self.lo.size or len(set(self.names)) != len(self.names)):
             raise BadInput(f"{self.lo.size} features need as many names, all different, not {len(self.names)}.")
@@ -45,10 +43,8 @@ class Features:
         with np.errstate(divide="ignore", invalid="ignore"):
             many = np.flatnonzero((self.step > 0) & ((self.hi - self.lo) / self.step > MOST_STEPS))
         if len(many):
-            raise BadInput(
-                f"{self.name(int(many[0]))} has more than {MOST_STEPS} steps, which float32 does not tell apart; leave "
-                "its grid out."
-            )
+            name = self.name(int(many[0]))
+            raise BadInput(f"{name} has more than {MOST_STEPS} steps, too many for float32; leave its grid out.")
 
     @classmethod
     def of(
@@ -62,15 +58,11 @@ class Features:
     ) -> Features:
         """Features of inputs of that shape; numbers stand for all values."""
         try:
-            low, high, apart = (
-                np.array(np.broadcast_to(np.asarray(each, dtype=np.float64), shape)) for each in (lo, hi, step)
-            )
-            held = np.array(np.broadcast_to(np.asarray(fixed, dtype=bool), shape))
-            return cls(low, high, apart, held, None if names is None else tuple(names))
+            low, high, apart = (np.broadcast_to(np.asarray(part, np.float64), shape).copy() for part in (lo, hi, step))
+            held = np.broadcast_to(np.asarray(fixed, bool), shape).copy()
         except (TypeError, ValueError) as error:
-            if isinstance(error, BadInput):
-                raise
             raise BadInput(f"lo, hi, step and fixed do not fit inputs of shape {tuple(shape)} ({error}).") from error
+        return cls(low, high, apart, held, None if names is None else tuple(names))
 
     def name(self, place: int) -> str:
         """What the value at this place is called, counted through the input's shape."""
@@ -99,17 +91,13 @@ class Features:
         values = np.asarray(own, dtype=np.float64) - self.lo
         number = np.rint(values / np.where(self.step > 0, self.step, 1.0))
         off = (self.step > 0) & (np.abs(values - number * self.step) > 1e-3 * self.step)
-        for bad, what in (
-            ((values < 0) | (values > self.hi - self.lo), "outside its range [{lo:g}, {hi:g}]"),
-            (off, "not on its grid of steps of {step:g} from {lo:g}"),
-        ):
+        outside = ~((values >= 0) & (values <= self.hi - self.lo))
+        for bad, what in ((outside, "outside its range"), (off, "not on its grid")):
             if bad.any():
-                row, place = (int(number) for number in np.argwhere(bad.reshape(len(bad), -1))[0])
-                parts = {part: float(getattr(self, part).flat[place]) for part in ("lo", "hi", "step")}
-                raise BadInput(
-                    f"{self.name(place)} of row {row} is {float(np.asarray(own)[row].flat[place]):g}, "
-                    f"{what.format(**parts)}."
-                )
+                row, place = np.argwhere(bad.reshape(len(bad), -1))[0]
+                lo, hi, step = (part.flat[place] for part in (self.lo, self.hi, self.step))
+                where = f"{self.name(int(place))} of row {row} is {np.asarray(own)[row].flat[place]:g}, {what}"
+                raise BadInput(f"{where} [{lo:g}, {hi:g}]" + (f" in steps of {step:g}." if step else "."))
         return np.where(self.step > 0, number * self.scaled_step, values / self.sides).astype(np.float32)
 
     def own(self, x: NDArray[Any]) -> Numbers:
@@ -130,10 +118,10 @@ class Features:
 
     def to_json(self) -> str:
         """As text that ``from_json`` reads; equal numbers for all values are written once."""
+        parts = {"lo": self.lo, "hi": self.hi, "step": self.step, "fixed": self.fixed}
         packed = {
             name: values.flat[0].item() if (values == values.flat[0]).all() else values.ravel().tolist()
-            for name in ("lo", "hi", "step", "fixed")
-            if (values := getattr(self, name)) is not None
+            for name, values in parts.items()
         }
         return json.dumps({"shape": list(self.lo.shape), **packed, "names": self.names and list(self.names)})
 

@@ -15,22 +15,21 @@ from torch import Tensor
 
 from ..errors import BadInput, Unavailable
 from .dataset import IGNORED, Dataset
-from .images import Reader, class_map
+from .images import class_map, reader, stacked
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
-ORDERS = ("classes.txt", "classes.csv")
-"""Files that say which label a class has."""
-_FILE, _LABEL, _TARGET = (
+FILE, LABEL, TARGET = (
     ("file", "filename", "path", "image"),
     ("label", "class", "true_label"),
     ("target", "target_label"),
 )
+"""Names of a csv's columns."""
 IMAGES = ("images", "JPEGImages", "imgs")
 MASKS = ("masks", "annotations", "SegmentationClass", "labels")
 """Names of the two sub-folders of images with masks."""
 SPLITS = {"test": ("test", "val", "validation"), "train": ("train", "training")}
 LISTS = Path("ImageSets") / "Segmentation"
-"""Where VOC lists the images of a split, one stem on each line."""
+"""Where VOC lists the images of a split, one stem per line."""
 
 
 @dataclass(frozen=True)
@@ -44,64 +43,71 @@ class Listing:
     class_names: tuple[str, ...] | None = None
     alphabetical: bool = False
 
+    def dataset(self, name: str, size: int | None, channels: int | None, upright: bool = True) -> Dataset:
+        """The data set; without ``channels`` the first image decides whether all are read in grey."""
+        missing = [path for path in self.paths if not path.is_file()]
+        if missing:
+            raise Unavailable(f"{name} lists {len(missing)} files that do not exist, the first is {missing[0]}.")
+        read = reader(self.paths[0], channels, size, upright)
+        return Dataset(
+            name,
+            tuple(self.ids),
+            torch.tensor(self.labels),
+            lambda indices: stacked(name, [read(self.paths[index]) for index in indices]),
+            None if self.targets is None else torch.tensor(self.targets),
+            self.class_names,
+            self.alphabetical,
+        )
+
 
 def folder(name: str, path: str, size: int | None, channels: int | None = None, split: str = "test") -> Dataset:
-    """Images of a folder: a csv in it (or given itself) says which, else every sub-folder is a class, counted in
+    """Images of a folder: a csv in it (or given itself) lists them, else every sub-folder is a class, counted in
     alphabetical order. Sub-folders ``images`` and ``masks`` (or as VOC and ADE20K call them) are images with a class
     for every pixel; see ``_masked``.
 
     The csv has columns ``file`` and ``label``, perhaps ``target``; or ``ImageId``, ``TrueLabel``, ``TargetClass``
-    counted from 1 as in the NIPS 2017 competition. A file ``classes.txt`` (a class on each line, label 0 first) or
-    ``classes.csv`` (columns ``class`` and ``label``) beside the images says which label a class has, whether
-    sub-folders or the csv name it. From sub-folders the classes take turns, so that the first images are of all
-    classes.
+    counted from 1 as in the NIPS 2017 competition. A file ``classes.txt`` (a class on each line, label 0 first) beside
+    the images says which label a class has, whether sub-folders or the csv name it. From sub-folders the classes take
+    turns, so that the first images are of all classes.
     """
     path, _, option = path.partition("?")
     place = existing(path)
-    if (folders := _sub_folders(place)) is not None:
+    images, masks = (
+        next((place / name for name in names if (place / name).is_dir()), None) for names in (IMAGES, MASKS)
+    )
+    if images is not None and masks is not None:
         if option not in ("", "zero=ignored"):
             raise BadInput(
                 f"{name}: the one option of a folder with masks is ?zero=ignored, for label maps that number their "
                 "classes from 1."
             )
-        return _masked(name, folders, place, split, size, channels, bool(option))
+        return _masked(name, images, masks, place, split, size, channels, bool(option))
     table = table_in(place)
-    root = table.parent if table else place
     listing = from_csv(table) if table else from_classes(place, classes_in(place))
-    return dataset_of_files(name, _in_order(root, listing), size, channels)
+    return _in_order(table.parent if table else place, listing).dataset(name, size, channels)
 
 
 def from_files(
     name: str, files: Sequence[str | Path], labels: Tensor, targets: Tensor | None, size: int | None
 ) -> Dataset:
     """Image files by path, with labels (N,) and perhaps targets (N,)."""
-    if len(labels) != len(files):
-        raise BadInput(f"{name} has {len(files)} images and {len(labels)} labels; each image needs one label.")
-    paths = _all_there(name, [Path(file).expanduser() for file in files])
-    return dataset_of_files(
-        name,
-        Listing(paths, [str(file) for file in files], labels.tolist(), None if targets is None else targets.tolist()),
-        size,
-        None,
-    )
+    aims = None if targets is None else targets.tolist()
+    paths = [Path(file).expanduser() for file in files]
+    return Listing(paths, list(map(str, files)), labels.tolist(), aims).dataset(name, size, None)
 
 
 def from_table(name: str, rows: Sequence[Mapping[str, Any]], size: int | None) -> Dataset:
     """A pandas frame, as its rows: the columns of a csv, the paths as they are."""
-    return dataset_of_files(
-        name,
-        _from_rows(name, Path(), [{str(key): _word(value) for key, value in row.items()} for row in rows]),
-        size,
-        None,
-    )
 
+    def text(value: object) -> str:  # whole numbers that pandas keeps as floats are whole numbers
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
-def _word(value: object) -> str:
-    """A cell of a frame as a csv would hold it; whole numbers that pandas keeps as floats are whole numbers."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    cells = [{str(key): text(value) for key, value in row.items()} for row in rows]
+    return _from_rows(name, Path(), cells).dataset(name, size, None)
 
 
 def existing(path: str) -> Path:
+    """The path, if there is such a file or folder."""
     place = Path(path).expanduser()
     if not place.exists():
         raise Unavailable(f"there is no folder {path}; give a folder with class sub-folders or a csv.")
@@ -109,15 +115,17 @@ def existing(path: str) -> Path:
 
 
 def table_in(place: Path) -> Path | None:
+    """The csv file in a folder, or the file itself; None if the folder has none."""
     if place.is_file():
         return place
-    tables = sorted(path for path in place.glob("*.csv") if path.name != ORDERS[1])
+    tables = sorted(place.glob("*.csv"))
     if len(tables) > 1:
         raise BadInput(f"{place} has {len(tables)} csv files; give the one to use, e.g. folder:{tables[0]}.")
     return tables[0] if tables else None
 
 
 def from_csv(table: Path) -> Listing:
+    """The images that a csv file lists."""
     try:
         with table.open(newline="", encoding="utf-8-sig") as opened:
             rows = [
@@ -126,147 +134,88 @@ def from_csv(table: Path) -> Listing:
             ]
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{table} cannot be read as a csv file ({error}).") from error
-    if rows and {"ImageId", "TrueLabel"} <= set(rows[0]):
-        return _from_competition(table, rows)
-    return _from_rows(table, table.parent, rows)
+    if not rows or not {"ImageId", "TrueLabel"} <= set(rows[0]):
+        return _from_rows(table, table.parent, rows)
+    root = table.parent / "images" if (table.parent / "images").is_dir() else table.parent
+    targets = [_number(table, row["TargetClass"]) - 1 for row in rows] if "TargetClass" in rows[0] else None
+    labels = [_number(table, row["TrueLabel"]) - 1 for row in rows]
+    return Listing([root / f"{row['ImageId']}.png" for row in rows], [row["ImageId"] for row in rows], labels, targets)
 
 
 def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> Listing:
     """The columns file, label and perhaps target; paths are below ``root``."""
     if not rows:
         raise BadInput(f"{table} lists no images.")
-    columns = list(rows[0])
-    file, label, target = (next((c for c in columns if c.lower() in known), None) for known in (_FILE, _LABEL, _TARGET))
+    file, label, target = (next((c for c in rows[0] if c.lower() in known), None) for known in (FILE, LABEL, TARGET))
     if file is None or label is None:
-        raise BadInput(f"{table} has the columns {', '.join(columns)}; it needs file and label.")
-    paths = [root / row[file] for row in rows]
-    names: tuple[str, ...] | None = None
-    if all(re.fullmatch(r"\d+", row[label]) for row in rows):
-        labels = [_number(table, row[label]) for row in rows]
-    else:
-        names = tuple(sorted({row[label] for row in rows}))
-        labels = [names.index(row[label]) for row in rows]
-    targets = [_class_number(table, row[target], names) for row in rows] if target else None
-    return Listing(_all_there(table, paths), [row[file] for row in rows], labels, targets, names, names is not None)
+        raise BadInput(f"{table} has the columns {', '.join(rows[0])}; it needs file and label.")
+    numbered = all(re.fullmatch(r"[0-9]+", row[label]) for row in rows)
+    names = None if numbered else tuple(sorted({row[label] for row in rows}))
+
+    def classes(column: str) -> list[int]:
+        if names is None:
+            return [_number(table, row[column]) for row in rows]
+        if unknown := {row[column] for row in rows} - set(names):
+            raise BadInput(f"{table} names a class {min(unknown)!r} that is none of its labels.")
+        return [names.index(row[column]) for row in rows]
+
+    paths, ids = [root / row[file] for row in rows], [row[file] for row in rows]
+    return Listing(paths, ids, classes(label), classes(target) if target else None, names, names is not None)
 
 
-def _from_competition(table: Path, rows: list[dict[str, str]]) -> Listing:
-    root = table.parent / "images" if (table.parent / "images").is_dir() else table.parent
-    paths = [root / f"{row['ImageId']}.png" for row in rows]
-    labels = [_class_number(table, row["TrueLabel"], None) - 1 for row in rows]
-    targets = [_class_number(table, row["TargetClass"], None) - 1 for row in rows] if "TargetClass" in rows[0] else None
-    return Listing(_all_there(table, paths), [row["ImageId"] for row in rows], labels, targets)
-
-
-def _class_number(table: Path | str, text: str, names: tuple[str, ...] | None) -> int:
-    if names is not None and text in names:
-        return names.index(text)
-    if names is None and text.isascii() and text.isdigit():
-        return _number(table, text)
-    raise BadInput(f"{table} names a class {text!r} that is none of its labels.")
-
-
-def _number(table: Path | str, digits: str) -> int:
-    if len(digits) > 18:
-        raise BadInput(f"{table} gives the label {digits[:18]}..., which is no class; classes are counted from 0.")
-    return int(digits)
-
-
-def _all_there(table: Path | str, paths: list[Path]) -> list[Path]:
-    missing = [path for path in paths if not path.is_file()]
-    if missing:
-        raise Unavailable(f"{table} lists {len(missing)} files that do not exist, the first is {missing[0]}.")
-    return paths
+def _number(table: Path | str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise BadInput(f"{table} gives {text[:18]!r} as a label or target, which is no class number.")
+    return int(text)
 
 
 def classes_in(place: Path) -> list[str]:
+    """The names of the sub-folders."""
     names = sorted(entry.name for entry in place.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not names:
-        raise BadInput(
-            f"{place} has neither sub-folders (one for each class) nor a csv with the columns file and label."
-        )
+        raise BadInput(f"{place} has neither sub-folders (one for each class) nor a csv with columns file and label.")
     return names
 
 
 def from_classes(place: Path, names: list[str]) -> Listing:
+    """The images of class sub-folders: the first of each class, then the second of each, and so on."""
     entries = []
     for label, name in enumerate(names):
         images = sorted(path for path in (place / name).rglob("*") if path.suffix.lower() in SUFFIXES)
         entries += [(turn, label, path) for turn, path in enumerate(images)]
     if not entries:
         raise BadInput(f"the sub-folders of {place} hold no images ({', '.join(sorted(SUFFIXES))}).")
-    entries.sort(key=lambda entry: entry[:2])
-    paths = [path for _, _, path in entries]
-    return Listing(
-        paths,
-        [path.relative_to(place).as_posix() for path in paths],
-        [label for _, label, _ in entries],
-        None,
-        tuple(names),
-        True,
-    )
+    _, labels, paths = zip(*sorted(entries, key=lambda entry: entry[:2]), strict=True)
+    ids = [path.relative_to(place).as_posix() for path in paths]
+    return Listing(list(paths), ids, list(labels), None, tuple(names), True)
 
 
 def _in_order(root: Path, listing: Listing) -> Listing:
-    """The listing with the labels that classes.txt or classes.csv in ``root`` gives its classes, where there is one."""
-    there = [root / name for name in ORDERS if (root / name).is_file()]
-    if not there or listing.class_names is None:
+    """The listing with the labels that ``classes.txt`` in ``root`` gives its classes, if there is one."""
+    if listing.class_names is None or (order := _class_names(root)) is None:
         return listing
-    try:
-        text = there[0].read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{there[0]} cannot be read ({error}).") from error
-    if there[0].suffix == ".txt":
-        order = {name: number for number, name in enumerate(line.strip() for line in text.splitlines()) if name}
-    else:
-        rows = [
-            {(key or "").strip().lower(): (value or "").strip() for key, value in row.items() if key}
-            for row in csv.DictReader(text.splitlines())
-        ]
-        if (
-            not rows
-            or not {"class", "label"} <= set(rows[0])
-            or not all(re.fullmatch(r"[0-9]{1,6}", row["label"]) for row in rows)
-        ):
-            raise BadInput(f"{there[0]} needs the columns class and label, with a whole number as label.")
-        order = {row["class"]: int(row["label"]) for row in rows}
     if missing := [name for name in listing.class_names if name not in order]:
-        raise BadInput(f"{there[0]} does not name the class {missing[0]!r}, of which there are images; add it.")
-    if len(set(order.values())) < len(order):
-        raise BadInput(f"{there[0]} gives two classes the same label.")
-    labels, by_label = (
-        [order[listing.class_names[label]] for label in listing.labels],
-        {number: name for name, number in order.items()},
-    )
-    targets = None if listing.targets is None else [order[listing.class_names[target]] for target in listing.targets]
-    names = tuple(by_label.get(number, str(number)) for number in range(max(by_label) + 1))
-    return Listing(listing.paths, listing.ids, labels, targets, names)
+        raise BadInput(f"{root / 'classes.txt'} does not name the class {missing[0]!r}, of which there are images.")
+    places = [order.index(name) for name in listing.class_names]
+    targets = None if listing.targets is None else [places[target] for target in listing.targets]
+    return Listing(listing.paths, listing.ids, [places[label] for label in listing.labels], targets, order)
 
 
-def dataset_of_files(
-    name: str, listing: Listing, size: int | None, channels: int | None, upright: bool = True
-) -> Dataset:
-    """The data set of a listing; without ``channels`` the first image decides whether all are read in grey."""
-    reader = Reader(listing.paths[0], channels, size, upright)
-    grey = reader.grey()
-
-    def read(indices: Sequence[int]) -> Tensor:
-        return _stacked(name, [reader(listing.paths[index], grey) for index in indices])
-
-    targets = None if listing.targets is None else torch.tensor(listing.targets, dtype=torch.int64)
-    labels = torch.tensor(listing.labels, dtype=torch.int64)
-    return Dataset(name, tuple(listing.ids), labels, read, targets, listing.class_names, listing.alphabetical)
-
-
-def _sub_folders(place: Path) -> tuple[Path, Path] | None:
-    """The folders of images and of masks in ``place``, where it has both."""
-    found = [next((place / name for name in names if (place / name).is_dir()), None) for names in (IMAGES, MASKS)]
-    return (found[0], found[1]) if found[0] is not None and found[1] is not None else None
+def _class_names(place: Path) -> tuple[str, ...] | None:
+    file = place / "classes.txt"
+    if not file.is_file():
+        return None
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file} cannot be read ({error}).") from error
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _masked(
     name: str,
-    folders: tuple[Path, Path],
+    images: Path,
+    masks: Path,
     place: Path,
     split: str,
     size: int | None,
@@ -276,11 +225,10 @@ def _masked(
     """Images with PNG masks of the same name in the sub-folder beside theirs: a grey or palette value is a class, 255
     is ignored.
 
-    Where both have a sub-folder for the ``split``, or VOC's lists name one, only its images. ``zero_ignored``: 0 is
+    If both have a sub-folder for the ``split``, or VOC's lists name one, only its images. ``zero_ignored``: 0 is
     ignored and 1 is the first class, as ADE20K numbers them. A file ``classes.txt`` names the classes. Pixels are
     taken as they are stored, whatever EXIF says.
     """
-    images, masks = folders
     for part in SPLITS[split]:
         if (images / part).is_dir() and (masks / part).is_dir():
             images, masks = images / part, masks / part
@@ -291,47 +239,23 @@ def _masked(
         for path in sorted(images.rglob("*"))
         if path.suffix.lower() in SUFFIXES
     }
-    stems = (
-        listed.read_text(encoding="utf-8").split()
-        if listed
-        else [stem for stem in by_stem if (masks / f"{stem}.png").is_file()]
-    )
+    labelled = [stem for stem in by_stem if (masks / f"{stem}.png").is_file()]
+    stems = listed.read_text(encoding="utf-8").split() if listed else labelled
     if not stems:
         raise BadInput(f"{images} and {masks} share no name; the mask of images/a.jpg is {masks.name}/a.png.")
-    for stem in stems:
-        if stem not in by_stem or not (masks / f"{stem}.png").is_file():
-            raise BadInput(
-                f"{listed} lists {stem}, of which {images.name if stem not in by_stem else masks.name} has no file."
-            )
-    paths, maps = [by_stem[stem] for stem in stems], [masks / f"{stem}.png" for stem in stems]
-    reader = Reader(paths[0], channels, size, upright=False)
-    grey = reader.grey()
-
-    def read(indices: Sequence[int]) -> Tensor:
-        return _stacked(name, [reader(paths[index], grey) for index in indices])
+    if missing := sorted(set(stems) - set(labelled)):
+        raise BadInput(f"{listed} lists {missing[0]}, which has no file in {images.name} or in {masks.name}.")
+    read = reader(by_stem[stems[0]], channels, size, upright=False)
 
     def classes(indices: Sequence[int]) -> Tensor:
-        found = _stacked(name, [class_map(maps[index], size) for index in indices])
+        found = stacked(name, [class_map(masks / f"{stems[index]}.png", size) for index in indices])
         return torch.where((found == 0) | (found == IGNORED), IGNORED, found - 1) if zero_ignored else found
 
-    ids = tuple(path.relative_to(images).as_posix() for path in paths)
-    return Dataset(name, ids, torch.zeros(len(ids), dtype=torch.int64), read, None, _class_names(place), maps=classes)
-
-
-def _stacked(name: str, tensors: list[Tensor]) -> Tensor:
-    shapes = sorted({tuple(tensor.shape) for tensor in tensors})
-    if len(shapes) > 1:
-        raise BadInput(
-            f"the images of {name} have different sizes, such as {', '.join(map(str, shapes[:3]))}; give a size, e.g. "
-            "size=224."
-        )
-    return torch.stack(tensors) if tensors else torch.empty(0)
-
-
-def _class_names(place: Path) -> tuple[str, ...] | None:
-    file = place / "classes.txt"
-    return (
-        tuple(line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip())
-        if file.is_file()
-        else None
+    return Dataset(
+        name,
+        tuple(by_stem[stem].relative_to(images).as_posix() for stem in stems),
+        torch.zeros(len(stems), dtype=torch.int64),
+        lambda indices: stacked(name, [read(by_stem[stems[index]]) for index in indices]),
+        class_names=_class_names(place),
+        maps=classes,
     )

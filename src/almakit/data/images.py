@@ -6,9 +6,8 @@ docs/add-model-and-data.md lists the decisions; tests/fuzz/test_fuzz_images.py c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,155 +19,95 @@ from ..errors import AlmakitError, BadInput, optional
 from . import LARGEST_SIDE
 
 MOST_PIXELS = LARGEST_SIDE**2
-_GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
 _DEEP = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
+_GREY = _DEEP | {"1", "L", "LA", "La"}
 _ALPHA = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 _COLOUR = frozenset({"P", "PA", "RGB", "RGBX", "RGBA", "RGBa", "CMYK", "YCbCr"})
-_BITS_PER_SAMPLE, _PHOTOMETRIC, _ORIENTATION, _SAMPLE_FORMAT = (
-    258,
-    262,
-    274,
-    339,
-)  # tags of TIFF; EXIF has the third too
+# Tags of TIFF; EXIF has the orientation too.
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _ORIENTATION, _SAMPLE_FORMAT = 258, 262, 274, 339
 _SIGNED = 2  # of _SAMPLE_FORMAT
-# EXIF's orientations as Pillow's transpositions, by name.
-_UPRIGHT = {
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
-}
+# EXIF's orientations 2 to 8 as Pillow's transpositions, by name.
+_UPRIGHT = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
+_TRANSPARENT = (
+    "{} is transparent in places, and what lies behind them is not known; put it onto a background (or save it without "
+    "alpha)."
+)
 
 
-@dataclass(frozen=True)
-class Reader:
-    """Reads image files as float32 (C, H, W) in [0, 1].
+def reader(first: Path, channels: int | None, size: int | None, upright: bool = True) -> Callable[[Path], Tensor]:
+    """A function that reads an image file as float32 (C, H, W) in [0, 1].
 
-    ``channels`` is 1 or 3; None: 1 where the file ``first`` is grey, else 3, and then no colour may be lost. ``size``
-    s: the shorter side is resized to 256 s / 224 and the centre s x s is cut out. ``upright``: turned as the EXIF
-    orientation says.
+    Args:
+        first: the first file of the data set.
+        channels: 1 or 3; None: 1 if ``first`` is grey, else 3, and then no colour may be lost.
+        size: the shorter side is resized to 256 size / 224 and the centre size x size is cut out.
+        upright: turn images as their EXIF orientation says.
     """
+    if channels not in (None, 1, 3):
+        raise BadInput(f"images are read with 1 or 3 channels, not {channels}.")
+    grey, reference = channels == 1, None
+    if channels is None:
+        with _opened(first) as image:
+            grey, reference = image.mode in _GREY, first
 
-    first: Path
-    channels: int | None = None
-    size: int | None = None
-    upright: bool = True
-
-    def __post_init__(self) -> None:
-        if self.channels not in (None, 1, 3):
-            raise BadInput(f"images are read with 1 or 3 channels, not {self.channels}.")
-        _pillow()
-
-    def grey(self) -> bool:
-        """Whether the images are read with one channel."""
-        if self.channels is not None:
-            return self.channels == 1
-        with _opened(self.first) as image:
-            return image.mode in _GREY
-
-    def __call__(self, path: Path, grey: bool) -> Tensor:
-        """The image of a file, with one channel or three."""
+    def read(path: Path) -> Tensor:
         with _opened(path) as image:
-            return self.of(path, image, grey)
+            return _values(path, image, grey, size, upright, reference)
 
-    def of(self, path: Path | str, image: Any, grey: bool) -> Tensor:
-        """The same of a picture that Pillow has opened; ``path`` is what it is called."""
-        pillow = _pillow()
-        with _explained(path):
-            if image.mode not in _GREY | _COLOUR:
-                raise BadInput(f"{path} stores its colours as {image.mode}, which is not read; convert it to RGB.")
-            if (
-                frames := getattr(image, "n_frames", 1)
-            ) > 1 and image.format != "MPO":  # a photo with a preview is one picture
-                raise BadInput(
-                    f"{path} holds {frames} pictures (an animation, or pages); save the one that is meant as a file "
-                    "of its own."
-                )
-            if _SIGNED in getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT, ()):
-                raise BadInput(
-                    f"{path} holds signed integers, and no file says what their range means; save it with 8 or 16 "
-                    "bits, unsigned."
-                )
-            image.load()  # a TIFF is turned by this, and its shape known only then
-            if image.mode in _DEEP:
-                picture = pillow.fromarray(_deep(path, image))
-            else:
-                picture = self._plain(path, image, grey)
-            picture = (
-                picture.transpose(turn) if self.upright and (turn := _turn(pillow, image)) is not None else picture
-            )
-            values = np.array(resized(pillow, path, picture, self.size, pillow.Resampling.BILINEAR))
-        tensor = torch.from_numpy(values.reshape(*values.shape[:2], -1)).permute(2, 0, 1)
-        tensor = tensor.to(torch.float32).div_(255) if tensor.dtype == torch.uint8 else tensor.clamp(0, 1)
-        return tensor.expand(1 if grey else 3, -1, -1).contiguous()
-
-    def _plain(self, path: Path | str, image: Any, grey: bool) -> Any:
-        """A picture of 8 bits or fewer in mode L or RGB."""
-        with_alpha = image.convert("RGBA") if image.mode in _ALPHA or "transparency" in image.info else None
-        if with_alpha is not None and with_alpha.getchannel("A").getextrema()[0] < 255:
-            raise BadInput(
-                f"{path} is transparent in places, and what lies behind them is not known; put it onto a background "
-                "(or save it without alpha)."
-            )
-        if image.mode in _GREY:
-            return image.convert("LA").convert("L") if image.mode == "La" else image.convert("L")
-        picture = (image if with_alpha is None else with_alpha).convert("RGB")
-        if not grey:
-            return picture
-        if self.channels is None and not _equal_channels(picture):
-            raise BadInput(
-                f"{path} is in colour while {self.first} is grey; say how to read them all: channels=3, or channels=1 "
-                "for grey."
-            )
-        return picture.convert("L")
-
-
-def resized(pillow: Any, path: Path | str, image: Any, size: int | None, how: Any) -> Any:
-    """The picture with its shorter side resized to 256 ``size`` / 224 and the centre cut out."""
-    if size is None or image.size == (size, size):
-        return image
-    shorter = round(size * 256 / 224)
-    scale = shorter / min(image.size)
-    wide, high = max(size, round(image.width * scale)), max(size, round(image.height * scale))
-    if wide * high > MOST_PIXELS:
-        raise BadInput(
-            f"{path} is {image.width} x {image.height} pixels; with its shorter side brought to {shorter} it would be "
-            "too large: crop it."
-        )
-    left, top = (wide - size) // 2, (high - size) // 2
-    return image.resize((wide, high), how).crop((left, top, left + size, top + size))
-
-
-def class_map(path: Path, size: int | None) -> Tensor:
-    """The classes (H, W), int64, that a grey or palette picture holds; cut as its image would be, and no class mixed
-    with another."""
-    pillow = _pillow()
-    with _opened(path) as image, _explained(path):
-        if image.mode not in ("L", "P", "I", "I;16", "I;16L", "I;16B"):
-            raise BadInput(
-                f"{path} stores colours ({image.mode}); a label map holds one number for each pixel: save it in grey "
-                "or with a palette."
-            )
-        picture = image.convert("I") if image.mode.startswith("I;") else image
-        values = np.array(resized(pillow, path, picture, size, pillow.Resampling.NEAREST))
-    return torch.from_numpy(values.astype(np.int64))
-
-
-def map_of(value: Any, size: int | None = None) -> Tensor:
-    """The classes (H, W), int64, of a label map given as a PIL image or an array."""
-    if hasattr(value, "convert") and hasattr(value, "mode"):
-        value = np.array(resized(_pillow(), "a label map", value, size, _pillow().Resampling.NEAREST))
-    return torch.as_tensor(value).to(torch.int64)
+    return read
 
 
 def pixels(image: Any, size: int | None) -> Tensor:
-    """A PIL image as a file of it would be read, float32 (C, H, W) in [0, 1], but turned as it is: who opened it has
-    turned it."""
-    grey = image.mode in _GREY
-    return Reader(Path(), 1 if grey else 3, size, upright=False).of("a PIL image", image, grey)
+    """A PIL image as its file would be read, float32 (C, H, W) in [0, 1], but not turned: who opened it has done so."""
+    with _explained("a PIL image"):
+        return _values("a PIL image", image, image.mode in _GREY, size, False, None)
+
+
+def _values(
+    path: Path | str, image: Any, grey: bool, size: int | None, upright: bool, reference: Path | None
+) -> Tensor:
+    """The numbers of an opened image; with a grey ``reference`` an image in colour is refused."""
+    if image.mode not in _GREY | _COLOUR:
+        raise BadInput(f"{path} stores its colours as {image.mode}, which is not read; convert it to RGB.")
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1 and image.format != "MPO":  # a photo with a preview is one picture
+        raise BadInput(
+            f"{path} holds {frames} pictures (an animation, or pages); save the one you need as its own file."
+        )
+    if _SIGNED in getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT, ()):
+        raise BadInput(f"{path} holds signed integers of unknown range; save it with 8 or 16 bits, unsigned.")
+    image.load()  # a TIFF is turned by this, and its shape known only then
+    pillow = _pillow()
+    deep = image.mode in _DEEP
+    picture = pillow.fromarray(_deep(path, image)) if deep else _plain(path, image, grey, reference)
+    with suppress(Exception):  # a photo with broken EXIF data is a photo
+        orientation = image.getexif().get(_ORIENTATION, 1) if upright else 1
+        picture = (
+            picture.transpose(pillow.Transpose[_UPRIGHT[orientation - 2]]) if orientation in range(2, 9) else picture
+        )
+    values = np.array(_resized(path, picture, size, pillow.Resampling.BILINEAR))
+    tensor = torch.from_numpy(values.reshape(*values.shape[:2], -1)).permute(2, 0, 1)
+    tensor = tensor.to(torch.float32).div_(255) if tensor.dtype == torch.uint8 else tensor.clamp(0, 1)
+    return tensor.expand(1 if grey else 3, -1, -1).contiguous()
+
+
+def _plain(path: Path | str, image: Any, grey: bool, reference: Path | None) -> Any:
+    """A picture of 8 bits or fewer in mode L or RGB."""
+    with_alpha = image.convert("RGBA") if image.mode in _ALPHA or "transparency" in image.info else None
+    if with_alpha is not None and with_alpha.getchannel("A").getextrema()[0] < 255:
+        raise BadInput(_TRANSPARENT.format(path))
+    if image.mode in _GREY:
+        return image.convert("LA").convert("L") if image.mode == "La" else image.convert("L")
+    picture = (image if with_alpha is None else with_alpha).convert("RGB")
+    if not grey:
+        return picture
+    red, green, blue = np.moveaxis(np.asarray(picture), 2, 0)
+    if reference is not None and not ((red == green).all() and (green == blue).all()):
+        raise BadInput(
+            f"{path} is in colour while {reference} is grey; say how to read them all: channels=3, or channels=1 for "
+            "grey."
+        )
+    return picture.convert("L")
 
 
 def _deep(path: Path | str, image: Any) -> np.ndarray[Any, Any]:
@@ -178,37 +117,62 @@ def _deep(path: Path | str, image: Any) -> np.ndarray[Any, Any]:
     if image.mode == "F":
         low, high = float(values.min()), float(values.max())
         if not (low >= 0 and high <= 1) or tags.get(_PHOTOMETRIC) == 0:
-            raise BadInput(
-                f"{path} holds floats from {low:.4g} to {high:.4g}, and no file says what their range means; save it "
-                "with floats in [0, 1]."
-            )
+            span = f"floats from {low:.4g} to {high:.4g}"
+            raise BadInput(f"{path} holds {span}, whose range is unknown; save it with floats in [0, 1].")
         return values.astype(np.float32)
     if image.mode == "I" and image.format not in ("PNG", "PPM"):  # those two hold 16 bits at most
-        raise BadInput(
-            f"{path} holds 32-bit integers, and no file says what their range means; save it with 8 or 16 bits."
-        )
+        raise BadInput(f"{path} holds 32-bit integers of unknown range; save it with 8 or 16 bits.")
     if "transparency" in image.info and bool((values == image.info["transparency"]).any()):
-        raise BadInput(
-            f"{path} is transparent in places, and what lies behind them is not known; put it onto a background (or "
-            "save it without alpha)."
-        )
-    bits = int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
-    values = values / (2**bits - 1)
+        raise BadInput(_TRANSPARENT.format(path))
+    values = values / (2 ** int(tags.get(_BITS_PER_SAMPLE, (16,))[0]) - 1)
     shown: np.ndarray[Any, Any] = (1 - values if tags.get(_PHOTOMETRIC) == 0 else values).astype(np.float32)
     return shown
 
 
-def _turn(pillow: Any, image: Any) -> Any:
-    """The transposition that brings a picture upright; None where there is none, or no EXIF data that can be read."""
-    with suppress(Exception):  # a photo with broken EXIF data is a photo
-        name = _UPRIGHT.get(image.getexif().get(_ORIENTATION))
-        return None if name is None else pillow.Transpose[name]
-    return None
+def class_map(path: Path, size: int | None) -> Tensor:
+    """The classes (H, W), int64, that a grey or palette picture holds; cut as its image would be, and no class mixed
+    with another."""
+    with _opened(path) as image:
+        if image.mode not in ("L", "P", "I", "I;16", "I;16L", "I;16B"):
+            raise BadInput(
+                f"{path} stores colours ({image.mode}); a label map holds one number for each pixel: save it in grey "
+                "or with a palette."
+            )
+        return map_of(image.convert("I") if image.mode.startswith("I;") else image, size, path)
 
 
-def _equal_channels(picture: Any) -> bool:
-    red, green, blue = (np.asarray(channel) for channel in picture.split())
-    return bool((red == green).all() and (green == blue).all())
+def map_of(value: Any, size: int | None, path: Path | str = "a label map") -> Tensor:
+    """The classes (H, W), int64, of a label map given as a PIL image or an array."""
+    picture = np.array(_resized(path, value, size, _pillow().Resampling.NEAREST)) if is_picture(value) else value
+    return torch.as_tensor(picture).to(torch.int64)
+
+
+def stacked(name: str, images: list[Tensor]) -> Tensor:
+    """The images (B, ...) of a data set, which must have one shape."""
+    shapes = sorted({tuple(image.shape) for image in images})
+    if len(shapes) > 1:
+        listed = ", ".join(map(str, shapes[:3]))
+        raise BadInput(f"the images of {name} have different sizes, such as {listed}; give a size, e.g. size=224.")
+    return torch.stack(images)
+
+
+def is_picture(value: object) -> bool:
+    """Whether a value is a PIL image."""
+    return hasattr(value, "convert") and hasattr(value, "mode")
+
+
+def _resized(path: Path | str, image: Any, size: int | None, how: Any) -> Any:
+    """The picture with its shorter side resized to 256 ``size`` / 224 and the centre cut out."""
+    if size is None or image.size == (size, size):
+        return image
+    shorter = round(size * 256 / 224)
+    scale = shorter / min(image.size)
+    wide, high = max(size, round(image.width * scale)), max(size, round(image.height * scale))
+    if wide * high > MOST_PIXELS:
+        was = f"{image.width} x {image.height} pixels"
+        raise BadInput(f"{path} is {was}; with its shorter side brought to {shorter} it would be too large: crop it.")
+    left, top = (wide - size) // 2, (high - size) // 2
+    return image.resize((wide, high), how).crop((left, top, left + size, top + size))
 
 
 def _pillow() -> Any:
@@ -221,10 +185,8 @@ def _opened(path: Path) -> Iterator[Any]:
     # From a stream, not by name: Pillow maps a named file into memory and then garbles a TIFF that is stored turned.
     with _explained(path), path.open("rb") as stream, _pillow().open(stream) as image:
         if image.width * image.height > MOST_PIXELS:
-            raise BadInput(
-                f"{path} is {image.width} x {image.height} pixels, more than the {MOST_PIXELS} that are read; make it "
-                "smaller."
-            )
+            size = f"{image.width} x {image.height} pixels"
+            raise BadInput(f"{path} is {size}, more than the {MOST_PIXELS} that are read; make it smaller.")
         yield image
 
 

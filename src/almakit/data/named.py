@@ -4,7 +4,7 @@ classes."""
 from __future__ import annotations
 
 import gzip
-import re
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,10 +14,9 @@ import numpy as np
 
 from ..errors import BadInput, Unavailable
 from . import hub
-from .coerce import from_arrays, from_values
+from .coerce import from_arrays
 from .dataset import Dataset
-from .features import Features
-from .files import Listing, classes_in, dataset_of_files, existing, from_classes, from_csv, table_in
+from .files import classes_in, existing, from_classes, from_csv, table_in
 
 DIGITS = tuple("0123456789")
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -25,14 +24,12 @@ CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog",
 FEW_CIFAR = 1000
 IMAGENET_SIZE = 224
 KEYS, UNITS = ("x", "images", "y", "labels", "targets", "ids"), ("lo", "hi", "step", "fixed", "names")
-_WNID = re.compile(r"n\d{8}\Z")
 
 
 def digits(name: str, split: str, size: int | None) -> Dataset:
     """MNIST or Fashion-MNIST: 10 000 test or 60 000 training images, 1 x 28 x 28."""
     part = {"test": "t10k", "train": "train"}[split]
-    images = _idx(hub.path(f"{name}/{part}-images-idx3-ubyte.gz"))
-    labels = _idx(hub.path(f"{name}/{part}-labels-idx1-ubyte.gz"))
+    images, labels = (_idx(hub.path(f"{name}/{part}-{what}-ubyte.gz")) for what in ("images-idx3", "labels-idx1"))
     return from_arrays(name, images, labels, class_names=DIGITS if name == "mnist" else CLOTHES, size=size)
 
 
@@ -42,37 +39,27 @@ def demo(size: int | None) -> Dataset:
         (files("almakit.data") / "demo" / "mnist-demo.npz").open("rb") as opened,
         np.load(opened, allow_pickle=False) as arrays,
     ):
-        ids = [str(index) for index in arrays["index"]]
+        ids = list(map(str, arrays["index"]))
         return from_arrays("mnist-demo", arrays["x"], arrays["y"], ids=ids, class_names=DIGITS, size=size)
 
 
 def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
     """CIFAR-10: 10 000 test or 50 000 training images, 3 x 32 x 32.
 
-    Where no image past the first 1000 (``last``) is needed and only the small file with those is there, that file
-    will do.
+    Without the test batch, a small file with the first 1000 images is used if no image past those (``last``) is needed.
     """
-    few = "cifar10/cifar10_test_first1000.npz"
-    if (
-        split == "test"
-        and last is not None
-        and last <= FEW_CIFAR
-        and hub.local("cifar10/test_batch.bin") is None
-        and hub.local(few)
-    ):
-        with np.load(hub.path(few), allow_pickle=False) as arrays:
+    few = hub.local("cifar10/cifar10_test_first1000.npz") if split == "test" else None
+    if few is not None and hub.local("cifar10/test_batch.bin") is None:
+        if last is None or last > FEW_CIFAR:
+            raise Unavailable(
+                f"of CIFAR-10 the first {FEW_CIFAR} test images are available: use limit={FEW_CIFAR} or less, or run "
+                "`almakit fetch cifar10`."
+            )
+        with np.load(few, allow_pickle=False) as arrays:
             return from_arrays("cifar10", arrays["x"], arrays["y"], class_names=CIFAR_CLASSES, size=size)
     batches = ["test_batch"] if split == "test" else [f"data_batch_{number}" for number in range(1, 6)]
-    try:
-        rows = np.concatenate(
-            [np.fromfile(hub.path(f"cifar10/{batch}.bin"), dtype=np.uint8) for batch in batches]
-        ).reshape(-1, 3073)
-    except Unavailable as error:
-        if split == "test" and hub.local(few):
-            raise Unavailable(
-                f"{error}\nThe first 1000 test images are available: use limit={FEW_CIFAR} or less."
-            ) from error
-        raise
+    contents = [np.fromfile(hub.path(f"cifar10/{batch}.bin"), dtype=np.uint8) for batch in batches]
+    rows = np.concatenate(contents).reshape(-1, 3073)
     return from_arrays("cifar10", rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0], class_names=CIFAR_CLASSES, size=size)
 
 
@@ -80,54 +67,34 @@ def npz(path: str, size: int | None) -> Dataset:
     """A numpy archive with ``x`` (or ``images``) and ``y`` (or ``labels``: a class for each image or for each pixel),
     and perhaps ``targets`` and ``ids``. With ``lo`` and ``hi`` (and ``step``, ``fixed``, ``names``) x holds values of
     any rank, (N, ...), in those units."""
-    name = f"npz:{path}"
     try:
         with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
-            if not hasattr(arrays, "files"):
-                raise BadInput(
-                    f"{path} holds one array; an npz data set holds x and y (numpy.savez('{path}', x=images, "
-                    "y=labels))."
-                )
-            held = {key: arrays[key] for key in arrays.files if key in (*KEYS, *UNITS)}
-            for key, value in held.items():
-                if not isinstance(value, np.ndarray) or (
-                    value.dtype.kind not in "biuf" and key not in ("ids", "names")
-                ):
-                    raise BadInput(
-                        f"{path} holds {key} that is no array of numbers; save it with numpy.savez('{path}', "
-                        "x=images, y=labels)."
-                    )
+            held = {key: np.asarray(arrays[key]) for key in arrays.files if key in (*KEYS, *UNITS)}
     except FileNotFoundError as error:
         raise Unavailable(f"there is no file {path}; give the path of an npz archive with x and y.") from error
-    except BadInput:
-        raise
     except Exception as error:  # a file that is no archive, or a damaged one, fails in many ways
-        raise BadInput(f"{path} cannot be read as an npz archive of plain arrays ({error}).") from error
+        raise BadInput(
+            f"{path} cannot be read as an npz archive of plain arrays ({error}); save it with numpy.savez('{path}', "
+            "x=images, y=labels)."
+        ) from error
     images, labels = held.get("x", held.get("images")), held.get("y", held.get("labels"))
     if images is None or labels is None:
         raise BadInput(
-            f"{path} holds {', '.join(held) or 'none of them'}; it must hold x (or images) and y (or labels)."
+            f"{path} holds {', '.join(held) or 'no such array'}; it must hold x (or images) and y (or labels)."
         )
-    ids = [str(value) for value in held["ids"]] if "ids" in held else None
-    units: dict[str, Any] = {key: held[key] for key in UNITS if key in held}
-    if units:
-        units["names"] = [str(value) for value in units["names"].flat] if "names" in units else None
-        features = Features.of(np.shape(images)[1:], **units)
-        return from_values(name, images, labels, features, targets=held.get("targets"), ids=ids)
-    return from_arrays(name, images, labels, targets=held.get("targets"), ids=ids, size=size)
+    texts = {key: [str(value) for value in held[key].flat] for key in ("ids", "names") if key in held}
+    units: dict[str, Any] = {key: texts.get(key, held[key]) for key in UNITS if key in held}
+    targets, ids = held.get("targets"), texts.get("ids")
+    return from_arrays(f"npz:{path}", images, labels, targets=targets, ids=ids, size=size, units=units or None)
 
 
-def _idx(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _idx(path: Path) -> np.ndarray[Any, Any]:
     """An idx file of unsigned bytes: two zero bytes, type 8, the number of dimensions, the dimensions as big-endian
     int32, the values."""
     content = gzip.decompress(path.read_bytes())
-    if content[:3] != b"\0\0\x08":
-        raise BadInput(f"{path} is not an idx file of bytes.")
     shape = np.frombuffer(content, dtype=">i4", count=content[3], offset=4)
-    values: np.ndarray[Any, np.dtype[np.uint8]] = (
-        np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
-    )
-    return values
+    values: np.ndarray[Any, Any] = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3])
+    return values.reshape(shape).copy()
 
 
 def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
@@ -140,34 +107,27 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     """
     place = existing(path) if path else _default_imagenet()
     inner = place / {"test": "val", "train": "train"}[split]
-    place = inner if place.is_dir() and inner.is_dir() else place
+    place = inner if inner.is_dir() else place
     if split == "train" and place.is_dir() and place.name != "train":
         raise Unavailable(
             f"{place} has no folder train, so ImageNet's training images were not found: give the folder that has "
             "one, imagenet:<folder>, or the list of your own training images, imagenet:<file.csv>."
         )
-    table = table_in(place)
-    name = f"imagenet:{path}" if path else "imagenet"
-    names = tuple(_wnids().values())
+    table, known = table_in(place), _wnids()
     if table:
         listing = from_csv(table)
-        return dataset_of_files(
-            name, Listing(listing.paths, listing.ids, listing.labels, listing.targets, names), size, 3, upright=False
-        )
-    found = classes_in(place)
-    strange = [entry for entry in found if not _WNID.match(entry) or entry not in _wnids()]
-    if strange:
-        raise BadInput(
-            f"{place} has a sub-folder {strange[0]!r} that is none of ImageNet's thousand WordNet ids (such as "
-            "n01440764); rename it, "
-            f"write a csv with file and label, or use folder:{path or place} for classes of your own."
-        )
-    index = {wnid: number for number, wnid in enumerate(_wnids())}
-    listing = from_classes(place, found)
-    labels = [index[found[label]] for label in listing.labels]
-    return dataset_of_files(
-        name, Listing(listing.paths, listing.ids, labels, None, names), size or IMAGENET_SIZE, 3, upright=False
-    )
+    else:
+        size, found = size or IMAGENET_SIZE, classes_in(place)
+        if strange := [entry for entry in found if entry not in known]:
+            raise BadInput(
+                f"{place} has a sub-folder {strange[0]!r} that is none of ImageNet's thousand WordNet ids (such as "
+                f"n01440764); rename it, write a csv with file and label, or use folder:{path or place}."
+            )
+        index = {wnid: number for number, wnid in enumerate(known)}
+        listing = from_classes(place, found)
+        listing = replace(listing, labels=[index[found[label]] for label in listing.labels])
+    listing = replace(listing, class_names=tuple(known.values()), alphabetical=False)
+    return listing.dataset(f"imagenet:{path}" if path else "imagenet", size, 3, upright=False)
 
 
 def _default_imagenet() -> Path:

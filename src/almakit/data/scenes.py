@@ -46,23 +46,14 @@ def scenes(split: str, size: int | None) -> Dataset:
         raise BadInput(f"size={size}: scenes are drawn with a side of {SIDE}; leave size out.")
 
     def read(indices: Sequence[int]) -> Tensor:
-        return (
-            torch.stack([scene(split, index)[0] for index in indices]).to(torch.float32) / 255
-            if len(indices)
-            else torch.empty(0)
-        )
+        return torch.stack([scene(split, index)[0] for index in indices]).to(torch.float32) / 255
 
     def maps(indices: Sequence[int]) -> Tensor:
-        return (
-            torch.stack([scene(split, index)[1] for index in indices]).to(torch.int64)
-            if len(indices)
-            else torch.empty(0, dtype=torch.int64)
-        )
+        return torch.stack([scene(split, index)[1] for index in indices]).to(torch.int64)
 
-    count = COUNTS[split]
-    return Dataset(
-        "scenes", tuple(map(str, range(count))), torch.zeros(count, dtype=torch.int64), read, None, CLASSES, maps=maps
-    )
+    ids = tuple(map(str, range(COUNTS[split])))
+    labels = torch.zeros(COUNTS[split], dtype=torch.int64)
+    return Dataset("scenes", ids, labels, read, None, CLASSES, maps=maps)
 
 
 @lru_cache(maxsize=COUNTS["train"])
@@ -76,15 +67,13 @@ def scene(split: str, index: int) -> tuple[Tensor, Tensor]:
     for _ in range(draw.randint(2, 4)):
         chosen, side = draw.randrange(len(labels)), draw.randint(SMALLEST, LARGEST)
         colour = torch.tensor(_lighter(draw, brightest)).reshape(3, 1, 1)
-        cover = interpolate(images[chosen][None, None], size=(side, side), mode="bilinear", antialias=True)[0, 0].clamp(
-            0, 1
-        )
+        resized = interpolate(images[chosen][None, None], size=(side, side), mode="bilinear", antialias=True)
+        cover = resized[0, 0].clamp(0, 1)
         here = _place(draw, cover > OUTSIDE, touched)
         if here is not None:
             image[:, here[0], here[1]] += cover * (colour - image[:, here[0], here[1]])
-            classes[here] = torch.where(
-                cover > INSIDE, labels[chosen] + len(TEXTURES), torch.where(cover > OUTSIDE, IGNORED, classes[here])
-            )
+            border = torch.where(cover > OUTSIDE, IGNORED, classes[here])
+            classes[here] = torch.where(cover > INSIDE, labels[chosen] + len(TEXTURES), border)
             touched[here] |= cover > OUTSIDE
     grain = draw.uniform(0.01, 0.05)
     noise = torch.frombuffer(bytearray(draw.randbytes(image.numel())), dtype=torch.uint8).reshape(image.shape)
@@ -141,11 +130,8 @@ def _canvas(draw: random.Random) -> tuple[Tensor, Tensor]:
 def _texture(draw: random.Random, kind: int) -> Tensor:
     """Waves (32, 32) from -1 to 1: one long one, one short one, or the product of two short ones across each other."""
     angle = draw.uniform(0, math.pi)
-    if TEXTURES[kind] == "smooth":
-        return _wave(draw, angle, (24, 60))
-    if TEXTURES[kind] == "stripes":
-        return _wave(draw, angle, (4, 7))
-    return _wave(draw, angle, (5, 8)) * _wave(draw, angle + math.pi / 2, (5, 8))
+    wave = _wave(draw, angle, ((24, 60), (4, 7), (5, 8))[kind])
+    return wave * _wave(draw, angle + math.pi / 2, (5, 8)) if TEXTURES[kind] == "checks" else wave
 
 
 def _wave(draw: random.Random, angle: float, lengths: tuple[float, float]) -> Tensor:
