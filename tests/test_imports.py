@@ -190,7 +190,7 @@ def test_models_and_data_keep_to_themselves() -> None:
         "models": {"data.user_file"},
         "models.open": {"data.hub", "data.user_file"},
         "models.weights": {"data.hub"},
-        "models.labels": {"data.named"},
+        "models.preflight": {"data.named"},
     }  # ImageNet's order of WordNet ids
     assert not beyond("models", {"core.oracle", "goals.outputs"}, files)
     assert not beyond("data", set())

@@ -14,8 +14,7 @@ import almakit.models
 from almakit.cli.main import main
 from almakit.errors import BadInput
 from almakit.models.classifier import Classifier
-from almakit.models.labels import name_findings
-from almakit.models.preflight import preflight
+from almakit.models.preflight import name_findings, preflight
 
 Image = pytest.importorskip("PIL.Image")
 MODEL = "mnist/smallcnn-tiny"
@@ -94,13 +93,13 @@ def test_shuffled_labels():
 
 def test_names():
     digits = [str(digit) for digit in range(10)]
-    assert name_findings(digits, 10) == []
-    assert [name for name, _, _ in name_findings(sorted(str(k) for k in range(12)), 12)] == ["class-order"], (
+    assert list(name_findings(digits, 10)) == []
+    assert [found.name for found in name_findings(sorted(str(k) for k in range(12)), 12)] == ["class-order"], (
         "10 and 11 come before 2"
     )
     synsets = ["n01440764", "n01443537", "n01498041"]
-    assert [name for name, _, _ in name_findings(synsets, 1000)] == ["class-count", "class-order"]
-    assert [name for name, _, _ in name_findings(["cat", "dog"], 2)] == []
+    assert [found.name for found in name_findings(synsets, 1000)] == ["class-count", "class-order"]
+    assert [found.name for found in name_findings(["cat", "dog"], 2)] == []
 
 
 def test_the_models_own_names_decide(tmp_path):

@@ -77,7 +77,8 @@ def main(args: argparse.Namespace) -> int:
             queries = cost.queries_of(attack)
             if queries is None:
                 continue
-            memory, each = report.estimate(len(dataset), queries)[1], queries * one_pass
+            memory = report.bytes_of_weights + (report.bytes_per_image or 0) * min(len(dataset), report.batch_size)
+            each = queries * one_pass
             if not bare:
                 each = cost.seconds_per_image(attack, subject.model, sample.x.to(subject.device), queries)
             print(

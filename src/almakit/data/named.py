@@ -93,8 +93,8 @@ def _idx(path: Path) -> np.ndarray[Any, Any]:
     int32, the values."""
     content = gzip.decompress(path.read_bytes())
     shape = np.frombuffer(content, dtype=">i4", count=content[3], offset=4)
-    values: np.ndarray[Any, Any] = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3])
-    return values.reshape(shape).copy()
+    values: np.ndarray[Any, Any] = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape).copy()
+    return values
 
 
 def imagenet(path: str | None, split: str, size: int | None) -> Dataset:

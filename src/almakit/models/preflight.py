@@ -1,13 +1,17 @@
-"""What is checked before every run: does the model classify these images, is it a function of each image alone, and do
-its gradients carry information?"""
+"""What is checked before every run: does the model classify these images, do labels and classes mean the same, is the
+model a function of each image alone, and do its gradients carry information?
+
+``CHECKS`` lists the checks in their order; each takes the ``Examined`` model and data and yields findings.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import exp, lgamma, log
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,22 +19,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.oracle import borrowed, pass_seconds
+from ..data.named import imagenet_index
 from ..errors import BadInput, BadModel, UnknownName
 from ..goals.outputs import described, logits_of
-from .labels import Severity, name_findings, prediction_findings
 
+Severity = Literal["refuse", "warn", "note"]
+
+_SAY_ORDER = (
+    "Say which label each class has: a classes.txt beside the images with one class on each line, label 0 first, or a "
+    "csv with file and label."
+)
 REMEDIES: dict[str, str] = {
     "bad-goal": "Mend the goal: almakit.check_goal(goal, model, x, labels) tries it, docs/goals.md says what it needs.",
     "bad-output": "Return floating logits of shape (batch, classes), with two classes or more; for data with label "
     "maps (batch, classes, height, width), which ?output=fit behind the model's name brings to the maps' size. Of "
     "several outputs a goal picks one: --goal 'threshold(above=0, output=score)', or output=1 of a tuple.",
     "batch-dependent": "Take batch statistics out of the model: every image must be judged by itself.",
-    "class-count": "Say which label each class has: a classes.txt beside the images with one class on each line, "
-    "label 0 first, or a csv with file and label.",
+    "class-count": _SAY_ORDER,
     "class-elsewhere": "Check the order of the classes (a missing class folder shifts all later ones); a classes.txt "
     "beside the images sets it.",
-    "class-order": "Say which label each class has: a classes.txt beside the images with one class on each line, "
-    "label 0 first, or a csv with file and label.",
+    "class-order": _SAY_ORDER,
     "data-range": "Bring the images to [0, 1]: divide by 255 once; undo a normalisation and give it to the model, "
     "normalisation=(means, deviations).",
     "few-images": "Give ten images or more.",
@@ -63,12 +71,15 @@ _MOST_SEVERE_FIRST = {"refuse": 0, "warn": 1, "note": 2}
 _TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.05}  # 1e-3 of other types
 _MOST_PIXELS = 20_000  # judged at most
 _ENOUGH_IMAGES = 10
+_ENOUGH_OF_A_CLASS, _NEARLY_ALL = 5, 0.9
+"""A class with so many images or more, of which this share goes to one other class, has a wrong number."""
+_CONFIDENT = 0.8
+"""Mean probability of the predicted class from which a model that is as good as guessing belongs to other labels."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was noticed. ``severity`` is refuse (the run does not start), warn (its numbers may mislead) or
-    note."""
+    """One finding. ``severity`` is refuse (the run does not start), warn (its numbers may mislead) or note."""
 
     name: str
     severity: Severity
@@ -77,6 +88,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.severity}): {self.sentence} {self.way_out}"
+
+
+def finding(name: str, severity: Severity, sentence: str) -> Finding:
+    """The finding with the remedy that belongs to its name."""
+    return Finding(name, severity, sentence, REMEDIES[name])
 
 
 @dataclass(frozen=True)
@@ -110,24 +126,7 @@ class Preflight:
 
     def get(self, name: str) -> Finding | None:
         """The finding of that name, if there is one."""
-        return next((finding for finding in self.findings if finding.name == name), None)
-
-    def estimate(self, images: int, passes: int) -> tuple[float, int]:
-        """Seconds and bytes that ``passes`` forward and backward passes over so many images take, in batches as
-        measured."""
-        if self.seconds is None or self.bytes_per_image is None:
-            raise BadModel(
-                "no estimate can be made: the model's forward and backward pass did not work or was not measured."
-            )
-        bytes_of_batch = self.bytes_per_image * min(images, self.batch_size)
-        return self.seconds * images * passes, self.bytes_of_weights + bytes_of_batch
-
-    def raise_if_refused(self) -> None:
-        """Raise ``BadModel`` with every refusal and its remedy."""
-        if self.refusals:
-            listed = "".join(f"\n  - {finding}" for finding in self.refusals)
-            names = " ".join(f"--allow {finding.name}" for finding in self.refusals)
-            raise BadModel(f"the preflight check refuses this run:{listed}\nTo run all the same: {names}")
+        return next((found for found in self.findings if found.name == name), None)
 
 
 def preflight(
@@ -161,325 +160,350 @@ def preflight(
         eot: the model is random, and so many passes are averaged.
         gradients: whether any attack needs the model's gradients; findings about them are notes otherwise.
     """
-    unknown = sorted(set(allow) - set(REMEDIES))
-    if unknown:
+    if unknown := sorted(set(allow) - set(REMEDIES)):
         raise UnknownName(f"there is no finding called {unknown[0]!r} to allow; known: {', '.join(REMEDIES)}.")
-    per_image, per_pixel = x.shape[:1], (len(x), *x.shape[2:])
-    if x.ndim < 2 or labels.shape not in (per_image, per_pixel) or len(x) == 0 or labels.is_floating_point():
+    if labels.shape not in (x.shape[:1], (len(x), *x.shape[2:])) or len(x) == 0 or labels.is_floating_point():
         got = f"images {tuple(x.shape)} and labels {tuple(labels.shape)} of type {labels.dtype}"
         raise BadInput(f"{got} do not belong together; give one integer label per image, or per pixel.")
     if not x.is_floating_point():
         raise BadInput(f"the images are {x.dtype}; give floats in [0, 1], e.g. x.float() / 255.")
-    checks = _Checks(model, batch_size, class_names, alphabetical, gradients, eot)
-    devices = sorted({tensor.get_device() for tensor in (x, *checks.weights) if tensor.is_cuda})
-    checks.training_mode()
+    examined = Examined(
+        model, x, labels, batch_size, class_names if alphabetical else None, class_names, eot, gradients
+    )
+    findings = list(_training_mode(examined))  # before the model is put into evaluation mode
+    devices = sorted({tensor.get_device() for tensor in (x, *examined.weights) if tensor.is_cuda})
     with torch.random.fork_rng(devices=devices), borrowed(model):
-        checks.precision()
-        checks.image_range(x)
-        logits = checks.predictions(checks.placed(x), labels)
-        if logits is not None:
-            sample = checks.placed(x[:batch_size])
-            reordered = checks.gradient(sample.roll(1, 0), labels[:batch_size].to(sample.device).roll(1, 0))
-            checks.consistency(sample, logits, None if reordered is None else reordered.roll(-1, 0))
-            if measure and checks.differentiable:
-                checks.cost(sample)
+        try:
+            for check in CHECKS:
+                findings += check(examined)
+        except _Failed as failed:
+            findings.append(failed.args[0])
+        seconds, kept = _cost(examined) if measure and examined.differentiable else (None, None)
     return Preflight(
-        findings=tuple(sorted(checks.findings, key=lambda finding: _MOST_SEVERE_FIRST[finding.severity])),
+        findings=tuple(sorted(findings, key=lambda found: _MOST_SEVERE_FIRST[found.severity])),
         allowed=frozenset(allow),
         images=len(x),
-        classes=checks.classes,
-        clean_accuracy=checks.accuracy,
+        classes=examined.classes,
+        clean_accuracy=examined.accuracy,
         batch_size=min(batch_size, len(x)),
-        seconds=checks.seconds,
-        bytes_per_image=checks.bytes_per_image,
-        bytes_of_weights=sum(tensor.numel() * tensor.element_size() for tensor in checks.weights),
+        seconds=seconds,
+        bytes_per_image=kept,
+        bytes_of_weights=sum(tensor.numel() * tensor.element_size() for tensor in examined.weights),
     )
 
 
-class _Checks:
-    """The checks, in their order, and what they found."""
+class _Failed(Exception):
+    """The model failed, with the finding; no further check is made."""
 
-    def __init__(
-        self,
-        model: Callable[[Tensor], Tensor],
-        batch_size: int,
-        class_names: Sequence[str] | None,
-        alphabetical: bool,
-        gradients: bool,
-        eot: int | None,
-    ):
-        self.model, self.batch_size, self.class_names, self.alphabetical = model, batch_size, class_names, alphabetical
-        self.gradients, self.eot = gradients, eot
-        self.findings: list[Finding] = []
-        self.classes: int | None = None
-        self.accuracy: float | None = None
-        self.seconds: float | None = None
-        self.bytes_per_image: int | None = None
-        self.differentiable = False
-        self.weights = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-        self.floats = [tensor for tensor in self.weights if tensor.is_floating_point()]
 
-    def found(self, name: str, severity: Severity, sentence: str) -> None:
-        self.findings.append(Finding(name, severity, sentence, REMEDIES[name]))
+@dataclass
+class Examined:
+    """A model and data, and what earlier checks found out about them."""
+
+    model: Callable[[Tensor], Tensor]
+    x: Tensor
+    labels: Tensor
+    batch_size: int
+    alphabetical: Sequence[str] | None  # names whose places are the labels
+    class_names: Sequence[str] | None
+    eot: int | None
+    gradients: bool
+    # Set by _predictions: the logits of the first batch, and of what is judged, images or labelled pixels.
+    logits: Tensor = field(default_factory=lambda: torch.empty(0))
+    judged: tuple[Tensor, Tensor] | None = None
+    classes: int | None = None
+    accuracy: float | None = None
+    guessing: bool = False
+    # Set by _gradients: whether there are any, and the logits of the first batch, rolled by one image.
+    differentiable: bool = False
+    rolled: Tensor | None = None
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """Parameters and buffers."""
+        return [*self.model.parameters(), *self.model.buffers()] if isinstance(self.model, nn.Module) else []
+
+    @property
+    def floats(self) -> list[Tensor]:
+        """Those of a floating type."""
+        return [tensor for tensor in self.weights if tensor.is_floating_point()]
 
     def placed(self, x: Tensor) -> Tensor:
         """Images on the model's device and in its floating type."""
         return x.to(device=self.floats[0].device, dtype=self.floats[0].dtype) if self.floats else x
 
     def call(self, x: Tensor) -> Any:
-        """What the model returns for ``x`` (B, ...), unwrapped where it is a record with logits."""
+        """What the model returns for ``x`` (B, ...), unwrapped if it is a record with logits."""
         return logits_of(self.model(x.clone()))  # some models normalise in place
 
     def outputs(self, x: Tensor, failure: str = "forward-fails") -> Any:
-        """What the model returns for ``x`` without gradients; None, and a finding, where it fails."""
+        """What the model returns for ``x`` without gradients; ``failure`` names the finding if it raises."""
         try:
             with torch.no_grad():
                 return self.call(x)
         except BadModel as error:
-            self.found("bad-output", "refuse", f"{str(error).rstrip('.')}.")
+            raise _Failed(finding("bad-output", "refuse", f"{str(error).rstrip('.')}.")) from error
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            self.found(failure, "refuse", f"The model failed on images of shape {tuple(x.shape)} with {reason}.")
-        return None
+            sentence = f"The model failed on images of shape {tuple(x.shape)} with {reason}."
+            raise _Failed(finding(failure, "refuse", sentence)) from error
 
-    def training_mode(self) -> None:
-        if isinstance(self.model, nn.Module) and any(module.training for module in self.model.modules()):
-            self.found(
-                "train-mode",
-                "note",
-                "The model was given in training mode; it is evaluated in evaluation mode and put back afterwards.",
-            )
 
-    def precision(self) -> None:
-        kinds = sorted(
-            {str(tensor.dtype).removeprefix("torch.") for tensor in self.floats if tensor.dtype in _TOLERANCE}
+def _training_mode(examined: Examined) -> Iterator[Finding]:
+    model = examined.model
+    if isinstance(model, nn.Module) and any(module.training for module in model.modules()):
+        yield finding("train-mode", "note", "The model is in training mode; it is evaluated in evaluation mode.")
+
+
+def _precision(examined: Examined) -> Iterator[Finding]:
+    low = {tensor.dtype for tensor in examined.floats} & set(_TOLERANCE)
+    if low:
+        kinds = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in low))
+        what = f"The model computes in {kinds}: near the boundary its rounding decides, and gradients may vanish."
+        yield finding("low-precision", "warn", what)
+
+
+def _image_range(examined: Examined) -> Iterator[Finding]:
+    low, high = float(examined.x.min()), float(examined.x.max())
+    if not (low >= 0 and high <= 1):
+        cause = (
+            "they look normalised" if low < 0 else "they look like bytes from 0 to 255" if high > 2 else "check them"
         )
-        if kinds:
-            how = f"The model computes in {', '.join(kinds)}"
-            self.found(
-                "low-precision", "warn", f"{how}: near the boundary its rounding decides, and gradients may vanish."
-            )
+        what = f"The images range from {low:.4g} to {high:.4g}, not within [0, 1]; {cause}."
+        yield finding("data-range", "refuse", what)
+    elif high <= 1.5 / 255:
+        what = f"The largest value in the images is {high:.2g}: they seem to have been divided by 255 twice."
+        yield finding("data-range", "refuse", what)
 
-    def image_range(self, x: Tensor) -> None:
-        low, high = float(x.min()), float(x.max())
-        if not (low >= 0 and high <= 1):
-            cause = "they look normalised" if low < 0 else "they look like bytes from 0 to 255" if high > 2 else None
-            cause = cause or "some are no numbers in it"
-            self.found(
-                "data-range", "refuse", f"The images range from {low:.4g} to {high:.4g}, not within [0, 1]; {cause}."
-            )
-        elif high <= 1.5 / 255:
-            self.found(
-                "data-range",
-                "refuse",
-                f"The largest value in the images is {high:.2g}: they seem to have been divided by 255 twice.",
-            )
 
-    def predictions(self, x: Tensor, labels: Tensor) -> Tensor | None:
-        """The logits of the first batch, after what all clean predictions show; None where the model gives none."""
-        parts: list[Tensor] = []
-        for batch in x.split(self.batch_size):
-            output = self.outputs(batch)
-            if output is None or (not parts and not self._are_logits(output, len(batch), labels)):
-                return None
-            parts.append(output)
-        logits, labels = torch.cat(parts).float(), labels.to(parts[0].device)
-        classes = self.classes = logits.shape[1]
-        count, subjects = len(x), "images"
-        if labels.ndim > 1:
-            # Each labelled pixel is judged as an image of its own, or some thousands of them, evenly spread; pixels
-            # with other labels are left out.
-            logits, labels = logits.movedim(1, -1).flatten(0, -2), labels.flatten()
-            labelled = ((labels >= 0) & (labels < classes)).nonzero().flatten()
-            labelled = labelled[:: len(labelled) // _MOST_PIXELS + 1]
-            logits, labels, count, subjects = logits[labelled], labels[labelled], len(labelled), "labelled pixels"
-        if not count:
-            self.found(
-                "labels-outside",
-                "refuse",
-                f"None of the pixels has a label that is one of the model's {classes} classes.",
-            )
-            return parts[0]
-        broken = ~logits.isfinite().all(1)
-        if bool(broken.any()):
-            self.found(
-                "nan-logits",
-                "refuse",
-                f"The model returned NaN or infinite logits for {int(broken.sum())} of {count} {subjects}.",
-            )
-        if bool(((labels < 0) | (labels >= classes)).any()):
-            span = f"from {int(labels.min())} to {int(labels.max())}"
-            self.found("labels-outside", "refuse", f"There are labels {span}, but the model has {classes} classes.")
-        right = int((logits.argmax(1) == labels).sum())
-        self.accuracy = right / count
-        guessing = self._judge_accuracy(right, count, classes, subjects)
-        # Neighbouring pixels are alike: one object looks like classes in another order.
-        if subjects == "images":
-            self._judge_labels(logits[~broken], labels[~broken], guessing)
-        return parts[0]
+def _predictions(examined: Examined) -> Iterator[Finding]:
+    """Whether the model returns finite logits for every image, and its clean accuracy."""
+    x, labels, parts = examined.placed(examined.x), examined.labels, []
+    for batch in x.split(examined.batch_size):
+        parts.append(examined.outputs(batch))
+        if len(parts) == 1:
+            _require_logits(parts[0], len(batch), labels)
+    examined.logits = parts[0]
+    logits, labels = torch.cat(parts).float(), labels.to(parts[0].device)
+    classes = examined.classes = logits.shape[1]
+    subjects = "images"
+    if labels.ndim > 1:
+        # Each labelled pixel is judged as an image of its own, or some thousands of them, evenly spread; pixels with
+        # other labels are left out.
+        logits, labels, subjects = logits.movedim(1, -1).flatten(0, -2), labels.flatten(), "labelled pixels"
+        labelled = ((labels >= 0) & (labels < classes)).nonzero().flatten()
+        labelled = labelled[:: len(labelled) // _MOST_PIXELS + 1]
+        logits, labels = logits[labelled], labels[labelled]
+    count = len(labels)
+    if not count:
+        what = f"None of the pixels has a label that is one of the model's {classes} classes."
+        yield finding("labels-outside", "refuse", what)
+        return
+    broken = ~logits.isfinite().all(1)
+    if bool(broken.any()):
+        what = f"The model returned NaN or infinite logits for {int(broken.sum())} of {count} {subjects}."
+        yield finding("nan-logits", "refuse", what)
+    if bool(((labels < 0) | (labels >= classes)).any()):
+        span = f"from {int(labels.min())} to {int(labels.max())}"
+        yield finding("labels-outside", "refuse", f"There are labels {span}, but the model has {classes} classes.")
+    right = int((logits.argmax(1) == labels).sum())
+    examined.accuracy = right / count
+    said = f"{right} of {count} clean {subjects} are classified as labelled ({100 * right / count:.1f} %)"
+    examined.guessing = count >= _ENOUGH_IMAGES and _chance_of(right, count, classes) > 0.01
+    if count < _ENOUGH_IMAGES:
+        yield finding("few-images", "note", f"{said}; {count} images are too few to judge clean accuracy.")
+    if examined.guessing:
+        what = f"{said}, which guessing among {classes} classes would reach as well."
+        yield finding("wrong-labels-or-range", "refuse", what)
+    elif right < 0.5 * count:
+        what = f"{said}; an image that is already wrong counts as distance 0."
+        yield finding("low-clean-accuracy", "warn", what)
+    # Neighbouring pixels are alike: one object looks like classes in another order.
+    examined.judged = (logits[~broken], labels[~broken]) if subjects == "images" else None
 
-    def _are_logits(self, output: Any, images: int, labels: Tensor) -> bool:
-        if (
-            isinstance(output, Tensor)
-            and output.ndim == labels.ndim + 1
-            and (len(output), *output.shape[2:]) == (images, *labels.shape[1:])
-            and output.shape[1] >= 2
-            and output.is_floating_point()
-        ):
-            return True
-        tensor = isinstance(output, Tensor)
-        what = f"a tensor of shape {tuple(output.shape)} and type {output.dtype}" if tensor else described(output)
-        maps = f" with label maps of {labels.shape[1]} x {labels.shape[2]}" if labels.ndim > 1 else ""
-        self.found("bad-output", "refuse", f"The model returned {what} for {images} images{maps}.")
-        return False
 
-    def _judge_accuracy(self, right: int, count: int, classes: int, subjects: str) -> bool:
-        """Whether the model is no better than guessing."""
-        said = f"{right} of {count} clean {subjects} are classified as labelled ({100 * right / count:.1f} %)"
-        if count < _ENOUGH_IMAGES:
-            self.found("few-images", "note", f"{said}; {count} images are too few to judge clean accuracy.")
-        elif _chance_of(right, count, classes) > 0.01:
-            what = f"{said}, which guessing among {classes} classes would reach as well."
-            self.found("wrong-labels-or-range", "refuse", what)
-            return True
-        if right < 0.5 * count:
-            self.found("low-clean-accuracy", "warn", f"{said}; an image that is already wrong counts as distance 0.")
-        return False
+def _require_logits(output: Any, images: int, labels: Tensor) -> None:
+    if (
+        isinstance(output, Tensor)
+        and output.ndim == labels.ndim + 1
+        and (len(output), *output.shape[2:]) == (images, *labels.shape[1:])
+        and output.shape[1] >= 2
+        and output.is_floating_point()
+    ):
+        return
+    tensor = isinstance(output, Tensor)
+    what = f"a tensor of shape {tuple(output.shape)} and type {output.dtype}" if tensor else described(output)
+    maps = f" with label maps of {labels.shape[1]} x {labels.shape[2]}" if labels.ndim > 1 else ""
+    raise _Failed(finding("bad-output", "refuse", f"The model returned {what} for {images} images{maps}."))
 
-    def _judge_labels(self, logits: Tensor, labels: Tensor, guessing: bool) -> None:
-        names = self.class_names
-        assert self.classes is not None
-        said = name_findings(names, self.classes) if self.alphabetical and names is not None else []
-        for name, severity, sentence in [*said, *prediction_findings(logits, labels, names, guessing)]:
-            self.found(name, severity, sentence)
-        rows = logits.double()
-        if len(rows) and bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-3).all()):
-            self.found(
-                "probabilities",
-                "warn",
-                "The outputs are probabilities (between 0 and 1, summing to 1): gradients vanish where it is sure.",
-            )
 
-    def gradient(self, x: Tensor, labels: Tensor) -> Tensor | None:
-        """The logits of ``x`` (B, ...), after what gradients show; None where none reaches the images."""
-        try:
-            with torch.enable_grad():
-                leaf = x.detach().clone().requires_grad_(True)
-                logits = self.call(leaf).float()
-                top = logits.topk(2, 1).values
-                (margin,) = torch.autograd.grad((top[:, 0] - top[:, 1]).sum(), leaf, retain_graph=True)
-                inside = labels.clamp(0, logits.shape[1] - 1)
-                (entropy,) = torch.autograd.grad(F.cross_entropy(logits, inside, reduction="sum"), leaf)
-        except RuntimeError as error:
-            what = f"No gradient reaches the images ({str(error).splitlines()[0][:160]})."
-            self.found("non-differentiable", self._of_gradients("refuse"), what)
-            return None
-        self.differentiable = True
-        flat, share = margin.flatten(1), f"of {len(x)} images"
-        broken, zero = ~flat.isfinite().all(1), (flat == 0).all(1)
-        blind = (entropy.flatten(1) == 0).all(1) & ~zero
-        if bool(broken.any()):
-            what = f"The gradient is NaN or infinite for {int(broken.sum())} {share}."
-            self.found("nan-gradient", self._of_gradients("refuse" if bool(broken.all()) else "warn"), what)
-        if bool(zero.any()):
+def _labels(examined: Examined) -> Iterator[Finding]:
+    """Whether labels and classes mean the same, by the classes' names and the predictions on clean images."""
+    if examined.judged is None or examined.classes is None:
+        return
+    logits, labels = examined.judged
+    if examined.alphabetical is not None:
+        yield from name_findings(examined.alphabetical, examined.classes)
+    predicted, sure = logits.argmax(1), float(torch.softmax(logits.double(), 1).amax(1).nan_to_num(0.0).mean())
+    if examined.guessing:
+        if sure >= _CONFIDENT and len(labels) >= 2 * _ENOUGH_OF_A_CLASS:
             what = (
-                f"The gradient of the logits' margin is exactly zero for {int(zero.sum())} {share}: robustness may "
-                "only seem high."
+                f"The model is as good as guessing, yet confident (a mean probability of {sure:.2f}): the labels seem "
+                "to belong to other images or other classes."
             )
-            self.found("zero-gradient", self._of_gradients("refuse" if bool(zero.all()) else "warn"), what)
-        if bool(blind.any()):
-            self.found(
-                "saturated",
-                "note",
-                f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not.",
-            )
-        found: Tensor = logits.detach()
-        return found
+            yield finding("shuffled-labels", "warn", what)
+    else:
+        moved = []
+        for label in labels.unique().tolist():
+            own = predicted[labels == label]
+            other = own.mode().values.item()
+            count = int((own == other).sum())
+            if len(own) >= _ENOUGH_OF_A_CLASS and other != label and count >= _NEARLY_ALL * len(own):
+                known = examined.class_names is not None and label < len(examined.class_names)
+                name = str(examined.class_names[label]) if known and examined.class_names is not None else str(label)
+                named = str(label) if name == str(label) else f"{label} ({name!r})"
+                moved.append(f"{count} of {len(own)} images of class {named} are predicted as class {other}")
+        if moved:
+            listed = "; ".join(moved[:3]) + (" and more" if len(moved) > 3 else "")
+            yield finding("class-elsewhere", "refuse", f"{listed}: the class has another number in the model.")
+    rows = logits.double()
+    if len(rows) and bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-3).all()):
+        what = "The outputs are probabilities (between 0 and 1, summing to 1): gradients vanish where it is sure."
+        yield finding("probabilities", "warn", what)
 
-    def _of_gradients(self, severity: Severity) -> Severity:
-        """The severity of a finding about gradients: a note where no attack needs them."""
-        return severity if self.gradients else "note"
 
-    def consistency(self, x: Tensor, logits: Tensor, reordered: Tensor | None) -> None:
-        """Whether the logits of ``x`` (B, ...) are the same in a second call, at other places of the batch, and alone.
+def name_findings(names: Sequence[str], classes: int) -> Iterator[Finding]:
+    """Findings from the data's class names, numbered in alphabetical order, for a model with so many classes."""
+    if len(names) != classes:
+        few = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+        what = (
+            f"The data have {len(names)} classes ({few}) and the model {classes}: counted in alphabetical order, the "
+            "data's classes need not have the model's numbers."
+        )
+        yield finding("class-count", "refuse", what)
+    numbers = [
+        int(name) if re.fullmatch(r"[0-9]{1,6}", name) else imagenet_index(name) if classes == 1000 else None
+        for name in names
+    ]
+    wrong = [place for place, number in enumerate(numbers) if number not in (None, place)]
+    if wrong and None not in numbers and numbers != list(range(1, len(names) + 1)):
+        what = (
+            f"The class {names[wrong[0]]!r} has the label {wrong[0]}, its place in alphabetical order, and its name "
+            f"says {numbers[wrong[0]]} ({len(wrong)} of {len(names)} classes disagree)."
+        )
+        yield finding("class-order", "refuse", what)
 
-        ``reordered`` are logits from a call in which every image had another place; None: they are computed here.
-        """
-        if reordered is None:
-            output = self.outputs(x.roll(1, 0))
-            if output is None:
-                return
-            reordered = output.roll(-1, 0)
-        size = float(logits.double().abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6))
-        allowed = size * _TOLERANCE.get(self.floats[0].dtype if self.floats else logits.dtype, 1e-3)
-        moved, gap = _difference(logits, reordered), 0.0
-        if moved > allowed:
-            if (again := self.outputs(x)) is None:
-                return
-            gap = _difference(logits, again)
-        if gap > allowed:
-            self._random(x, gap, allowed)
-        elif self.eot is not None:
-            what = f"The model answers the same every time: {self.eot} passes show no more than one."
-            self.found("not-random", "note", what)
-        elif moved > allowed:
-            what = f"An image's logits differ by up to {moved:.3g} with its place in the batch."
-            self.found("batch-dependent", "refuse", what)
-        else:
-            self._alone(x, logits, allowed)
 
-    def _alone(self, x: Tensor, logits: Tensor, allowed: float) -> None:
+def _gradients(examined: Examined) -> Iterator[Finding]:
+    """Whether the gradients of margin and cross-entropy reach the images; leaves the logits they come from."""
+    size = examined.batch_size
+    x, labels = examined.placed(examined.x[:size]).roll(1, 0), examined.labels[:size].roll(1, 0)
+
+    def severity(of: Severity) -> Severity:
+        return of if examined.gradients else "note"
+
+    try:
+        with torch.enable_grad():
+            leaf = x.detach().clone().requires_grad_(True)
+            logits = examined.call(leaf).float()
+            top = logits.topk(2, 1).values
+            (margin,) = torch.autograd.grad((top[:, 0] - top[:, 1]).sum(), leaf, retain_graph=True)
+            inside = labels.to(x.device).clamp(0, logits.shape[1] - 1)
+            (entropy,) = torch.autograd.grad(F.cross_entropy(logits, inside, reduction="sum"), leaf)
+    except RuntimeError as error:
+        what = f"No gradient reaches the images ({str(error).splitlines()[0][:160]})."
+        yield finding("non-differentiable", severity("refuse"), what)
+        return
+    examined.differentiable, examined.rolled = True, logits.detach()
+    flat, share = margin.flatten(1), f"of {len(x)} images"
+    broken, zero = ~flat.isfinite().all(1), (flat == 0).all(1)
+    blind = (entropy.flatten(1) == 0).all(1) & ~zero
+    if bool(broken.any()):
+        what = f"The gradient is NaN or infinite for {int(broken.sum())} {share}."
+        yield finding("nan-gradient", severity("refuse" if bool(broken.all()) else "warn"), what)
+    if bool(zero.any()):
+        what = (
+            f"The gradient of the logits' margin is zero for {int(zero.sum())} {share}: robustness may only seem high."
+        )
+        yield finding("zero-gradient", severity("refuse" if bool(zero.all()) else "warn"), what)
+    if bool(blind.any()):
+        what = f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not."
+        yield finding("saturated", "note", what)
+
+
+def _consistency(examined: Examined) -> Iterator[Finding]:
+    """Whether the logits are the same in a second call, at other places of the batch, and alone."""
+    x, logits = examined.placed(examined.x[: examined.batch_size]), examined.logits
+    rolled = examined.outputs(x.roll(1, 0)) if examined.rolled is None else examined.rolled
+    size = float(logits.double().abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6))
+    allowed = size * _TOLERANCE.get(examined.floats[0].dtype if examined.floats else logits.dtype, 1e-3)
+    moved = _difference(logits, rolled.roll(-1, 0))
+    gap = _difference(logits, examined.outputs(x)) if moved > allowed else 0.0
+    if gap > allowed:
+        yield from _random(examined, x, gap, allowed)
+    elif examined.eot is not None:
+        what = f"The model answers the same every time: {examined.eot} passes show no more than one."
+        yield finding("not-random", "note", what)
+    elif moved > allowed:
+        what = f"An image's logits differ by up to {moved:.3g} with its place in the batch."
+        yield finding("batch-dependent", "refuse", what)
+    else:
         row = len(x) // 2
-        if (alone := self.outputs(x[row : row + 1], "batch-dependent")) is None:
-            return
+        alone = examined.outputs(x[row : row + 1], "batch-dependent")
         if alone.shape != logits[:1].shape:
             what = f"An image alone gets logits of shape {tuple(alone.shape)}, not {tuple(logits[:1].shape)}."
-            self.found("batch-dependent", "refuse", what)
+            yield finding("batch-dependent", "refuse", what)
         elif (gap := _difference(logits[row : row + 1], alone)) > allowed:
             what = f"An image's logits differ by up to {gap:.3g} between a batch of {len(x)} and alone."
-            self.found("batch-dependent", "refuse", what)
+            yield finding("batch-dependent", "refuse", what)
 
-    def _random(self, x: Tensor, gap: float, allowed: float) -> None:
-        if self.eot is None:
-            what = f"The same images got logits that differ by up to {gap:.3g} when asked twice."
-            self.found("not-deterministic", "refuse", what)
-            return
-        what = f"The model is random (logits differ by up to {gap:.3g}): means over {self.eot} passes count."
-        self.found("random", "note", what)
-        seeded = []
-        state, python = np.random.get_state(), random.getstate()
-        try:
-            for _ in range(2):
-                torch.manual_seed(0)
-                np.random.seed(0)
-                random.seed(0)
-                seeded.append(self.outputs(x))
-        finally:
-            np.random.set_state(state)
-            random.setstate(python)
-        if all(output is not None for output in seeded) and _difference(*seeded) > allowed:
-            self.found(
-                "randomness-elsewhere",
-                "warn",
-                "With torch's, NumPy's and Python's generators set alike it still answers otherwise: another run will "
-                "give other numbers, and a result depends on its batch.",
-            )
 
-    def cost(self, x: Tensor) -> None:
-        """Count what autograd keeps between a forward and a backward pass, and time the faster of two rounds."""
-        kept: dict[int, int] = {}
-        own = {tensor.untyped_storage().data_ptr() for tensor in self.weights}
+def _random(examined: Examined, x: Tensor, gap: float, allowed: float) -> Iterator[Finding]:
+    if examined.eot is None:
+        what = f"The same images got logits that differ by up to {gap:.3g} in two calls."
+        yield finding("not-deterministic", "refuse", what)
+        return
+    what = f"The model is random (logits differ by up to {gap:.3g}): means over {examined.eot} passes count."
+    yield finding("random", "note", what)
+    seeded = []
+    state, python = np.random.get_state(), random.getstate()
+    try:
+        for _ in range(2):
+            torch.manual_seed(0)
+            np.random.seed(0)
+            random.seed(0)
+            seeded.append(examined.outputs(x))
+    finally:
+        np.random.set_state(state)
+        random.setstate(python)
+    if _difference(*seeded) > allowed:
+        what = (
+            "With torch's, NumPy's and Python's generators set alike it still answers otherwise: another run will "
+            "give other numbers, and a result depends on its batch."
+        )
+        yield finding("randomness-elsewhere", "warn", what)
 
-        def keep(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in own:
-                kept[storage.data_ptr()] = storage.nbytes()
-            return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            pass_seconds(self.model, x)
-        self.seconds = min(pass_seconds(self.model, x) for _ in range(2)) / len(x)
-        self.bytes_per_image = max(sum(kept.values()) // len(x), x[0].numel() * x.element_size())
+CHECKS = (_precision, _image_range, _predictions, _labels, _gradients, _consistency)
+
+
+def _cost(examined: Examined) -> tuple[float, int]:
+    """Seconds of a forward and backward pass for one image, the faster of two rounds, and the bytes that autograd keeps
+    for it in between."""
+    x = examined.placed(examined.x[: examined.batch_size])
+    kept: dict[int, int] = {}
+    own = {tensor.untyped_storage().data_ptr() for tensor in examined.weights}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        pass_seconds(examined.model, x)
+    seconds = min(pass_seconds(examined.model, x) for _ in range(2)) / len(x)
+    return seconds, max(sum(kept.values()) // len(x), x[0].numel() * x.element_size())
 
 
 def _difference(a: Tensor, b: Tensor) -> float:

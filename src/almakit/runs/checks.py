@@ -16,8 +16,7 @@ from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError
 from ..goals.base import Goal
 from ..goals.check import check_goal
-from ..models.labels import Severity
-from ..models.preflight import REMEDIES, Finding, preflight
+from ..models.preflight import REMEDIES, Finding, Severity, preflight
 from .environment import physical_memory
 from .failures import Refused
 from .model import Subject
