@@ -254,7 +254,8 @@ def _attack_chunk(
         survives = bool(random.random() < made.survives)
         refuted = (
             made.refuted
-            > sum(record.refuted for record in store.records(info.index)) + sum(record.refuted for record in records)
+            > sum(record.refuted for record in store.records() if record.attack == info.index)
+            + sum(record.refuted for record in records)
             if made.refuted
             else False
         )

@@ -17,7 +17,7 @@ from almakit.report import figures, subjects, tables
 from almakit.report.labels import radius
 from almakit.report.numbers import robust, worst_case
 from almakit.report.page import Limits, build, render
-from almakit.report.trust import checks, count_records
+from almakit.report.trust import checks, counts_of
 from almakit.runs.export import flat_rows
 from almakit.runs.store.records import AttackInfo, reach_of
 
@@ -52,7 +52,7 @@ def test_item_4_tables_have_no_median_and_nothing_failed(run):
     label = "APGD 10, ε = 0.2"
     (line,) = (row for row in csv.DictReader(io.StringIO(tables.written(blocks, "csv"))) if row["attack"] == label)
     assert line["median"] == line["optimality"] == "" != line["success_rate"]
-    assert count_records(found[0]).failed == 0 and not any(check.what == "Failures" for check in checks(found[0]))
+    assert counts_of(found[0])["failed"] == 0 and not any(check.what == "Failures" for check in checks(found[0]))
     assert {row["status"] for row in flat_rows(run) if row["attack"].startswith("apgd")} == {
         "already-wrong",
         "success",
@@ -78,8 +78,7 @@ def test_item_4_one_marker_and_no_curve(run):
         def __getattr__(self, name):
             return lambda *_, **__: None
 
-    labels = subjects.labelled([subject])
-    figures._panel(Panel(), subject, ("l2", ""), labels, [label.method for label in labels.values()], {}, True, True)
+    figures._panel(Panel(), subject, ("l2", ""), [column.label.method for column in subject.columns], {}, True, True)
     ((xs, ys, yerr),) = marked
     assert (
         xs == [0.2]

@@ -62,7 +62,7 @@ def test_item_1_every_format_says_it(folders, tmp_path):
 def test_item_1_whatever_differs_is_appended(folders):
     def labels(*names):
         (subject,) = subjects.load([folders[name] for name in names])
-        return [label.label for label in subjects.labelled([subject]).values()]
+        return [column.label.label for column in subject.columns]
 
     assert labels("plain", "eight") == ["DDN 30", "DDN 30, 8-bit"]
     assert labels("plain", "seed") == ["DDN 30, seed 0", "DDN 30, seed 3"]
@@ -113,9 +113,8 @@ def test_item_1_figures_call_it_targets_not_reached(folders):
         def __getattr__(self, name):
             return lambda *_, **__: None
 
-    labels = subjects.labelled([subject])
     figures._panel(
-        Panel(), subject, ("l2", "random"), labels, [label.method for label in labels.values()], {}, True, True
+        Panel(), subject, ("l2", "random"), [column.label.method for column in subject.columns], {}, True, True
     )
     assert said == ["targets not reached (%)\nrandom"]
     assert resisted(goal_name("")) == resisted(goal_name("[untargeted]")) == "robust accuracy"

@@ -14,7 +14,7 @@ from almakit.cli.main import main
 from almakit.errors import AlmakitError
 from almakit.report import subjects
 from almakit.report.page import render
-from almakit.report.trust import checks, count_records
+from almakit.report.trust import checks, counts_of
 from almakit.runs.store import Store, database_name
 
 
@@ -52,7 +52,7 @@ def test_distances_tell_missing_from_not_found(tmp_path: Path) -> None:
 
 def test_refuted_claims_are_counted_and_not_believed(tmp_path: Path) -> None:
     (subject,) = subjects.load([make_run(tmp_path / "a", 30, (MadeAttack(refuted=2), MadeAttack("ddn", "DDN")))])
-    assert count_records(subject).refuted == 2
+    assert counts_of(subject)["refuted"] == 2
     assert np.isinf(subject.columns[0].by_image).sum() == 2
     verdict = next(check for check in checks(subject) if check.what == "Verdict")
     assert verdict.level == "bad" and verdict.sentence.startswith("2 of ")

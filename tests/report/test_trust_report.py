@@ -11,7 +11,7 @@ from almakit.attacks.standard import BY_SCORES_ALONE
 from almakit.core import Result
 from almakit.report import subjects, tables
 from almakit.report.page import render
-from almakit.report.trust import checks, count_records
+from almakit.report.trust import checks, counts_of
 
 ALL = {"attacks": ["alma(distance=l2, steps=12)"], "targets": "all", "batch_size": 8}
 
@@ -24,8 +24,8 @@ def every_target(tmp_path_factory):
 def test_item_9_with_all_targets_every_record_counts(every_target):
     (subject,) = subjects.load([every_target.folder])
     claims = sum(record.status == "success" for record in every_target.records)
-    counts = count_records(subject)
-    assert counts.records == 160 and counts.claims == claims > 100, "four targets for each of 40 images"
+    counts = counts_of(subject)
+    assert counts["records"] == 160 and counts["claims"] == claims > 100, "four targets for each of 40 images"
     (verdict,) = (check for check in checks(subject) if check.what == "Verdict")
     assert verdict.sentence.startswith(f"All {claims} claimed successes are confirmed")
     page = render([subject])
@@ -60,10 +60,10 @@ class Flips(Net):
 def test_item_9_refuted_already_wrong_images_are_counted_apart(tmp_path):
     run = small_run(tmp_path, model=Flips(), attacks=["alma(distance=l2, steps=2)"], preflight=False)
     (subject,) = subjects.load([run.folder])
-    counts = count_records(subject)
+    counts = counts_of(subject)
     never = [record for record in run.records if record.status == "already-wrong" and record.refuted]
-    assert counts.never_wrong == len(never) >= 4
-    assert 0 <= counts.refuted <= counts.claims and counts.claims == sum(
+    assert counts["never_wrong"] == len(never) >= 4
+    assert 0 <= counts["refuted"] <= counts["claims"] and counts["claims"] == sum(
         record.status == "success" for record in run.records
     )
     (said,) = (check for check in checks(subject) if check.what == "Wrong from the start")

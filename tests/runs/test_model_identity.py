@@ -117,7 +117,7 @@ def test_a_copy_of_the_same_file_is_the_same_model(file: Path, tmp_path: Path) -
     copy.write_text(FILE)
     assert identity(f"{file}:model") == identity(f"{copy}:model") is not None
     one, two = run_of(f"{file}:model", tmp_path / "a"), run_of(f"{copy}:model", tmp_path / "b")
-    assert len(subjects.load([one, two])) == 1 and compare(one, two).pairs[0].ties == 12
+    assert len(subjects.load([one, two])) == 1 and compare(one, two)["comparisons"][0]["ties"] == 12
 
 
 def test_a_model_has_one_identity_by_name_and_as_an_object() -> None:

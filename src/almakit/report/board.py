@@ -28,7 +28,7 @@ from .labels import distance_name, radius
 from .numbers import Array
 from .page import CELLS, Limits, packed, thinned
 from .results import Results
-from .subjects import Group, Subject, group_key, group_name, groups_of, joined, labelled, opened
+from .subjects import Group, Subject, group_key, group_name, groups_of, joined, opened
 
 FORMAT = 1
 """Of board.json."""
@@ -185,16 +185,15 @@ def _model(table: Table, subject: Subject) -> dict[str, Any]:
 
 def _block(table: Table, group: Group, pack: Pack | None) -> dict[str, Any]:
     """Models x attacks for one distance and goal; the first column of cells is all attacks together."""
-    labels = labelled(table.subjects)
     radii = table.subjects[0].radii[group[0]]
     mine = [(number, subject.of_group(group)) for number, subject in enumerate(table.subjects)]
-    heads = list(dict.fromkeys(labels[id(column)].label for _, columns in mine for column in columns))
-    spends = {labels[id(column)].label: column.info.text for _, columns in mine for column in columns}
+    heads = list(dict.fromkeys(column.label.label for _, columns in mine for column in columns))
+    spends = {column.label.label: column.info.text for _, columns in mine for column in columns}
     rows = []
     for number, columns in mine:
         if not columns:
             continue
-        subject, by_label = table.subjects[number], {labels[id(column)].label: column for column in columns}
+        subject, by_label = table.subjects[number], {column.label.label: column for column in columns}
         cells = [None if head not in by_label else _cell(table, by_label[head], radii, pack) for head in heads]
         rows.append({"model": number, "all": _together(subject, group, pack), "cells": cells})
     return {
@@ -233,7 +232,7 @@ def _cell(table: Table, column: Results, radii: Sequence[float], pack: Pack | No
 def _together(subject: Subject, group: Group, pack: Pack | None) -> dict[str, Any]:
     """The worst case, and what is certified of the images, whichever attack stands beside them."""
     certified = None if group[1] else bound_of(subject, group[0], subject.radii[group[0]])
-    cell = subject.worst_cases[group] | {"certified": certified}
+    cell = dict(zip(subject.groups, subject.worst_cases, strict=True))[group] | {"certified": certified}
     if pack is not None:
         together = subject.groups[group]
         curve = pack(_known(together.curve)) if any(map(math.isinf, together.reaches)) else None

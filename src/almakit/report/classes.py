@@ -17,7 +17,7 @@ from .labels import radius
 from .numbers import TIE, Array, Bootstrap, median, robust, share, value_of
 from .pictures import class_name
 from .results import Results
-from .subjects import Group, Subject, group_name, labelled
+from .subjects import Group, Subject, group_name
 from .table import Column, Row, Table
 
 MOST = 20
@@ -31,12 +31,11 @@ def classes_of(subject: Subject) -> list[dict[str, Any]]:
     class."""
     if any(run.segmentation or run.aimed for run in subject.runs):
         return []
-    labels = labelled([subject])
     found = []
     for group, together in subject.groups.items():
         columns = [column for column in subject.of_group(group) if column.info.minimal]
         if columns:
-            names = [labels[id(column)].label for column in columns]
+            names = [column.label.label for column in columns]
             found.append(_classes(subject, group, columns, names, together.grid))
     return found
 

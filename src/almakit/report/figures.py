@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from ..runs.store.files import write_bytes
 from ..runs.threat import goal_name, resisted
 from . import palette, pictures
 from .certified import sorted_radii
-from .labels import DISTANCES, AttackLabel, distance_name
+from .labels import DISTANCES, distance_name
 from .numbers import Array
 from .results import Results
-from .subjects import Subject, groups_of, labelled
+from .subjects import Group, Subject, groups_of
 
 POINTS = 3000  # a curve of more images is drawn through this many of them
 STYLE = {
@@ -46,6 +46,7 @@ MARKS = ("", "o", "s", "^", "D")
 PANEL = (3.3, 2.35)  # inches: two panels are a page's width
 CHARACTERS = 16  # of a legend in an inch
 GALLERY_ROWS, GALLERY_ATTACKS = 8, 4
+KINDS = ("svg", "pdf", "png")
 
 
 def plotting() -> Any:
@@ -68,48 +69,82 @@ def mathematical(distance: str) -> str:
     return distance_name(distance).tex if distance in DISTANCES else literal(distance)
 
 
-def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
-    """``curves.*``: one row per distance and goal, one column per model; solid the large budget, dotted the small one,
-    one colour per method."""
-    pyplot = plotting()
-    labels = labelled(subjects)
-    methods = list(dict.fromkeys(name.method for name in labels.values()))
-    rows = groups_of(subjects) or [("", "")]
+def _methods(subjects: Sequence[Subject]) -> list[str]:
+    """The methods, each of which has a colour."""
+    return list(dict.fromkeys(column.label.method for subject in subjects for column in subject.columns))
+
+
+def _draw_grid(
+    subjects: Sequence[Subject], groups: Sequence[Group], draw: Callable[..., None], files: Sequence[Path]
+) -> list[Path]:
+    """A figure with one row per group and one column per model, each panel by ``draw``, and a legend below all."""
+    pyplot, methods = plotting(), _methods(subjects)
+    entries = sum(len(subject.columns) for subject in subjects)
+    size = (PANEL[0] * len(subjects), PANEL[1] * len(groups) + 0.14 * math.ceil(entries / (2 * len(subjects))) + 0.3)
     with pyplot.rc_context(STYLE):
-        size = (
-            PANEL[0] * len(subjects),
-            PANEL[1] * len(rows) + 0.14 * math.ceil(len(labels) / (2 * len(subjects))) + 0.3,
-        )
-        figure, panels = pyplot.subplots(len(rows), len(subjects), figsize=size, squeeze=False, layout="constrained")
+        figure, panels = pyplot.subplots(len(groups), len(subjects), figsize=size, squeeze=False, layout="constrained")
         handles: dict[str, Any] = {}
-        for row, group in enumerate(rows):
-            for place, subject in enumerate(subjects):
-                _panel(panels[row][place], subject, group, labels, methods, handles, first=place == 0, top=row == 0)
+        for row, group in enumerate(groups):
+            for panel, subject in zip(panels[row], subjects, strict=True):
+                draw(panel, subject, group, methods, handles, first=subject is subjects[0], top=row == 0)
         if handles:
             room = int(CHARACTERS * size[0] / (6 + max(map(len, handles))))
             across = max(1, min(math.ceil(len(handles) / 2), 3 * len(subjects), room))
             figure.legend(handles.values(), map(literal, handles), loc="outside lower center", ncols=across)
-        written = [save_figure(figure, out / f"curves.{kind}") for kind in kinds]
+        written = [save_figure(figure, file) for file in files]
         pyplot.close(figure)
     return written
 
 
+def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
+    """``curves.*``: one row per distance and goal, one column per model; solid the large budget, dotted the small one,
+    one colour per method."""
+    return _draw_grid(subjects, groups_of(subjects) or [("", "")], _panel, [out / f"curves.{kind}" for kind in kinds])
+
+
+def draw_courses(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
+    """``courses.*``: one row per distance and goal, one column per model; median distance against forwards, both
+    logarithmic. Nothing without courses."""
+    groups = [group for group in groups_of(subjects) if any(_drawn(subject, group) for subject in subjects)]
+    return _draw_grid(subjects, groups, _course_panel, [out / f"courses.{kind}" for kind in kinds]) if groups else []
+
+
+def _course_panel(
+    panel: Any, subject: Subject, group: Group, methods: list[str], handles: dict[str, Any], first: bool, top: bool
+) -> None:
+    for column, points in _drawn(subject, group):
+        colour, mark = palette.slot(methods.index(column.label.method))
+        (line,) = panel.plot(
+            *zip(*points, strict=True),
+            color=palette.SERIES_LIGHT[colour],
+            linestyle=LINES[column.label.dash],
+            marker=MARKS[mark] or ".",
+            markersize=4,
+        )
+        handles.setdefault(column.label.label, line)
+    panel.set(xscale="log", yscale="log", xlabel="forwards per image")
+    panel.set_ylabel(f"median {mathematical(group[0])} of attacked images" if first else "")
+    panel.set_title(literal(subject.name) if top else "")
+
+
+def _drawn(subject: Subject, group: Group) -> list[tuple[Results, list[tuple[float, float]]]]:
+    """The columns of a group with the points of their courses."""
+    found = []
+    for column in subject.of_group(group):
+        points = [(row["forwards"], row["median"]) for row in column.numbers.get("course", ()) if row["median"]]
+        found += [(column, points)] if points else []
+    return found
+
+
 def _panel(
-    panel: Any,
-    subject: Subject,
-    group: tuple[str, str],
-    labels: dict[int, AttackLabel],
-    methods: list[str],
-    handles: dict[str, Any],
-    first: bool,
-    top: bool,
+    panel: Any, subject: Subject, group: Group, methods: list[str], handles: dict[str, Any], first: bool, top: bool
 ) -> None:
     columns, (distance, goal) = subject.of_group(group), group
     found = {id(column): np.sort(values[~np.isnan(values)]) for column in columns for values in [column.by_image]}
     minimal = [found[id(column)] for column in columns if column.info.minimal]
     edge = extent(minimal, [column.reach for column in columns if not column.info.minimal])
     for column in columns:
-        label = labels[id(column)]
+        label = column.label
         colour, mark = palette.slot(methods.index(label.method))
         if not column.info.minimal:
             handles.setdefault(label.label, _marker(panel, column, palette.SERIES_LIGHT[colour], MARKS[mark] or "o"))
@@ -186,133 +221,60 @@ def steps(distances: Array, edge: float) -> tuple[Array, Array]:
     return xs, 100.0 * (count - np.searchsorted(distances, xs, side="right")) / count
 
 
-def draw_courses(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
-    """``courses.*``: one row per distance and goal, one column per model; median distance against forwards, both
-    logarithmic. Nothing without courses."""
-    groups = [group for group in groups_of(subjects) if any(_drawn(subject, group) for subject in subjects)]
-    if not groups:
-        return []
-    pyplot, labels = plotting(), labelled(subjects)
-    methods = list(dict.fromkeys(name.method for name in labels.values()))
-    with pyplot.rc_context(STYLE):
-        size = PANEL[0] * len(subjects), PANEL[1] * len(groups) + 0.6
-        figure, panels = pyplot.subplots(len(groups), len(subjects), figsize=size, squeeze=False, layout="constrained")
-        handles: dict[str, Any] = {}
-        for row, group in enumerate(groups):
-            for place, subject in enumerate(subjects):
-                panel = panels[row][place]
-                for column, points in _drawn(subject, group):
-                    label = labels[id(column)]
-                    colour, mark = palette.slot(methods.index(label.method))
-                    (line,) = panel.plot(
-                        *zip(*points, strict=True),
-                        color=palette.SERIES_LIGHT[colour],
-                        linestyle=LINES[label.dash],
-                        marker=MARKS[mark] or ".",
-                        markersize=4,
-                    )
-                    handles.setdefault(label.label, line)
-                panel.set_xscale("log")
-                panel.set_yscale("log")
-                panel.set_xlabel("forwards per image")
-                panel.set_ylabel(f"median {mathematical(group[0])} of attacked images" if place == 0 else "")
-                panel.set_title(literal(subject.name) if row == 0 else "")
-        across = max(1, min(3 * len(subjects), int(CHARACTERS * size[0] / (6 + max(map(len, handles))))))
-        figure.legend(handles.values(), map(literal, handles), loc="outside lower center", ncols=across)
-        written = [save_figure(figure, out / f"courses.{kind}") for kind in kinds]
-        pyplot.close(figure)
-    return written
-
-
-def _drawn(subject: Subject, group: tuple[str, str]) -> list[tuple[Results, list[tuple[float, float]]]]:
-    """The columns of a group with the points of their courses."""
-    found = []
-    for column in subject.of_group(group):
-        rows = column.numbers.get("course", ())
-        points = [(row["forwards"], row["median"]) for row in rows if row["median"]]
-        found += [(column, points)] if points else []
-    return found
-
-
 def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
     """``gallery.png``: a few images of the first subject, each attack's adversarial image and difference; None where
     nothing was found."""
-    pyplot = plotting()
     subject = subjects[0]
-    columns = [column for column in _leading(subject)][:GALLERY_ATTACKS]
-    places = [
-        place
-        for place in pictures.choose(subject, 6 * GALLERY_ROWS)
-        if all(_found(column, subject.images[place].index) for column in columns)
+    best: dict[tuple[str, str], Results] = {}  # by method and distance, the one with the largest budget
+    for column in subject.columns:
+        key = (column.label.method, column.info.distance)
+        if key not in best or column.label.spend > best[key].label.spend:
+            best[key] = column
+    columns = list(best.values())[:GALLERY_ATTACKS]
+    chosen = [subject.images[place] for place in pictures.choose(subject, 6 * GALLERY_ROWS)]
+    found = [
+        info for info in chosen if all((mine := c.rows.get(info.index)) and mine.slot is not None for c in columns)
     ]
-    places = [places[step * len(places) // GALLERY_ROWS] for step in range(min(GALLERY_ROWS, len(places)))]
-    if not columns or not places or not pictures.shows(subject):
+    infos = [found[step * len(found) // GALLERY_ROWS] for step in range(min(GALLERY_ROWS, len(found)))]
+    if not columns or not infos or not pictures.shows(subject):
         return None
-    clean = pictures.originals(subject, places)
-    names = labelled(subjects)
-    with pyplot.rc_context(STYLE):
-        sheet = _Sheet(pyplot, len(places), 1 + 2 * len(columns))
-        for row, place in enumerate(places):
-            info = subject.images[place]
-            sheet.put(row, 0, pictures.eight_bit(clean[info.index]), pictures.class_name(subject, info.label))
-        sheet.title(0, "original")
-        for number, column in enumerate(columns):
-            points = pictures.adversarials(column, [subject.images[place].index for place in places])
-            name = distance_name(column.info.distance).label
-            for row, place in enumerate(places):
-                image = subject.images[place].index
-                record, change = column.rows[image], pictures.difference(clean[image], points[image])[0]
-                sheet.put(
-                    row,
-                    1 + 2 * number,
-                    pictures.eight_bit(points[image]),
-                    pictures.class_name(subject, record.prediction),
-                )
-                sheet.put(row, 2 + 2 * number, change, f"{name} {record.verified:.3g}")
-            sheet.title(1 + 2 * number, f"{names[id(column)].label}, {name}")
-        written = save_figure(sheet.figure, out / "gallery.png")
-        pyplot.close(sheet.figure)
-    return written
+    clean = pictures.originals(subject, infos)
+    rows: list[list[tuple[Any, str]]] = [
+        [(pictures.eight_bit(clean[info.index]), pictures.class_name(subject, info.label))] for info in infos
+    ]
+    titles = ["original"]
+    for column in columns:
+        points = pictures.adversarials(column, [info.index for info in infos])
+        name = distance_name(column.info.distance).label
+        for row, info in zip(rows, infos, strict=True):
+            record, point = column.rows[info.index], points[info.index]
+            after = pictures.class_name(subject, record.prediction)
+            change, _ = pictures.difference(clean[info.index], point)
+            row += [(pictures.eight_bit(point), after), (change, f"{name} {record.verified:.3g}")]
+        titles += [f"{column.label.label}, {name}", ""]
+    return _sheet(rows, titles, out / "gallery.png")
 
 
-class _Sheet:
+def _sheet(rows: list[list[tuple[Any, str]]], titles: Sequence[str], file: Path) -> Path:
     """Pictures in a grid on one pair of axes, each with a line below it; a pair of axes per picture would take
     seconds."""
-
-    TILE, PITCH, LINE = 1.0, 1.08, 1.27
-
-    def __init__(self, pyplot: Any, rows: int, columns: int):
-        width, height = columns * self.PITCH, rows * self.LINE + 0.32
-        self.figure = pyplot.figure(figsize=(1.02 * width, 1.02 * height))
-        self.axes = self.figure.add_axes((0, 0, 1, 1))
-        self.axes.set(xlim=(-0.04, width - 0.04), ylim=(height - 0.3, -0.32), xticks=[], yticks=[])
-        self.axes.axis("off")
-
-    def put(self, row: int, column: int, pixels: Any, text: str) -> None:
-        left, top = column * self.PITCH, row * self.LINE
-        place = (left, left + self.TILE, top + self.TILE, top)
-        self.axes.imshow(pixels, cmap="gray", vmin=0, vmax=255, interpolation="nearest", extent=place, aspect="auto")
-        self.axes.text(left + self.TILE / 2, top + self.TILE + 0.05, literal(text), ha="center", va="top", fontsize=7.5)
-
-    def title(self, column: int, text: str) -> None:
-        self.axes.text(column * self.PITCH, -0.07, literal(text), va="bottom", fontsize=9)
-
-
-def _leading(subject: Subject) -> list[Results]:
-    """One attack per method and distance, the one with the largest budget."""
-    best: dict[tuple[str, str], tuple[float, Results]] = {}
-    names = labelled([subject])
-    for column in subject.columns:
-        label = names[id(column)]
-        key = (label.method, column.info.distance)
-        if key not in best or label.spend > best[key][0]:
-            best[key] = (label.spend, column)
-    return [column for _, column in best.values()]
-
-
-def _found(column: Results, image: int) -> bool:
-    record = column.rows.get(image)
-    return record is not None and record.slot is not None
+    pyplot, pitch, line = plotting(), 1.08, 1.27
+    width, height = len(titles) * pitch, len(rows) * line + 0.32
+    with pyplot.rc_context(STYLE):
+        figure = pyplot.figure(figsize=(1.02 * width, 1.02 * height))
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(-0.04, width - 0.04), ylim=(height - 0.3, -0.32), xticks=[], yticks=[])
+        axes.axis("off")
+        look = {"cmap": "gray", "vmin": 0, "vmax": 255, "interpolation": "nearest", "aspect": "auto"}
+        for across, title in enumerate(titles):
+            axes.text(across * pitch, -0.07, literal(title), va="bottom", fontsize=9)
+            for down, row in enumerate(rows):
+                (pixels, text), left, top = row[across], across * pitch, down * line
+                axes.imshow(pixels, extent=(left, left + 1, top + 1, top), **look)
+                axes.text(left + 0.5, top + 1.05, literal(text), ha="center", va="top", fontsize=7.5)
+        written = save_figure(figure, file)
+        pyplot.close(figure)
+    return written
 
 
 def save_figure(figure: Any, place: Path) -> Path:

@@ -75,6 +75,9 @@ class AttackLabel:
     dash: str  # solid, dashed or dotted
 
 
+UNLABELLED = AttackLabel("", "", 0.0, "solid")
+
+
 def extras(info: AttackInfo) -> str:
     """The settings in the attack's text that are neither distance, budget nor fixed radius, e.g. ``alpha=0.9``."""
     _, bracket, inside = info.text.partition("(")

@@ -24,15 +24,15 @@ from . import palette
 from .certified import accuracy_table, brackets_of, sorted_radii
 from .classes import class_table, classes_of, mistake_table, nearest_table
 from .features import example_table, feature_table, features_of, vote_table, votes_of
-from .labels import AttackLabel, distance_name, distance_order, radius
+from .labels import distance_name, distance_order, radius
 from .numbers import Array, worst_distances
 from .pictures import Album, gallery_of, rounded
 from .results import Results
-from .subjects import Subject, group_key, group_name, groups_of, labelled
+from .subjects import Subject, group_key, group_name, groups_of
 from .table import brief, count, figure, percent
 from .tables import Block, block_table, blocks_of, helps, pixel_table, smallest, standing
 from .transfer import matrix, matrix_table
-from .trust import checks, count_records, facts
+from .trust import checks, counts_of, facts
 
 SCRIPTS = (
     "core",
@@ -150,7 +150,7 @@ def embedded(value: Any) -> str:
 
 
 def _subject(subject: Subject, blocks: Sequence[Block]) -> dict[str, Any]:
-    counts = count_records(subject)
+    counts = counts_of(subject)
     return {
         "name": subject.name,
         "data": subject.runs[0].meta.get("data") or subject.runs[0].spec.data,
@@ -162,7 +162,7 @@ def _subject(subject: Subject, blocks: Sequence[Block]) -> dict[str, Any]:
         "checks": checks(subject),
         "facts": facts(subject),
         "counts": counts,
-        "confirmed": counts.claims - counts.refuted,
+        "confirmed": counts["claims"] - counts["refuted"],
         "complete": subject.complete,
         "spec": [(run.folder.name, run.spec.to_toml()) for run in subject.runs],
         "robust": _tiles(subject),
@@ -173,7 +173,7 @@ def _subject(subject: Subject, blocks: Sequence[Block]) -> dict[str, Any]:
 def _tiles(subject: Subject) -> list[dict[str, Any]]:
     """Robust accuracy against all attacks of each block at its first radius, for the head of the page."""
     found = []
-    for group, worst in subject.worst_cases.items():
+    for group, worst in zip(subject.groups, subject.worst_cases, strict=True):
         known = [row for row in worst["robust_accuracy"] if row["value"] is not None]
         if known:
             at = f"{group_name(group, long=False)} \u2264 {radius(known[0]['epsilon'], group[0])}"
@@ -263,17 +263,13 @@ def _thousands(value: float | None) -> str:
 def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
     """The page's data; all names in it come from outside and are only ever used as text."""
     columns = [(number, column) for number, subject in enumerate(subjects) for column in subject.columns]
-    named = labelled(subjects)
-    labels = [named[id(column)] for _, column in columns]
+    labels = [column.label for _, column in columns]
     methods = list(dict.fromkeys(label.method for label in labels))
     album = Album(int(limits.megabytes * 1e6))
     cells = sum(len(subject.images) * len(subject.columns) for subject in subjects)
     share = min(1.0, CELLS / max(cells, 1))
     samples = [_sample(len(subject.images), share) for subject in subjects]
-    attacks = [
-        _attack(subjects[number], number, column, label, methods, samples[number])
-        for (number, column), label in zip(columns, labels, strict=True)
-    ]
+    attacks = [_attack(subjects[number], number, column, methods, samples[number]) for number, column in columns]
     gallery, models = [], []
     first = 0
     for number, subject in enumerate(subjects):
@@ -335,9 +331,7 @@ def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
     }
 
 
-def _attack(
-    subject: Subject, number: int, column: Results, label: AttackLabel, methods: list[str], sample: list[int]
-) -> dict[str, Any]:
+def _attack(subject: Subject, number: int, column: Results, methods: list[str], sample: list[int]) -> dict[str, Any]:
     distances, part = column.by_image, column.numbers
     done = distances[~np.isnan(distances)]
     curve = thinned(done) if len(sample) < len(subject.images) else None
@@ -348,12 +342,12 @@ def _attack(
     )
     return {
         "model": number,
-        "label": label.label,
+        "label": column.label.label,
         "text": column.info.text,
         "distance": column.info.distance,
         "group": group_key(column.group),
-        "method": methods.index(label.method),
-        "dash": label.dash,
+        "method": methods.index(column.label.method),
+        "dash": column.label.dash,
         "cells": packed(distances[sample]),
         "curve": None if curve is None else packed(curve),
         "grid": asdict(column.grid),

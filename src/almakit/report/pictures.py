@@ -136,32 +136,25 @@ def _evenly(places: list[int], count: int) -> list[int]:
     return [places[round(step * (len(places) - 1) / max(count - 1, 1))] for step in range(count)]
 
 
-def originals(subject: Subject, places: Sequence[int]) -> dict[int, Array]:
+def originals(subject: Subject, infos: Sequence[ImageInfo]) -> dict[int, Array]:
     """Image index -> its clean image (C, H, W), one chunk in memory at a time."""
-    run = subject.runs[0]
-    by_chunk: dict[int, list[int]] = {}
-    for place in places:
-        by_chunk.setdefault(subject.images[place].chunk, []).append(subject.images[place].index)
-    return {
-        index: np.array(image)
-        for indices in by_chunk.values()
-        for index, image in zip(indices, run.originals(indices), strict=True)
-    }
+    found: dict[int, Array] = {}
+    for chunk in dict.fromkeys(info.chunk for info in infos):
+        indices = [info.index for info in infos if info.chunk == chunk]
+        found |= dict(zip(indices, map(np.array, subject.runs[0].originals(indices)), strict=True))
+    return found
 
 
-def adversarials(column: Results, places: Sequence[int]) -> dict[int, Array]:
+def adversarials(column: Results, images: Sequence[int]) -> dict[int, Array]:
     """Image index -> the adversarial image (C, H, W) the column stored for it, where there is one; one file in memory
     at a time."""
-    by_file: dict[str | None, list[Record]] = {}
-    for place in places:
-        record = column.rows.get(place)
-        if record is not None and record.slot is not None:
-            by_file.setdefault(record.file, []).append(record)
-    return {
-        record.image: np.array(image)
-        for records in by_file.values()
-        for record, image in zip(records, column.run.adversarials(records), strict=True)
-    }
+    records = [column.rows[image] for image in images if image in column.rows]
+    found: dict[int, Array] = {}
+    for file in dict.fromkeys(record.file for record in records if record.slot is not None):
+        here = [record for record in records if record.file == file and record.slot is not None]
+        points = map(np.array, column.run.adversarials(here))
+        found |= {record.image: point for record, point in zip(here, points, strict=True)}
+    return found
 
 
 # Segmentations: classes laid over the image, and where they differ.
@@ -211,64 +204,21 @@ def _grey(image: Pixels) -> Pixels:
     return np.repeat((pixels.mean(2) if pixels.ndim == 3 else pixels)[..., None], 3, axis=2)
 
 
-def maps_of_images(subject: Subject, places: Sequence[int]) -> dict[int, tuple[Pixels, Pixels]]:
+def maps_of_images(subject: Subject, infos: Sequence[ImageInfo]) -> dict[int, tuple[Pixels, Pixels]]:
     """Image index -> its label map and the model's classes for it (H, W); nothing where images have one class."""
-    indices = [subject.images[place].index for place in places if subject.images[place].pixels is not None]
-    run = subject.runs[0]
-    return (
-        dict(zip(indices, zip(run.maps(indices), run.maps(indices, "predictions"), strict=True), strict=True))
-        if indices
-        else {}
-    )
+    indices, run = [info.index for info in infos if info.pixels is not None], subject.runs[0]
+    if not indices:
+        return {}
+    return dict(zip(indices, zip(run.maps(indices), run.maps(indices, "predictions"), strict=True), strict=True))
 
 
 def maps_of_column(column: Results, indices: Sequence[int]) -> dict[int, Pixels]:
     """Image index -> the model's classes (H, W) for the adversarial image the column stored."""
     rows = [column.rows[index] for index in indices if index in column.rows]
     records = [record for record in rows if record.slot is not None and record.pixels is not None]
-    return (
-        dict(zip((record.image for record in records), column.run.adversarial_maps(records), strict=True))
-        if records
-        else {}
-    )
-
-
-def maps_before(
-    info: ImageInfo, image: Pixels, maps: tuple[Pixels, Pixels] | None, classes: int, album: Album
-) -> dict[str, Any] | None:
-    """What the page shows of a clean image's pixels: the labels, the model's classes, the share that is wrong."""
-    if maps is None or info.pixels is None:
-        return None
-    truth, predicted = maps
-    counted = _counted(truth, classes)
-    return {
-        "truth": album.add(overlay(image, truth, counted)),
-        "shown": album.add(overlay(image, predicted)),
-        "wrong": round(wrong_pixels(info.pixels), 6),
-    }
-
-
-def maps_after(
-    record: Record,
-    image: Pixels,
-    maps: tuple[Pixels, Pixels] | None,
-    predicted: Pixels | None,
-    classes: int,
-    album: Album,
-) -> dict[str, Any] | None:
-    """The same of an adversarial image, and where its classes are wrong."""
-    if maps is None or predicted is None or record.pixels is None:
-        return None
-    counted = _counted(maps[0], classes)
-    return {
-        "shown": album.add(overlay(image, predicted)),
-        "changed": album.add(wrong(image, predicted, maps[0], counted)),
-        "wrong": round(wrong_pixels(record.pixels), 6),
-    }
-
-
-def _counted(truth: Pixels, classes: int) -> Pixels:
-    return (truth >= 0) & (truth < classes)
+    if not records:
+        return {}
+    return dict(zip((record.image for record in records), column.run.adversarial_maps(records), strict=True))
 
 
 # The gallery.
@@ -277,56 +227,43 @@ TOP = 5
 
 
 def gallery_of(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:
-    """The chosen images with every attack's result, as long as the album has room; none where inputs are no"""
-    places = choose(subject, limit) if shows(subject) else []
-    shown = []
-    # A few at a time, so that a full album stops the reading.
-    for start in range(0, len(places), 8):
-        some = places[start : start + 8]
+    """The chosen images with every attack's result, as long as the album has room; none where inputs are no images.
+
+    Args:
+        subject: a model and its images.
+        number: of the subject on the page.
+        first: number of the subject's first attack on the page.
+        limit: images at most.
+        album: receives the pictures.
+    """
+    chosen = [subject.images[place] for place in choose(subject, limit)] if shows(subject) else []
+    classes, shown = int(subject.runs[0].meta.get("classes", 0)), []
+    for start in range(0, len(chosen), 8):  # a few at a time, so that a full album stops the reading
         if album.full:
             break
-        clean = originals(subject, some)
-        points = [adversarials(column, [subject.images[place].index for place in some]) for column in subject.columns]
-        classes = int(subject.runs[0].meta.get("classes", 0))
-        classified = maps_of_images(subject, some)
-        changed = [maps_of_column(column, list(classified)) for column in subject.columns]
-        for place in some:
-            info = subject.images[place]
+        infos = chosen[start : start + 8]
+        clean, maps = originals(subject, infos), maps_of_images(subject, infos)
+        points = [adversarials(column, [info.index for info in infos]) for column in subject.columns]
+        after = [maps_of_column(column, list(maps)) for column in subject.columns]
+        for info in infos:
             if album.full:
                 break
-            original = clean[info.index]
-            results = [
-                _result(
-                    column.rows[info.index],
-                    column.info,
-                    first + offset,
-                    original,
-                    points[offset].get(info.index),
-                    album,
-                )
-                | {
-                    "maps": maps_after(
-                        column.rows[info.index],
-                        original,
-                        classified.get(info.index),
-                        changed[offset].get(info.index),
-                        classes,
-                        album,
-                    )
-                }
-                for offset, column in enumerate(subject.columns)
-                if info.index in column.rows
-            ]
+            index, original, results = info.index, clean[info.index], []
+            for offset, column in enumerate(subject.columns):
+                if index in column.rows:
+                    found = _result(column.rows[index], column.info, original, points[offset].get(index), album)
+                    own = maps_after(column.rows[index], original, maps.get(index), after[offset].get(index), classes)
+                    results.append(found | {"attack": first + offset, "maps": _added(own, album)})
             shown.append(
                 {
                     "model": number,
-                    "image": info.index,
+                    "image": index,
                     "id": info.id,
                     "label": info.label,
                     "prediction": info.prediction,
                     "top": _top(info.top),
                     "original": album.add(eight_bit(original)),
-                    "maps": maps_before(info, original, classified.get(info.index), classes, album),
+                    "maps": _added(maps_before(info, original, maps.get(index), classes), album),
                     "side": max(original.shape[1:]),
                     "grey": len(original) != 3,
                     "results": results,
@@ -335,21 +272,41 @@ def gallery_of(subject: Subject, number: int, first: int, limit: int, album: Alb
     return shown
 
 
-def _result(record: Record, info: AttackInfo, attack: int, original: Any, point: Any, album: Album) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "attack": attack,
+def maps_before(info: ImageInfo, image: Pixels, maps: Any, classes: int) -> dict[str, Any] | None:
+    """What the page shows of a clean image's pixels: the labels, the model's classes, the share that is wrong."""
+    if maps is None or info.pixels is None:
+        return None
+    truth, predicted = maps
+    counted = (truth >= 0) & (truth < classes)
+    shown = {"truth": overlay(image, truth, counted), "shown": overlay(image, predicted)}
+    return shown | {"wrong": round(wrong_pixels(info.pixels), 6)}
+
+
+def maps_after(record: Record, image: Pixels, maps: Any, predicted: Any, classes: int) -> dict[str, Any] | None:
+    """The same of an adversarial image, and where its classes are wrong."""
+    if maps is None or predicted is None or record.pixels is None:
+        return None
+    truth = maps[0]
+    counted = (truth >= 0) & (truth < classes)
+    shown = {"shown": overlay(image, predicted), "changed": wrong(image, predicted, truth, counted)}
+    return shown | {"wrong": round(wrong_pixels(record.pixels), 6)}
+
+
+def _added(maps: dict[str, Any] | None, album: Album) -> dict[str, Any] | None:
+    """The pictures put into the album."""
+    if maps is None:
+        return None
+    return {name: album.add(value) if isinstance(value, np.ndarray) else value for name, value in maps.items()}
+
+
+def _result(record: Record, info: AttackInfo, original: Any, point: Any, album: Album) -> dict[str, Any]:
+    eight = {"fooled": record.fooled_8bit, "distance": rounded(record.measured_8bit)}
+    found: dict[str, Any] = {name: getattr(record, name) for name in COPIED} | {
         "status": "refuted" if record.refuted else outcome(record, info),
-        "reason": record.reason,
-        "target": record.target,
         "distance": rounded(record.verified),
-        "prediction": record.prediction,
         "top": _top(record.top),
-        "forwards": record.forwards,
-        "backwards": record.backwards,
         "measures": [rounded(record.measures.get(name)) for name in MEASURED],
-        "eight": None
-        if not record.claimed or record.refuted
-        else {"fooled": record.fooled_8bit, "distance": rounded(record.measured_8bit)},
+        "eight": eight if record.claimed and not record.refuted else None,
         "picture": None,
         "change": None,
         "largest": None,
@@ -358,6 +315,10 @@ def _result(record: Record, info: AttackInfo, attack: int, original: Any, point:
         change, largest = difference(original, point)
         found |= {"picture": album.add(eight_bit(point)), "change": album.add(change), "largest": largest}
     return found
+
+
+COPIED = ("reason", "target", "prediction", "forwards", "backwards")
+"""What the page shows of a record as it is."""
 
 
 def _top(top: Sequence[tuple[int, float]]) -> list[list[float]]:

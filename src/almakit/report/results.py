@@ -15,6 +15,7 @@ from ..radius import Grid, same
 from ..runs.radii import stop_radius
 from ..runs.store.records import AttackInfo, Record, reach_of
 from ..runs.threat import Threat, threat_of
+from .labels import UNLABELLED, AttackLabel
 from .numbers import Array, Bootstrap, Value, mean, median, reaches, share, value_of, worst_case, worst_distances
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ UNDEFINED: Value = {"value": None, "low": None, "high": None}
 @dataclass
 class Results:
     """The records of one attack of a run as arrays (N,), one entry per record; ``numbers`` is its part of the run's
-    summary.
+    summary, ``label`` its name among all attacks of the report.
 
     ``best`` are the smallest distances known, from this attack or others; ``epsilons`` the radii of the tables;
     ``certified`` the certified radius by image; ``step`` the spacing of the grid that the run worked on, 0 for none;
@@ -52,6 +53,7 @@ class Results:
     step: float = 0.0
     stop: float = 0.0
     numbers: dict[str, Any] = field(default_factory=dict)
+    label: AttackLabel = UNLABELLED
 
     @cached_property
     def distances(self) -> Array:

@@ -17,11 +17,11 @@ from ..runs.failures import writable
 from ..runs.folder import SUMMARY, RunFolder
 from ..runs.radii import Radii
 from ..runs.store import files
-from ..runs.threat import goal_name, resisted
+from ..runs.threat import resisted
 from . import figures, page, subjects, tables
 from .labels import distance_name, radius
 from .page import USUAL, Limits
-from .subjects import Subject, labelled
+from .subjects import Subject
 from .summary import FORMAT, resisting
 
 
@@ -135,23 +135,12 @@ def write_report(
 
 def report_summary(found: Sequence[Subject]) -> dict[str, Any]:
     """The numbers of all runs."""
-    labels = labelled(found)
     runs = [
-        part
-        | {
-            "folder": run.folder.name,
-            "attacks": [
-                column.numbers | {"label": labels[id(column)].label} for column in subject.columns if column.run is run
-            ],
-        }
+        part | {"folder": run.folder.name}
         for subject in found
         for run, part in zip(subject.runs, subject.summaries, strict=True)
     ]
-    worst = [
-        {"model": subject.name, "distance": distance, "goal": goal_name(goal), **worst}
-        for subject in found
-        for (distance, goal), worst in subject.worst_cases.items()
-    ]
+    worst = [{"model": subject.name} | worst for subject in found for worst in subject.worst_cases]
     return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs}
 
 

@@ -17,9 +17,9 @@ from ..runs.radii import Radii, for_distances, texts_of
 from ..runs.store.derived import check_radii
 from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name
-from .labels import AttackLabel, distance_name, distance_order, label_attacks
+from .labels import distance_name, distance_order, label_attacks
 from .results import Results, Together, best_known, chosen_radii, columns_of
-from .summary import run_summary, worst_case
+from .summary import run_summary, worst_cases
 
 Group = tuple[str, str]
 """A distance and a goal."""
@@ -40,18 +40,12 @@ class Subject:
     @cached_property
     def groups(self) -> dict[Group, Together]:
         """The attacks of each distance and goal together, the paper's distances first, untargeted before targeted."""
-        found: dict[Group, list[Results]] = {}
-        for column in self.columns:
-            found.setdefault(column.group, []).append(column)
-        return {group: Together(found[group]) for group in _in_order(found)}
+        return {group: Together(self.of_group(group)) for group in groups_of([self])}
 
     @cached_property
-    def worst_cases(self) -> dict[Group, dict[str, Any]]:
-        """All attacks of each group together: robust accuracy at the report's radii, and the median."""
-        return {
-            group: worst_case(together, self.radii[group[0]], [column.numbers for column in self.of_group(group)])
-            for group, together in self.groups.items()
-        }
+    def worst_cases(self) -> list[dict[str, Any]]:
+        """All attacks of each group together: robust accuracy at the report's radii, the median, the cost."""
+        return worst_cases(self.groups, self.radii, [column.numbers for column in self.columns])
 
     @property
     def class_names(self) -> list[str] | None:
@@ -65,14 +59,11 @@ class Subject:
         return [column for column in self.columns if column.group == group]
 
 
-def _in_order(groups: Sequence[Group] | dict[Group, Any]) -> list[Group]:
-    order = distance_order([distance for distance, _ in groups])
-    return sorted(groups, key=lambda group: (order.index(group[0]), group[1]))
-
-
 def groups_of(subjects: Sequence[Subject]) -> list[Group]:
     """The groups of any of the subjects, in order."""
-    return _in_order({column.group: None for subject in subjects for column in subject.columns})
+    groups = {column.group for subject in subjects for column in subject.columns}
+    order = distance_order([distance for distance, _ in groups])
+    return sorted(groups, key=lambda group: (order.index(group[0]), group[1]))
 
 
 def group_key(group: Group) -> str:
@@ -85,21 +76,6 @@ def group_name(group: Group, long: bool = True) -> str:
     distance, goal = group
     name = distance_name(distance)
     return (name.long if long else name.label) + (f", {goal_name(goal)}" if goal else "")
-
-
-def labelled(subjects: Sequence[Subject]) -> dict[int, AttackLabel]:
-    """id(column) -> its label among all columns of a report; two that nothing else tells apart on one subject are told
-    apart by their folders."""
-    columns = [column for subject in subjects for column in subject.columns]
-    labels = label_attacks([column.info for column in columns], [column.threat for column in columns])
-    found = {id(column): label for column, label in zip(columns, labels, strict=True)}
-    for subject in subjects:
-        seen = [(found[id(column)].label, column.group) for column in subject.columns]
-        for column, mine in zip(subject.columns, seen, strict=True):
-            if seen.count(mine) > 1:
-                label, folder = found[id(column)], f", {column.run.folder.name}"
-                found[id(column)] = replace(label, label=label.label + folder, method=label.method + folder)
-    return found
 
 
 def load(folders: Sequence[str | Path], epsilons: Radii = (), names: Sequence[str] = ()) -> list[Subject]:
@@ -171,15 +147,29 @@ def joined(runs: Sequence[RunFolder], epsilons: Radii = ()) -> list[Subject]:
         for column in subject.columns:
             column.epsilons, column.best = radii[column.info.distance], best[column.info.distance]
         subject.summaries = [_summary(subject, run) for run in subject.runs]
+    _label(found)
     return found
+
+
+def _label(subjects: Sequence[Subject]) -> None:
+    """Labels all attacks of a report; two that nothing else tells apart on one subject are told apart by their
+    folders."""
+    columns = [column for subject in subjects for column in subject.columns]
+    labels = label_attacks([column.info for column in columns], [column.threat for column in columns])
+    for column, label in zip(columns, labels, strict=True):
+        column.label = label
+    for subject in subjects:
+        known = [(column.label.label, column.group) for column in subject.columns]
+        for column, mine in zip(subject.columns, known, strict=True):
+            if known.count(mine) > 1:
+                more = f", {column.run.folder.name}"
+                column.label = replace(column.label, label=column.label.label + more, method=column.label.method + more)
+            column.numbers["label"] = column.label.label
 
 
 def _summary(subject: Subject, run: RunFolder) -> dict[str, Any]:
     """The summary of one run of a subject; sets the ``numbers`` of its columns."""
-    mine = [column for column in subject.columns if column.run is run]
-    distances = dict.fromkeys(column.info.distance for column in mine)
-    together = {name: Together([column for column in mine if column.info.distance == name]) for name in distances}
-    return run_summary(run, mine, {name: subject.radii[name] for name in distances}, together)
+    return run_summary(run, [column for column in subject.columns if column.run is run], subject.radii)
 
 
 def _check_certificates(runs: Sequence[RunFolder]) -> None:

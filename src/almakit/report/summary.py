@@ -33,7 +33,7 @@ from ..runs.store.records import (
     wrong_pixels,
 )
 from ..runs.threat import goal_name, named, sentence, threat_of
-from .labels import label_attacks, radius
+from .labels import radius
 from .numbers import Array, Bootstrap, mean, median, optimality, quantile, ratio, robust, share, value_of
 from .results import Results, Together, columns_of
 from .table import Column
@@ -321,6 +321,7 @@ def attack_summary(a: Results) -> dict[str, Any]:
         "attacked": int(a.attacked.sum()),
         "status": _statuses(a),
         "refuted": sum(record.refuted for record in records),
+        "survive_8bit": sum(r.status == SUCCESS and r.fooled and r.fooled_8bit for r in records),
         "success_rate_attacked": finite(mean(found[a.attacked].astype(np.float64))),
         "median_all": a.median(a.distances),
         "median_all_8bit": a.median(a.distances_8bit),
@@ -343,6 +344,8 @@ def attack_summary(a: Results) -> dict[str, Any]:
         "stop_within": a.stop or None,
         "course": _history(a),
         "best_target": _best_target(a),
+        # Images the attack calls wrong from the start, which the verdict classifies rightly.
+        "never_wrong": sum(record.status == ALREADY_WRONG and record.refuted for record in records) or None,
         # Attacked images for which every gradient was zero.
         "zero_gradients": sum(FLAT in (record.reason or "") for record in records) or None,
         # Of the standard evaluation: images that only its stage without gradients breaks.
@@ -353,47 +356,56 @@ def attack_summary(a: Results) -> dict[str, Any]:
     return summary | {name: value for name, value in more.items() if value is not None}
 
 
-def worst_case(together: Together, radii: Sequence[float], parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """All attacks of a distance and goal together, whose summaries are ``parts``: robust accuracy, the median of the
-    smallest change that any of them found, and what they cost in all."""
-    made = [part for part in parts if part["forwards"]["mean"] is not None]
-    return {
-        "attacks": len(together.attacks),
-        "images": together.draw.images,
-        "robust_accuracy": [
-            {"epsilon": epsilon, **share(together.resisting(epsilon), together.draw)} for epsilon in radii
-        ],
-        "median": together.median(),
-        "passes": sum(part["forwards"]["mean"] + part["backwards"]["mean"] for part in made) if made else None,
-        "seconds": sum(part["seconds"]["per_image"] for part in made) if made else None,
-        "masked": together.masked,
-    }
+def worst_cases(
+    groups: Mapping[tuple[str, str], Together], radii: Mapping[str, list[float]], parts: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """All attacks of each distance and goal together, whose summaries are among ``parts``: robust accuracy, the median
+    of the smallest change that any of them found, and what they cost in all."""
+    found = []
+    for (distance, goal), together in groups.items():
+        name = goal_name(goal)
+        mine = [part for part in parts if (part["distance"], part["goal"]) == (distance, name)]
+        made = [part for part in mine if part["forwards"]["mean"] is not None]
+        found.append(
+            {
+                "distance": distance,
+                "goal": name,
+                "attacks": len(together.attacks),
+                "images": together.draw.images,
+                "robust_accuracy": [
+                    {"epsilon": epsilon, **share(together.resisting(epsilon), together.draw)}
+                    for epsilon in radii[distance]
+                ],
+                "median": together.median(),
+                "passes": sum(part["forwards"]["mean"] + part["backwards"]["mean"] for part in made) if made else None,
+                "seconds": sum(part["seconds"]["per_image"] for part in made) if made else None,
+                "masked": together.masked,
+            }
+        )
+    return found
 
 
-def run_summary(
-    run: RunFolder, columns: Sequence[Results], radii: Mapping[str, list[float]], groups: Mapping[str, Together]
-) -> dict[str, Any]:
+def run_summary(run: RunFolder, columns: Sequence[Results], radii: Mapping[str, list[float]]) -> dict[str, Any]:
     """The summary of a run, as written to ``summary.json``.
 
     Args:
         run: the run folder.
         columns: its attacks; their ``numbers`` are set to their parts of the summary.
         radii: where tables give robust accuracy, by distance.
-        groups: the attacks of each distance together.
     """
     images, threat = run.images, threat_of(run.spec)
     goal = goal_name(threat.goal)
     expected = int(run.meta.get("images", len(images)))
     rounds = int(run.meta.get("classes", 0)) - 1 if run.spec.targets == "all" else 1
     missing = sum(expected * max(rounds, 1) - len(column.records) for column in columns)
-    labels = label_attacks([column.info for column in columns], [threat] * len(columns))
-    for column, label in zip(columns, labels, strict=True):
-        column.numbers = attack_summary(column) | {
-            **({"pixels": pixels_of([record.pixels for record in column.records])} if run.segmentation else {}),
-            "label": label.label,
-            "name": named(column.info.text, run.spec),
-            "goal": goal,
-        }
+    for column in columns:
+        column.numbers = attack_summary(column) | {"name": named(column.info.text, run.spec), "goal": goal}
+        if run.segmentation:
+            column.numbers["pixels"] = pixels_of([record.pixels for record in column.records])
+    groups = {
+        (name, threat.goal): Together([column for column in columns if column.info.distance == name])
+        for name in dict.fromkeys(column.info.distance for column in columns)
+    }
     session = run.sessions[0] if run.sessions else {}
     facts = ("spec_sha256", "model_sha256", "weights_sha256", "data_sha256")
     settings = ("seed", "bits", "targets", "budget", "dtype", "batch_size")
@@ -424,11 +436,10 @@ def run_summary(
         ),
         **({"pixels": pixels_of([info.pixels for info in images])} if run.segmentation else {}),
         "findings": run.findings,
-        "radii": dict(radii),
+        "radii": {distance: radii[distance] for distance, _ in groups},
         "worst_case": [
-            {"name": named("all attacks", run.spec), "distance": distance, "goal": goal}
-            | worst_case(together, radii[distance], [c.numbers for c in columns if c.info.distance == distance])
-            for distance, together in groups.items()
+            {"name": named("all attacks", run.spec)} | worst
+            for worst in worst_cases(groups, radii, [column.numbers for column in columns])
         ],
         "attacks": [column.numbers for column in columns],
     }

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..radius import same
-from ..runs.threat import goal_name, resisted, resisted_by
+from ..runs.threat import resisted, resisted_by
 from .labels import distance_name, radius
 from .published import published
-from .subjects import Subject, group_name, groups_of, labelled
+from .subjects import Subject, group_name, groups_of
 from .summary import MEASURES
 from .table import Column, Row, Table, comma_separated, escape, latex, percent, with_interval
-from .trust import signs
+from .trust import nothing_found, signs
 
 TOGETHER = "all attacks"
 FORMATS = ("text", "markdown", "csv", "latex")
@@ -55,28 +55,32 @@ class Block:
 
 def blocks_of_run(summary: dict[str, Any]) -> list[Block]:
     """The blocks of one run's summary."""
-    found = []
-    for worst in summary["worst_case"]:
-        distance, model = worst["distance"], str(summary["run"]["model"])
-        parts = [part for part in summary["attacks"] if part["distance"] == distance]
-        radii = summary["radii"][distance]
-        found.append(Block(model, distance, worst["goal"], parts, radii, worst, "features" not in summary))
-    return found
+    model, images = str(summary["run"]["model"]), "features" not in summary
+    return _blocks(model, images, summary["attacks"], summary["worst_case"], summary["radii"])
 
 
 def blocks_of(subjects: Sequence[Subject]) -> list[Block]:
     """In the order of the page: subject by subject, the paper's distances first, targeted apart from untargeted."""
-    labels, found = labelled(subjects), []
+    found = []
     for subject in subjects:
-        meta, images = subject.runs[0].meta, subject.runs[0].features is None
-        for (distance, goal), worst in subject.worst_cases.items():
-            parts = []
-            for column in subject.of_group((distance, goal)):
-                paper = published(meta.get("model", ""), meta.get("data", ""), column.info)
-                more = {} if paper is None else {"paper_success_rate": paper.success, "paper_median": paper.median}
-                parts.append(column.numbers | more | {"label": labels[id(column)].label})
-            radii = subject.radii[distance]
-            found.append(Block(subject.name, distance, goal_name(goal), parts, radii, worst, images))
+        meta, parts = subject.runs[0].meta, []
+        for column in subject.columns:
+            paper = published(meta.get("model", ""), meta.get("data", ""), column.info)
+            more = {} if paper is None else {"paper_success_rate": paper.success, "paper_median": paper.median}
+            parts.append(column.numbers | more)
+        images = subject.runs[0].features is None
+        found += _blocks(subject.name, images, parts, subject.worst_cases, subject.radii)
+    return found
+
+
+def _blocks(
+    model: str, images: bool, attacks: list[dict[str, Any]], worst_cases: list[dict[str, Any]], radii: Any
+) -> list[Block]:
+    found = []
+    for worst in worst_cases:
+        distance, goal = worst["distance"], worst["goal"]
+        parts = [part for part in attacks if (part["distance"], part.get("goal", goal)) == (distance, goal)]
+        found.append(Block(model, distance, goal, parts, radii[distance], worst, images))
     return found
 
 
@@ -212,8 +216,7 @@ def _notes_of(part: dict[str, Any]) -> list[str]:
     if part.get("stop_within"):
         at = f"{part['distance']} <= {radius(part['stop_within'], part['distance'])}"
         lines.append(f"{label}: images stopped once they were broken at {at}; nothing is known of smaller radii.")
-    failed = status.get("failed", 0) + status["invalid"]
-    if failed:
+    if failed := nothing_found(part):
         invalid = f" ({status['invalid']} without finite logits)" if status["invalid"] else ""
         lines.append(f"{label}: nothing found for {failed} of {part['records']} records{invalid}.")
     if part["refuted"]:
@@ -244,7 +247,7 @@ def standing(subjects: Sequence[Subject]) -> Table | None:
     rows = []
     for subject in subjects:
         row: Row = {"model": subject.name, "clean": subject.summaries[0]["clean_accuracy"]}
-        for group, worst in subject.worst_cases.items():
+        for group, worst in zip(subject.groups, subject.worst_cases, strict=True):
             for known in worst["robust_accuracy"]:
                 if known["value"] is not None:
                     row[str(heads.index((group, known["epsilon"])))] = known

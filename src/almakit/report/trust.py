@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..runs.store.records import ALREADY_WRONG, FAILED, INVALID, SUCCESS, outcome
 from ..runs.threat import sentence, threat_of
 from ..wilson import wilson
 from .labels import distance_name
-from .subjects import Subject, labelled
+from .subjects import Subject
 from .table import percent
 
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
@@ -31,35 +30,25 @@ class Check:
     sentence: str
 
 
-@dataclass(frozen=True)
-class Counts:
-    """How a subject's records ended, all attacks together."""
+def counts_of(subject: Subject) -> dict[str, int]:
+    """How a subject's records ended, all attacks together; ``claims`` are attacked images that an attack says it
+    fooled, ``refuted`` those of them that the verdict does not confirm."""
+    parts = [column.numbers for column in subject.columns]
+    never_wrong = sum(part.get("never_wrong", 0) for part in parts)
+    return {
+        "records": sum(part["records"] for part in parts),
+        "claims": sum(part["status"]["success"] for part in parts),
+        "refuted": sum(part["refuted"] for part in parts) - never_wrong,
+        "never_wrong": never_wrong,
+        "survive_8bit": sum(part["survive_8bit"] for part in parts),
+        "failed": sum(map(nothing_found, parts)),
+        "invalid": sum(part["status"]["invalid"] for part in parts),
+    }
 
-    records: int
-    claims: int  # attacked images an attack says it fooled
-    refuted: int  # of these, those the verdict does not confirm
-    never_wrong: int  # said to be wrong from the start, which the verdict does not confirm
-    survivors: int  # confirmed claims that outlive rounding to 8 bits
-    # attacked images nothing was found for by an attack that looks for the smallest change, or without finite logits
-    failed: int
-    invalid: int  # of these, without finite logits
 
-
-def count_records(subject: Subject) -> Counts:
-    """Over every record, also where an image has one for each target."""
-    rows = [record for run in subject.runs for record in run.records]
-    failed = [
-        outcome(row, column.info) for column in subject.columns for row in column.run.records_of(column.info.index)
-    ]
-    return Counts(
-        len(rows),
-        sum(row.status == SUCCESS for row in rows),
-        sum(row.status == SUCCESS and row.refuted for row in rows),
-        sum(row.status == ALREADY_WRONG and row.refuted for row in rows),
-        sum(row.status == SUCCESS and row.fooled and row.fooled_8bit for row in rows),
-        failed.count(FAILED) + failed.count(INVALID),
-        sum(row.status == INVALID for row in rows),
-    )
+def nothing_found(part: dict[str, Any]) -> int:
+    """Attacked images that an attack failed on; of one at a fixed radius those without finite logits alone."""
+    return int(part["status"].get("failed", 0) + part["status"]["invalid"])
 
 
 def signs(parts: Sequence[dict[str, Any]], together: dict[str, Any]) -> list[str]:
@@ -84,78 +73,40 @@ def signs(parts: Sequence[dict[str, Any]], together: dict[str, Any]) -> list[str
     return found
 
 
-def over(subject: Subject) -> str:
-    """What the records are: images, or images with their targets."""
-    return "records (image and target)" if any(column.many_targets for column in subject.columns) else "images"
-
-
 def checks(subject: Subject) -> list[Check]:
     """Whether to trust the numbers, the most important first."""
-    counts = count_records(subject)
-    found = [_finished(subject), *_preflight(subject)]
-    confirmed = counts.claims - counts.refuted
-    if counts.refuted:
-        found.append(
-            Check(
-                BAD,
-                "Verdict",
-                f"{counts.refuted} of {counts.claims} claimed successes are refuted by a fresh forward pass; "
-                "they count as not found.",
-            )
-        )
-    elif counts.claims:
-        found.append(
-            Check(
-                GOOD,
-                "Verdict",
-                f"All {counts.claims} claimed successes are confirmed by a fresh forward pass of the stored images, "
-                "at another batch size and in full precision.",
-            )
-        )
+    counts = counts_of(subject)
+    claims, refuted = counts["claims"], counts["refuted"]
+    if refuted:
+        said = f"{refuted} of {claims} claimed successes are refuted by a fresh forward pass; they count as not found."
+        verdict = Check(BAD, "Verdict", said)
+    elif claims:
+        said = f"All {claims} claimed successes are confirmed by a fresh forward pass of the stored images, "
+        verdict = Check(GOOD, "Verdict", f"{said}at another batch size and in full precision.")
     else:
-        found.append(Check(NOTE, "Verdict", "No attack claims a success, so there is nothing to confirm."))
-    if counts.never_wrong:
-        found.append(
-            Check(
-                BAD,
-                "Wrong from the start",
-                f"{counts.never_wrong} results call an image wrong from the start that a fresh forward pass "
-                "classifies rightly; they count as not found.",
-            )
+        verdict = Check(NOTE, "Verdict", "No attack claims a success, so there is nothing to confirm.")
+    found = [_finished(subject), *_preflight(subject), verdict]
+    if counts["never_wrong"]:
+        said = (
+            f"{counts['never_wrong']} results call an image wrong from the start that a fresh forward pass classifies "
+            "rightly; they count as not found."
         )
-    for group, worst in subject.worst_cases.items():
+        found.append(Check(BAD, "Wrong from the start", said))
+    for group, worst in zip(subject.groups, subject.worst_cases, strict=True):
         parts = [column.numbers for column in subject.of_group(group)]
         found += [Check(WARN, "Gradients", sign) for sign in signs(parts, worst)]
-    if confirmed and any(run.features is None for run in subject.runs):
-        share = counts.survivors / confirmed
-        low, high = wilson(share, confirmed)
-        bits = {run.spec.bits for run in subject.runs}
-        hint = "" if bits == {8} or share > 0.99 else MIXED if 8 in bits else UNROUNDED
-        sentence = (
-            f"{percent(share)} % of the confirmed successes (95 % interval {percent(low)} to {percent(high)}) survive "
-            f"rounding to 8 bits.{hint}"
-        )
-        found.append(Check(GOOD if share > 0.99 else NOTE, "8 bits", sentence))
-    if counts.failed:
-        names = labelled([subject])
+    if claims > refuted and any(run.features is None for run in subject.runs):
+        found.append(_eight_bits(subject, counts["survive_8bit"], claims - refuted))
+    if counts["failed"]:
+        over = "records (image and target)" if any(column.many_targets for column in subject.columns) else "images"
         which = "; ".join(
-            f"{names[id(column)].label} ({distance_name(column.info.distance).label}): {missing}"
+            f"{column.label.label} ({distance_name(column.info.distance).label}): {missing}"
             for column in subject.columns
-            if (
-                missing := sum(
-                    outcome(row, column.info) in (FAILED, INVALID) for row in column.run.records_of(column.info.index)
-                )
-            )
+            if (missing := nothing_found(column.numbers))
         )
-        invalid = f" ({counts.invalid} because the logits were not finite)" if counts.invalid else ""
-        found.append(
-            Check(
-                WARN,
-                "Failures",
-                f"Nothing was found for {counts.failed} attacked {over(subject)}{invalid}: {which}. "
-                "A failure of an attack is no proof of robustness.",
-            )
-        )
+        invalid = f" ({counts['invalid']} because the logits were not finite)" if counts["invalid"] else ""
+        said = f"Nothing was found for {counts['failed']} attacked {over}{invalid}: {which}. "
+        found.append(Check(WARN, "Failures", f"{said}A failure of an attack is no proof of robustness."))
     return found
 
 
@@ -173,24 +124,30 @@ def _finished(subject: Subject) -> Check:
     )
 
 
+def _eight_bits(subject: Subject, survive: int, confirmed: int) -> Check:
+    share = survive / confirmed
+    low, high = wilson(share, confirmed)
+    bits = {run.spec.bits for run in subject.runs}
+    hint = "" if bits == {8} or share > 0.99 else MIXED if 8 in bits else UNROUNDED
+    said = f"{percent(share)} % of the confirmed successes (95 % interval {percent(low)} to {percent(high)}) survive "
+    return Check(GOOD if share > 0.99 else NOTE, "8 bits", f"{said}rounding to 8 bits.{hint}")
+
+
 def _preflight(subject: Subject) -> list[Check]:
-    findings = [finding for run in subject.runs for finding in run.findings]
-    if not findings:
-        return [Check(GOOD, "Preflight", "Preflight found no problems.")]
-    unique = {(finding["name"], finding["sentence"]): finding for finding in findings}
+    findings = {(found["name"], found["sentence"]): found for run in subject.runs for found in run.findings}
     return [
         Check(
             _SEVERITY.get(finding["severity"], WARN),
             f"Preflight: {finding['name']}",
             f"{finding['sentence']} {finding['way_out']}".strip(),
         )
-        for finding in unique.values()
-    ]
+        for finding in findings.values()
+    ] or [Check(GOOD, "Preflight", "No problems found.")]
 
 
 def facts(subject: Subject) -> list[tuple[str, str]]:
     """Where and how it was run, as pairs for a list."""
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, Any]] = []
     for run, summary in zip(subject.runs, subject.summaries, strict=True):
         environment: dict[str, Any] = summary.get("environment") or {}
         settings = summary["run"]
@@ -198,13 +155,13 @@ def facts(subject: Subject) -> list[tuple[str, str]]:
             ("run folder", run.folder.name),
             ("model", str(settings.get("model"))),
             ("data", str(settings.get("data"))),
+            ("images", summary["images"]),
+            ("started", summary.get("started")),
+            ("threat model", sentence(threat_of(run.spec))),
         ]
-        found += [("images", str(summary["images"])), ("started", str(summary.get("started") or "not recorded"))]
-        found.append(("threat model", sentence(threat_of(run.spec))))
         for name in ("almakit", "commit", "python", "torch", "numpy", "device", "processor", "threads", "system"):
-            value = environment.get(name)
-            if value is not None or name in ("almakit", "torch"):
-                found.append((name, "not recorded" if value is None else str(value)))
+            if environment.get(name) is not None or name in ("almakit", "torch"):
+                found.append((name, environment.get(name)))
         for name in ("weights_sha256", "data_sha256", "spec_sha256"):
-            found.append((name.replace("_", " "), str(settings.get(name) or "not recorded")))
-    return found
+            found.append((name.replace("_", " "), settings.get(name) or None))
+    return [(name, "not recorded" if value is None else str(value)) for name, value in found]
