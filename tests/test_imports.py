@@ -306,7 +306,6 @@ COSTLY = {
     ("data.hub", "urllib"): "asking for help loads nothing that knows the network",
     ("runs.environment", "torch"): TORCH,
     ("runs.folder", "torch"): TORCH,
-    ("runs.checks", "resource"): "Windows has none",
 }
 
 

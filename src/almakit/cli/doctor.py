@@ -33,6 +33,7 @@ def main(args: argparse.Namespace) -> int:
         if not getattr(spec, name):
             raise Usage(f"give --{name}.")
 
+    from ..core.problem import expected_forwards
     from ..models.preflight import preflight
     from ..runs import attack_text, checks, cost, images, plan
 
@@ -74,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
         attacked = round(len(dataset) * right)
         bare = subject.maps or job.surrogate is not None  # then the passes alone are counted
         for attack in attacks:
-            queries = cost.queries_of(attack)
+            queries = expected_forwards(attack)
             if queries is None:
                 continue
             memory = report.bytes_of_weights + (report.bytes_per_image or 0) * min(len(dataset), report.batch_size)

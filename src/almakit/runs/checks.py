@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
-import time
 import warnings
 from dataclasses import replace
 
@@ -17,7 +14,6 @@ from ..errors import AlmakitError
 from ..goals.base import Goal
 from ..goals.check import check_goal
 from ..models.preflight import REMEDIES, Finding, Severity, preflight
-from .environment import physical_memory
 from .failures import Refused
 from .model import Subject
 from .plan import Job, Request
@@ -46,66 +42,58 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
     that are not allowed."""
     if not request.preflight:
         return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
-    sample, allow = looked_at(job.dataset), job.spec.allow
+    sample, allow, findings = looked_at(job.dataset), job.spec.allow, list[Finding]()
     needed = any(attack.needs_gradients() for attack in job.attacks)
-    findings: list[tuple[str, str, str, str]] = []
-    refusals: list[str] = []
     for subject in (job.subject, job.surrogate):
         if subject is None:
             continue
-        lends, whose = subject is job.surrogate, "the surrogate: " if subject is job.surrogate else ""
-        gradients = needed and (lends or job.surrogate is None)
-        if subject.aim is not None:
-            said = goal_findings(subject.aim, subject.model, subject.place(sample.x), sample.truth, gradients)
-            findings += [(f.name, f.severity, f"{whose}{f.sentence}", f.way_out) for f in said]
-            refusals += [f.name for f in said if f.severity == "refuse" and f.name not in allow]
-            continue
+        gradients = needed and (job.surrogate is None or subject is job.surrogate)
         with seeded(job.spec.seed, subject.device):  # the findings about a random model are the same each time
-            report = preflight(
-                subject.model,
-                sample.x.to(subject.device),
-                sample.truth,
-                allow=allow,
-                batch_size=at_a_time(sample),
-                measure=False,
-                class_names=job.dataset.class_names,
-                alphabetical=job.dataset.alphabetical,
-                eot=job.spec.eot,
-                gradients=gradients,
+            said = (
+                goal_findings(subject.aim, subject.model, subject.place(sample.x), sample.truth, gradients)
+                if subject.aim is not None
+                else preflight(
+                    subject.model,
+                    sample.x.to(subject.device),
+                    sample.truth,
+                    allow=allow,
+                    batch_size=at_a_time(sample),
+                    measure=False,
+                    class_names=job.dataset.class_names,
+                    alphabetical=job.dataset.alphabetical,
+                    eot=job.spec.eot,
+                    gradients=gradients,
+                ).findings
             )
-        findings += [(f.name, f.severity, f"{whose}{f.sentence}", f.way_out) for f in report.findings]
-        refusals += [f.name for f in report.refusals]
-    for name, severity, sentence, way_out in findings:
-        allowed = " (allowed)" if name in allow else ""
-        request.progress.note(f"{severity}{allowed}: {name}: {sentence} {way_out}")
-        if request.warn and severity != "note" and not (severity == "refuse" and refusals):
-            warnings.warn(f"{name}: {sentence} {way_out}", stacklevel=6)  # where evaluate was called
+        whose = "the surrogate: " if subject is job.surrogate else ""
+        findings += [replace(finding, sentence=f"{whose}{finding.sentence}") for finding in said]
+    refusals = [finding for finding in findings if finding.severity == "refuse" and finding.name not in allow]
+    for finding in findings:
+        text = f"{finding.name}: {finding.sentence} {finding.way_out}"
+        request.progress.note(f"{finding.severity}{' (allowed)' * (finding.name in allow)}: {text}")
+        if request.warn and finding.severity != "note" and not (finding.severity == "refuse" and refusals):
+            warnings.warn(text, stacklevel=6)  # where evaluate was called
     if refusals:
-        names = " ".join(f"--allow {name}" for name in dict.fromkeys(refusals))
-        listed = "".join(
-            f"\n  - {name}: {sentence} {way_out}"
-            for name, severity, sentence, way_out in findings
-            if severity == "refuse" and name not in allow
-        )
+        listed = "".join(f"\n  - {finding.name}: {finding.sentence} {finding.way_out}" for finding in refusals)
+        names = " ".join(f"--allow {name}" for name in dict.fromkeys(finding.name for finding in refusals))
         raise Refused(f"preflight refuses this run:{listed}\nTo run it all the same: {names}.")
-    return findings
+    return [(finding.name, finding.severity, finding.sentence, finding.way_out) for finding in findings]
 
 
-def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients: bool, most: int = 16) -> list[Finding]:
+def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients: bool) -> list[Finding]:
     """Findings about a goal on outputs that are not the logits of classes.
 
     Args:
         goal: the goal.
         model: the model.
-        x: images, shape (B, ...); at most the first ``most`` are used.
+        x: images, shape (B, ...); at most the first 16 are used.
         truth: their labels, shape (B, ...).
         gradients: whether an attack needs gradients.
-        most: number of images.
     """
-    x, truth, found = x[:most], truth[:most], []
+    x, truth = x[:16], truth[:16]
 
-    def note(name: str, severity: Severity, sentence: str) -> None:
-        found.append(Finding(name, severity, sentence, REMEDIES[name]))
+    def finding(name: str, sentence: str, severity: Severity = "refuse") -> Finding:
+        return Finding(name, severity, sentence, REMEDIES[name])
 
     try:
         with torch.no_grad(), borrowed(model):
@@ -113,23 +101,21 @@ def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients:
             rows = probe_rows(len(x))
             alone = torch.cat([goal.read(model(x[row : row + 1].clone()), 1).double() for row in rows])
     except AlmakitError as error:
-        note("bad-output", "refuse", str(error))
-        return found
+        return [finding("bad-output", str(error))]
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        note("forward-fails", "refuse", f"The model failed on images of shape {tuple(x.shape)} with {reason}.")
-        return found
+        return [finding("forward-fails", f"The model failed on images of shape {tuple(x.shape)} with {reason}.")]
     allowed = CLOSE * float(first.abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6))
     if not bool(torch.isfinite(first).all()):
-        note("nan-logits", "refuse", "The model's outputs are not all finite.")
-    elif float((first - again).abs().max()) > allowed:
-        note("not-deterministic", "refuse", "The same images got different outputs in two forward passes.")
-    elif alone.shape != first[rows].shape or float((first[rows] - alone).abs().max()) > allowed:
-        note("batch-dependent", "refuse", "The outputs of an image depend on its batch.")
-    else:
-        for law, sentence in check_goal(goal, model, x, truth).findings:
-            grave: Severity = "warn" if "is zero although" in sentence else "refuse"  # at a tie, of some images
-            note("bad-goal", grave if gradients or law != "gradient" else "note", f"{law}: {sentence}")
+        return [finding("nan-logits", "The model's outputs are not all finite.")]
+    if float((first - again).abs().max()) > allowed:
+        return [finding("not-deterministic", "The same images got different outputs in two forward passes.")]
+    if alone.shape != first[rows].shape or float((first[rows] - alone).abs().max()) > allowed:
+        return [finding("batch-dependent", "The outputs of an image depend on its batch.")]
+    found = []
+    for law, sentence in check_goal(goal, model, x, truth).findings:
+        severity: Severity = "warn" if "is zero although" in sentence else "refuse"  # at a tie, of some images
+        found.append(finding("bad-goal", f"{law}: {sentence}", severity if gradients or law != "gradient" else "note"))
     return found
 
 
@@ -158,20 +144,16 @@ def measured_batch_size(subject: Subject, x: Tensor) -> int:
     """The smallest batch size within 5 % of the best rate of an attack's steps on ``x`` (B, ...), measured in a few
     seconds.
 
-    Larger sizes are not tried once memory runs out or a quarter of it would be used, a pass takes seconds, or the rate
-    falls.
+    Larger sizes are not tried once memory runs out, a pass takes more than 1.5 s, or the rate falls.
     """
     rates: dict[int, float] = {}
-    before, began, memory = _peak_memory(), time.perf_counter(), physical_memory() or math.inf
     with borrowed(subject.model):
         for size in SIZES:
             seconds = _pass_seconds(subject, x, size) if size <= len(x) or not rates else None
             if seconds is None:
                 break
             rates[size] = size / (seconds + OUTSIDE)
-            large = 2 * (_peak_memory() - before) > memory / 4
-            slow = seconds > 1.5 or time.perf_counter() - began > 8 or rates[size] < 0.8 * max(rates.values())
-            if large or slow:
+            if seconds > 1.5 or rates[size] < 0.8 * max(rates.values()):
                 break
         if not rates:
             return next((size for size in (8, 4, 2) if _pass_seconds(subject, x, size) is not None), 1)
@@ -190,11 +172,3 @@ def _pass_seconds(subject: Subject, x: Tensor, size: int) -> float | None:
             raise
         return None
     return min(times)
-
-
-def _peak_memory() -> int:
-    try:
-        import resource
-    except ImportError:  # pragma: no cover (Windows)
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack
-from ..core.oracle import Model, steady
+from ..core.oracle import Model, pass_seconds, steady
 
 IMAGES = 32
 LARGE = 3 * 96 * 96
@@ -17,24 +17,10 @@ LARGE = 3 * 96 * 96
 QUERIES, QUERIES_LARGE = 20, 8
 
 
-def queries_of(attack: Attack) -> int | None:
-    """About how many queries an attack makes for an image, None where its settings do not say it."""
-    steps, searches = getattr(attack, "steps", None), getattr(attack, "searches", 1)
-    return steps * (searches if isinstance(searches, int) else 1) if isinstance(steps, int) else None
-
-
-def seconds_per_pass(model: Model, x: Tensor, labels: Tensor, times: int = 3) -> float:
-    """Seconds of one image's forward and backward pass of a bare model, the best of some.
-
-    Args:
-        model: from images to logits (B, K).
-        x: images, shape (B, ...); the first few are used.
-        labels: classes, shape (B,).
-        times: number of measurements.
-    """
-    x = _few(x)
-    labels = labels[: len(x)]
-    return min(_bare_pass(model, x, labels) for _ in range(times)) / len(x)
+def seconds_per_pass(model: Model, x: Tensor) -> float:
+    """Seconds of one image's forward and backward pass of a bare model, the best of three, on the first few of the
+    images ``x`` (B, ...)."""
+    return min(pass_seconds(model, _few(x)) for _ in range(3)) / len(_few(x))
 
 
 def seconds_per_image(attack: Attack, model: Model, x: Tensor, queries: int) -> float:
@@ -51,28 +37,19 @@ def seconds_per_image(attack: Attack, model: Model, x: Tensor, queries: int) -> 
     fixed, budget = steady(model, x.device), QUERIES if len(x) > 2 else QUERIES_LARGE
     with torch.no_grad():
         labels = fixed(x).argmax(1)
+
+    def timed(budget: int) -> tuple[float, int]:
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the run itself says what is wrong with labels and settings
+            result = attack(fixed, x, labels, budget=budget, check=False)
+        return time.perf_counter() - began, int(result.forwards.sum())
+
     # An attack's cost has a part that does not depend on its budget.
-    longer, many = _timed(attack, fixed, x, labels, budget)
-    shorter, few = _timed(attack, fixed, x, labels, budget // 4)
+    (longer, many), (shorter, few) = timed(budget), timed(budget // 4)
     slope = max(longer - shorter, longer / 10) / (many - few) if many > few else longer / max(1, many)
     return max(shorter, shorter + slope * (queries * len(x) - few)) / len(x)
 
 
-def _timed(attack: Attack, model: Model, x: Tensor, labels: Tensor, budget: int) -> tuple[float, int]:
-    """Seconds and queries of a short run."""
-    began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the run itself says what is wrong with labels and settings
-        result = attack(model, x, labels, budget=budget, check=False)
-    return time.perf_counter() - began, int(result.forwards.sum())
-
-
 def _few(x: Tensor) -> Tensor:
     return x[: 2 if x[0].numel() > LARGE else IMAGES]
-
-
-def _bare_pass(model: Model, x: Tensor, labels: Tensor) -> float:
-    began = time.perf_counter()
-    leaf = x.clone().requires_grad_()
-    torch.autograd.grad(torch.nn.functional.cross_entropy(model(leaf), labels), leaf)
-    return time.perf_counter() - began

@@ -34,7 +34,7 @@ def environment(device: str = "cpu") -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "memory_bytes": physical_memory(),
+        "memory_bytes": _memory(),
         "threads": torch.get_num_threads(),
         "device": device,
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
@@ -86,8 +86,8 @@ def _processor() -> str:
     return platform.processor() or sys.platform
 
 
-def physical_memory() -> int | None:
-    """Bytes; None if the system does not say."""
+def _memory() -> int | None:
+    """Bytes of the machine's memory; None if the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
