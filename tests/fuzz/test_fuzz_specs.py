@@ -17,8 +17,7 @@ from almakit.attacks import get, names
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
 from almakit.runs.attack_text import text_of
-from almakit.runs.rules import parse_shard
-from almakit.runs.spec import RunSpec
+from almakit.runs.spec import RunSpec, parse_shard
 
 plain = (
     st.none()

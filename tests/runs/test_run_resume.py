@@ -92,8 +92,8 @@ def test_a_default_inside_another_attack_is_held_to_as_well(
 def test_an_attack_that_was_written_otherwise_goes_on(tmp_path: Path) -> None:
     recorded = RunSpec(model="python:Net", data="python:arrays", attacks=("ead(distance=l1, steps=4)",), batch_size=4)
     (tmp_path / "run.toml").write_text(recorded.to_toml())
-    spec, begun = continue_in(replace(recorded, attacks=("ead(steps=4)",)), tmp_path)
-    assert begun and spec.sha256 == recorded.sha256, "as an older almakit wrote it"
+    spec, found = continue_in(replace(recorded, attacks=("ead(steps=4)",)), tmp_path)
+    assert found == recorded and spec.sha256 == recorded.sha256, "as an older almakit wrote it"
     with pytest.raises(SpecChanged):
         continue_in(replace(recorded, attacks=("ead(steps=5)",)), tmp_path)
     assert as_written_now("foreign.py:attack(steps=4)") is None, "code beside a found file is not run"

@@ -13,8 +13,7 @@ from almakit.attacks import get, names
 from almakit.attacks.alma import ALMA
 from almakit.errors import BadInput
 from almakit.runs.attack_text import build_all, describe, text_of
-from almakit.runs.rules import parse_shard
-from almakit.runs.spec import AUTO, RunSpec
+from almakit.runs.spec import AUTO, RunSpec, parse_shard
 
 SPEC = RunSpec(
     model="mnist/smallcnn",

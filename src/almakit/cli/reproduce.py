@@ -19,7 +19,7 @@ from pathlib import Path
 from ..errors import BadInput
 from ..paper.grid import BUDGETS, COSTLY, DATASETS
 from ..runs.progress import Progress, for_terminal
-from ..runs.rules import parse_shard
+from ..runs.spec import parse_shard
 from .main import DONE, FAILED_IMAGES, Usage
 from .malloc import add_malloc, tune
 

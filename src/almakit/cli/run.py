@@ -19,8 +19,7 @@ from typing import Any
 from ..errors import BadInput
 from ..expression import parse_number
 from ..runs.progress import Progress, for_terminal
-from ..runs.rules import parse_shard
-from ..runs.spec import AUTO, DEFAULT, DTYPES, RunSpec
+from ..runs.spec import AUTO, DEFAULT, DTYPES, RunSpec, parse_shard
 from ..trackers import all_of
 from .certify import HELP as CERTIFY_HELP
 from .certify import METHODS as CERTIFY

@@ -235,18 +235,22 @@ def plan(request: Request, spec: RunSpec) -> Job:
 
 
 def _check_units(spec: RunSpec, dataset: Dataset, request: Request) -> None:
-    """Raises where data with units of their own, or a random model, are combined with what is not defined for them."""
+    """Raises where settings are combined that have no meaning together."""
     box_of(dataset.features, spec.bits)
-    if request.certify is not None and (dataset.features is not None or spec.eot is not None):
-        raise BadInput("certificates are about images in [0, 1] and models that answer once; leave certify out.")
     if spec.eot is not None and dataset.maps is not None:
         raise BadInput("eot is for classifiers: leave it out with label maps.")
+    others = (dataset.features, dataset.maps, dataset.truths, spec.eot, spec.goal)
+    if request.certify is not None and any(other is not None for other in others):
+        raise BadInput(
+            "certificates are about images in [0, 1] of one class each and models that always answer the same, without "
+            "a goal, eot, or values with units; leave certify out."
+        )
 
 
 def _with_maps(job: Job, request: Request) -> Job:
     """The job on data that give every pixel a class: a share of the labelled ones must be wrong."""
-    if job.spec.targets is not None or request.certify is not None:
-        raise BadInput(f"{job.dataset.name} gives every pixel a class: leave out targets and certify.")
+    if job.spec.targets is not None:
+        raise BadInput(f"{job.dataset.name} gives every pixel a class: leave out targets.")
     share = share_of(job.spec.goal)
     spec = replace(job.spec, goal=f"pixels(share={share:g})")
     return replace(job, spec=spec, subject=replace(job.subject, maps=True), share=share_of(spec.goal))
@@ -269,8 +273,6 @@ def _with_goal(job: Job, request: Request) -> Job:
             f"goal={text!r} is for data with label maps, and {job.dataset.name} has one class for each image; "
             "leave it out."
         )
-    if request.certify is not None:
-        raise BadInput("certificates are about any other class than the label; leave certify out, or the goal.")
     if own_code(text) and request.engine != "local":
         raise BadInput(f"goal={text!r} is code of your own, which other processes do not have: leave engine out.")
     if labels is None and goal.output is None and goal.of_logits and _gives_logits(job):

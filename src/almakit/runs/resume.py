@@ -4,7 +4,7 @@ what is left to do?"""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -44,20 +44,19 @@ def extended(spec: RunSpec, built: list[Attack], out: Path) -> tuple[RunSpec, li
     return replace(spec, attacks=(*recorded.attacks, *added)), own + [given[text] for text in added]
 
 
-def continue_in(spec: RunSpec, out: Path, adding: bool = False) -> tuple[RunSpec, bool]:
-    """The spec with the folder's recorded choices, and whether the folder was begun before; refuses a folder of another
-    spec.
+def continue_in(spec: RunSpec, out: Path, adding: bool = False) -> tuple[RunSpec, RunSpec | None]:
+    """The spec with the choices recorded in the folder, and the recorded spec, None in a new folder; refuses a folder
+    of another spec.
 
     ``adding``: the spec may have more attacks than the folder.
     """
     if not (out / folder.SPEC).is_file():
-        return spec, False
+        return spec, None
     recorded = RunSpec.from_toml(out / folder.SPEC)
     spec = spec.fill(recorded)
     if tuple(as_written_now(text) for text in recorded.attacks) == spec.attacks:
-        spec = replace(
-            spec, attacks=recorded.attacks
-        )  # the same attacks as an older almakit wrote them: the hash stays the folder's
+        # The same attacks, perhaps as an older almakit wrote them: the hash stays the folder's.
+        spec = replace(spec, attacks=recorded.attacks)
     more = adding and spec.attacks[: len(recorded.attacks)] == recorded.attacks
     if differences := spec.differences(replace(recorded, attacks=spec.attacks) if more else recorded):
         listed = "; ".join(
@@ -73,7 +72,7 @@ def continue_in(spec: RunSpec, out: Path, adding: bool = False) -> tuple[RunSpec
             f"{out} holds another run: {listed}. Choose another folder (--out), or give the settings it began with "
             f"(almakit run --config {out / folder.SPEC}).{beside}"
         )
-    return spec, True
+    return spec, recorded
 
 
 def _shown(value: object) -> str:
@@ -144,24 +143,26 @@ def _changed_settings(attack: Attack, then: dict[str, Any], now: dict[str, Any])
     """(name, then, now) of each setting that differs. One that an older almakit did not have leaves its runs alone
     where it has its default."""
     defaults = {f.name: default_of(f) for f in fields(attack)}
-    for name in sorted({*then, *now}):
+    for name in sorted({*then} ^ {*now}):
         if name in then or name not in defaults or getattr(attack, name) != defaults[name]:
-            yield from _differences(name, then.get(name), now.get(name))
+            yield name, then.get(name), now.get(name)
+    before, after = _flat(then), _flat(now)
+    for name in sorted({*before} & {*after}):
+        if before[name] != after[name]:
+            yield name, before[name], after[name]
 
 
-def _differences(name: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The same inside an attack that is itself a setting, which older runs kept as its text alone."""
-    if isinstance(was, str) and isinstance(now, dict):
-        now = now["attack"]
-    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
-        was, now = (dict(enumerate(values)) for values in (was, now))
-    if not (isinstance(was, dict) and isinstance(now, dict)):
-        if was != now:
-            yield name, was, now
-        return
-    for key in was:
-        if key != "attack":
-            yield from _differences(f"{name}.{key}", was[key], now.get(key))
+def _flat(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings by name, those of attacks inside as ``attack.steps``; older runs kept such attacks as text alone."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        several = isinstance(value, list) and any(isinstance(part, dict) for part in value)
+        inner = dict(enumerate(value)) if several else value
+        if isinstance(inner, dict):
+            found |= _flat(inner, f"{prefix}{name}.")
+        elif name != "attack":
+            found[f"{prefix}{name}"] = value
+    return found
 
 
 def _first_change(store: Store, job: Job) -> str:

@@ -18,7 +18,7 @@ from .plan import Job, Request, introduction, own_code, plan
 from .ray import RayExecutor
 from .resume import agree, continue_in, extended, facts_of, same_answers, state_of
 from .session import Session, Stop, tell
-from .spec import AUTO, RunSpec
+from .spec import AUTO
 from .store import Store, database_name, files, only_writer
 
 SMALL_WEIGHTS, SMALL_IMAGE = 20_000_000, 3 * 96 * 96
@@ -30,21 +30,28 @@ processes beside it much."""
 def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
     """The job of a request, opened and agreed with what its folder holds, and the session that does what is left; None
     where nothing is."""
-    request, spec, begun = _as_begun(request)
+    if request.add:
+        spec, attacks = extended(request.spec, list(request.attacks), request.out)
+        request = replace(request, spec=spec, attacks=attacks)
+        request.check_radii()
     out, shard, progress, trackers = request.out, request.shard, request.progress, request.trackers
-    job = plan(request, spec)
-    facts, findings = facts_of(job, shard), None
+    spec, recorded = continue_in(request.spec, out, request.add)
+    job, findings = plan(request, spec), None
     with ExitStack() as stack:
         stop = stack.enter_context(Stop().watching())
-        if not begun:
+        if recorded is None:
             for sentence in introduction(job, request):
                 progress.note(sentence)
             findings = check(job, request)
             job = settle(job, progress)
         tell(trackers, {"event": "begin", "settings": job.spec.to_dict(), "folder": str(out)})
         stack.enter_context(only_writer(out / database_name(shard)))
-        store = stack.enter_context(_opened(job.spec, request))
-        agree(store, job, facts)
+        recorded = continue_in(job.spec, out, request.add)[1]  # again, now that no other process writes here
+        # The spec is written first: a run that is killed in between resumes with the same chunks and attacks.
+        if recorded is None or (recorded.attacks, recorded.epsilon) != (job.spec.attacks, job.spec.epsilon):
+            files.write_bytes(out / folder.SPEC, job.spec.to_toml().encode())
+        store = stack.enter_context(Store(out / database_name(shard)))
+        agree(store, job, facts_of(job, shard))
         state = state_of(store, job, out, progress)
         same_answers(job, state)
         if all(state.next(job, chunk) is None for chunk in job.chunks(shard)):
@@ -54,43 +61,12 @@ def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
         store.set_findings(check(job, request) if findings is None else findings)
         stack.enter_context(borrowed(job.subject.model))
         executor, threads = executor_for(request, job)
-        stack.enter_context(_threads(threads))
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(threads or torch.get_num_threads())
         session = Session(store, job, state, out, shard, stop, progress, executor, trackers)
         if isinstance(request.engine, str):
             stack.callback(lambda: session.executor.close())
         yield job, session
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """So many threads in this process for the time of the block; None: as many as there are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _as_begun(request: Request) -> tuple[Request, RunSpec, bool]:
-    """The request with the attacks of its folder, the spec with what is recorded there, and whether it was begun
-    before."""
-    if request.add:
-        spec, attacks = extended(request.spec, list(request.attacks), request.out)
-        request = replace(request, spec=spec, attacks=attacks)
-        request.check_radii()
-    spec, begun = continue_in(request.spec, request.out, request.add)
-    return request, spec, begun
-
-
-def _opened(spec: RunSpec, request: Request) -> Store:
-    """The database of the run, after its spec is on disk: a run that is killed in between goes on with the same grid
-    and attacks. Radii may change."""
-    out = request.out
-    begun = continue_in(spec, out, request.add)[1]
-    if not begun or request.add or RunSpec.from_toml(out / folder.SPEC).epsilon != spec.epsilon:
-        files.write_bytes(out / folder.SPEC, spec.to_toml().encode())
-    return Store(out / database_name(request.shard))
 
 
 def executor_for(request: Request, job: Job) -> tuple[Executor, int | None]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput, wrong_setting
-from . import rules
+from ..errors import BadInput, require_text, wrong_setting
+from ..expression import parse_number
+from .radii import parse, texts_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,10 +28,100 @@ AUTO, DEFAULT = "auto", "default"
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 # Settings of version 0.1 that run folders may still hold: the model handed in decides them now.
 RETIRED = ("layout", "accelerate")
+TARGETS = ("random", "least-likely", "next", "all", "data")
 DEFAULT_ATTACKS = ("soft-walk(distance=l2, steps=100)", "soft-walk(distance=linf, steps=100)")
+Rule = Callable[[str, Any], Any]
+"""Takes a setting's name and value; returns the value as it is kept, or raises a sentence."""
 
 
-def _setting(rule: rules.Rule, default: Any, text: str, *, relevant: bool = True) -> Any:
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"{name}={value!r}: give a text.")
+    return require_text(value, f"{name} of a run")
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    """One text or several."""
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, (tuple, list)) or not all(isinstance(item, str) for item in listed):
+        raise BadInput(f"{name}={value!r}: give a list of texts.")
+    return tuple(require_text(item, f"one of {name}") for item in listed)
+
+
+def _stop_radii(name: str, value: Any) -> tuple[str, ...]:
+    """One radius for each distance."""
+    found = texts_of(value, name)
+    for distance, values in parse(found, name).items():
+        if len(values) > 1:
+            where = f" for {distance}" if distance else ""
+            raise BadInput(f"{name} gives {len(values)} radii{where}; images stop at one, such as linf=8/255.")
+    return found
+
+
+def _number(value: Any) -> float:
+    """The number; NaN for anything else."""
+    try:
+        return parse_number(value) if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _numbers(name: str, value: Any) -> tuple[float, ...]:
+    found = tuple(map(_number, value)) if isinstance(value, (tuple, list)) else (math.nan,)
+    if not all(map(math.isfinite, found)):
+        raise BadInput(f"{name}={value!r}: give one number per channel.")
+    return found
+
+
+def _truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput(f"{name}={value!r}: give true or false.")
+    return value
+
+
+def _whole(at_least: int | None = None, at_most: int | None = None, words: tuple[str, ...] = ()) -> Rule:
+    """A whole number within bounds, or one of a few words."""
+    bounds = ("", f", at least {at_least}")[at_least is not None] + ("", f" and at most {at_most}")[at_most is not None]
+
+    def rule(name: str, value: Any) -> Any:
+        number = isinstance(value, int) and not isinstance(value, bool)
+        inside = number and (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
+        if not inside and not (isinstance(value, str) and value in words):
+            raise BadInput(f"{name}={value!r}: give a whole number{bounds}{', or auto' * bool(words)}.")
+        return value
+
+    return rule
+
+
+def _share(name: str, value: Any) -> float:
+    found = _number(value)
+    if isinstance(value, bool) or not 0 < found <= 1:
+        raise BadInput(f"{name}={value!r}: give a share above 0 and at most 1.")
+    return found
+
+
+def _one_of(*choices: str) -> Rule:
+    listed = " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
+
+    def rule(name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise BadInput(f"{name}={value!r}: choose {listed}.")
+        return value
+
+    return rule
+
+
+def _targets(name: str, value: Any) -> str:
+    given = _text(name, value)
+    if given in TARGETS or given.startswith("python:") or given.endswith(".csv") or re.fullmatch("[0-9]+", given):
+        return given
+    raise BadInput(
+        f"{name}={value!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id "
+        "and target."
+    )
+
+
+def _setting(rule: Rule, default: Any, text: str, *, relevant: bool = True) -> Any:
     """A field with the rule for its values and its one-line help; a ``relevant`` one is part of the hash."""
     return field(default=default, metadata={"rule": rule, "help": text, "relevant": relevant})
 
@@ -39,103 +132,101 @@ class RunSpec:
     the hash)."""
 
     model: str = _setting(
-        rules.text,
+        _text,
         "",
         "the model: a zoo name, file.py:function, a .pt2 or .onnx file, torchvision:..., timm:..., hf:..., "
         "robustbench:...",
     )
     surrogate: str | None = _setting(
-        rules.optional(rules.text),
-        None,
-        "take gradients from this model; outputs and verification use --model (transfer attacks, BPDA)",
+        _text, None, "take gradients from this model; outputs and verification use --model (transfer attacks, BPDA)"
     )
     data: str = _setting(
-        rules.text,
+        _text,
         "",
         "the images: mnist, fashion-mnist, cifar10, imagenet:<folder>, folder:<folder or csv>, npz:<file>, "
         "file.py:function",
     )
     attacks: tuple[str, ...] = _setting(
-        rules.texts,
+        _texts,
         (),
         'an attack such as "alma(distance=l2, steps=100)", "foolbox:DDNAttack(steps=100)" or "file.py:function"; '
         "may be repeated (default: soft-walk in l2 and in linf, 100 steps)",
     )
-    limit: int | None = _setting(rules.optional(rules.whole(1)), None, "use at most this many images")
-    offset: int = _setting(rules.whole(0), 0, "skip this many images")
-    split: str = _setting(rules.one_of("test", "train"), "test", "which part of the data set: test or train")
-    size: int | None = _setting(rules.optional(rules.whole(1)), None, "resize and crop images to squares of this side")
-    channels: int | None = _setting(rules.optional(rules.whole(1)), None, "number of channels of image files: 1 or 3")
+    limit: int | None = _setting(_whole(1), None, "use at most this many images")
+    offset: int = _setting(_whole(0), 0, "skip this many images")
+    split: str = _setting(_one_of("test", "train"), "test", "which part of the data set: test or train")
+    size: int | None = _setting(_whole(1), None, "resize and crop images to squares of this side")
+    channels: int | None = _setting(_whole(1), None, "number of channels of image files: 1 or 3")
     mean: tuple[float, ...] = _setting(
-        rules.numbers, (), "per-channel means of the normalisation that the model expects, e.g. 0.485,0.456,0.406"
+        _numbers, (), "per-channel means of the normalisation that the model expects, e.g. 0.485,0.456,0.406"
     )
-    std: tuple[float, ...] = _setting(rules.numbers, (), "per-channel standard deviations of the same normalisation")
-    seed: int = _setting(rules.whole(), 0, "seed of everything random; each image draws from its own generator")
+    std: tuple[float, ...] = _setting(_numbers, (), "per-channel standard deviations of the same normalisation")
+    seed: int = _setting(_whole(), 0, "seed of everything random; each image draws from its own generator")
     bits: int | None = _setting(
-        rules.optional(rules.whole(1, at_most=16)),
-        None,
-        "restrict attacks to the values of this bit depth (8: image files)",
+        _whole(1, at_most=16), None, "restrict attacks to the values of this bit depth (8: image files)"
     )
     targets: str | None = _setting(
-        rules.optional(rules.targets),
+        _targets,
         None,
         "targeted attacks: random, least-likely, next, all, data (the data set's own targets), a class such as 3 for "
         "all images, or a csv file with id and target",
     )
     goal: str | None = _setting(
-        rules.optional(rules.text),
+        _text,
         None,
         'the goal (default: leave the label): "top-k(k=5)", "reject(probability=0.9)", ... or my_goal.py:build; '
         'for segmentation "pixels(share=0.99)"',
     )
     budget: int | str | None = _setting(
-        rules.optional(rules.whole(1, (AUTO,), ", or auto to stop an image that no longer improves")),
+        _whole(1, words=(AUTO,)),
         None,
         "at most this many forward and this many backward passes per image; auto: stop an image whose distance fell by "
         "less than 1 % over the last quarter of the passes that its attack plans",
     )
     stop_within: tuple[str, ...] = _setting(
-        rules.stop_radii,
+        _stop_radii,
         (),
         "stop each image once it is broken within this radius: linf=8/255 for one distance, a number for all; the run "
         "then has results for this radius and larger ones only; may be repeated",
     )
     eot: int | None = _setting(
-        rules.optional(rules.whole(1)),
+        _whole(1),
         None,
         "for random models: average outputs and gradients over this many passes; fresh passes vote on each success",
     )
-    votes: int = _setting(rules.whole(1), 100, "with eot: number of fresh passes that vote on each success")
-    vote_share: float = _setting(rules.share, 0.5, "with eot: share of the votes in which the goal must be reached")
+    votes: int = _setting(_whole(1), 100, "with eot: number of fresh passes that vote on each success")
+    vote_share: float = _setting(_share, 0.5, "with eot: share of the votes in which the goal must be reached")
     dtype: str = _setting(
-        rules.one_of(*DTYPES),
+        _one_of(*DTYPES),
         "float32",
         "precision: float32, float64, or bfloat16 / float16 for autocast (verification never uses half precision)",
     )
     batch_size: int | str = _setting(
-        rules.whole(1, (AUTO, DEFAULT), ", or auto to measure it"),
+        _whole(1, words=(AUTO, DEFAULT)),
         DEFAULT,
         "images per chunk, the unit of work that is stored and resumed; 64 on a CPU, 256 on a GPU, fewer large images; "
         "auto measures the best size",
     )
-    device: str = _setting(rules.text, AUTO, "cpu, cuda, cuda:1, mps; auto uses a GPU if there is one")
-    traces: int = _setting(rules.whole(0), 1, "record the history of each attack, step by step, for this many images")
+    device: str = _setting(_text, AUTO, "cpu, cuda, cuda:1, mps; auto uses a GPU if there is one")
+    traces: int = _setting(_whole(0), 1, "record the history of each attack, step by step, for this many images")
     epsilon: tuple[str, ...] = _setting(
-        rules.radii,
+        lambda name, value: texts_of(value),
         (),
         "radii for robust accuracy: linf=8/255,4/255 for one distance, a number for all; may be repeated",
         relevant=False,
     )
     trust: bool = _setting(
-        rules.truth, False, "allow the model file to be unpickled, which can run code in it", relevant=False
+        _truth, False, "allow the model file to be unpickled, which can run code in it", relevant=False
     )
     allow: tuple[str, ...] = _setting(
-        rules.texts, (), "accept this finding of preflight and run; may be repeated", relevant=False
+        _texts, (), "accept this finding of preflight and run; may be repeated", relevant=False
     )
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            object.__setattr__(self, f.name, f.metadata["rule"](f.name, getattr(self, f.name)))
+            value = getattr(self, f.name)
+            if value is not None or f.default is not None:
+                object.__setattr__(self, f.name, f.metadata["rule"](f.name, value))
         if len(self.mean) != len(self.std):
             raise BadInput(f"mean has {len(self.mean)} numbers and std {len(self.std)}; both need one per channel.")
 
@@ -268,3 +359,13 @@ def toml_value(value: object) -> str:
         )
     # JSON strings are TOML basic strings, except that TOML wants DEL escaped too.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """``"i/n"`` -> (i, n) with 0 <= i < n."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if match is None or not int(match[1]) < int(match[2]):
+        raise BadInput(f"shard {text!r}: write i/n with i from 0 to n - 1, for example 0/4 to 3/4.")
+    return int(match[1]), int(match[2])
