@@ -38,8 +38,7 @@ from .runs.model import Attacked, goal_of, model_name, open_of
 from .runs.plan import Request
 from .runs.progress import Progress, forwards_per_image, shown
 from .runs.radii import Radii, texts_of
-from .runs.run import prepared
-from .runs.session import tell
+from .runs.session import prepared, tell
 from .runs.spec import RunSpec
 from .runs.transfer import transfer_run
 from .trackers import Track, all_of

@@ -107,7 +107,7 @@ def test_a_stop_while_attacks_are_added_is_made_good(tmp_path: Path, monkeypatch
 
     for place in ("agree", "state_of"):
         with monkeypatch.context() as patch:
-            patch.setattr("almakit.runs.run." + place, killed)
+            patch.setattr("almakit.runs.session." + place, killed)
             with pytest.raises(KeyboardInterrupt):
                 almakit.evaluate(MODEL, (X, LABELS), "fmn(steps=3)", out=out, add=True)
         assert [text.partition("(")[0] for text in RunSpec.from_toml(out / "run.toml").attacks] == ["ddn", "fmn"]

@@ -56,7 +56,7 @@ def fragile():
     return Fragile()
 '''
 )
-PRELOADED = ("attacks.alma", "cli.run", "runs.executors", "runs.run", "report.run", "goals.scores")
+PRELOADED = ("attacks.alma", "cli.run", "runs.executors", "runs.session", "report.run", "goals.scores")
 CHUNKS = 15  # five chunks of eight images: a clean pass and two attacks on each
 
 

@@ -19,7 +19,6 @@ from ..data.coerce import Data
 from ..data.dataset import Chunk, Dataset
 from ..errors import BadInput
 from ..goals.pixels import PixelGoal
-from ..models import is_foreign
 from ..trackers import Track
 from .attack_text import build_all, describe, text_of
 from .failures import SpecChanged
@@ -307,15 +306,3 @@ def _on_outputs(job: Job) -> Job:
 def own_code(goal: str | None) -> bool:
     """Whether a goal is code that other processes do not have."""
     return goal is not None and ":" in goal
-
-
-def introduction(job: Job, request: Request) -> list[str]:
-    """Sentences about how images and model were made to fit."""
-    side = side_of(job.subject.model, job.spec.data if request.data is None else request.data)
-    if not (side or is_foreign(job.spec.model)):
-        return []
-    sentences = [
-        getattr(job.subject.model, "preprocessing", None),
-        side and f"Photos are cut to {side} x {side}, the size the model was made for.",
-    ]
-    return [sentence for sentence in sentences if sentence]
