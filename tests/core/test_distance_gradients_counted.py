@@ -14,7 +14,7 @@ from torch import Tensor
 import almakit
 from almakit.core import best_of
 from almakit.distances.base import Bound, Distance
-from almakit.runs.cost import seconds_per_image
+from almakit.runs.checks import seconds_per_image
 
 MODEL = RowWise((1, 12, 12)).eval()
 X = torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(0))

@@ -35,7 +35,7 @@ def main(args: argparse.Namespace) -> int:
 
     from ..core.problem import expected_forwards
     from ..models.preflight import preflight
-    from ..runs import attack_text, checks, cost, images, plan
+    from ..runs import attack_text, checks, images, plan
 
     try:
         request = plan.Request(replace(spec, limit=min(spec.limit or SEEN, SEEN)))
@@ -81,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
             memory = report.bytes_of_weights + (report.bytes_per_image or 0) * min(len(dataset), report.batch_size)
             each = queries * one_pass
             if not bare:
-                each = cost.seconds_per_image(attack, subject.model, sample.x.to(subject.device), queries)
+                each = checks.seconds_per_image(attack, subject.model, sample.x.to(subject.device), queries)
             print(
                 f"{attack_text.text_of(attack)}: about {duration(each * attacked)} for {attacked} of {len(dataset)} "
                 f"images at the time of {each / queries / one_pass:.2g} passes for each of {queries} queries, "

@@ -1,14 +1,17 @@
-"""Checks before a run begins: preflight of model, surrogate and goal on the first images, and the batch size."""
+"""Checks before a run begins: preflight of model, surrogate and goal on the first images, the batch size, and what an
+attack costs."""
 
 from __future__ import annotations
 
+import time
 import warnings
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ..core.oracle import Model, borrowed, out_of_memory, pass_seconds, probe_rows, seeded
+from ..core import Attack
+from ..core.oracle import Model, borrowed, out_of_memory, pass_seconds, probe_rows, seeded, steady
 from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError
 from ..goals.base import Goal
@@ -24,6 +27,9 @@ LOOKED_AT = 256  # images for preflight, fewer if they are large
 SIZES = (16, 32, 64, 128, 256)  # batch sizes that auto tries
 OUTSIDE = 0.0025  # seconds of an attack's step outside the model, for any batch size
 CLOSE = 1e-3  # largest difference of two outputs for the same images, relative to the largest output
+
+TIMED, LARGE = 32, 3 * 96 * 96  # images on which an attack is timed; two of those with more numbers than this
+QUERIES, QUERIES_LARGE = 20, 8  # in the longer of two runs
 
 
 def looked_at(dataset: Dataset, most: int = LOOKED_AT) -> Chunk:
@@ -172,3 +178,34 @@ def _pass_seconds(subject: Subject, x: Tensor, size: int) -> float | None:
             raise
         return None
     return min(times)
+
+
+# The cost of an attack.
+
+
+def seconds_per_image(attack: Attack, model: Model, x: Tensor, queries: int) -> float:
+    """Seconds of one image's attack of so many queries: passes of the model, gradients of the distance and the attack's
+    own arithmetic, extrapolated from two short runs on images that count as classified correctly.
+
+    Args:
+        attack: the attack, which is run for a few queries.
+        model: from images to logits (B, K).
+        x: images in [0, 1], shape (B, ...); the first few are used.
+        queries: number of queries of an image.
+    """
+    x = x[: 2 if x[0].numel() > LARGE else TIMED]
+    fixed, budget = steady(model, x.device), QUERIES if len(x) > 2 else QUERIES_LARGE
+    with torch.no_grad():
+        labels = fixed(x).argmax(1)
+
+    def timed(budget: int) -> tuple[float, int]:
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the run itself says what is wrong with labels and settings
+            result = attack(fixed, x, labels, budget=budget, check=False)
+        return time.perf_counter() - began, int(result.forwards.sum())
+
+    # An attack's cost has a part that does not depend on its budget.
+    (longer, many), (shorter, few) = timed(budget), timed(budget // 4)
+    slope = max(longer - shorter, longer / 10) / (many - few) if many > few else longer / max(1, many)
+    return max(shorter, shorter + slope * (queries * len(x) - few)) / len(x)
