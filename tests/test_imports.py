@@ -271,7 +271,7 @@ LAZY = {
     ("cli.transfer", "main"): (1, TORCH),
     ("cli.compare", "_canonical"): (1, TORCH),
     ("cli.demo", "main"): (1, TORCH),
-    ("cli.doctor", "main"): (2, TORCH),
+    ("cli.doctor", "main"): (3, TORCH),
     ("cli.ls", "_attack"): (1, TORCH),
     ("cli.reproduce", "main"): (1, TORCH),
     ("cli.run", "main"): (2, TORCH),
