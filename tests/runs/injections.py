@@ -238,7 +238,7 @@ class Arena:
         code, words = self.end(process, said)
         for folder in folders:
             folder.chmod(0o755)
-        return self.judged("folder read-only", out, before, code, words, (1,), "you may not write there")
+        return self.judged("folder read-only", out, before, code, words, (1,), "same command resumes")
 
     def flipped(self) -> Injected:
         """Bytes of a stored chunk change after the run; readers refuse it, a resume computes it again."""

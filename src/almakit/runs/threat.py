@@ -66,47 +66,35 @@ def resisted_by(goals: Collection[str]) -> str:
 
 def sentence(threat: Threat) -> str:
     """All of it, for a heading."""
-    grid = "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"
-    budget = (
-        ""
-        if threat.budget is None
-        else ", until it no longer improves"
-        if threat.budget == AUTO
-        else f", at most {threat.budget} passes each way"
-    )
-    return (
-        f"{goal_name(threat.goal)}, {grid}{budget}, {threat.dtype}, seed {threat.seed}"
-        + (f", {threat.votes}" if threat.votes else "")
-        + ("" if threat.surrogate is None else f", gradients of {threat.surrogate}")
-        + (f", stopped within {threat.stop_within} (says nothing of smaller radii)" if threat.stop_within else "")
-    )
+    said = [goal_name(threat.goal), "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"]
+    if threat.budget is not None:
+        auto = threat.budget == AUTO
+        said.append("until it no longer improves" if auto else f"at most {threat.budget} passes each way")
+    said += [threat.dtype, f"seed {threat.seed}", *filter(None, [threat.votes])]
+    if threat.surrogate is not None:
+        said.append(f"gradients of {threat.surrogate}")
+    if threat.stop_within:
+        said.append(f"stopped within {threat.stop_within} (says nothing of smaller radii)")
+    return ", ".join(said)
 
 
 def appended(threats: Sequence[Threat]) -> list[str]:
     """What is appended to each label of rows that stand together: whatever is not as usual, and whatever differs
     between them."""
-    goals = {threat.goal for threat in threats if threat.goal}
-    differ = {name for name in vars(USUAL) if len({getattr(threat, name) for threat in threats}) > 1}
-    return [_words(threat, differ, len(goals) > 1) for threat in threats]
-
-
-def _words(threat: Threat, differ: set[str], many_goals: bool) -> str:
-    parts = []
-    if threat.goal:
-        parts.append(goal_name(threat.goal) if many_goals or threat.goal.startswith("[") else "targeted")
-    if threat.bits is not None:
-        parts.append(f"{threat.bits}-bit")
-    if threat.budget is not None:
-        parts.append(f"budget {threat.budget}")
-    if threat.surrogate is not None:
-        parts.append(f"gradients of {threat.surrogate}")
-    if threat.stop_within:
-        parts.append(f"stopped within {threat.stop_within}")
-    for name, words in (
-        ("dtype", threat.dtype),
-        ("seed", f"seed {threat.seed}"),
-        ("votes", threat.votes or "one pass"),
-    ):
-        if name in differ or getattr(threat, name) != getattr(USUAL, name):
-            parts.append(words)
-    return "".join(f", {part}" for part in parts)
+    many_goals = len({threat.goal for threat in threats if threat.goal}) > 1
+    differ = {name for name in ("dtype", "seed", "votes") if len({getattr(threat, name) for threat in threats}) > 1}
+    found = []
+    for threat in threats:
+        words = {
+            "goal": goal_name(threat.goal) if many_goals or threat.goal.startswith("[") else "targeted",
+            "bits": f"{threat.bits}-bit",
+            "budget": f"budget {threat.budget}",
+            "surrogate": f"gradients of {threat.surrogate}",
+            "stop_within": f"stopped within {threat.stop_within}",
+            "dtype": threat.dtype,
+            "seed": f"seed {threat.seed}",
+            "votes": threat.votes or "one pass",
+        }
+        unusual = {name for name in words if getattr(threat, name) != getattr(USUAL, name)}
+        found.append("".join(f", {words[name]}" for name in words if name in unusual | differ))
+    return found

@@ -60,11 +60,11 @@ STORED: dict[Any, tuple[str, str, str]] = {
     FailureRow: ("failures", "units of work that were given up; the next start of the program tries them again", _UNIT),
 }
 """The dataclasses that have a table: its name, what it holds, and the rules that end its definition."""
-TABLES = """CREATE TABLE meta (            -- facts of the run as a whole
+META = """CREATE TABLE IF NOT EXISTS meta (  -- facts of the run as a whole
   key   TEXT PRIMARY KEY,      -- schema_version, spec_sha256, spec (TOML), weights_sha256, data_sha256, images, ...
   value TEXT NOT NULL
-);
-""" + "".join(fields.table(name, about, rules, of) for of, (name, about, rules) in STORED.items())
+);"""
+TABLES = [META, *(fields.table(name, about, rules, of) for of, (name, about, rules) in STORED.items())]
 """The comments are part of the database: ``sqlite3 records.sqlite .schema`` shows them. Only ``sessions`` and
 ``chunks`` hold times: ``images``, ``results`` and ``traces`` of two runs of one spec are equal bit for bit."""
 
@@ -111,15 +111,14 @@ class Store:
 
     def _prepare(self) -> None:
         self.db.execute("PRAGMA trusted_schema = OFF")
-        for kind, name in self.db.execute(
-            "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') OR (type = 'table' AND sql "
-            "NOT LIKE 'CREATE TABLE %')"
-        ):
-            raise StoreError(
-                f"{self.path} holds a {kind} called {name!r} of a kind that almakit never makes and that would run by "
-                "itself; do not use it."
-            )
-        made = self.db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
+        made = False
+        for kind, name, sql in self.db.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
+            made |= name == "meta"
+            if kind in ("trigger", "view") or (kind == "table" and not sql.startswith("CREATE TABLE ")):
+                raise StoreError(
+                    f"{self.path} holds a {kind} called {name!r} of a kind that almakit never makes and that would run "
+                    "by itself; do not use it."
+                )
         if self.read_only and not made:
             raise StoreError(f"{self.path} is not a database of almakit.")
         if not self.read_only:
@@ -138,8 +137,8 @@ class Store:
 
     def _make_tables(self) -> None:
         """Adds the tables and columns that are missing, as in a database that an earlier version began."""
-        for statement in filter(str.strip, TABLES.split(";\n")):
-            self.db.execute(statement.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1))
+        for statement in TABLES:
+            self.db.execute(statement)
         for of, (table, *_) in STORED.items():
             known = self._known(table)
             for column in fields.columns(of):

@@ -162,7 +162,7 @@ def table(name: str, about: str, rules: str, of: type) -> str:
         f"  {column.name} {column.kind}{' NOT NULL' if column.required else ''}, -- {column.meaning}"
         for column in columns(of)
     ]
-    return f"CREATE TABLE {name} (  -- {about}\n" + "\n".join(lines) + f"\n  {rules};\n"
+    return f"CREATE TABLE IF NOT EXISTS {name} (  -- {about}\n" + "\n".join(lines) + f"\n  {rules};\n"
 
 
 def row(instance: Any) -> tuple[Cell, ...]:
