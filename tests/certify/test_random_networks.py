@@ -192,6 +192,7 @@ def test_attacks_beyond_the_radius_find_nothing_within_it_on_hundreds_of_network
     proved = 0
     for seed in range(QUICK, QUICK + NETWORKS):
         proved += int((check_sound(random_network(seed), seed) > 0).sum())
+    print(f"{NETWORKS} networks, {proved} of {2 * NETWORKS} images certified")
     assert proved > NETWORKS, "more than half of the images are certified"
 
 
@@ -307,6 +308,8 @@ def test_a_layer_with_an_unusual_argument_is_refused_or_certified_soundly(name: 
 def test_every_layer_with_an_unusual_argument_is_refused_or_certified_soundly() -> None:
     assert len(NEAR_MISSES) >= 60
     endings = {name: {certified_or_refused(name, seed) for seed in range(6)} for name in NEAR_MISSES}
+    refused = sum(ending == {"refused"} for ending in endings.values())
+    print(f"{len(NEAR_MISSES)} unusual layers, {refused} refused, {len(endings) - refused} certified")
     assert all(len(ending) == 1 for ending in endings.values()), endings
     assert {"refused", "certified"} == set().union(*endings.values())
     for name in ("half precision", "bfloat16", "float8", "whole numbers", "means by a negative divisor", "GELU"):

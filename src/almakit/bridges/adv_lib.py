@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from torch import Tensor
 
 from .foreign import CountedModel, Foreign, library
 
-attacks = library("adv_lib.attacks", "pip install adv-lib")
+INSTALL = "pip install adv-lib"
+attacks = library("adv_lib.attacks", INSTALL)
 
 GREEK = {"alpha": "α", "gamma": "γ", "epsilon": "ε", "mu": "μ", "rho": "ρ", "tau": "τ", "delta": "δ", "lambda": "λ"}
 
@@ -26,39 +25,25 @@ class AdvLibForeign(Foreign):
 
     library = "adv-lib"
     package = "adv-lib"
+    module = attacks
+    kind = types.FunctionType
     minimises = {
-        "carlini_wagner_l2": "l2",
-        "carlini_wagner_linf": "linf",
-        "ddn": "l2",
-        "df": "l2",
-        "sdf": "l2",
-        "pdgd": "l2",
-        "perc_al": "ciede2000",
-        "pgd_linf": "linf",
-        "sigma_zero": "l0",
-        "fga": "l0",
-        "vfga": "l0",
-        "str_attack": "l2",
+        "l0": "sigma_zero fga vfga",
+        "l2": "carlini_wagner_l2 ddn df sdf pdgd str_attack",
+        "linf": "carlini_wagner_linf pgd_linf",
+        "ciede2000": "perc_al",
     }
-
-    @cached_property
-    def target(self) -> Callable[..., Any]:
-        return self.find(attacks, lambda value: isinstance(value, types.FunctionType))
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
         found = inspect.signature(self.target).parameters
-        return {_in_letters(name): each for name, each in found.items() if name not in self.not_settings}
-
-    def radius(self) -> float | None:
-        radius = self.values.get("eps", self.epsilon)
-        return float(radius) if isinstance(radius, (int, float)) else None
+        return {_in_letters(name): each for name, each in found.items() if name not in self.not_settings.split()}
 
     def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         theirs = {_in_letters(name): name for name in inspect.signature(self.target).parameters}
         settings = {theirs[name]: value for name, value in self.settings}
         if isinstance(settings.get("penalty"), str):
-            penalties = library("adv_lib.utils.lagrangian_penalties", "pip install adv-lib").all_penalties
+            penalties = library("adv_lib.utils.lagrangian_penalties", INSTALL).all_penalties
             settings["penalty"] = penalties[settings["penalty"]]
         if targets is not None:
             settings["targeted"] = True

@@ -3,9 +3,7 @@ ours as one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,32 +30,19 @@ class ARTForeign(Foreign):
 
     library = "art"
     package = "adversarial-robustness-toolbox"
+    module = evasion
+    kind = base.EvasionAttack
     minimises = {
-        "DeepFool": "l2",
-        "ElasticNet": "l1",
-        "CarliniL2Method": "l2",
-        "CarliniLInfMethod": "linf",
-        "CarliniL0Method": "l0",
-        "NewtonFool": "l2",
-        "BoundaryAttack": "l2",
-        "SaliencyMapMethod": "l0",
-        "ZooAttack": "l2",
-        "PixelAttack": "l0",
-        "ThresholdAttack": "linf",
-        "SignOPTAttack": "l2",
-        "SimBA": "l2",
-        "VirtualAdversarialMethod": "l2",
-        "BasicIterativeMethod": "linf",
+        "l0": "CarliniL0Method SaliencyMapMethod PixelAttack",
+        "l1": "ElasticNet",
+        "l2": "DeepFool CarliniL2Method NewtonFool BoundaryAttack ZooAttack SignOPTAttack SimBA "
+        "VirtualAdversarialMethod",
+        "linf": "CarliniLInfMethod ThresholdAttack BasicIterativeMethod",
     }
     gradient_free = (
-        *("HopSkipJump", "BoundaryAttack", "SquareAttack", "ZooAttack", "SimBA"),
-        *("SignOPTAttack", "GeoDA", "PixelAttack", "ThresholdAttack"),
+        "HopSkipJump BoundaryAttack SquareAttack ZooAttack SimBA SignOPTAttack GeoDA PixelAttack ThresholdAttack"
     )
-    not_settings = ("self", "classifier", "estimator", "targeted", "summary_writer", "tensor_board")
-
-    @cached_property
-    def target(self) -> Callable[..., Any]:
-        return self.find_class(evasion, base.EvasionAttack)
+    not_settings = "self classifier estimator targeted summary_writer tensor_board"
 
     def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         assert model.problem.clean_logits is not None
@@ -73,7 +58,7 @@ class ARTForeign(Foreign):
         settings = dict(self.settings)
         if "verbose" in self.parameters:
             settings.setdefault("verbose", False)
-        if self.targets_too():
+        if self.can_target:
             settings["targeted"] = targets is not None
         goal = np.eye(classes, dtype=np.float32)[(labels if targets is None else targets).cpu().numpy()]
         return torch.from_numpy(np.asarray(self.target(classifier, **settings).generate(x.cpu().numpy(), goal)))

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import Unavailable
-from .foreign import CountedModel, Foreign, library, unknown
+from .foreign import CountedModel, Foreign, library
 
 VERSIONS = ("standard", "plus", "rand")
 SINGLE = ("apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square")
@@ -29,7 +29,7 @@ def _package() -> tuple[str, Any]:
         return "pyautoattack", library("pyautoattack", install)
 
 
-PACKAGE, module = _package()
+PACKAGE, theirs = _package()
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,13 @@ class AutoAttackForeign(Foreign):
 
     library = "autoattack"
     package = PACKAGE
-    gradient_free = ("square",)
-    not_settings = (
-        *("self", "model", "attacks", "attacks_to_run", "device", "version", "verbose"),
-        *("is_tf_model", "log_path", "logger"),
-    )
+    can_target = False
+    gradient_free = "square"
+    not_settings = "self model attacks attacks_to_run device version verbose is_tf_model log_path logger"
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        if self.short_name not in (*VERSIONS, *SINGLE):
-            raise unknown("autoattack", self.short_name, (*VERSIONS, *SINGLE))
-        found: Callable[..., Any] = module.AutoAttack
+        found: Callable[..., Any] = self.named(dict.fromkeys((*VERSIONS, *SINGLE), theirs.AutoAttack))
         return found
 
     def __post_init__(self) -> None:
@@ -61,9 +57,6 @@ class AutoAttackForeign(Foreign):
             norm = THEIR_NORM.get(self.distance, self.distance)
             object.__setattr__(self, "settings", (*self.settings, ("norm", norm)))
         super().__post_init__()
-
-    def targets_too(self) -> bool:
-        return False
 
     def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         takes = inspect.signature(self.target).parameters
@@ -75,9 +68,8 @@ class AutoAttackForeign(Foreign):
             settings |= {"version": "custom", attacks: [self.short_name]}
         else:
             settings["version"] = self.short_name
-        attack = self.target(model.eval(), **settings)
+        run = self.target(model.eval(), **settings).run_standard_evaluation
         logging.getLogger("auto-attack").setLevel(logging.ERROR)
-        run = attack.run_standard_evaluation
         size = "bs" if "bs" in inspect.signature(run).parameters else "batch_size"
         found = run(x, labels, **{size: len(x)})
         adversarials: Tensor = found[0] if isinstance(found, tuple) else found

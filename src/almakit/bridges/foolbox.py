@@ -3,27 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..attacks import get
-from ..attacks.fixed_epsilon import FixedEpsilon
-from ..core import Attack, Box, Result, Status
+from ..core import Attack, Box, Result, best_of
 from ..core.attack import check_images
 from ..core.oracle import predict
 from ..distances.base import Distance
 from ..errors import BadInput
-from ..goals.classes import ClassGoal
 from ..radius import Grid
 from ..tensors import per_image
 from .foreign import CountedModel, Foreign, labels_and_targets, library, norm_name
+from .user_file import UserAttack
 
-foolbox = library("foolbox", "pip install foolbox, or pip install 'almakit[bridges]'")
+foolbox = library("foolbox", "pip install foolbox")
 base = library("foolbox.attacks.base", "pip install foolbox")
 Base: Any = base.MinimizationAttack
 BaseDistance: Any = foolbox.distances.Distance
@@ -35,14 +32,13 @@ class FoolboxForeign(Foreign):
 
     library = "foolbox"
     package = "foolbox"
+    module = foolbox.attacks
+    kind = base.Attack
+    can_target = True  # attacks without a targeted form say so when they run
     gradient_free = (
-        *("HopSkipJumpAttack", "BoundaryAttack", "PointwiseAttack", "GenAttack"),
-        *("NoiseAttack", "ContrastReductionAttack", "GaussianBlurAttack", "InversionAttack"),
+        "HopSkipJumpAttack BoundaryAttack PointwiseAttack GenAttack NoiseAttack ContrastReductionAttack "
+        "GaussianBlurAttack InversionAttack"
     )
-
-    @cached_property
-    def target(self) -> Callable[..., Any]:
-        return self.find_class(foolbox.attacks, base.Attack)
 
     def guess_distance(self) -> str | None:
         if "constraint" in self.parameters:  # HopSkipJump says l1 whatever it minimises
@@ -55,20 +51,16 @@ class FoolboxForeign(Foreign):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fixed = not issubclass(self.target, base.MinimizationAttack)  # type: ignore[arg-type]
-        if fixed and self.epsilon is None:
-            raise BadInput(
-                f"{self.name} works at a fixed radius: give epsilon=..., for example {self.name}(epsilon=0.3)."
-            )
-        if not fixed and self.epsilon is not None:
+        minimises = issubclass(self.target, base.MinimizationAttack)  # type: ignore[arg-type]
+        if minimises and self.epsilon is not None:
             raise BadInput(
                 f"{self.name} looks for the smallest change and takes no epsilon; read robust accuracy at any radius "
                 "off the results."
             )
-
-    def targets_too(self) -> bool:
-        # Attacks without a targeted form say so when they are run.
-        return True
+        if not minimises and self.epsilon is None:
+            raise BadInput(
+                f"{self.name} works at a fixed radius: give epsilon=..., for example {self.name}(epsilon=0.3)."
+            )
 
     def made(self) -> Any:
         """foolbox's own attack object."""
@@ -94,8 +86,8 @@ class FoolboxAttack(Base):
 
     Takes foolbox's models with their bounds and its criteria ``Misclassification`` and ``TargetedMisclassification``.
     ``starting_points`` (B, ...), which foolbox's FMN starts from, are one more candidate here: kept where they reach
-    the goal nearer than what the attack finds, for one more forward. ``result`` is our own ``Result`` of the last call:
-    distances, status and passes of each image.
+    the goal nearer than what the attack finds, for one more forward. ``result`` is our own ``Result`` of the last
+    call: distances, status and passes of each image.
     """
 
     def __init__(self, attack: str | Attack, **options: Any):
@@ -126,37 +118,15 @@ class FoolboxAttack(Base):
         criterion = base.get_criterion(criterion)
         box = Box(float(model.bounds.lower), float(model.bounds.upper))
         labels, targets = _goal(model, x.raw, criterion)
-        starts = None
+        attacks = [self.attack]
         if starting_points is not None:
-            starts = _starting_points(getattr(starting_points, "raw", starting_points), x.raw, box)
-        result = self.attack(model, x.raw, labels, targets, box=box, **self.options)
-        if starts is not None:
-            goal = ClassGoal(labels, targets, self.options.get("confidence", 0.0))
-            result = self._or_start(result, model, x.raw, starts, goal)
-        self.result = result
-        return restore(eager.astensor(result.adversarials.to(x.raw)))
-
-    def _or_start(self, result: Result, model: Any, x: Tensor, start: Tensor, goal: ClassGoal) -> Result:
-        """The nearer of what was found and the points ``start`` (B, ...) where those reach the goal."""
-        logits, distance = predict(model, start), self.attack.measure(x, start).to(result.distances)
-        nearer = torch.isfinite(logits).all(1) & (goal.margin(logits) < 0) & (distance < result.distances)
-        if isinstance(self.attack, FixedEpsilon):
-            nearer &= distance <= result.grid.limit(self.attack.radius())
-        return replace(
-            result,
-            adversarials=torch.where(per_image(nearer, x), start.to(result.adversarials), result.adversarials),
-            distances=torch.where(nearer, distance, result.distances),
-            status=torch.where(nearer, int(Status.SUCCESS), result.status),
-            forwards=result.forwards + 1,
-            reasons=[None if kept else reason for kept, reason in zip(nearer.tolist(), result.reasons, strict=True)],
-        )
-
-
-def _starting_points(points: object, x: Tensor, box: Box) -> Tensor:
-    if not isinstance(points, Tensor) or points.shape != x.shape:
-        got = f"shape {tuple(points.shape)}" if isinstance(points, Tensor) else f"a {type(points).__name__}"
-        raise BadInput(f"starting_points must be a tensor of shape {tuple(x.shape)}, one point per image, not {got}.")
-    return check_images(points, box)[0]
+            points, _ = check_images(getattr(starting_points, "raw", starting_points), box)
+            radius = self.attack.radii[0] if self.attack.radii else None
+            attacks.append(
+                UserAttack.of(lambda model, x, y, targets=None: points, distance=self.attack.measure, epsilon=radius)
+            )
+        self.result = best_of(attack(model, x.raw, labels, targets, box=box, **self.options) for attack in attacks)
+        return restore(eager.astensor(self.result.adversarials.to(x.raw)))
 
 
 def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]:
@@ -188,4 +158,4 @@ class _Measured(BaseDistance):
         distance."""
         (x, y), restore = library("eagerpy", "pip install eagerpy").astensors_(references, perturbed)
         outside = self.ours(x.raw, y.raw) > Grid.of(repr(self.ours)).limit(epsilon)
-        return restore(type(x)(torch.where(outside.reshape(-1, *[1] * (x.raw.ndim - 1)), x.raw, y.raw)))
+        return restore(type(x)(torch.where(per_image(outside, x.raw), x.raw, y.raw)))

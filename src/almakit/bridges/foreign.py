@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from .. import registry
 from ..core import Attack, Exhausted, Problem, Query
 from ..core.oracle import out_of_memory, seeded
 from ..distances.base import DistanceLike
@@ -31,7 +32,7 @@ from ..tensors import per_image
 OURS = ("distance", "epsilon", "at_once")
 ALWAYS = ("steps", "num_steps", "n_iter", "max_iter", "norm", "eps")
 """Settings that are always in the text, as they are for almakit's own attacks."""
-NORMS = {0.0: "l0", 1.0: "l1", 2.0: "l2", float("inf"): "linf"}
+NORMS = ("l0", "l1", "l2", "linf")
 
 
 def library(module: str, install: str) -> Any:
@@ -58,13 +59,14 @@ class Foreign(Attack):
     """
 
     library: ClassVar[str] = ""
-    package: ClassVar[str] = ""  # its name among the installed distributions
-    minimises: ClassVar[Mapping[str, str]] = {}  # attack -> distance, where no setting says it
-    gradient_free: ClassVar[tuple[str, ...]] = ()  # attacks that need no gradient
-    not_settings: ClassVar[tuple[str, ...]] = (
-        *("self", "model", "inputs", "labels", "x", "y", "images", "targeted", "targets", "callback"),
-    )
+    package: ClassVar[str] = ""  # the name of the installed distribution
+    module: ClassVar[Any] = None  # the module that holds the library's attacks
+    kind: ClassVar[Any] = None  # the type of the attacks in it, or their base class
+    minimises: ClassVar[Mapping[str, str]] = {}  # distance -> attacks, where no setting says it
+    gradient_free: ClassVar[str] = ""  # endings of the names of attacks that need no gradient
+    not_settings: ClassVar[str] = "self model inputs labels x y images targeted targets callback"
     cost: ClassVar[str] = "counted while it runs"
+    ranges: ClassVar[dict[str, str]] = {"[1, inf)": "at_once", "(0, inf)": "epsilon"}
 
     name: str = ""
     settings: tuple[tuple[str, Any], ...] = ()
@@ -82,8 +84,14 @@ class Foreign(Attack):
 
     @cached_property
     def target(self) -> Callable[..., Any]:
-        """The library's class or function."""
-        raise NotImplementedError
+        """The library's class or function of this name."""
+
+        def is_attack(value: Any) -> bool:
+            return isinstance(value, self.kind) or (inspect.isclass(value) and issubclass(value, self.kind))
+
+        known = {name: value for name, value in vars(self.module).items() if is_attack(value)}
+        found: Callable[..., Any] = self.named(known)
+        return found
 
     def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         """The library's adversarial images for ``x`` (G, ...) with ``labels`` (G,) and perhaps ``targets`` (G,)."""
@@ -94,15 +102,15 @@ class Foreign(Attack):
         for name in ("norm", "distance"):
             if name in self.parameters:
                 return norm_name(self.values[name]) or str(self.values[name])
-        return self.minimises.get(self.short_name)
+        return next((found for found, names in self.minimises.items() if self.short_name in names.split()), None)
 
     def radius(self) -> float | None:
         """The radius of an attack at a fixed one; None for an attack that looks for the smallest change."""
         radius = self.values.get("eps") if self.epsilon is None else self.epsilon
         return float(radius) if isinstance(radius, (int, float)) else None
 
-    def targets_too(self) -> bool:
-        """Whether the attack has a targeted form."""
+    @property
+    def can_target(self) -> bool:  # type: ignore[override]
         return "targeted" in inspect.signature(self.target).parameters
 
     def version(self) -> str:
@@ -126,7 +134,7 @@ class Foreign(Attack):
         return {
             name: each
             for name, each in found.items()
-            if name not in self.not_settings and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+            if name not in self.not_settings.split() and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
         }
 
     @cached_property
@@ -138,17 +146,13 @@ class Foreign(Attack):
         """All of the library's settings by name."""
         return {**self.defaults, **dict(self.settings)}
 
-    def find(self, module: Any, is_attack: Callable[[Any], bool]) -> Callable[..., Any]:
-        """The attack of this name among a module's attacks."""
-        known = {key for key, value in vars(module).items() if is_attack(value)}
+    def named(self, known: Mapping[str, Any]) -> Any:
+        """The entry of this name, or an error that offers the nearest names."""
         if self.short_name not in known:
-            raise unknown(self.library, self.short_name, known)
-        found: Callable[..., Any] = getattr(module, self.short_name)
-        return found
-
-    def find_class(self, module: Any, base: type) -> Callable[..., Any]:
-        """The attack of this name among a module's classes below ``base``."""
-        return self.find(module, lambda value: inspect.isclass(value) and issubclass(value, base))
+            raise UnknownName(
+                f"{self.library} has no attack {self.short_name!r}; {suggestion(self.short_name, sorted(known))}"
+            )
+        return known[self.short_name]
 
     def __post_init__(self) -> None:
         settings = dict(self.settings)
@@ -171,11 +175,6 @@ class Foreign(Attack):
                 f"{self.library or 'the function'} does not say what {self.name} minimises; add distance=l2, or "
                 "whatever is to be measured."
             )
-        if self.at_once is not None and not (isinstance(self.at_once, int) and self.at_once > 0):
-            raise BadInput(f"at_once={self.at_once!r}: how many images at a time, a whole number, at least 1.")
-        epsilon = self.epsilon
-        if epsilon is not None and not (isinstance(epsilon, (int, float)) and 0 < epsilon < float("inf")):
-            raise BadInput(f"epsilon={epsilon!r}: the radius must be a positive number.")
         super().__post_init__()
 
     @property
@@ -191,17 +190,13 @@ class Foreign(Attack):
         return () if (radius := self.radius()) is None else (radius,)
 
     @property
-    def can_target(self) -> bool:  # type: ignore[override]
-        return self.targets_too()
-
-    @property
     def written(self) -> tuple[str, dict[str, Any]]:
         """Name and settings of the text that builds this attack again; the library's defaults are left out, but not its
         steps."""
         settings = {
             name: value
             for name, value in self.values.items()
-            if name in ALWAYS or name not in self.defaults or not _same(value, self.defaults[name])
+            if name in ALWAYS or repr(value) != repr(self.defaults.get(name, inspect.Parameter.empty))
         }
         ordered = {name: settings[name] for name in self.parameters if name in settings}
         ours = {name: getattr(self, name) for name in OURS if name not in settings}
@@ -225,7 +220,7 @@ class Foreign(Attack):
         return True
 
     def needs_gradients(self) -> bool:
-        return not self.name.endswith(self.gradient_free)
+        return not self.name.endswith(tuple(self.gradient_free.split()))
 
     def run(self, problem: Problem) -> None:
         size, radius = self.at_once or len(problem), self.radius()
@@ -244,25 +239,27 @@ class Foreign(Attack):
         try:
             with seeded(seed, problem.x.device), redirect_stdout(sys.stderr), torch.enable_grad():
                 returned = self.perturb(model, model.x.clone(), goal.labels.clone(), targets)
-        except (AlmakitError, Exhausted, MemoryError):
-            if model.failure is None:
-                raise
         except Exception as error:
-            if model.failure is None and out_of_memory(error):
-                raise
-            if model.failure is None and isinstance(error, ModuleNotFoundError):
-                raise Unavailable(
-                    f"{self.name} needs {error.name}, which is not installed: pip install {error.name}."
-                ) from error
-            if model.failure is None and not model.refused:  # some attacks fail on answers past the budget
-                raise BadInput(
-                    f"{self.name} failed with {type(error).__name__}: {error}. The error comes from "
-                    f"{self.library or 'the function'}; its settings or the kind of images may not suit it."
-                ) from error
+            if model.failure is None:
+                self._explain(error, model.refused)
         if model.failure is not None and not isinstance(model.failure, Exhausted):
             raise model.failure
         if returned is not None:
             self._query_returned(problem, model, rows, returned)
+
+    def _explain(self, error: Exception, refused: bool) -> None:
+        """Raises an error of the attack's own code as a sentence; some attacks fail on answers past the budget."""
+        if isinstance(error, (AlmakitError, Exhausted)) or out_of_memory(error):
+            raise error
+        if isinstance(error, ModuleNotFoundError):
+            raise Unavailable(
+                f"{self.name} needs {error.name}, which is not installed: pip install {error.name}."
+            ) from error
+        if not refused:
+            raise BadInput(
+                f"{self.name} failed with {type(error).__name__}: {error}. The error comes from "
+                f"{self.library or 'the function'}; its settings or the kind of images may not suit it."
+            ) from error
 
     def _query_returned(self, problem: Problem, model: CountedModel, rows: Tensor, returned: object) -> None:
         """Queries what the attack returned where it is nearer than the best known point."""
@@ -293,16 +290,17 @@ class CountedModel(nn.Module):
     nearest clean image. A point is judged by its image's own label and distance, so a wrong match could cost a count
     but never make a false claim.
 
-    Candidates are projected into the domain before the model sees them, and gradients pass through that unchanged. Past
-    its budget an image is answered with its true label and zero gradients; when all images have spent theirs, the
-    attack ends. A required confidence is added to the logits that the attack sees.
+    Candidates are projected into the domain before the model sees them, and gradients pass through the projection
+    unchanged. Past its budget an image is answered with its true label and zero gradients; when all images have spent
+    theirs, the attack ends. A required confidence is added to the logits that the attack sees.
     """
 
     def __init__(self, problem: Problem, rows: Tensor):
         super().__init__()
         self.problem, self.rows = problem, rows
         self.x = problem.x[rows]
-        self.has_duplicates = len(torch.unique(self.x.flatten(1), dim=0)) < len(rows)
+        _, group, sizes = torch.unique(self.x.flatten(1), dim=0, return_inverse=True, return_counts=True)
+        self.duplicates = [(group == number).nonzero().flatten() for number in (sizes > 1).nonzero().flatten()]
         self.last = self.x.clone()  # the last queried point of each image: an attack often returns it
         self.queries, self.refused = 0, False
         self.failure: BaseException | None = None
@@ -386,28 +384,22 @@ class CountedModel(nn.Module):
 
     def _owners(self, candidate: Tensor) -> Tensor | None:
         """The image (R,) that each candidate (R, ...) belongs to; None: as many as images, in their order."""
-        count = len(self.rows)
-        if count == 1:
-            return None if len(candidate) == 1 else torch.zeros(len(candidate), dtype=torch.long, device=self.x.device)
-        points, clean = candidate.flatten(1).float(), self.x.flatten(1).float()
+        count, points, clean = len(self.rows), candidate.flatten(1).float(), self.x.flatten(1).float()
         squares = (points.square().sum(1, keepdim=True) + clean.square().sum(1) - 2 * points @ clean.T).clamp_min(0)
         smallest, nearest = squares.min(1)
         if len(candidate) != count:
-            return self._among_duplicates(nearest, clean) if self.has_duplicates else nearest
+            return self._among_duplicates(nearest)
         own = smallest * 4 >= squares.diagonal()
         # The products above round: rows whose distances differ by less than that keep their own image.
         own |= squares.diagonal() <= 1e-5 * clean.square().sum(1).clamp_min(1)
         return None if bool(own.all()) else torch.where(own, torch.arange(count, device=own.device), nearest)
 
-    def _among_duplicates(self, nearest: Tensor, clean: Tensor) -> Tensor:
-        """``nearest`` (R,) with the candidates of equal images spread over them in turn; ``clean`` (G, pixels)."""
-        _, group = torch.unique(clean, dim=0, return_inverse=True)
+    def _among_duplicates(self, nearest: Tensor) -> Tensor:
+        """``nearest`` (R,) with the candidates of equal images assigned to them in turn."""
         spread = nearest.clone()
-        for each in group.unique():
-            equal = torch.nonzero(group == each).flatten()
-            if len(equal) > 1:
-                places = torch.isin(nearest, equal).nonzero().flatten()
-                spread[places] = equal[torch.arange(len(places), device=equal.device) % len(equal)]
+        for group in self.duplicates:
+            places = torch.isin(nearest, group).nonzero().flatten()
+            spread[places] = group[torch.arange(len(places), device=group.device) % len(group)]
         return spread
 
 
@@ -438,18 +430,5 @@ def labels_and_targets(logits: Tensor, targets: object) -> tuple[Tensor, Tensor]
 
 def norm_name(norm: object) -> str | None:
     """``l2`` for 2, ``"L2"``, ``"2"`` and so on; None for other values."""
-    if isinstance(norm, str):
-        try:
-            norm = float(norm.lower().removeprefix("l").removeprefix("_"))
-        except ValueError:
-            return None
-    return NORMS.get(float(norm)) if isinstance(norm, (int, float)) else None
-
-
-def unknown(library_name: str, name: str, known: Iterable[str]) -> UnknownName:
-    """The error for a name a library does not have, with the nearest ones it has."""
-    return UnknownName(f"{library_name} has no attack {name!r}; {suggestion(name, sorted(known))}")
-
-
-def _same(one: object, other: object) -> bool:
-    return type(one) is type(other) and bool(one == other)
+    name = registry.canonical("distances", norm) if isinstance(norm, (str, int, float)) else ""
+    return name if name in NORMS else None

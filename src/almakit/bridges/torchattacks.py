@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
 
 from ..attacks import get
 from ..core import Attack, Result
-from ..errors import BadInput
 from .foreign import CountedModel, Foreign, labels_and_targets, library
 
-torchattacks = library("torchattacks", "pip install torchattacks, or pip install 'almakit[bridges]'")
+torchattacks = library("torchattacks", "pip install torchattacks")
 base = library("torchattacks.attack", "pip install torchattacks")
 Base: Any = base.Attack
 
@@ -25,29 +22,20 @@ class TorchattacksForeign(Foreign):
 
     library = "torchattacks"
     package = "torchattacks"
+    module = torchattacks
+    kind = base.Attack
     minimises = {  # or whose ball they stay in
-        "CW": "l2",
-        "DeepFool": "l2",
-        "EADL1": "l1",
-        "EADEN": "l1",
-        "SparseFool": "l0",
-        "OnePixel": "l0",
-        "Pixle": "l0",
-        "JSMA": "l0",
-        "GN": "l2",
-        "PGDL2": "l2",
-        "PGDRSL2": "l2",
+        "l0": "SparseFool OnePixel Pixle JSMA",
+        "l1": "EADL1 EADEN",
+        "l2": "CW DeepFool GN PGDL2 PGDRSL2",
     }
-    gradient_free = ("Square", "OnePixel", "Pixle", "GN", "VANILA")
-
-    @cached_property
-    def target(self) -> Callable[..., Any]:
-        return self.find_class(torchattacks, base.Attack)
+    gradient_free = "Square OnePixel Pixle GN VANILA"
 
     def guess_distance(self) -> str | None:
         return super().guess_distance() or ("linf" if "eps" in self.parameters else None)
 
-    def targets_too(self) -> bool:
+    @property
+    def can_target(self) -> bool:  # type: ignore[override]
         return "targeted" in self.made(nn.Linear(1, 1)).supported_mode
 
     def made(self, model: nn.Module) -> Any:
@@ -87,12 +75,6 @@ class TorchattacksAttack(Base):
             if self.attack_mode == "targeted(label)":
                 # The labels given are the targets; the model's own classes stand in for the labels.
                 labels, targets = labels_and_targets(self.get_output_with_eval_nograd(images.clone()), targets)
-        if (
-            self.attack_mode not in ("default", "targeted(label)")
-            and targets is not None
-            and bool((targets == labels).any())
-        ):
-            raise BadInput("a target equals its label; let the target function give another class.")
         # The module itself where nothing is to be normalised: then precision, mode and frozen weights are seen to.
         model = self.get_logits if self.normalization_used is not None else self.model
         self.result = self.ours(model, images, labels, targets, **self.options)

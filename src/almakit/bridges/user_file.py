@@ -51,8 +51,8 @@ class UserAttack(Foreign):
         return function
 
     @property
-    def not_settings(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*_positional(self.target)[:3], "targets")
+    def not_settings(self) -> str:  # type: ignore[override]
+        return " ".join([*_positional(self.target)[:3], "targets"])
 
     def guess_distance(self) -> str:
         return str(self.defaults.get("distance") or getattr(self.target, "distance", "l2"))
@@ -61,7 +61,8 @@ class UserAttack(Foreign):
         given = self.values.get("epsilon", super().radius())
         return float(given) if isinstance(given, (int, float)) else None
 
-    def targets_too(self) -> bool:
+    @property
+    def can_target(self) -> bool:  # type: ignore[override]
         return "targets" in inspect.signature(self.target).parameters
 
     def version(self) -> str:
@@ -78,7 +79,7 @@ class UserAttack(Foreign):
         )
 
     def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
-        more = {"targets": targets} if self.targets_too() else {}
+        more = {"targets": targets} if self.can_target else {}
         with nullcontext() if self.function is not None else user_file.importable(self.name):
             found: Tensor = self.target(model, x, labels, **dict(self.settings), **more)
         return found
