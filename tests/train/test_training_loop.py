@@ -82,7 +82,7 @@ def test_mistakes_are_sentences() -> None:
         train.train(replace(SHORT, model="mnist/none"))
     with pytest.raises(BadInput, match="no kind of training called 'none'"):
         train.train(replace(SHORT, kind="none"))
-    with pytest.raises(BadInput, match="epochs=0: give a whole number from 1 on"):
+    with pytest.raises(BadInput, match="epochs=0: it must be at least 1"):
         train.train(replace(SHORT, epochs=0))
 
 

@@ -86,7 +86,7 @@ class FoolboxAttack(Base):
 
     Takes foolbox's models with their bounds and its criteria ``Misclassification`` and ``TargetedMisclassification``.
     ``starting_points`` (B, ...), which foolbox's FMN starts from, are one more candidate here: kept where they reach
-    the goal nearer than what the attack finds, for one more forward. ``result`` is our own ``Result`` of the last
+    the goal nearer than what the attack finds, for two more forwards. ``result`` is our own ``Result`` of the last
     call: distances, status and passes of each image.
     """
 

@@ -22,7 +22,8 @@ from ..files import write_whole
 from ..models.classifier import Classifier, state_sha256
 from ..models.zoo import Entry
 from . import networks
-from .recipe import Recipe, checked
+from .networks import settled
+from .recipe import Recipe
 
 MEASURED = 1000
 """Test images that robustness is measured on."""
@@ -40,11 +41,6 @@ class Trained:
 
     model: Classifier
     log: dict[str, Any]
-
-
-def settled(recipe: Recipe, entry: Entry | None = None) -> Recipe:
-    """The recipe with all of its settings; one that cannot be trained is refused."""
-    return checked(recipe, entry or networks.entry_of(recipe))
 
 
 def train(
@@ -79,15 +75,15 @@ def train(
     resumed = _read_checkpoint(checkpoint, recipe, limit)
     training, test = networks.data_of(recipe, entry, limit, test_limit, test)
     (x, labels), (test_x, test_labels) = training.tensors(), test.tensors()
-    with torch.random.fork_rng(devices=[]):
-        entry = networks.with_shapes(entry, x, labels)
-    networks.check_images(recipe, entry, training.name, x, labels)
-    networks.check_images(recipe, entry, test.name, test_x, test_labels)
+    if labels.ndim == 3 and (recipe.shift or recipe.flip):
+        raise BadInput("shift and flip move images and not their label maps: leave flip out and give --shift 0.")
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         generator = torch.Generator().manual_seed(recipe.seed)
-        model = networks.trainable(entry).to(memory_format=layout)  # type: ignore[call-overload]
+        model = networks.trainable(entry, x, labels).to(memory_format=layout)  # type: ignore[call-overload]
+        networks.check_labels(model, training.name, labels)
+        networks.check_labels(model, test.name, test_labels)
         # A loss that cannot be computed, of a network without interval bounds for example, is found before the first
         # epoch, on a copy and with a generator of its own.
         with torch.random.fork_rng(devices=[]):

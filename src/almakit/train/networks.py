@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ SPLIT = ("mnist", "fashion-mnist", "cifar10", "imagenet", "hf-dataset", "scenes"
 """Data with a training and a test split."""
 HELD_OUT = 10
 """Of data without a test split every tenth image is kept for the test."""
+RADII = {"cifar10": {"l2": 0.5, "linf": 8 / 255}}
+"""Default radius of robust training by data set and norm; the defaults of the objectives are MNIST's."""
 
 
 def entry_of(recipe: Recipe) -> Entry:
@@ -36,7 +39,19 @@ def entry_of(recipe: Recipe) -> Entry:
             f"{recipe.model} does not say what it is trained on: give --data, for example --data mnist or --data "
             "folder:photos."
         )
-    return Entry(recipe.model, "", "a network of the user's own", recipe.data, (0, 0, 0))
+    return Entry(recipe.model, lambda: call(recipe.model), "a network of the user's own", recipe.data, (0, 0, 0))
+
+
+def settled(recipe: Recipe, entry: Entry | None = None) -> Recipe:
+    """The recipe, checked, with the radius of its data set where its kind of training needs one."""
+    entry, kind = entry or entry_of(recipe), recipe.training
+    recipe.check()
+    if kind.norm is None or "radius" in recipe.options or entry.dataset == "mnist":
+        return recipe
+    radius = RADII.get(entry.dataset, {}).get(kind.norm)
+    if radius is None:
+        raise BadInput(f"there is no usual {kind.norm} radius for {entry.dataset}: give one, --option radius=R.")
+    return replace(recipe, options={"radius": radius, **recipe.options})
 
 
 def stem_of(model: str) -> str:
@@ -52,7 +67,7 @@ def data_of(
 ) -> tuple[Dataset, Dataset]:
     """Training and test images (``test`` where it is not None); of data without splits every tenth image is held
     out."""
-    training = entry.dataset if is_user_file(entry.name) else recipe.data or entry.dataset
+    training = recipe.data or entry.dataset
     if test is not None:
         return load_data(training, split="train", limit=limit), test
     if not is_user_file(entry.name) or entry.dataset.partition(":")[0] in SPLIT:
@@ -68,58 +83,37 @@ def data_of(
     return rest, test if test_limit is None else test.select(range(min(test_limit, len(test))))
 
 
-def trainable(entry: Entry) -> Classifier:
-    """The network with fresh weights."""
-    mean, std = entry.normalisation or (None, None)
-    network = _own_network(entry) if is_user_file(entry.name) else build(entry)
-    model = Classifier(
-        network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes
-    )
-    return model.requires_grad_(True)
-
-
-def _own_network(entry: Entry) -> nn.Module:
-    network = call(entry.name)
+def trainable(entry: Entry, x: Tensor, labels: Tensor) -> Classifier:
+    """The entry's network with fresh weights, for images ``x`` (N, C, H, W) with ``labels`` (N,) or label maps (N, H,
+    W)."""
+    network: Any = build(entry)
     if not isinstance(network, nn.Module) or not any(parameter.numel() for parameter in network.parameters()):
         raise BadInput(
             f"{entry.name} returned a {type(network).__name__}; to be trained it must return a torch module with "
             "parameters."
         )
-    return network.requires_grad_(True)
-
-
-def with_shapes(entry: Entry, x: Tensor, labels: Tensor) -> Entry:
-    """The entry of a user's network with the shape of its training images ``x`` (N, C, H, W) and its number of classes;
-    ``labels`` (N,) or maps (N, H, W)."""
-    if not is_user_file(entry.name):
-        return entry
-    network = _own_network(entry).eval()
     try:
-        with torch.no_grad():
-            logits = network(x[:1])
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            logits = network.eval()(x[:1])
     except Exception as error:  # whatever a layer raises first
-        shape = " x ".join(map(str, x.shape[1:]))
         raise BadInput(
-            f"{entry.name} failed on an image of {shape} with {type(error).__name__}: "
+            f"{entry.name} failed on an image of {' x '.join(map(str, x.shape[1:]))} with {type(error).__name__}: "
             f"{' '.join(str(error).split())[:200]}"
         ) from error
-    expected = (1, *labels.shape[1:])
-    if not isinstance(logits, Tensor) or logits.ndim < 2 or (len(logits), *logits.shape[2:]) != expected:
-        shape = "(batch, classes)" if labels.ndim == 1 else f"(batch, classes, {labels.shape[1]}, {labels.shape[2]})"
-        raise BadInput(f"{entry.name} must return logits of shape {shape} to be trained on {entry.dataset}.")
-    return replace(entry, shape=(x.shape[1], x.shape[2], x.shape[3]), classes=logits.shape[1])
+    if not isinstance(logits, Tensor) or logits.ndim < 2 or (1, *labels.shape[1:]) != (len(logits), *logits.shape[2:]):
+        sizes = ", ".join(["batch", "classes", *map(str, labels.shape[1:])])
+        raise BadInput(f"{entry.name} must return logits of shape ({sizes}) to be trained on {entry.dataset}.")
+    mean, std = entry.normalisation or (None, None)
+    shape = (x.shape[1], x.shape[2], x.shape[3])
+    model = Classifier(
+        network, name=entry.name, mean=mean, std=std, dataset=entry.dataset, shape=shape, classes=logits.shape[1]
+    )
+    return model.requires_grad_(True)
 
 
-def check_images(recipe: Recipe, entry: Entry, name: str, x: Tensor, labels: Tensor) -> None:
-    """Refuses images ``x`` (N, C, H, W) with ``labels`` (N,), or label maps (N, H, W), that the network cannot take."""
-    if labels.ndim == 3 and (recipe.shift or recipe.flip):
-        raise BadInput("shift and flip move images and not their label maps: leave flip out and give --shift 0.")
-    if tuple(x.shape[1:]) != entry.shape:
-        shape, expected = (" x ".join(map(str, shape)) for shape in (x.shape[1:], entry.shape))
-        raise BadInput(
-            f"the images of {name} are {shape}, and {entry.name} takes {expected}; give images of that shape (--data)."
-        )
+def check_labels(model: Classifier, name: str, labels: Tensor) -> None:
+    """Refuses ``labels`` (N,), or label maps (N, H, W), that the network has no classes for."""
     labels = labels[labels != IGNORED] if labels.ndim == 3 else labels
     low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= entry.classes:
-        raise BadInput(f"{name} has labels {low} to {high}, and {entry.name} has {entry.classes} classes, from 0.")
+    if low < 0 or high >= (model.classes or 0):
+        raise BadInput(f"{name} has labels {low} to {high}, and {model.name} has {model.classes} classes, from 0.")
