@@ -6,10 +6,9 @@ mkdocs is not needed to import this module, so that the tests can check what the
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 
 from almakit import registry
-from almakit.cli.completion import actions
+from almakit.cli.arguments import parser_of
 from almakit.cli.main import VERBS
 
 NAVIGATION: dict[str, list[str | dict[str, str]]] = {
@@ -116,13 +115,14 @@ def commands() -> str:
 
 
 def _verb(verb: str) -> str:
-    told = (import_module(f"almakit.cli.{verb}").__doc__ or "").strip().splitlines()
+    parser = parser_of(verb, add_help=False)
+    told = (parser.description or "").splitlines()
     prose = [line for line in told if not line.startswith("  ")]
     examples = [line.strip() for line in told if line.startswith("  ")]
     lines = [f"### {verb}\n", "\n".join(prose).strip() + "\n"]
     if examples:
         lines.append("```sh\n" + "\n".join(examples) + "\n```\n")
-    if found := [action for action in actions(verb) if action.help != argparse.SUPPRESS]:
+    if found := [action for action in parser._actions if action.help != argparse.SUPPRESS]:
         rows = "\n".join(f"| `{_call(action)}` | {_meaning(action)} |" for action in found)
         lines.append(f"| argument | meaning |\n| :-- | :-- |\n{rows}\n")
     return "\n".join(lines)

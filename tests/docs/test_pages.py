@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import io
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 from docs.prose import DOCS, PAGES, ROOT, Block, blocks, inline_commands, words
 
+from almakit.cli.arguments import parser_of
 from almakit.cli.main import VERBS, main
 
 tomllib = (
@@ -57,8 +57,7 @@ def parse(command: str, mention: bool = False) -> list[str]:
         if rest[0] in ("--help", "--version"):
             return given
         assert rest[0] in VERBS, f"there is no verb {rest[0]}: {command}"
-        parser = argparse.ArgumentParser(prog=f"almakit {rest[0]}", allow_abbrev=False)
-        import_module(f"almakit.cli.{rest[0]}").add_arguments(parser)
+        parser = parser_of(rest[0])
         said = io.StringIO()
         try:
             with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):

@@ -15,7 +15,7 @@ from docs.prose import site_pages
 import almakit
 from almakit import registry
 from almakit.attacks.meanings import GENERAL, documented, meaning
-from almakit.cli.completion import actions
+from almakit.cli.arguments import parser_of
 from almakit.cli.main import VERBS, main
 from almakit.runs.spec import RunSpec
 
@@ -56,7 +56,7 @@ def test_names_as_people_write_them_and_wrong_ones(capsys: pytest.CaptureFixture
         capsys, "ls", "attacks", "alma"
     )
     assert "Largest absolute difference" in printed(capsys, "ls", "distances", "Linf")
-    assert "99.44 %" in printed(capsys, "ls", "models", "mnist/smallcnn") and "handwritten" in printed(
+    assert "99.44 of 10000" in printed(capsys, "ls", "models", "mnist/smallcnn") and "handwritten" in printed(
         capsys, "ls", "data", "mnist"
     )
     for command, sentence in (
@@ -136,7 +136,7 @@ def test_the_page_of_all_flags_lists_them() -> None:
     text = site_pages().commands()
     for verb in VERBS:
         assert f"### {verb}\n" in text
-        for action in actions(verb):
+        for action in parser_of(verb, add_help=False)._actions:
             assert action.help == SUPPRESS or all(
                 f"`{flag}" in text or f", {flag}" in text for flag in action.option_strings
             )

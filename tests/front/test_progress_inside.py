@@ -4,7 +4,6 @@ long."""
 from __future__ import annotations
 
 import io
-import re
 import sys
 import types
 from typing import Any
@@ -136,14 +135,7 @@ def test_a_notebook_has_one_line_for_each_stage(monkeypatch: pytest.MonkeyPatch)
     assert type(shown(False)) is Progress and type(shown(None)) is Progress
 
 
-def test_an_estimate_before_reproduce_and_in_training(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
-    cells = ["--budget", "small", "--attacks", "ddn,alma", "--distances", "l2"]
-    command = ["reproduce", "mnist", "--limit", "2", *cells, "--no-figures", "--out", str(tmp_path / "r")]
-    assert main([*command, "--model", "mnist/smallcnn-tiny"]) == 0
-    said = capsys.readouterr().err
-    assert re.search(r"2 cells, about \d+:\d\d of one process for what is left", said[: said.index("[1/2]")])
-    main([*command, "--model", "mnist/smallcnn-tiny"])
-    assert "for what is left" not in capsys.readouterr().err, "nothing is left"
+def test_training_shows_its_batches(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--epochs", "1", "--limit", "640", "--test-limit", "20", "--batch-size", "64"]
     assert main(["train", "mnist/smallcnn-tiny", *few, "--out", str(tmp_path / "t")]) == 0
-    assert re.search(r"About \d+:\d\d .*for the 6 batches to come", capsys.readouterr().err)
+    assert "training: 10/10 batches" in capsys.readouterr().err

@@ -6,15 +6,14 @@ purpose.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import tempfile
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import almakit
+from almakit.cli.arguments import parser_of
 from almakit.cli.main import VERBS
 
 PLACE = Path(__file__).parent
@@ -45,12 +44,11 @@ def public_names() -> dict[str, Any]:
 
 def flags() -> dict[str, list[str]]:
     """The flags and positional arguments of every verb."""
-    found = {}
-    for verb in VERBS:
-        parser = argparse.ArgumentParser(add_help=False)
-        import_module(f"almakit.cli.{verb}").add_arguments(parser)
-        found[verb] = sorted(option for action in parser._actions for option in action.option_strings or [action.dest])
-    return found
+    parsers = {verb: parser_of(verb, add_help=False) for verb in VERBS}
+    return {
+        verb: sorted(option for action in parser._actions for option in action.option_strings or [action.dest])
+        for verb, parser in parsers.items()
+    }
 
 
 def summaries(folder: Path) -> dict[str, Any]:

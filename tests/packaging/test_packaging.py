@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from almakit.cli.arguments import parser_of
 from almakit.cli.main import VERBS, main
 from almakit.version import VERSION
 
@@ -169,13 +170,11 @@ def test_bash_completes_verbs_flags_and_names(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh", "powershell"])
 def test_every_verb_and_flag_is_in_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from almakit.cli.completion import actions
-
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     for verb in VERBS:
         assert verb in script
-        for action in actions(verb):
+        for action in parser_of(verb)._actions:
             assert all(flag.lstrip("-") in script for flag in action.option_strings)
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)

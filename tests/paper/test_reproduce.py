@@ -95,7 +95,10 @@ def test_what_is_not_at_hand_is_left_out_with_a_sentence(tmp_path: Path, capsys:
         Unavailable, match=r"none of the networks for cifar10 is available.*--model cifar10/wrn-28-10@<file>"
     ):
         plan(Settings("cifar10", tmp_path))
-    assert main(["reproduce", "mnist", "--limit", "0"]) == 2 and "--limit 0" in capsys.readouterr().err
+    assert (
+        main(["reproduce", "mnist", "--limit", "0"]) == 2
+        and "0: give a number of at least 1" in capsys.readouterr().err
+    )
     assert main(["reproduce", "mnist", "--attacks", "none"]) == 2 and "no attack 'none'" in capsys.readouterr().err
     assert main(["reproduce", "mnist", "--report-only", "--limit", "2", "--out", str(tmp_path / "empty")]) == 1
     assert "has been run yet" in capsys.readouterr().err

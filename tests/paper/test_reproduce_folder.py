@@ -121,6 +121,4 @@ def test_weights_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         labels == ["mnist/smallcnn-tiny"]
         and "--model mnist/smallcnn-tiny was given more than once and counts once." in skipped
     )
-    assert (
-        main(["reproduce", "mnist", "--attacks", ","]) == 2 and "--attacks ',' names nothing" in capsys.readouterr().err
-    )
+    assert main(["reproduce", "mnist", "--attacks", ","]) == 2 and "',' names nothing" in capsys.readouterr().err

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import almakit
-from almakit.cli.main import DONE, ERROR, FAILED_IMAGES, REFUSED, main
+from almakit.cli.arguments import DONE, ERROR, FAILED_IMAGES, REFUSED
+from almakit.cli.main import main
 from almakit.errors import AlmakitError
 from almakit.runs.failures import Refused, SpecChanged
 from almakit.runs.spec import RunSpec

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from almakit import Run
-from almakit.cli.main import ERROR, USAGE, main
+from almakit.cli.arguments import ERROR, USAGE
+from almakit.cli.main import main
 from almakit.errors import BadInput
 from almakit.runs.certify import certify_run
 from almakit.runs.model import open_model

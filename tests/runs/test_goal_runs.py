@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import almakit
 from almakit import goals
-from almakit.cli.main import DONE, ERROR, FAILED_IMAGES, REFUSED, main
+from almakit.cli.arguments import DONE, ERROR, FAILED_IMAGES, REFUSED
+from almakit.cli.main import main
 from almakit.errors import AlmakitError, BadInput
 from almakit.runs.failures import Refused, SpecChanged
 

@@ -14,7 +14,8 @@ from runs.small_runs import ATTACKS, Net, images, small_run
 from torch import Tensor, nn
 
 import almakit
-from almakit.cli.main import DONE, USAGE, main
+from almakit.cli.arguments import DONE, USAGE
+from almakit.cli.main import main
 from almakit.errors import BadInput
 from almakit.report import board, subjects
 from almakit.report.compare import compare

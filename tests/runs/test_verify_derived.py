@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import almakit
-from almakit.cli.main import DONE, ERROR, FAILED_IMAGES, main
+from almakit.cli.arguments import DONE, ERROR, FAILED_IMAGES
+from almakit.cli.main import main
 from almakit.report import board, subjects
 from almakit.runs.store.derived import Certificate, Contradiction, Transfer
 

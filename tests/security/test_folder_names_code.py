@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import almakit
-from almakit.cli.main import USAGE, main
+from almakit.cli.arguments import USAGE
+from almakit.cli.main import main
 from almakit.models import is_code
 
 CODE = (

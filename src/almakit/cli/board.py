@@ -15,21 +15,15 @@ import argparse
 from pathlib import Path
 
 from ..report.board import write_board
-from .main import DONE
-from .report import add_epsilon, add_limits, limits
+from ..report.page import Limits
+from .arguments import DONE, FOLDERS
+from .report import EPSILON, limits
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", type=Path, nargs="+", metavar="RUN", help="a run folder")
-    parser.add_argument(
-        "--out", type=Path, default=Path("site"), metavar="FOLDER", help="where to write (default: site)"
-    )
-    add_epsilon(parser)
-    add_limits(parser, images=12, megabytes=2.0)
+ARGUMENTS = (FOLDERS, ("--out FOLDER", Path, "where to write", Path("site")), EPSILON, *limits(12, 2.0))
 
 
 def main(args: argparse.Namespace) -> int:
-    board, written = write_board(args.folders, args.out, args.epsilon, limits(args))
+    board, written = write_board(args.folders, args.out, args.epsilon, Limits(args.images, args.megabytes))
     models = sum(len(table.subjects) for table in board.tables)
     size = sum(path.stat().st_size for path in written) / 1e6
     print(f"{written[0]}: {models} model{'s' * (models != 1)}, {len(written)} files, {size:.1f} MB.")

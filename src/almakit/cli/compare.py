@@ -16,38 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..report.compare import compare, plain, table
-from .main import DONE, WORSE, Usage
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("first", type=Path, metavar="BEFORE", help="a run folder")
-    parser.add_argument("second", type=Path, metavar="AFTER", help="the run folder to compare with it")
-    parser.add_argument(
-        "--pair",
-        action="append",
-        default=[],
-        metavar="A=>B",
-        help='compare attack A of the first run with attack B of the second, e.g. "ddn(steps=100)=>alma(distance=l2, '
-        'steps=100)"',
-    )
-    parser.add_argument(
-        "--across",
-        action="append",
-        default=[],
-        choices=("models", "goals"),
-        help="compare runs whose models or goals differ; may be given twice",
-    )
-    parser.add_argument(
-        "--fail-if-worse", type=share, metavar="2%", help="exit with 5 if the second run is worse by more than this"
-    )
-    parser.add_argument(
-        "--show",
-        type=int,
-        default=10,
-        metavar="N",
-        help="name at most this many changed images per attack (default 10)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+from .arguments import DONE, JSON, WORSE, within
 
 
 def share(text: str) -> float:
@@ -61,11 +30,33 @@ def share(text: str) -> float:
     return value
 
 
+def pair(text: str) -> tuple[str, str]:
+    """``A=>B``."""
+    before, arrow, after = (part.strip() for part in text.partition("=>"))
+    if not (before and arrow and after):
+        raise argparse.ArgumentTypeError(f"{text!r}: write the attack of the first run, =>, the attack of the second")
+    return before, after
+
+
+ARGUMENTS = (
+    ("first BEFORE", Path, "a run folder"),
+    ("second AFTER", Path, "the run folder to compare with it"),
+    (
+        "--pair A=>B",
+        [pair],
+        "compare attack A of the first run with attack B of the second, e.g. "
+        '"ddn(steps=100)=>alma(distance=l2, steps=100)"; may be repeated',
+    ),
+    ("--across", [("models", "goals")], "compare runs whose models or goals differ; may be given twice"),
+    ("--fail-if-worse 2%", share, "exit with 5 if the second run is worse by more than this"),
+    ("--show N", within(int, 0), "name at most this many changed images per attack", 10),
+    JSON,
+)
+
+
 def main(args: argparse.Namespace) -> int:
-    if args.show < 0:
-        raise Usage("--show must not be negative.")
-    pairs = [_pair(text) for text in args.pair]
-    comparison = compare(args.first, args.second, pairs, across=args.across, canonical=_canonical() if pairs else str)
+    canonical = _canonical() if args.pair else str
+    comparison = compare(args.first, args.second, args.pair, across=args.across, canonical=canonical)
     allowed, found = args.fail_if_worse, comparison["comparisons"]
     worse = [] if allowed is None else [one for one in found if not one["worse_by"] <= allowed]
     if args.json:
@@ -86,10 +77,3 @@ def _canonical() -> Callable[[str], str | None]:
     from ..runs.attack_text import as_written_now
 
     return as_written_now
-
-
-def _pair(text: str) -> tuple[str, str]:
-    before, arrow, after = text.partition("=>")
-    if not arrow or not before.strip() or not after.strip():
-        raise Usage(f"--pair {text!r}: write the attack of the first run, =>, the attack of the second.")
-    return before.strip(), after.strip()

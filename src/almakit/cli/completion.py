@@ -12,26 +12,16 @@ from importlib import import_module
 
 from .. import registry
 from ..errors import optional
-from .main import DONE, VERBS
+from .arguments import DONE, add
+from .main import VERBS
 
-SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="the shell to complete in")
+ARGUMENTS = (("shell", ("bash", "zsh", "fish", "tcsh", "powershell"), "the shell to complete in"),)
 
 
 def main(args: argparse.Namespace) -> int:
     shtab = optional("shtab", "completion needs shtab: pip install 'almakit[cli]'.")
     print(shtab.complete(whole_parser(shtab.FILE), args.shell))
     return DONE
-
-
-def actions(verb: str) -> list[argparse.Action]:
-    """The flags and arguments of a verb, without --help."""
-    parser = argparse.ArgumentParser(prog=f"almakit {verb}", add_help=False)
-    import_module(f".{verb}", __package__).add_arguments(parser)
-    return list(parser._actions)
 
 
 def whole_parser(file: object) -> argparse.ArgumentParser:
@@ -42,7 +32,7 @@ def whole_parser(file: object) -> argparse.ArgumentParser:
     verbs = parser.add_subparsers()
     for verb, text in VERBS.items():
         sub = verbs.add_parser(verb, help=text)
-        import_module(f".{verb}", __package__).add_arguments(sub)
+        add(sub, import_module(f".{verb}", __package__).ARGUMENTS)
         for action in sub._actions:
             action.choices = action.choices or _names(action.dest)
             if not action.choices and action.dest in ("out", "config", "folder", "folders", "targets"):
@@ -51,7 +41,7 @@ def whole_parser(file: object) -> argparse.ArgumentParser:
 
 
 def _names(dest: str) -> list[str] | None:
-    if dest in ("attacks", "attack", "add"):
+    if dest in ("attack", "add"):
         return registry.names("attacks")
     if dest == "track":
         return [f"{name}:" for name in registry.names("trackers")]

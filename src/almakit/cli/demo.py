@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from ..runs.progress import for_terminal
+from .arguments import VERBOSE
 from .run import exit_code
 
 ATTACKS = (
@@ -15,35 +17,19 @@ ATTACKS = (
     "alma(distance=l1, steps=100)",
     "soft-walk(distance=linf, steps=100)",
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="keep the run folder here (default: a temporary one)"
-    )
-    parser.add_argument(
-        "--attack",
-        dest="attacks",
-        action="append",
-        metavar="ATTACK",
-        help="an attack instead of the default ones; may be repeated",
-    )
-    parser.add_argument("--verbose", action="store_true", help="print all columns of the table, and what they mean")
+SETTINGS: dict[str, Any] = {"limit": 64, "batch_size": 64, "device": "cpu"}
+ARGUMENTS = (
+    ("--out FOLDER", Path, "keep the run folder here (default: a temporary one)"),
+    ("--attack ATTACK", [str], "an attack instead of the default ones; may be repeated"),
+    VERBOSE,
+)
 
 
 def main(args: argparse.Namespace) -> int:
     from ..api import evaluate
 
-    run = evaluate(
-        "mnist/smallcnn-tiny",
-        "mnist-demo",
-        args.attacks or ATTACKS,
-        args.out,
-        limit=64,
-        batch_size=64,
-        device="cpu",
-        progress=for_terminal(),
-    )
+    attacks, show = args.attack or ATTACKS, for_terminal()
+    run = evaluate("mnist/smallcnn-tiny", "mnist-demo", attacks, args.out, progress=show, **SETTINGS)
     print(run.table(verbose=args.verbose))
     if args.out:
         print(f"\nrecords, images, summary.json: {args.out}")

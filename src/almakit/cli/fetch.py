@@ -10,12 +10,12 @@ import argparse
 
 from ..data import hub
 from ..runs.progress import Progress, for_terminal
-from .main import DONE, Usage
+from .arguments import DONE, Usage
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="what to fetch; `all` fetches everything")
-    parser.add_argument("--list", action="store_true", help="list what can be fetched and whether it is in the cache")
+ARGUMENTS = (
+    ("names* NAME", str, "what to fetch; `all` fetches everything"),
+    ("--list", False, "list what can be fetched and whether it is in the cache"),
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -35,20 +35,17 @@ def main(args: argparse.Namespace) -> int:
 
 
 def in_megabytes(show: Progress) -> hub.Progress:
-    """``show`` as what a download tells its progress in bytes."""
-    noted: set[str] = set()
-    shown: dict[str, int] = {}
+    """A download's progress in bytes, shown in MB; of one whose size is not known, its name."""
+    shown: dict[tuple[str, bool], int] = {}
 
     def tell(what: str, done: int, total: int | None) -> None:
-        if total is None:
-            if what not in noted:
-                show.note(f"fetching {what}")
-                noted.add(what)
-            return
-        if what not in shown:
-            show.begin(f"fetching {what}", 0, total // 1_000_000, "MB")
-            shown[what] = 0
-        show.advance(done // 1_000_000 - shown[what])
-        shown[what] = done // 1_000_000
+        key = (what, total is None)
+        if key not in shown and total is None:
+            show.note(f"fetching {what}")
+        elif key not in shown:
+            show.begin(f"fetching {what}", 0, (total or 0) // 1_000_000, "MB")
+        if total is not None:
+            show.advance(done // 1_000_000 - shown.get(key, 0))
+        shown[key] = done // 1_000_000
 
     return tell

@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ..runs.spec import FORMAT, RunSpec, toml_value
-from .main import DONE, Usage
+from .arguments import DONE, Usage
 
 START = {
     "model": "my_model.py:build",
@@ -25,27 +25,24 @@ START = {
 }
 """The settings that are not left at their defaults."""
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="where to write (default: here)")
+ARGUMENTS = (("folder?", Path, "where to write (default: here)"),)
 
 
 def main(args: argparse.Namespace) -> int:
-    start = files("almakit.cli") / "start"
+    folder, start = args.folder or Path(), files("almakit.cli") / "start"
     contents = {"run.toml": config()} | {
         name: (start / f"{name}.txt").read_text(encoding="utf-8") for name in ("my_model.py", "my_attack.py")
     }
-    there = [name for name in contents if (args.folder / name).exists()]
+    there = [name for name in contents if (folder / name).exists()]
     if there:
         raise Usage(
-            f"{args.folder / there[0]} is there already and is not overwritten; name another folder, almakit init "
-            "<folder>."
+            f"{folder / there[0]} is there already and is not overwritten; name another folder, almakit init <folder>."
         )
-    args.folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
-        (args.folder / name).write_text(text, encoding="utf-8")
-    where = "" if args.folder == Path() else f"cd {args.folder}; "
-    print(f"{', '.join(str(args.folder / name) for name in contents)}. Now: {where}almakit run --config run.toml")
+        (folder / name).write_text(text, encoding="utf-8")
+    where = "" if folder == Path() else f"cd {folder}; "
+    print(f"{', '.join(str(folder / name) for name in contents)}. Now: {where}almakit run --config run.toml")
     return DONE
 
 

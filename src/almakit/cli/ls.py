@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import textwrap
-from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
@@ -17,170 +16,125 @@ from .. import data, models, registry
 from ..errors import suggestion
 from ..models import ZOO
 from ..report.table import text_table
-from .main import DONE, Usage
+from .arguments import DONE, Usage
 
-ABOUT = {
-    "mnist-demo": "256 MNIST test digits inside the package",
-    "scenes": "digits on textured canvases with a class for every pixel, drawn by a seeded generator; no file needed",
-    "mnist": "handwritten digits, 10 000 test and 60 000 training images of 1 x 28 x 28",
-    "fashion-mnist": "clothes, 10 000 test and 60 000 training images of 1 x 28 x 28",
-    "cifar10": "ten kinds of objects, 10 000 test and 50 000 training images of 3 x 32 x 32",
-    "imagenet": "ImageNet photos, from the folder imagenet of ALMAKIT_DATA",
-}
-HEADERS = {
+LISTED = {
     "attacks": ("attack", "distances", "targeted", "looks for", "paper"),
     "distances": ("distance", "norm", "degree", "epsilon (paper)", "epsilon (scripts)", "what it is"),
     "goals": ("goal", "reached when", "settings"),
     "models": ("model", "data", "clean % of images", "weights", "about"),
     "data": ("data", "what it is"),
 }
+"""The columns of the tables: a name and some of the facts about it."""
 NUMBERS = ("norm", "degree", "epsilon (paper)", "epsilon (scripts)", "clean % of images")
 """Columns that are aligned to the right."""
 WIDTH = 100
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("attacks", "distances", "goals", "models", "data"), help="what to list")
-    parser.add_argument("name", nargs="?", help="explain this one")
+ARGUMENTS = (("what", tuple(LISTED), "what to list"), ("name?", str, "explain this one"))
 
 
 def main(args: argparse.Namespace) -> int:
     what, one = args.what, args.name
+    names = {"models": models.names, "data": data.names}.get(what, lambda: registry.names(what))()
     if one is None:
-        header = HEADERS[what]
-        left = [place for place, column in enumerate(header) if column not in NUMBERS]
-        print(text_table(header, [_row(what, name) for name in _names(what)], left, WIDTH))
-        if note := _note(what):
-            print(f"\n{note}")
-    elif what in registry.BUILT_IN:
-        print({"attacks": _attack, "distances": _distance, "goals": _goal}[what](registry.canonical(what, one)))
-    elif one not in _names(what):
-        raise Usage(f"there are no {what} called {one!r}; {suggestion(one, _names(what))}")
-    else:
-        print(_model(one) if what == "models" else f"{one}: {ABOUT[one]}")
+        first, *columns = LISTED[what]
+        rows = [[name, *(_word(facts(what, name)[column], "-") for column in columns)] for name in names]
+        left = [place for place, column in enumerate(LISTED[what]) if column not in NUMBERS]
+        print(text_table([first, *columns], rows, left, WIDTH) + _other_forms(what))
+        return DONE
+    if what in registry.BUILT_IN:
+        one = registry.canonical(what, one)
+    elif one not in names:
+        raise Usage(f"there are no {what} called {one!r}; {suggestion(one, names)}")
+    print(explained(what, one))
     return DONE
 
 
-def _names(what: str) -> list[str]:
-    if what in registry.BUILT_IN:
-        return registry.names(what)
-    return models.names() if what == "models" else data.names()
-
-
-def _row(what: str, name: str) -> tuple[Any, ...]:
-    """The line of a name in the table of its kind."""
+def facts(what: str, name: str) -> dict[str, Any]:
+    """What is known of a name, by heading."""
     if what == "data":
-        return name, ABOUT[name]
+        return {"what it is": data.NAMES[name]}
     if what == "models":
         entry = ZOO[name]
-        accuracy = "-" if entry.accuracy is None else f"{entry.accuracy:g} of {entry.images}"
-        return name, entry.dataset, accuracy, _weights(name), entry.about
+        shape, measured = (
+            " x ".join(map(str, entry.shape)),
+            f"{entry.accuracy:g} of {entry.images}" if entry.accuracy else None,
+        )
+        stated = f"{entry.measured_on}, stated by {entry.stated_by or 'almakit, measured here'}"
+        return {
+            "data": entry.dataset,
+            "images": f"{shape}, {entry.classes} classes",
+            "clean % of images": measured,
+            "measured": stated if measured else None,
+            "weights": "in the package" if entry.shipped else "fetched" if entry.at_hand else "<model>@<file>",
+            "whence": entry.whence or entry.via or "almakit fetches them",
+            "about": entry.about,
+        }
     kind = registry.get(what, name)
+    if what == "distances":
+        first = getattr(kind, "first_step", {})
+        return {
+            "norm": getattr(kind, "norm", None),
+            "degree": getattr(kind, "degree", None),
+            "epsilon (paper)": first.get("paper"),
+            "epsilon (scripts)": first.get("scripts"),
+            "what it is": getattr(kind, "about", ""),
+        }
     if what == "goals":
-        return name, kind.about, _settings(kind)
-    if what == "attacks":
-        looks_for = "minimal" if kind.minimal else "fixed epsilon"
-        return name, _distances_of(kind), "yes" if kind.can_target else "no", looks_for, kind.paper
-    norm, first = getattr(kind, "norm", None), getattr(kind, "first_step", {})
-    row = (None if norm is None else f"{norm:g}", getattr(kind, "degree", None), first.get("paper"))
-    found = (name, *row, first.get("scripts"), getattr(kind, "about", ""))
-    return tuple("-" if cell is None else cell for cell in found)
-
-
-def _note(what: str) -> str:
-    """What else may be written where a name of that kind is expected."""
-    forms = {
-        "attacks": [
-            *(f"{name}:<attack>(...)" for name in registry.names("bridges") if name not in ("file", "almakit")),
-            "file.py:function(...)",
-            "almakit:standard-v1(distance=...)",
-        ],
-        "goals": ["file.py:function, which returns a goal or a function of the outputs"],
-        "models": models.forms(),
-        "data": data.forms(),
-    }
-    if what not in forms:
-        return ""
-    about_one = "almakit ls attacks ddn tells all about one: settings, defaults, cost, presets.\n"
-    return (about_one if what == "attacks" else "") + _wrapped(f"other forms: {', '.join(forms[what])}")
-
-
-def _attack(name: str) -> str:
-    """Settings, defaults, meaning, cost, distances, presets and paper of one attack."""
-    from ..attacks.meanings import meaning
-
-    kind = registry.get("attacks", name)
-    module = "almakit" if kind.__module__.startswith("almakit.") else kind.__module__
+        of_a_call = ("labels", "targets", "reference", "confidence")
+        settings = [f.name for f in fields(kind) if f.repr and f.name not in of_a_call]
+        return {"reached when": kind.about, "settings": ", ".join(settings)}
     presets = (
-        f"preset={preset}: {', '.join(f'{k}={_word(v)}' for k, v in given.items())}"
+        f"preset={preset}: {', '.join(f'{key}={_word(value)}' for key, value in given.items())}"
         for preset, given in kind.presets.items()
     )
-    facts = {
-        "distances": _distances_of(kind),
+    module = "almakit" if kind.__module__.startswith("almakit.") else kind.__module__
+    return {
+        "distances": "any" if kind.does is None else ", ".join(kind.does),
         "targeted": "yes" if kind.can_target else "no",
-        "looks for": "the smallest change" if kind.minimal else "any change within epsilon",
+        "looks for": "minimal" if kind.minimal else "fixed epsilon",
         "cost": kind.cost,
         "paper": kind.paper,
         "presets": "; ".join(presets) or "none",
         "in Python": f"{module}.{kind.__name__}({_example(kind, quote=True)})",
         "in a text": f'"{name}({_example(kind)})"',
     }
-    rows = [(f.name, _default(f), meaning(kind, f.name)) for f in fields(kind)]
-    settings = text_table(("setting", "default", "meaning"), rows, range(3), WIDTH)
-    return f"{_page(name, _story(kind)[:1], facts)}\n\n{settings}"
 
 
-def _distance(name: str) -> str:
-    facts = dict(zip(HEADERS["distances"], _row("distances", name), strict=True))
-    facts.pop("distance")
-    return _page(name, _story(registry.get("distances", name)), facts)
-
-
-def _goal(name: str) -> str:
-    kind = registry.get("goals", name)
-    return _page(name, [kind.about, *_story(kind)], {"settings": _settings(kind)})
-
-
-def _model(name: str) -> str:
-    entry = ZOO[name]
-    stated = f"{entry.measured_on} ({entry.images} images), stated by {entry.stated_by or 'almakit, measured here'}"
-    facts = {
-        "data": f"{entry.dataset}, images of {' x '.join(map(str, entry.shape))}, {entry.classes} classes",
-        "clean accuracy": "-" if entry.accuracy is None else f"{entry.accuracy:g} % of {stated}",
-        "weights": _weights(name),
-        "whence": entry.whence or entry.via or "almakit fetches them",
-    }
-    return _page(name, [entry.about], facts)
-
-
-def _page(name: str, story: list[str], facts: Mapping[str, object]) -> str:
-    """A name with paragraphs about it, then facts, one a line."""
-    width = max(map(len, facts))
-    lines = (
-        textwrap.fill(f"{key.ljust(width)}  {value}", WIDTH, subsequent_indent=" " * (width + 2))
-        for key, value in facts.items()
+def explained(what: str, name: str) -> str:
+    """The paragraphs of its docstring, all facts, and the settings of an attack."""
+    known = facts(what, name)
+    kind: Any = registry.get(what, name) if what in registry.BUILT_IN else None
+    story = (
+        (inspect.getdoc(kind) or "").split("\n\n") if kind else [known.pop("about", None) or known.pop("what it is")]
     )
-    first, *rest = story or [""]
-    return "\n\n".join([*map(_wrapped, (f"{name}: {first}", *rest)), "\n".join(lines)])
+    width = max(map(len, known), default=0)
+    lines = [
+        textwrap.fill(f"{key.ljust(width)}  {_word(value, '-')}", WIDTH, subsequent_indent=" " * (width + 2))
+        for key, value in known.items()
+    ]
+    story = story[:1] if what == "attacks" else story
+    parts = [*map(_wrapped, (f"{name}: {story[0]}", *story[1:])), "\n".join(lines)]
+    if what == "attacks":
+        from ..attacks.meanings import meaning
+
+        rows = [(f.name, _default(f), meaning(kind, f.name)) for f in fields(kind)]
+        parts.append(text_table(("setting", "default", "meaning"), rows, range(3), WIDTH))
+    return "\n\n".join(filter(None, parts))
 
 
-def _story(kind: type) -> list[str]:
-    """The paragraphs of a docstring."""
-    return (inspect.getdoc(kind) or "").split("\n\n")
-
-
-def _distances_of(kind: Any) -> str:
-    return "any" if kind.does is None else ", ".join(kind.does)
-
-
-def _weights(name: str) -> str:
-    return "in the package" if ZOO[name].shipped else "fetched" if ZOO[name].at_hand else "<model>@<file>"
-
-
-def _settings(goal: Any) -> str:
-    """The settings of a goal, without the labels and targets of a call."""
-    of_a_call = ("labels", "targets", "reference", "confidence")
-    return ", ".join(f.name for f in fields(goal) if f.repr and f.name not in of_a_call)
+def _other_forms(what: str) -> str:
+    """What else may be written where a name of that kind is expected."""
+    bridges = (f"{name}:<attack>(...)" for name in registry.names("bridges") if name not in ("file", "almakit"))
+    forms = {
+        "attacks": [*bridges, "file.py:function(...)", "almakit:standard-v1(distance=...)"],
+        "goals": ["file.py:function, which returns a goal or a function of the outputs"],
+        "models": models.forms(),
+        "data": data.forms(),
+    }.get(what)
+    note = f"\n\n{_wrapped('other forms: ' + ', '.join(forms))}" if forms else ""
+    if what == "attacks":
+        note = f"\n\nalmakit ls attacks ddn tells all about one: settings, defaults, cost, presets.{note[1:]}"
+    return note
 
 
 def _example(kind: Any, quote: bool = False) -> str:
@@ -200,9 +154,9 @@ def _default(f: Field[Any]) -> str:
     return "must be given" if value is MISSING else _word(value)
 
 
-def _word(value: object) -> str:
+def _word(value: object, nothing: str = "none") -> str:
     if value is None or isinstance(value, bool):
-        return str(value).lower()
+        return nothing if value is None else str(value).lower()
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

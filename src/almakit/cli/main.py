@@ -18,9 +18,9 @@ from ..errors import SYNONYMS, AlmakitError, UnknownName, suggestion
 from ..runs.failures import CodeNamed, Refused
 from ..streams import Lasting, hold_standard_places
 from ..version import VERSION
+from .arguments import DONE, ERROR, EXIT_CODES, INTERRUPTED, REFUSED, USAGE, Usage, parser_of
 
-# A verb is a module of this package with add_arguments(parser) and main(args) -> exit code; adding one is one line
-# here.
+# A verb is a module of this package with ARGUMENTS and main(args) -> exit code; adding one is one line here.
 VERBS = {
     "run": "attack a model's images; recorded, verified, resumable",
     "init": "write a run.toml, a my_model.py and a my_attack.py to start from",
@@ -50,15 +50,6 @@ ATTACK_SETTINGS = {
     "restarts": "pgd(epsilon=8/255, restarts=5)",
     "queries": "soft-walk(steps=100)",
 }
-
-DONE, ERROR, USAGE, REFUSED, FAILED_IMAGES, WORSE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
-EXIT_CODES = """exit codes:
-  0 done    1 error    2 wrong usage    3 refused by preflight    4 done, but some images failed
-  5 worse than allowed (compare)    130 interrupted, resumable"""
-
-
-class Usage(AlmakitError):
-    """The command line itself is wrong."""
 
 
 def overview() -> str:
@@ -143,15 +134,7 @@ def _parsed(given: list[str], own_process: bool) -> int | tuple[ModuleType, argp
     verb = given[0]
     if verb not in VERBS:
         raise Usage(f"there is no verb {verb!r}; {suggestion(verb, VERBS)}")
-    module = import_module(f".{verb}", __package__)
-    parser = argparse.ArgumentParser(
-        prog=f"almakit {verb}",
-        description=(module.__doc__ or "").strip(),
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    module.add_arguments(parser)
+    parser = parser_of(verb)
     try:
         parsed, rest = parser.parse_known_args(given[1:])
     except SystemExit as leaving:  # 0 after --help, 2 after a usage error
@@ -159,7 +142,7 @@ def _parsed(given: list[str], own_process: bool) -> int | tuple[ModuleType, argp
     if rest:
         raise Usage(_unknown(verb, rest, parser))
     parsed.own_process = own_process  # whether the process is this command's alone, to do with as it likes
-    return module, parsed
+    return import_module(f".{verb}", __package__), parsed
 
 
 def _unknown(verb: str, rest: Sequence[str], parser: argparse.ArgumentParser) -> str:

@@ -13,12 +13,10 @@ from ..report.run import finish
 from ..runs.merge import merge
 from .run import exit_code
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", type=Path, nargs="+", help="run folders that hold shards")
-    parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="the joined run's folder (default: the only folder given)"
-    )
+ARGUMENTS = (
+    ("folders+", Path, "run folders that hold shards"),
+    ("--out FOLDER", Path, "the joined run's folder (default: the only folder given)"),
+)
 
 
 def main(args: argparse.Namespace) -> int:

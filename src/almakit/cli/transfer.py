@@ -14,23 +14,21 @@ import json
 from pathlib import Path
 
 from ..report.transfer import matrix_table
-from .main import DONE
+from .arguments import DEVICE, DONE, JSON, TRUST, Usage
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, nargs="+", help="a run folder, or several")
-    parser.add_argument(
-        "--model", action="append", required=True, metavar="MODEL", help="a model to test; may be repeated"
-    )
-    parser.add_argument("--goal", metavar="GOAL", help="the runs' goal, if it is Python code of yours")
-    parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu, cuda, ... (default cpu)")
-    parser.add_argument(
-        "--trust", action="store_true", help="allow model files to be unpickled, which can run code in them"
-    )
-    parser.add_argument("--json", action="store_true", help="print the matrix as JSON")
+ARGUMENTS = (
+    ("folder+", Path, "a run folder, or several"),
+    ("--model MODEL", [str], "a model to test; may be repeated"),
+    ("--goal GOAL", str, "the runs' goal, if it is Python code of yours"),
+    (*DEVICE[:3], "cpu"),
+    TRUST,
+    JSON,
+)
 
 
 def main(args: argparse.Namespace) -> int:
+    if not args.model:
+        raise Usage("give a model to test, --model.")
     from ..api import transfer
 
     made = transfer(args.folder, args.model, goal=args.goal, device=args.device, trust=args.trust)

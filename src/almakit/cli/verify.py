@@ -20,24 +20,16 @@ from ..report.table import percent, text_table
 from ..runs.folder import RunFolder
 from ..runs.identity import difference
 from ..runs.spec import RunSpec
-from .main import DONE, ERROR, FAILED_IMAGES, Usage
+from .arguments import DEVICE, DONE, ERROR, FAILED_IMAGES, JUDGED, TRUST, Usage, within
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="a run folder, or a folder of images")
-    parser.add_argument(
-        "--model", metavar="MODEL", help="the model (default: the run's own, unless that is Python code)"
-    )
-    parser.add_argument("--goal", metavar="GOAL", help="the goal (default: the run's own, unless that is Python code)")
-    parser.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda, ...")
-    parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="images per forward pass (default: another number than the run's)"
-    )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="allow the model file to be unpickled, which can run code in it (a setting in the folder is ignored)",
-    )
+ARGUMENTS = (
+    ("folder", Path, "a run folder, or a folder of images"),
+    JUDGED,
+    ("--goal GOAL", str, "the goal (default: the run's own, unless that is Python code)"),
+    DEVICE,
+    ("--batch-size N", within(int, 1), "images per forward pass (default: another number than the run's)"),
+    TRUST,
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -55,58 +47,42 @@ def _run(args: argparse.Namespace) -> int:
 
     run = RunFolder(args.folder)
     if damaged := verify.damaged_files(run):
-        for sentence in damaged:
-            print(f"damaged: {sentence}.")
-        print(
-            f"{len(damaged)} files are damaged; if this run is yours, run `almakit run --config "
-            f"{args.folder / 'run.toml'}` to compute those chunks again."
-        )
+        again = f"almakit run --config {args.folder / 'run.toml'}"
+        print(*(f"damaged: {sentence}." for sentence in damaged), sep="\n")
+        print(f"{len(damaged)} files are damaged; if this run is yours, run `{again}` to compute those chunks again.")
         return ERROR
-    goal = model.goal_of(run, args.goal)
-    opened = model.open_of(run, args.model, args.device, args.trust)
+    goal, opened = model.goal_of(run, args.goal), model.open_of(run, args.model, args.device, args.trust)
     differs = difference(run, opened)
     if differs:
         print(f"{opened.name} is not the model of the run, {run.spec.model}: {differs}.")
-    other_model = bool(differs) and not args.model
     found = verify.verify_run(run, opened, args.batch_size, goal, summarise)
-    header = (
-        "attack",
-        "records",
-        "claimed",
-        "confirmed",
-        "confirmed %",
-        "after 8 bits",
-        "judged otherwise",
-        "wrong distance",
-    )
     rows = [
-        (
-            v.attack,
-            v.records,
-            v.claimed,
-            v.confirmed,
-            percent(v.confirmed / v.claimed if v.claimed else None),
-            v.confirmed_8bit,
-            v.changed,
-            v.misreported,
-        )
+        {
+            "attack": v.attack,
+            "records": v.records,
+            "claimed": v.claimed,
+            "confirmed": v.confirmed,
+            "confirmed %": percent(v.confirmed / v.claimed if v.claimed else None),
+            "after 8 bits": v.confirmed_8bit,
+            "judged otherwise": v.changed,
+            "wrong distance": v.misreported,
+        }
         for v in found
     ]
     print(f"{args.folder}: {sum(row.file is not None for row in run.chunks)} files whole; judged by {opened.name}.\n")
-    print(text_table(header, rows))
+    print(text_table(list(rows[0]), [list(row.values()) for row in rows]))
     print("", *found.sentences(), sep="\n")
     for v in found:
         if v.unmeasured:
-            print(
-                f"{v.attack}: its distance is known only to the Python session that ran it; {v.unmeasured} values of "
-                "it were not checked."
-            )
+            unknown = "its distance is known only to the Python session that ran it"
+            print(f"{v.attack}: {unknown}; {v.unmeasured} values of it were not checked.")
+    good = found.good and not (differs and not args.model)
     if any(v.confirmed < v.claimed or v.changed or v.misreported for v in found):
         print("Not every claim holds: see the columns confirmed, judged otherwise and wrong distance.")
-    elif found.good and not other_model:
+    elif good:
         print("Every claimed success fools the model. Every number that can be computed again is the stored one.")
     print(*found.not_checked, verify.NOT_CHECKED, sep="\n")
-    return DONE if found.good and not other_model else FAILED_IMAGES
+    return DONE if good else FAILED_IMAGES
 
 
 def _images(args: argparse.Namespace) -> int:
@@ -115,13 +91,13 @@ def _images(args: argparse.Namespace) -> int:
     spec = RunSpec(model=args.model, device=args.device, trust=args.trust)
     dataset = load(f"folder:{args.folder}")
     found = verify.verify_images(dataset, model.open_model(args.model, spec), args.batch_size or 64)
-    goal = "classified as their target" if dataset.targets is not None else "not classified as their label"
-    print(
-        f"{args.folder}: {found.fooled} of {found.images} images ({100 * found.fooled / max(found.images, 1):.1f} %) "
-        f"are {goal} by {args.model}."
-    )
+    kind, goal = ("label", "not classified as their label")
+    if dataset.targets is not None:
+        kind, goal = ("target", "classified as their target")
+    share = f"{100 * found.fooled / max(found.images, 1):.1f} %"
+    print(f"{args.folder}: {found.fooled} of {found.images} images ({share}) are {goal} by {args.model}.")
     for name, wanted, prediction in found.wrong[:20]:
-        print(f"  {name}: {'target' if dataset.targets is not None else 'label'} {wanted}, classified as {prediction}")
+        print(f"  {name}: {kind} {wanted}, classified as {prediction}")
     if len(found.wrong) > 20:
         print(f"  ... and {len(found.wrong) - 20} more")
     return FAILED_IMAGES if found.wrong else DONE

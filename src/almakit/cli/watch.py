@@ -8,32 +8,27 @@ It only reads the run folder and serves nothing else. Stop it with Ctrl-C; the r
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from ..report.page import Limits
 from ..report.watch import Pages, Server
 from ..runs.failures import StoreError
-from .main import DONE, Usage
-from .report import add_limits, limits
+from .arguments import DONE, FOLDERS, within
+from .report import limits
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", type=Path, nargs="+", metavar="RUN", help="a run folder")
-    parser.add_argument(
-        "--port", type=int, default=8700, metavar="N", help="the port (default 8700; 0 takes any free one)"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=5.0, metavar="S", help="how often the page looks for more (default 5)"
-    )
-    add_limits(parser)
+ARGUMENTS = (
+    FOLDERS,
+    ("--port N", within(int, 0, 65535), "the port; 0 takes any free one", 8700),
+    ("--seconds S", within(float, 0.2, 3600), "how often the page looks for more", 5.0),
+    *limits(),
+)
 
 
 def main(args: argparse.Namespace) -> int:
-    if not 0.2 <= args.seconds <= 3600 or not 0 <= args.port < 65536:
-        raise Usage("--seconds goes from 0.2 to 3600, --port from 0 to 65535.")
     for folder in args.folders:
         if not folder.is_dir():
             raise StoreError(f"there is no run folder {folder}; begin the run first.")
-    with Server(Pages(args.folders, limits(args), args.seconds), args.port) as server:
+    pages = Pages(args.folders, Limits(args.images, args.megabytes), args.seconds)
+    with Server(pages, args.port) as server:
         print(f"Watching at {server.url} (Ctrl-C ends it; the run continues).", flush=True)
         try:
             server.serve_forever()

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Chunk", "Dataset", "Sample", "forms", "hub", "image_sha256", "load", "names"]
 
-NAMES = ("mnist-demo", "mnist", "fashion-mnist", "cifar10", "imagenet", "scenes")
+NAMES = {
+    "mnist-demo": "256 MNIST test digits inside the package",
+    "mnist": "handwritten digits, 10 000 test and 60 000 training images of 1 x 28 x 28",
+    "fashion-mnist": "clothes, 10 000 test and 60 000 training images of 1 x 28 x 28",
+    "cifar10": "ten kinds of objects, 10 000 test and 50 000 training images of 3 x 32 x 32",
+    "imagenet": "ImageNet photos, from the folder imagenet of ALMAKIT_DATA",
+    "scenes": "digits on textured canvases with a class for every pixel, drawn by a seeded generator; no file needed",
+}
 LARGEST_SIDE = 8192
 FORMS = (
     "imagenet:<folder>",
@@ -101,7 +108,7 @@ def _whole(uri: str, split: str, size: int | None, channels: int | None, last: i
         forms[".csv"] = f"table:{uri}?label=<column> (or folder:{uri} if it lists image files)"
         form = forms.get(Path(uri).suffix, f"folder:{uri}")
         raise UnknownName(f"{uri!r} is a file or folder and no data set's name; write {form} for it.")
-    raise UnknownName(f"there is no data set called {uri!r}; {suggestion(uri, NAMES + FORMS)}")
+    raise UnknownName(f"there is no data set called {uri!r}; {suggestion(uri, [*NAMES, *FORMS])}")
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import BadInput, Unavailable
+from ..errors import Unavailable
 from ..models import load
 from ..models.zoo import ZOO
 from ..runs.spec import RunSpec
@@ -28,9 +28,9 @@ class Settings:
     dataset: str
     out: Path
     budget: str = "both"
-    attacks: tuple[str, ...] = ()
-    distances: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
+    attacks: Sequence[str] | None = None
+    distances: Sequence[str] | None = None
+    model: Sequence[str] = ()
     limit: int | None = None
     costly_limit: int | None = None
     data: str | None = None
@@ -39,12 +39,6 @@ class Settings:
     device: str = "auto"
     shard: tuple[int, int] | None = None
     trust: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("limit", "costly_limit", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BadInput(f"--{name.replace('_', '-')} {value}: give a number from 1 on.")
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class Plan:
 
 def plan(settings: Settings) -> Plan:
     """The tasks for these settings on this machine: the available networks and images, cheap attacks first."""
-    cells = choose(settings.dataset, settings.budget, settings.attacks, settings.distances)
+    cells = choose(settings.dataset, settings.budget, settings.attacks or (), settings.distances or ())
     made = Plan(settings)
     available = _networks(settings, made.skipped)
     data, count, note = images_of(settings.dataset, settings.data, settings.out)
@@ -107,11 +101,11 @@ def plan(settings: Settings) -> Plan:
 def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
     """The networks that can be loaded: the paper's or the user's."""
     paper = networks(settings.dataset)
-    own = [network_of(settings.dataset, uri) for uri in dict.fromkeys(settings.models)]
+    own = [network_of(settings.dataset, uri) for uri in dict.fromkeys(settings.model)]
     skipped += [
         f"--model {network.name} was given more than once and counts once."
         for network in own
-        if settings.models.count(network.name) > 1
+        if settings.model.count(network.name) > 1
     ]
     names = [network.name for network in paper]
     if own and not all("@" in network.name and network.name.partition("@")[0] in names for network in own):

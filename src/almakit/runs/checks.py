@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -16,7 +17,7 @@ from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError
 from ..goals.base import Goal
 from ..goals.check import check_goal
-from ..models.preflight import REMEDIES, Finding, Severity, preflight
+from ..models.preflight import REMEDIES, Finding, Preflight, Severity, preflight
 from .failures import Refused
 from .model import Subject
 from .plan import Job, Request
@@ -55,22 +56,7 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
             continue
         gradients = needed and (job.surrogate is None or subject is job.surrogate)
         with seeded(job.spec.seed, subject.device):  # the findings about a random model are the same each time
-            said = (
-                goal_findings(subject.aim, subject.model, subject.place(sample.x), sample.truth, gradients)
-                if subject.aim is not None
-                else preflight(
-                    subject.model,
-                    sample.x.to(subject.device),
-                    sample.truth,
-                    allow=allow,
-                    batch_size=at_a_time(sample),
-                    measure=False,
-                    class_names=job.dataset.class_names,
-                    alphabetical=job.dataset.alphabetical,
-                    eot=job.spec.eot,
-                    gradients=gradients,
-                ).findings
-            )
+            said, _ = examine(job, subject, sample, gradients)
         whose = "the surrogate: " if subject is job.surrogate else ""
         findings += [replace(finding, sentence=f"{whose}{finding.sentence}") for finding in said]
     refusals = [finding for finding in findings if finding.severity == "refuse" and finding.name not in allow]
@@ -84,6 +70,36 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
         names = " ".join(f"--allow {name}" for name in dict.fromkeys(finding.name for finding in refusals))
         raise Refused(f"preflight refuses this run:{listed}\nTo run it all the same: {names}.")
     return [(finding.name, finding.severity, finding.sentence, finding.way_out) for finding in findings]
+
+
+def examine(
+    job: Job, subject: Subject, sample: Chunk, gradients: bool, batch_size: int | None = None, measure: bool = False
+) -> tuple[Sequence[Finding], Preflight | None]:
+    """The findings about a model of the job, and all that preflight found out where its outputs are logits of classes.
+
+    Args:
+        job: the job.
+        subject: its model, or the surrogate.
+        sample: the first images.
+        gradients: whether an attack needs this model's gradients.
+        batch_size: number of images at a time.
+        measure: whether to time a pass.
+    """
+    if subject.aim is not None:
+        return goal_findings(subject.aim, subject.model, subject.place(sample.x), sample.truth, gradients), None
+    found = preflight(
+        subject.model,
+        sample.x.to(subject.device),
+        sample.truth,
+        allow=job.spec.allow,
+        batch_size=batch_size or at_a_time(sample),
+        measure=measure,
+        class_names=job.dataset.class_names,
+        alphabetical=job.dataset.alphabetical,
+        eot=job.spec.eot,
+        gradients=gradients,
+    )
+    return found.findings, found
 
 
 def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients: bool) -> list[Finding]:
