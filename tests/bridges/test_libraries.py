@@ -221,7 +221,7 @@ def test_foolbox_starting_points(digits: tuple[torch.nn.Module, Tensor, Tensor])
     fixed = FoolboxAttack("pgd(distance=l2, epsilon=0.01, steps=2)")
     fixed(fmodel, x, aim, epsilons=None, starting_points=start)
     assert not bool((fixed.result.distances[fixed.result.distances.isfinite()] > 0.0101).any())
-    for points, sentence in ((x[:1], "one point per image"), (2 * x, "outside the box"), ("near", "not a str")):
+    for points, sentence in ((x[:1], "returned shape"), (2 * x, "outside the box"), ("near", "not a str")):
         with pytest.raises(BadInput, match=sentence):
             attack(fmodel, x, aim, epsilons=None, starting_points=points)
 
