@@ -114,3 +114,16 @@ def test_what_only_the_last_stage_of_the_standard_evaluation_breaks_is_said(tmp_
     assert part["masked"] == len(alone) > 0 and all(record.status == "success" for record in alone)
     sentence = f"{len(alone)} of 8 images fall to an attack that uses no gradients"
     assert sentence in run.table() and sentence in render(subjects.load([run.folder]))
+
+
+def test_more_success_with_a_surrogate_is_said(tmp_path):
+    settings = {"attacks": ["pgd(distance=linf, epsilon=0.3, steps=5)"], "preflight": False}
+    own = small_run(tmp_path / "own", model=Rounded(), **settings)
+    lent = small_run(tmp_path / "lent", model=Rounded(), surrogate=Net(), **settings)
+    (subject,) = subjects.load([own.folder, lent.folder])
+    broken = [{r.image for r in run.records if r.attacked and r.verified < 1} for run in (own, lent)]
+    (worst,) = subject.worst_cases
+    assert worst["masked"] == len(broken[1] - broken[0]) > 5 and own.summary["worst_case"][0]["masked"] == 0
+    assert f"{worst['masked']} of 40 images fall to an attack that uses no gradients, or those of a" in render(
+        [subject]
+    )

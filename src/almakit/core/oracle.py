@@ -356,5 +356,6 @@ def check_deterministic(oracle: Oracle, alone: Tensor, clean: Tensor) -> None:
     if not bool((same | ~torch.isfinite(before).all(1)).all()):
         raise BadModel(
             "the model is not deterministic: the same image got different logits twice (random layers, or a dependence "
-            "on the rest of the batch). Fix its randomness, or pass check=False if you know what the numbers will mean."
+            "on the rest of the batch). Average over randomness with eot=16, fix it, or pass check=False if you know "
+            "what the numbers will mean."
         )

@@ -85,8 +85,10 @@ class Results:
 
     @property
     def gradient_free(self) -> bool:
-        """Whether the attack took no gradient of the model."""
-        return bool(self.attacked.any()) and not any(record.backwards for record in self.records)
+        """Whether the attack took no gradient of the model: it needs none, or a surrogate gave them."""
+        return bool(self.attacked.any()) and not any(
+            record.backwards and not record.surrogate_forwards for record in self.records
+        )
 
     @cached_property
     def grid(self) -> Grid:
@@ -232,8 +234,8 @@ class Together:
 
     @property
     def masked(self) -> int:
-        """How many images an attack without gradients breaks and no attack along the gradient does that looked as far:
-        a sign that gradients are masked."""
+        """How many images an attack without the model's gradients breaks and no attack along them does that looked as
+        far: a sign that gradients are masked."""
         broken = np.zeros(len(self.keys), dtype=bool)
         along = [(attack, values) for attack, values in zip(self.attacks, self.found) if not attack.gradient_free]
         for attack, values in zip(self.attacks, self.found):

@@ -66,9 +66,10 @@ def signs(parts: Sequence[dict[str, Any]], together: dict[str, Any]) -> list[str
     masked = max([together.get("masked", 0), *(part.get("masked", 0) for part in parts)])
     if masked:
         found.append(
-            f"{masked} of {together['images']} images fall to an attack that uses no gradients and to none that does "
-            f"({parts[0]['distance']}): gradients may be masked, and robust accuracy is then overestimated. Run again "
-            "with --surrogate, a model with gradients, or give the attack without gradients more steps."
+            f"{masked} of {together['images']} images fall to an attack that uses no gradients, or those of a "
+            f"surrogate, and to none along the model's own ({parts[0]['distance']}): gradients may be masked, and "
+            "robust accuracy is then overestimated. Run again with --surrogate, a model with gradients, or give the "
+            "attack without gradients more steps."
         )
     return found
 
