@@ -142,10 +142,9 @@ class FAB(Attack):
         A plane beyond the box is never reached on a linear model; on a network it is often only the linearisation that
         places it there.
         """
-        goal, norm = problem.goal, _norm(problem)
-        ways = goal.rivals(query.values)
+        norm, ways = _norm(problem), query.goal.rivals(query.values)
         if ways is None:
-            return leading_plane(goal, query)
+            return leading_plane(query)
         rivals = ways[:, : self.candidates - 1] if rival is None else rival.unsqueeze(1)
         low, high = bounds(problem.box, query.point)
         normal, need, nearest = (
@@ -155,7 +154,7 @@ class FAB(Attack):
         )
         missed = torch.ones_like(query.success)
         for index, other in enumerate(rivals.unbind(1)):
-            slope, needed = leading_plane(goal, query, other)
+            slope, needed = leading_plane(query, other)
             away = _distance(slope, needed, norm)
             misses = lost & (torch.where(slope > 0, slope * high, slope * low).flatten(1).sum(1) < needed)
             closer = (missed & ~misses) | ((missed == misses) & (away < nearest)) if index else torch.ones_like(missed)

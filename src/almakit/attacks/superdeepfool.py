@@ -79,7 +79,7 @@ class SuperDeepFool(Attack):
                 problem.record(step, margin=query.margin, distance=query.distance, success=query.success)
                 if final:
                     break
-                normal, need = leading_plane(problem.goal, query)
+                normal, need = leading_plane(query)
                 problem.release(stop)
                 level = (normal * (query.point - x)).flatten(1).sum(1)
                 projected_point = x + to_halfspace(normal, level if self.gain is None else level + need, low, high, 2)

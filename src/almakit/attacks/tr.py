@@ -76,7 +76,7 @@ class TR(Attack):
                 candidate = problem.box.project_continuous(point + d, x)
                 query = problem.query(candidate)
                 taken = taken + problem.active
-                new_normal, new_need = leading_plane(problem.goal, query, rival)
+                new_normal, new_need = leading_plane(query, rival)
                 # Between the points of the grid that were queried; a step within one level says nothing.
                 predicted = (normal * (query.point - queried)).flatten(1).sum(1)
                 rho = torch.where(predicted > 0, (need - new_need) / predicted.clamp_min(SMALL), 1.0)
@@ -98,14 +98,13 @@ class TR(Attack):
     def _nearest_class(self, problem: Problem, query: Query, norm: float) -> tuple[Tensor | None, Tensor, Tensor]:
         """The class (B,) whose linearised boundary is nearest, with its normal (B, ...) and need (B,); one backward
         pass for each candidate."""
-        goal = problem.goal
-        ways = goal.rivals(query.values)
+        ways = query.goal.rivals(query.values)
         if ways is None:
-            return None, *leading_plane(goal, query)
+            return None, *leading_plane(query)
         nearest = torch.full_like(query.margin, float("inf"))
         rival, normal, need = ways[:, 0], torch.zeros_like(query.point), torch.zeros_like(query.margin)
         for way in ways[:, : self.candidates].unbind(1):
-            w, needed = leading_plane(goal, query, way)
+            w, needed = leading_plane(query, way)
             size = dual_length(w, norm)
             reach = torch.where(
                 size > 0, needed / size.clamp_min(SMALL), torch.full_like(size, torch.finfo(size.dtype).max)

@@ -62,8 +62,8 @@ class Query:
     reads, are attached to the graph when the query was made with ``grad=True``. ``values`` are the detached logits with
     zeros in rows that are not finite, ``largest`` (R,) their largest absolute entries. ``margin``, ``tolerance``,
     ``distance`` (R,), ``success`` and ``valid`` (R,) are detached; ``all_valid`` is true where all rows are known to be
-    finite. Rows that were not ``sent`` (indices; None: all were) hold what was last seen of their finished images and
-    get zero gradients.
+    finite. ``goal`` is that of the rows' images. Rows that were not ``sent`` (indices; None: all were) hold what was
+    last seen of their finished images and get zero gradients.
     """
 
     distance: Tensor
@@ -79,7 +79,7 @@ class Query:
         self._places: Tensor | None = None
         self._calls: list[tuple[Tensor, Tensor, Tensor]] = []
         self._outputs: Tensor | None = None
-        goal = problem.goal if images is None else problem.goal.take(images)
+        self.goal = goal = problem.goal if images is None else problem.goal.take(images)
         values = logits.detach()
         self.largest = largest_entry(values)
         self.valid = self.largest < float("inf")
@@ -110,11 +110,11 @@ class Query:
 
     def margin_gradient(self, temperature: Tensor | None = None, keep: bool = False) -> Tensor:
         """The gradient (R, ...) of the goal's margin at ``point``, or of its soft margin at ``temperature`` (R,)."""
-        goal = self._problem.goal if self.images is None else self._problem.goal.take(self.images)
-        slope = goal.margin_slope(self.values, temperature)
+        slope = self.goal.margin_slope(self.values, temperature)
         if slope is not None:
             return self.pull_back(slope, keep)
-        value = goal.margin(self.logits) if temperature is None else goal.soft_margin(self.logits, temperature)
+        margin = self.goal.margin
+        value = margin(self.logits) if temperature is None else self.goal.soft_margin(self.logits, temperature)
         return self.gradient(value, keep)
 
     @property

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ..core.problem import Problem, Query
-from ..goals.base import Goal
 from ..tensors import per_image
 from .projections import bounds, length, to_halfspace
 
@@ -18,9 +17,9 @@ NEAR = 0.1
 FAR = 1e6
 
 
-def leading_plane(goal: Goal, query: Query, rival: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The normal w (R, ...) and the need (R,) of the linearised boundary w.d >= need where the margin of ``goal``, or
-    that of the classes ``rival`` (R,), turns negative.
+def leading_plane(query: Query, rival: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The normal w (R, ...) and the need (R,) of the linearised boundary w.d >= need where the margin of the
+    goal, or that of the classes ``rival`` (R,), turns negative.
 
     One backward pass. Half again the tolerance is needed, so that a point on the plane passes it. Where the logits are
     not finite: zeros.
@@ -28,7 +27,7 @@ def leading_plane(goal: Goal, query: Query, rival: Tensor | None = None) -> tupl
     if rival is None:
         margin, slope = query.margin, query.margin_gradient(keep=True)
     else:
-        value = goal.rival_margin(query.logits, rival)
+        value = query.goal.rival_margin(query.logits, rival)
         margin, slope = value.detach(), query.gradient(value, keep=True)
     normal, need = -slope, margin + 1.5 * query.tolerance
     return normal, torch.where(query.valid, need, torch.zeros_like(need))
@@ -51,21 +50,20 @@ def to_nearest_plane(
     margin's own. Where the box stops all of them short: as far as it allows towards the first. ``boxed=False`` forgets
     the box.
     """
-    goal = problem.goal.take(images)
     low, high = bounds(problem.box.take(images, problem.x.shape[1:]), query.point)
     if not boxed:
         low, high = torch.full_like(low, -FAR), torch.full_like(high, FAR)
-    normal, need = leading_plane(goal, query) if known is None else known
+    normal, need = leading_plane(query) if known is None else known
     # A flat spot has no boundary in sight: a random way is tried.
     spread = torch.zeros_like(problem.x).index_copy(0, images, normal)
     stuck = torch.zeros_like(problem.found).index_fill(0, images, True)
     best = to_halfspace(problem.replace_zero_gradients(spread, stuck)[images], need, low, high, norm)
-    ways = goal.rivals(query.values)
+    ways = query.goal.rivals(query.values)
     if ways is None or candidates < 3:
         return best
     shortest = _reach(best, normal, need, norm)
     for rival in ways[:, 1 : candidates - 1].unbind(1):
-        normal, need = leading_plane(goal, query, rival)
+        normal, need = leading_plane(query, rival)
         step = to_halfspace(normal, need, low, high, norm)
         reach = _reach(step, normal, need, norm)
         closer = reach < shortest
