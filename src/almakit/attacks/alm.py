@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import registry
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..optim.penalties import MU_MAX, MU_MIN, Penalty
 from ..optim.steps import Adam, Stagnation, cosine_decay, first_step
 from ..tensors import SMALL, per_image

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import registry
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..errors import BadInput
 from ..optim import length
 from ..optim.penalties import MU_MAX, MU_MIN
@@ -86,14 +85,9 @@ class ALMA(Attack):
         last_checked = rate = x.new_zeros(size)
         # Whole images are computed into memory that is kept: on a CPU fresh memory costs more than the arithmetic done
         # in it.
-        point, gradient, work = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)
-
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            torch.add(x, delta, out=point)
-            query = problem.query(point, grad=not final, distance_grad=not final) if step else problem.start()
-            if final:
-                break
+        point, gradient, work = x.clone(), torch.empty_like(x), torch.empty_like(x)
+        query = problem.start()
+        for step in range(self.steps - 1):
             d, d_slope = goal.constraint_and_slope(query.values, query.margin, query.tolerance, query.largest)
             d = d if query.all_valid else torch.where(query.valid, d, 1.0)
             first_success = torch.where(query.success & (first_success == self.steps), float(step), first_success)
@@ -120,6 +114,8 @@ class ALMA(Attack):
             momentum.mul_(alpha).addcdiv_(gradient, torch.sqrt(square_average, out=work).add_(1e-8))
             torch.addcmul(point, momentum, per_image(eta, x), value=-1, out=work)
             torch.sub(problem.step_or_backtrack(query, box.project_continuous(work, x, out=work), point), x, out=delta)
+            more = step < self.steps - 2  # no gradients after the last query
+            query = problem.query(torch.add(x, delta, out=point), grad=more, distance_grad=more)
 
     def _first_rate(self, problem: Problem, gradient: torch.Tensor, work: torch.Tensor) -> torch.Tensor:
         """(B,) the step sizes that take the clean images a distance epsilon against ``gradient`` (B, ...); overwrites

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..goals.pixels import check_share
 from ..optim import bounds, proximal
 from ..optim.penalties import P2
@@ -52,7 +50,7 @@ class ALMAProx(Attack):
     does = ("linf",)
     cost = "1 forward, 1 backward per step"
     paper = "Rony, Pesquet and Ben Ayed, CVPR 2023"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 500, "growth": 1.0}}
+    presets = {"paper": {"steps": 500, "growth": 1.0}}
     ranges = {
         "(0, inf)": "rate mu rho improvement",
         "[1, inf)": "growth check_steps",
@@ -94,12 +92,8 @@ class ALMAProx(Attack):
         scale, first_success = x.new_ones(size), x.new_full((size,), float(half))
         was_wrong = torch.zeros_like(counted)
         last_checked = torch.zeros_like(mu)
-
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            query = problem.query(x + delta, grad=not final) if step else problem.start()
-            if final:
-                break
+        query = problem.start()
+        for step in range(self.steps - 1):
             each = goal.constraints(query.logits, query.tolerance)
             values = torch.where(query.valid.unsqueeze(1), each.detach(), torch.ones_like(each))
             was_wrong |= values < 0
@@ -135,7 +129,8 @@ class ALMAProx(Attack):
             squares = self.alpha * squares + (1 - self.alpha) * gradient.square()
             metric = (squares / (1 - self.alpha ** (step + 1))).sqrt().clamp_min(1e-8)
             moved = proximal(delta - per_image(rate, x) * gradient / metric, rate, metric, low, high, float("inf"))
-            delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+            delta = problem.delta_or_backtrack(query, moved, delta)
+            query = problem.query(x + delta, grad=step < self.steps - 2)
 
     def _most_violated(self, d: Tensor, counted: Tensor, step: int) -> Tensor:
         """(B, P) the pixels left out in this step: a part of 1 - share, growing with the steps, with the largest

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Problem, Query
-from ..core.attack import DistanceLike
+from ..core import DistanceLike, Problem, Query
 from ..optim import bounds, length, onto_ball
 from ..tensors import per_image
 from .fixed_epsilon import FixedEpsilon, Loss, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
@@ -52,15 +50,13 @@ class APGD(FixedEpsilon):
     """
 
     title = "APGD"
-    does: ClassVar[tuple[str, ...] | None] = ("l1", "l2", "linf")
+    does = ("l1", "l2", "linf")
     cost = (
         "steps + 1 forwards, steps backwards per run (l1: steps + 3 forwards), and the clean pass; targeted-dlr "
         "makes up to 9 runs"
     )
     paper = "Croce and Hein, ICML 2020; ICML 2021 (l1)"
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "paper": {"distance": "l2", "steps": 100, "loss": "targeted-dlr", "rivals": 9}
-    }
+    presets = {"paper": {"distance": "l2", "steps": 100, "loss": "targeted-dlr", "rivals": 9}}
     ranges = {"[1, inf)": "restarts rivals", "[0, 1]": "rho"}
 
     distance: DistanceLike = "linf"
@@ -106,8 +102,7 @@ class APGD(FixedEpsilon):
     def _random_point(self, problem: Problem, radius: Tensor) -> Tensor:
         """A random point (B, ...) at the distance ``radius`` (B,); in l1 noise as wide as the box, of which a
         projection leaves few values."""
-        x, norm = problem.x, self.measure.norm
-        assert norm is not None
+        x, norm = problem.x, problem.norm
         if norm == 1:
             return x + problem.box.width * math.sqrt(x[0].numel()) * random_start(problem, 2)
         return x + per_image(radius, x) * random_start(problem, norm)
@@ -122,8 +117,7 @@ class APGD(FixedEpsilon):
     ) -> Tensor:
         """One run from ``start`` (B, ...) or a random point, in balls of ``widening`` times ``epsilon`` (B,); the point
         of largest loss (B, ...)."""
-        x, norm = problem.x, self.measure.norm
-        assert norm is not None
+        x, norm = problem.x, problem.norm
         radius = safe_radius(problem, widening * epsilon, norm)
         low, high = bounds(problem.box, x)
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..optim import clip, length, subproblem
 from ..tensors import per_image
 
@@ -50,7 +48,7 @@ class BB(Attack):
         "start_tries + bisections)"
     )
     paper = "Brendel et al., NeurIPS 2019"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000}}
+    presets = {"paper": {"steps": 1000}}
     ranges = {
         "(0, inf)": "radius",
         "[1, 2)": "overshoot",
@@ -75,8 +73,7 @@ class BB(Attack):
 
     def walk(self, problem: Problem, point: Tensor) -> None:
         """Spends ``steps`` queries along the boundary from the adversarial points ``point`` (B, ...)."""
-        x, norm = problem.x, self.measure.norm
-        assert norm is not None
+        x, norm = problem.x, problem.norm
         first_radius = self.radius * length(point - x, 2)
         boundary, solver = torch.zeros_like(x), subproblem(x, problem.box, norm)
         halvings = max(1, round(5 * math.log10(self.steps / 10))) if self.halvings is None else self.halvings
@@ -118,7 +115,7 @@ class BB(Attack):
 
     def _walk_in(self, problem: Problem) -> Tensor:
         """(B, ...) the nearest adversarial point known after bisecting between image and starting point."""
-        x, norm = problem.x, self.measure.norm
+        x, norm = problem.x, problem.norm
         far = problem.best_point - x
         inner, outer = x.new_zeros(len(x)), x.new_ones(len(x))
         largest = far.flatten(1).abs().amax(1)

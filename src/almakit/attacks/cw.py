@@ -4,13 +4,11 @@ its place."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..optim import length
 from ..optim.penalties import WeightSearch, hinge_of
 from ..optim.steps import Adam, Stagnation
@@ -50,10 +48,7 @@ class CW(Attack):
     title = "C&W"
     cost = "searches x steps forwards and as many backwards, less one per search"
     paper = "Carlini and Wagner, S&P 2017"
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "paper": {"steps": 1000, "searches": 9},
-        "paper-10000": {"steps": 10000, "searches": 9},
-    }
+    presets = {"paper": {"steps": 1000, "searches": 9}, "paper-10000": {"steps": 10000, "searches": 9}}
     ranges = {"[1, inf)": "searches", "(0, inf)": "rate weight"}
 
     distance: DistanceLike = "l2"

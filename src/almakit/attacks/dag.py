@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.attack import DistanceLike
+from ..core import DistanceLike
 from ..tensors import largest_entry
 from .pixelwise import Pixels, PixelSteps
 

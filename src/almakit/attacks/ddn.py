@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem, Query
-from ..core.attack import DistanceLike
-from ..optim import bounds, clip, length
+from ..core import Attack, DistanceLike, Problem, Query
+from ..optim import bounds, clip, length, to_levels
 from ..optim.steps import cooled, cosine_decay, linearised_change
 from ..tensors import TINY, per_image
 
@@ -42,7 +40,7 @@ class DDN(Attack):
     does = ("l2",)
     cost = "1 forward, 1 backward per step"
     paper = "Rony et al., CVPR 2019"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"adaptive": False, "levels": 256}}
+    presets = {"paper": {"adaptive": False, "levels": 256}}
     ranges = {"(0, 1)": "gamma", "(0, inf)": "initial_norm", "[2, inf)": "levels"}
 
     distance: DistanceLike = "l2"
@@ -58,11 +56,8 @@ class DDN(Attack):
         largest = length(torch.maximum(high, -low), 2)
         radius = torch.full_like(largest, self.initial_norm or 1.0)
         delta = torch.zeros_like(x)
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            query = problem.query(x + delta, grad=not final) if step else problem.start()
-            if final:
-                break
+        query = problem.start()
+        for step in range(self.steps - 1):
             slope = problem.replace_zero_gradients(
                 query.gradient(problem.goal.soft_margin(query.logits, self._temperature(problem, query, step))),
                 ~query.success,
@@ -78,13 +73,12 @@ class DDN(Attack):
 
             moved = delta - slope * per_image(cosine_decay(step, self.steps) / steep, x)
             moved = clip(moved * per_image(radius / length(moved, 2).clamp_min(TINY), x), low, high)
-            if query.all_valid:
-                delta = moved
-            else:
-                delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+            delta = problem.delta_or_backtrack(query, moved, delta)
+            if not query.all_valid:
                 radius = torch.where(query.valid, radius, length(delta, 2))
             if self.levels is not None:
-                delta = self._rounded(problem, x + delta) - x
+                delta = to_levels(problem.box, x + delta, self.levels) - x
+            query = problem.query(x + delta, grad=step < self.steps - 2)
 
     def _temperature(self, problem: Problem, query: Query, step: int) -> Tensor:
         if not self.adaptive:
@@ -100,8 +94,3 @@ class DDN(Attack):
         gamma = cosine_decay(step, self.steps, self.gamma or 0.2, (self.gamma or 0.2) / 10)
         change = linearised_change(margin, along, 0.1 * gamma, gamma)
         return torch.where(query.success, -change, change)
-
-    def _rounded(self, problem: Problem, point: Tensor) -> Tensor:
-        assert self.levels is not None
-        box, count = problem.box, self.levels - 1
-        return box.lo + box.sides * (((point - box.lo) * (count / box.sides)).round() / count)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..optim import pull_back, stride, to_nearest_plane
 from ..tensors import per_image
 
@@ -38,9 +36,7 @@ class DeepFool(Attack):
     does = ("l2", "linf")
     cost = "2 forwards, candidates - 1 backwards per step until across, usually 5 to 7 steps; then pull_back forwards"
     paper = "Moosavi-Dezfooli et al., CVPR 2016"
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "paper": {"steps": 50, "boxed": False, "damping": 1.0, "pull_back": 0}
-    }
+    presets = {"paper": {"steps": 50, "boxed": False, "damping": 1.0, "pull_back": 0}}
     ranges = {"[2, inf)": "candidates", "[0, inf)": "overshoot pull_back", "(0, 1]": "damping"}
 
     distance: DistanceLike = "l2"
@@ -52,8 +48,7 @@ class DeepFool(Attack):
     pull_back: int = 10
 
     def run(self, problem: Problem) -> None:
-        x, norm = problem.x, problem.bound.distance.norm
-        assert norm is not None
+        x, norm = problem.x, problem.norm
         point, taken = x, torch.zeros_like(problem.forwards)
         with problem.round():
             for step in range(self.steps):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..distances.base import Distance, FunctionDistance
 from ..errors import BadInput
 from ..optim.penalties import WeightSearch, hinge_of
@@ -47,7 +45,7 @@ class EAD(Attack):
     does = ("l1",)
     cost = "searches x 2 steps forwards, searches x steps backwards, fewer with early stops"
     paper = "Chen et al., AAAI 2018"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"rule": "en"}}
+    presets = {"paper": {"rule": "en"}}
     ranges = {"[1, inf)": "searches", "(0, inf)": "rate weight", "[0, inf)": "beta"}
 
     distance: DistanceLike = "l1"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..core.problem import Query
 from ..optim import bounds, dual_length, leading_plane, length, to_halfspace
 from ..tensors import SMALL, per_image
@@ -57,10 +55,7 @@ class FAB(Attack):
     does = ("l1", "l2", "linf")
     cost = "2 forwards, candidates - 1 backwards per step; with targeted_classes=9 18 forwards, 9 backwards"
     paper = "Croce and Hein, ICML 2020"
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "paper": {"search": 0},
-        "paper-imagenet": {"search": 0, "targeted_classes": 9},
-    }
+    presets = {"paper": {"search": 0}, "paper-imagenet": {"search": 0, "targeted_classes": 9}}
     ranges = {
         "[1, inf)": "restarts eta targeted_classes",
         "[0, 1]": "alpha_max beta",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem, Query
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem, Query
 from ..optim import bounds, clip, dual_length, l0_distance, length, onto_ball, to_halfspace
 from ..optim.steps import cooled, cosine_decay, linearised_change
 from ..tensors import TINY, per_image
@@ -39,7 +37,7 @@ class FMN(Attack):
     does = ("l0", "l1", "l2", "linf")
     cost = "1 forward, 1 backward per step"
     paper = "Pintor et al., NeurIPS 2021"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"adaptive": False, "overshoot": 0.0}}
+    presets = {"paper": {"adaptive": False, "overshoot": 0.0}}
     ranges = {"[0, inf)": "overshoot", "(0, 1)": "gamma", "(0, inf)": "rate"}
 
     distance: DistanceLike = "l2"
@@ -50,27 +48,22 @@ class FMN(Attack):
     gamma: float | None = None
 
     def run(self, problem: Problem) -> None:
-        x, norm = problem.x, problem.bound.distance.norm
-        assert norm is not None, "the distances of FMN are norms"
+        x, norm = problem.x, problem.norm
         low, high = bounds(problem.box, x)
         largest = length(torch.maximum(high, -low), norm)
         radius = torch.ones_like(largest) if norm == 0 else torch.full_like(largest, float("inf"))
         delta = torch.zeros_like(x)
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            query = problem.query(x + delta, grad=not final) if step else problem.start()
-            if final:
-                break
+        query = problem.start()
+        for step in range(self.steps - 1):
             slope = problem.replace_zero_gradients(query.gradient(self._loss(problem, query, step)), ~query.success)
             margin = torch.where(query.valid, query.margin + query.tolerance, torch.zeros_like(query.margin))
             radius = torch.minimum(self._radius(problem, query, slope, margin, delta, radius, step, norm), largest)
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)
             moved = self._moved(slope, delta, radius, low, high, problem.box.width, step, norm)
-            if query.all_valid:
-                delta = moved
-            else:
-                delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+            delta = problem.delta_or_backtrack(query, moved, delta)
+            if not query.all_valid:
                 radius = torch.where(query.valid, radius, length(delta, norm))
+            query = problem.query(x + delta, grad=step < self.steps - 2)
 
     def _loss(self, problem: Problem, query: Query, step: int) -> Tensor:
         if not self.adaptive:

@@ -6,13 +6,11 @@ import math
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..core.box import Box
 from ..optim.projections import clip
 from ..tensors import unit
@@ -57,7 +55,7 @@ class HopSkipJump(Attack):
     does = ("l2", "linf")
     cost = "at most steps forwards, no backwards"
     paper = "Chen et al., S&P 2020"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 25_000, "evaluations": 100}}
+    presets = {"paper": {"steps": 25_000, "evaluations": 100}}
     ranges = {f"[{FEWEST}, inf)": "evaluations", "[1, inf)": "start_tries"}
 
     distance: DistanceLike = "l2"

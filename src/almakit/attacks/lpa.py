@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Problem
-from ..core.attack import DistanceLike
+from ..core import DistanceLike, Problem
 from ..tensors import per_image, unit
 from .fixed_epsilon import FixedEpsilon, reached
 
@@ -39,7 +37,7 @@ class LPA(FixedEpsilon):
     title = "LPA"
     cost = "searches x steps + 2 forwards, searches x steps backwards, fewer with early stops"
     paper = "Laidlaw, Singla and Feizi, ICLR 2021"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 40, "searches": 5}}
+    presets = {"paper": {"steps": 40, "searches": 5}}
     ranges = {"[1, inf)": "searches", "(0, inf)": "weight", "[0, inf)": "confidence_cap"}
 
     distance: DistanceLike = "lpips"

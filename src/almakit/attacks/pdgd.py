@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..optim import bounds, clip, dual_length, length, proximal
 from ..optim.steps import Adam
 from ..tensors import TINY, per_image, powers
@@ -74,8 +72,7 @@ class PrimalDual(Attack):
         raise NotImplementedError
 
     def run(self, problem: Problem) -> None:
-        x, norm = problem.x, problem.bound.distance.norm
-        assert norm is not None
+        x, norm = problem.x, problem.norm
         low, high = bounds(problem.box, x)
         delta, adam = torch.zeros_like(x), Adam(x)
         log_ratio = x.new_full((len(x),), -math.log(self.ratio or (RATIO if norm else RATIO_L0)))
@@ -84,11 +81,8 @@ class PrimalDual(Attack):
         side = torch.zeros_like(log_ratio)
         began = side.double()
         clean_slope, clean_margin = delta, side
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            query = problem.query(x + delta, grad=not final) if step else problem.start()
-            if final:
-                break
+        query = problem.start()
+        for step in range(self.steps - 1):
             slope = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
             margin = torch.where(query.valid, query.margin + query.tolerance, torch.zeros_like(query.margin))
             if step == 0:
@@ -120,7 +114,7 @@ class PrimalDual(Attack):
             pace = rate * powers(self.final_rate, age / (self.steps - began)).to(x.dtype)
             moved = delta - adam.step(pace, metric, age + 1)
             moved = self._settle(moved, pace * weights[0] / weights[1], metric, low, high, norm)
-            delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+            delta = problem.delta_or_backtrack(query, moved, delta)
 
             if self.scaled:
                 hard = (began > 0) | (~problem.found & (step >= 0.3 * self.steps))
@@ -135,6 +129,7 @@ class PrimalDual(Attack):
                 self.smoothing * weights[0] + (1 - self.smoothing) * fresh[0],
                 self.smoothing * weights[1] + (1 - self.smoothing) * fresh[1],
             )
+            query = problem.query(x + delta, grad=step < self.steps - 2)
 
     def _first_rate(self, problem: Problem, slope: Tensor, margin: Tensor, norm: float) -> Tensor:
         """(B,) how far Adam's first step moves each value."""
@@ -173,7 +168,7 @@ class PDGD(PrimalDual):
 
     title = "PDGD"
     does = ("l2",)
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": PUBLISHED}
+    presets = {"paper": PUBLISHED}
 
     distance: DistanceLike = "l2"
 
@@ -207,7 +202,7 @@ class PDPGD(PrimalDual):
 
     title = "PDPGD"
     does = ("l0", "l1", "l2", "linf")
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": PUBLISHED}
+    presets = {"paper": PUBLISHED}
 
     distance: DistanceLike = "l2"
 

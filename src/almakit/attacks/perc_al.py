@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
-from ..optim import length
+from ..core import Attack, DistanceLike, Problem
+from ..optim import length, to_levels
 from ..optim.steps import cosine_decay
 from ..tensors import per_image, unit
 from .fixed_epsilon import ascent_loss
@@ -50,7 +47,7 @@ class PerCAL(Attack):
     does = ("ciede2000", "ciede2000-paper")
     cost = "steps + 1 forwards, steps backwards; 2 steps forwards with levels"
     paper = "Zhao, Liu and Larson, CVPR 2020"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"distance": "ciede2000-paper", "levels": 256}}
+    presets = {"paper": {"distance": "ciede2000-paper", "levels": 256}}
     ranges = {"(0, inf)": "class_rate colour_rate", "[2, inf)": "levels"}
 
     distance: DistanceLike = "ciede2000"
@@ -82,13 +79,8 @@ class PerCAL(Attack):
             point = problem.step_or_backtrack(query, moved, point)
             final = step == self.steps - 1
             if self.levels is not None:
-                fools = problem.query(self._rounded(point, problem), grad=False).success
+                fools = problem.query(to_levels(box, point, self.levels), grad=False).success
                 query = query if final else problem.query(point, distance_grad=True, aside=True)
             else:
                 query = problem.query(point, grad=not final, distance_grad=not final)
                 fools = query.success
-
-    def _rounded(self, point: Tensor, problem: Problem) -> Tensor:
-        assert self.levels is not None
-        box = problem.box
-        return box.lo + box.sides * ((point - box.lo) / box.sides * (self.levels - 1)).round() / (self.levels - 1)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
-from ..core import Problem
-from ..core.attack import DistanceLike
+from ..core import DistanceLike, Problem
 from ..optim import bounds, onto_ball
 from ..tensors import per_image, unit
 from .fixed_epsilon import FixedEpsilon, Loss, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
@@ -38,9 +36,7 @@ class PGD(FixedEpsilon):
     does = ("l1", "l2", "linf")
     cost = "steps + 1 forwards, steps backwards per restart, and the clean pass (not with random=false)"
     paper = "Madry et al., ICLR 2018"
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "madry-mnist": {"distance": "linf", "epsilon": 0.3, "steps": 40, "rate": 1 / 30}
-    }
+    presets = {"madry-mnist": {"distance": "linf", "epsilon": 0.3, "steps": 40, "rate": 1 / 30}}
     ranges = {"(0, inf)": "rate", "[1, inf)": "restarts", "(0, 1]": "share"}
 
     distance: DistanceLike = "linf"
@@ -59,8 +55,7 @@ class PGD(FixedEpsilon):
         return isinstance(self.loss, str) and self.loss != "margin"
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
-        x, norm = problem.x, self.measure.norm
-        assert norm is not None
+        x, norm = problem.x, problem.norm
         low, high = bounds(problem.box, x)
         radius = safe_radius(problem, epsilon, norm)
         rate = per_image(radius * (self.rate if self.rate is not None else 2.5 / self.steps), x)

@@ -77,13 +77,10 @@ class PixelSteps(Attack):
 
     def run(self, problem: Problem) -> None:
         x, point = problem.x, problem.x
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            query = problem.query(point, grad=not final) if step else problem.start()
+        query = problem.start()
+        for step in range(self.steps - 1):
             problem.record(step, distance=query.distance, success=query.success)
             problem.release(query.success)
-            if final:
-                break
             pixels = Pixels.of(problem.goal, query.logits)
             value = self.value(pixels)
             slope = problem.replace_zero_gradients(
@@ -93,3 +90,4 @@ class PixelSteps(Attack):
             point = problem.step_or_backtrack(
                 query, problem.box.project_continuous(point + per_image(size, x) * slope, x), point
             )
+            query = problem.query(point, grad=step < self.steps - 2)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core import Problem, Query
-from ..core.attack import DistanceLike
+from ..core import DistanceLike, Problem, Query
 from ..errors import BadInput
 from .apgd import APGD
 from .fixed_epsilon import check_loss
@@ -47,7 +45,7 @@ class SEA(APGD):
     does = ("l2", "linf")
     cost = "steps + 3 forwards, steps backwards per loss, and the clean pass"
     paper = "Croce, Singh and Hein, ECCV 2024"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 300}}
+    presets = {"paper": {"steps": 300}}
 
     distance: DistanceLike = "linf"
     steps: int = 100

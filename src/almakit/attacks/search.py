@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -37,14 +36,14 @@ class Search(Attack):
     title = "search"
     cost = "halvings x the attack's cost; successes stop early"
     paper = "Rony et al., ICCV 2021, section 5"
-    presets: ClassVar[dict[str, dict[str, object]]] = {
+    presets = {
         "paper-mnist": {"largest": 5.0, "halvings": 13},
         "paper-cifar10": {"largest": 2.5, "halvings": 12},
         "paper-imagenet": {"largest": 10.0, "halvings": 14},
         "paper-lpips": {"largest": 0.5, "halvings": 10},
     }
 
-    ranges: ClassVar[dict[str, str]] = {"[1, inf)": "halvings", "(0, inf)": "largest"}
+    ranges = {"[1, inf)": "halvings", "(0, inf)": "largest"}
 
     attack: Attack | None = None
     largest: float | None = None

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..optim import bounds, clip
 from ..optim.steps import Adam, cosine_decay
 from ..tensors import SMALL, per_image, ranks
@@ -40,7 +38,7 @@ class SigmaZero(Attack):
     does = ("l0",)
     cost = "1 forward, 1 backward per step; then up to trim + 1 forwards, 1 backward"
     paper = "Cina et al., ICLR 2025"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 1000, "trim": 0}}
+    presets = {"paper": {"steps": 1000, "trim": 0}}
     ranges = {"(0, inf)": "rate sigma", "[0, 1]": "threshold", "[0, inf)": "threshold_rate trim"}
 
     distance: DistanceLike = "l0"
@@ -63,11 +61,8 @@ class SigmaZero(Attack):
         delta, adam = torch.zeros_like(x), Adam(x)
         threshold = x.new_full((len(x),), self.threshold)
         rate = self.rate
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            query = problem.query(x + delta, grad=not final) if step else problem.start()
-            if final:
-                break
+        query = problem.start()
+        for step in range(self.steps - 1):
             problem.record(
                 step, margin=query.margin, distance=query.distance, threshold=threshold, success=query.success
             )
@@ -83,7 +78,8 @@ class SigmaZero(Attack):
             change = self.threshold_rate * rate
             threshold = (threshold + torch.where(query.success, change, -change)).clamp(0, 1)
             moved = torch.where(moved.abs() < per_image(threshold * width, x), torch.zeros_like(moved), moved)
-            delta = torch.where(per_image(query.valid, x), moved, problem.midway(x + delta) - x)
+            delta = problem.delta_or_backtrack(query, moved, delta)
+            query = problem.query(x + delta, grad=step < self.steps - 2)
 
     @staticmethod
     def _restore(problem: Problem, tries: int) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..optim import bounds, clip
 from ..optim.penalties import WeightSearch, hinge_of
 from ..tensors import per_image, unit
@@ -47,7 +45,7 @@ class StrAttack(Attack):
     does = ("l2",)
     cost = "searches x 2 steps + refine forwards, searches x steps + refine backwards"
     paper = "Xu et al., ICLR 2019"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"steps": 2000, "tau": 2.0}}
+    presets = {"paper": {"steps": 2000, "tau": 2.0}}
     ranges = {"[1, inf)": "searches group", "[0, inf)": "refine tau gamma", "(0, inf)": "weight rho alpha"}
 
     distance: DistanceLike = "l2"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..optim import bounds, leading_plane, pull_back, stride, to_halfspace, to_nearest_plane
 from ..tensors import per_image
 
@@ -42,7 +40,7 @@ class SuperDeepFool(Attack):
         "steps; then pull_back forwards"
     )
     paper = "Abroshan et al., ICML 2024"
-    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {"gain": None, "damping": 1.0}}
+    presets = {"paper": {"gain": None, "damping": 1.0}}
     ranges = {
         "[2, inf)": "candidates",
         "[0, inf)": "overshoot pull_back",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem, Query
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem, Query
 from ..optim import bounds, dual_length, leading_plane, length, pull_back, to_halfspace
 from ..tensors import SMALL, per_image
 
@@ -44,11 +42,7 @@ class TR(Attack):
     does = ("l2", "linf")
     cost = "candidates backwards, then 1 forward, 1 backward per step until across; then pull_back forwards"
     paper = "Yao et al., CVPR 2019"
-    ranges: ClassVar[dict[str, str]] = {
-        "(0, inf)": "radius largest",
-        "[1, inf)": "candidates",
-        "[0, inf)": "overshoot pull_back",
-    }
+    ranges = {"(0, inf)": "radius largest", "[1, inf)": "candidates", "[0, inf)": "overshoot pull_back"}
 
     distance: DistanceLike = "l2"
     steps: int = 100
@@ -60,8 +54,7 @@ class TR(Attack):
     pull_back: int = 10
 
     def run(self, problem: Problem) -> None:
-        x, norm = problem.x, problem.bound.distance.norm
-        assert norm is not None
+        x, norm = problem.x, problem.norm
         low, high = bounds(problem.box, x)
         query = problem.start(gradients=self.candidates)
         rival, normal, need = self._nearest_class(problem, query, norm)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core import Attack, Problem
-from ..core.attack import DistanceLike
+from ..core import Attack, DistanceLike, Problem
 from ..optim import bounds
 
 
@@ -35,7 +33,7 @@ class VFGA(Attack):
     does = ("l0",)
     cost = "1 + 2 samples forwards, 1 backward per changed value"
     paper = "Cesaire et al., ICTAI 2021"
-    ranges: ClassVar[dict[str, str]] = {"[1, inf)": "samples"}
+    ranges = {"[1, inf)": "samples"}
 
     distance: DistanceLike = "l0"
     steps: int = 100

@@ -2,7 +2,7 @@
 
 from ..goals.base import Goal
 from ..goals.classes import ClassGoal
-from .attack import Attack
+from .attack import Attack, DistanceLike
 from .box import Box
 from .problem import Exhausted, Problem, Query
 from .result import ImageResult, Result, Status, best_of
@@ -11,6 +11,7 @@ __all__ = [
     "Attack",
     "Box",
     "ClassGoal",
+    "DistanceLike",
     "Exhausted",
     "Goal",
     "ImageResult",

@@ -223,6 +223,12 @@ class Problem:
         return self.counts.budget
 
     @property
+    def norm(self) -> float:
+        """p of the l_p norm that is minimised; for attacks that serve norms alone."""
+        assert self.bound.distance.norm is not None
+        return self.bound.distance.norm
+
+    @property
     def best_point(self) -> Tensor:
         """(B, ...) the nearest verified point of each image, the clean image where none is known; a copy, which the
         attack may overwrite."""
@@ -494,6 +500,12 @@ class Problem:
         if query.all_valid:
             return moved
         return torch.where(per_image(query.valid, moved), moved, self.midway(candidate))
+
+    def delta_or_backtrack(self, query: Query, moved: Tensor, delta: Tensor) -> Tensor:
+        """The same for perturbations: ``moved`` (B, ...), or midway back from ``delta`` (B, ...)."""
+        if query.all_valid:
+            return moved
+        return torch.where(per_image(query.valid, moved), moved, self.midway(self.x + delta) - self.x)
 
     def replace_zero_gradients(self, gradient: Tensor, stuck: Tensor | None = None) -> Tensor:
         """``gradient`` (B, ...) with a random unit direction in rows that are zero (and, if given, marked in ``stuck``

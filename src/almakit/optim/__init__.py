@@ -4,7 +4,7 @@ Projections, proximal maps and trust regions are exact with the box. Only ``line
 """
 
 from .linearise import leading_plane, pull_back, stride, to_nearest_plane
-from .projections import bounds, clip, dual_length, l0_distance, length, onto_ball, proximal, to_halfspace
+from .projections import bounds, clip, dual_length, l0_distance, length, onto_ball, proximal, to_halfspace, to_levels
 from .quasi_newton import QuasiNewton
 from .trust_region import SOLVERS, Subproblem, subproblem
 
@@ -24,5 +24,6 @@ __all__ = [
     "stride",
     "subproblem",
     "to_halfspace",
+    "to_levels",
     "to_nearest_plane",
 ]

@@ -19,6 +19,12 @@ def bounds(box: Box, x: Tensor) -> tuple[Tensor, Tensor]:
     return box.free(box.lo - x), box.free(box.hi - x)
 
 
+def to_levels(box: Box, point: Tensor, levels: int) -> Tensor:
+    """``point`` (B, ...) with each value at the nearest of so many evenly spaced levels of the box."""
+    count = levels - 1
+    return box.lo + box.sides * (((point - box.lo) * (count / box.sides)).round() / count)
+
+
 def length(d: Tensor, norm: float) -> Tensor:
     """(B,) the l0, l1, l2 or linf length of ``d`` (B, ...)."""
     lengths: Tensor = torch.linalg.vector_norm(d.flatten(1), ord=norm, dim=1)
