@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import registry
 from ..core import Attack, DistanceLike, Problem
-from ..optim.penalties import MU_MAX, MU_MIN, Penalty
+from ..optim.penalties import MU_MAX, MU_MIN
 from ..optim.steps import Adam, Stagnation, cosine_decay, first_step
 from ..tensors import SMALL, per_image
 
@@ -66,23 +66,43 @@ class ALM(Attack):
         registry.get("penalties", self.penalty)
 
     def run(self, problem: Problem) -> None:
-        x, goal = problem.x, problem.goal
+        x, box, goal = problem.x, problem.box, problem.goal
         penalty = registry.get("penalties", self.penalty)()
         query = problem.start()
-        constraint = goal.constraint(query.logits, query.tolerance)
-        slope = problem.replace_zero_gradients(query.gradient(constraint))
+        d = goal.constraint(query.logits, query.tolerance)
+        slope = problem.replace_zero_gradients(query.gradient(d))
         rate = self._rate(problem, slope)
-        state = _State(x, slope, constraint.detach())
-        mu, rho = x.new_full((len(x),), self.mu), x.new_full((len(x),), self.rho)
-        for round_ in range(self.outer):
-            before = state.constraint
+        point, d, pull = x, d.detach(), torch.zeros_like(x)
+        mu, rho = torch.full_like(d, self.mu), torch.full_like(d, self.rho)
+        for outer in range(self.outer):
+            before, adam, progress = d, Adam(x), Stagnation(x, self.inner // 10)
+            # The clean image was the first of the first inner minimisation's queries.
+            queries = self.inner - (outer == 0)
             with problem.round():
-                # The clean image was the first of the first round's queries.
-                self._minimise(
-                    problem, state, mu, rho, rate, penalty, self.inner - (round_ == 0), round_ == self.outer - 1
-                )
-            stuck = (state.constraint > 0) & (state.constraint > self.improvement * before)
-            mu = penalty.derivative(state.constraint, rho, mu).clamp(MU_MIN, MU_MAX)
+                for step in range(1, queries + 1):
+                    gradient = per_image(penalty.derivative(d, rho, mu), x) * slope + pull
+                    eta = rate * cosine_decay(step - 1, self.inner, 1.0, self.final_step)
+                    move = adam.step(eta, adam.metric(gradient, step), step)
+                    moved, queried = box.project_continuous(point - move, x), problem.active
+                    more = outer < self.outer - 1 or step < queries
+                    query = problem.query(moved, grad=more, distance_grad=more)
+                    if not more:
+                        return
+                    constraint = goal.constraint(query.logits, query.tolerance)
+                    moved_slope = problem.replace_zero_gradients(query.gradient(constraint), ~query.success)
+                    assert query.distance_gradient is not None
+                    kept = query.valid & queried
+                    wide = per_image(kept, x)
+                    point, d = torch.where(wide, moved, point), torch.where(kept, constraint.detach(), d)
+                    slope = torch.where(wide, moved_slope, slope)
+                    pull = torch.where(wide, query.distance_gradient, pull)
+                    value = query.distance + penalty.value(d, rho, mu)
+                    problem.record(step, mu=mu, rho=rho, constraint=d, distance=query.distance, success=query.success)
+                    stalled = progress.stalled(step, torch.where(query.valid, value, torch.inf))
+                    if stalled is not None:
+                        problem.release(stalled)
+            stuck = (d > 0) & (d > self.improvement * before)
+            mu = penalty.derivative(d, rho, mu).clamp(MU_MIN, MU_MAX)
             rho = torch.where(stuck, (rho * self.gamma).clamp_max(RHO_MAX), rho)
 
     def _rate(self, problem: Problem, slope: Tensor) -> Tensor:
@@ -95,59 +115,7 @@ class ALM(Attack):
             epsilon = bound.distance.first_step["paper"]
         else:
             flat = torch.full_like(x, 0.1 / math.sqrt(x[0].numel()))
-            epsilon = bound(
-                box.project_continuous(torch.where(x > (box.lo + box.hi) / 2, x - flat, x + flat), x)
-            ).clamp_min(SMALL)
+            inwards = torch.where(x > (box.lo + box.hi) / 2, x - flat, x + flat)
+            epsilon = bound(box.project_continuous(inwards, x)).clamp_min(SMALL)
         signs = slope.sign()
         return first_step(lambda eta: bound(box.project(x - per_image(eta, x) * signs, x)), signs, epsilon, box.width)
-
-    def _minimise(
-        self,
-        problem: Problem,
-        state: _State,
-        mu: Tensor,
-        rho: Tensor,
-        rate: Tensor,
-        penalty: Penalty,
-        queries: int,
-        last: bool,
-    ) -> None:
-        """One inner minimisation of ``queries`` steps from where ``state`` stands, which keeps the last state of
-        each image."""
-        x, box, goal = problem.x, problem.box, problem.goal
-        adam = Adam(x)
-        progress = Stagnation(x, self.inner // 10)
-        for step in range(1, queries + 1):
-            final = last and step == queries
-            gradient = per_image(penalty.derivative(state.constraint, rho, mu), x) * state.slope + state.pull
-            decayed = rate * cosine_decay(step - 1, self.inner, 1.0, self.final_step)
-            move = adam.step(decayed, adam.metric(gradient, step), step)
-            moved = box.project_continuous(state.point - move, x)
-            queried = problem.active
-            query = problem.query(moved, grad=not final, distance_grad=not final)
-            if final:
-                break
-            constraint = goal.constraint(query.logits, query.tolerance)
-            slope = problem.replace_zero_gradients(query.gradient(constraint), ~query.success)
-            assert query.distance_gradient is not None
-            state.take(query.valid & queried, moved, constraint.detach(), slope, query.distance_gradient)
-            value = query.distance + penalty.value(state.constraint, rho, mu)
-            problem.record(
-                step, mu=mu, rho=rho, constraint=state.constraint, distance=query.distance, success=query.success
-            )
-            stalled = progress.stalled(step, torch.where(query.valid, value, torch.full_like(value, float("inf"))))
-            if stalled is not None:
-                problem.release(stalled)
-
-
-class _State:
-    """Where each image stands between inner minimisations: point and gradients (B, ...), constraint (B,)."""
-
-    def __init__(self, x: Tensor, slope: Tensor, constraint: Tensor):
-        self.point, self.slope, self.pull, self.constraint = x, slope, torch.zeros_like(x), constraint
-
-    def take(self, rows: Tensor, point: Tensor, constraint: Tensor, slope: Tensor, pull: Tensor) -> None:
-        """Moves the images ``rows`` (B,) to a new point."""
-        wide = per_image(rows, point)
-        self.point, self.slope = torch.where(wide, point, self.point), torch.where(wide, slope, self.slope)
-        self.pull, self.constraint = torch.where(wide, pull, self.pull), torch.where(rows, constraint, self.constraint)

@@ -97,7 +97,7 @@ class CW(Attack):
                 break
             hinge = hinge_of(query)
             distance = query.distance.square() if squared else query.distance
-            loss = torch.where(query.valid, distance + weight * hinge, torch.full_like(distance, float("inf")))
+            loss = distance + weight * hinge
             problem.record(step, weight=weight, loss=loss, distance=query.distance, success=query.success)
             stalled = progress.stalled(step, loss) if self.abort_early else None
             if stalled is not None:

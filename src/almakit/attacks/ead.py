@@ -98,8 +98,7 @@ class EAD(Attack):
             found |= query.success
             hinge = hinge_of(query)
             delta = (query.point - x).flatten(1)
-            objective = weight * hinge + delta.square().sum(1) + self.beta * delta.abs().sum(1)
-            loss = torch.where(query.valid, objective, torch.full_like(objective, float("inf")))
+            loss = weight * hinge + delta.square().sum(1) + self.beta * delta.abs().sum(1)
             problem.record(step, weight=weight, loss=loss, distance=query.distance, success=query.success)
             stalled = progress.stalled(step + 1, loss) if self.abort_early else None
             if stalled is not None:

@@ -103,9 +103,9 @@ def _parts(y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def hinge_of(query: Query) -> Tensor:
-    """(B,) max(0, margin + 2 tolerance) of a query: zero only where the problem counts a success."""
-    margin = torch.where(query.valid, query.margin, torch.ones_like(query.margin))
-    return (margin + 2 * query.tolerance).clamp_min(0)
+    """(B,) max(0, margin + 2 tolerance) of a query: zero only where the problem counts a success, infinite where the
+    logits were not finite."""
+    return (query.margin + 2 * query.tolerance).clamp_min(0)
 
 
 class WeightSearch:
