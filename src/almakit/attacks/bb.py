@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, DistanceLike, Problem
-from ..optim import clip, length, subproblem
+from ..optim import length, pull_back, subproblem
 from ..tensors import per_image
 
 
@@ -69,7 +69,8 @@ class BB(Attack):
     def run(self, problem: Problem) -> None:
         self._find_starts(problem)
         problem.release(~problem.found)
-        self.walk(problem, self._walk_in(problem))
+        pull_back(problem, self.bisections, cut=problem.norm == float("inf"))
+        self.walk(problem, problem.best_point)
 
     def walk(self, problem: Problem, point: Tensor) -> None:
         """Spends ``steps`` queries along the boundary from the adversarial points ``point`` (B, ...)."""
@@ -112,18 +113,3 @@ class BB(Attack):
                 rows = problem.active.nonzero().flatten().tolist()
                 problem.query(box.lo + box.sides * problem.random.uniform(rows), grad=False)
                 problem.release(problem.found)
-
-    def _walk_in(self, problem: Problem) -> Tensor:
-        """(B, ...) the nearest adversarial point known after bisecting between image and starting point."""
-        x, norm = problem.x, problem.norm
-        far = problem.best_point - x
-        inner, outer = x.new_zeros(len(x)), x.new_ones(len(x))
-        largest = far.flatten(1).abs().amax(1)
-        for _ in range(self.bisections):
-            middle = (inner + outer) / 2
-            # In linf the perturbation is cut off at a level instead of being scaled.
-            level = per_image(middle * largest, x)
-            part = clip(far, -level, level) if norm == float("inf") else per_image(middle, x) * far
-            reached = problem.query(x + part, grad=False).success
-            inner, outer = torch.where(reached, inner, middle), torch.where(reached, middle, outer)
-        return problem.best_point

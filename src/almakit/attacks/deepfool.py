@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ..core import Attack, DistanceLike, Problem
-from ..optim import pull_back, stride, to_nearest_plane
-from ..tensors import per_image
+from ..optim import deepfool_step, pull_back
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class DeepFool(Attack):
     pull_back: int = 10
 
     def run(self, problem: Problem) -> None:
-        x, norm = problem.x, problem.norm
+        x = problem.x
         point, taken = x, torch.zeros_like(problem.forwards)
         with problem.round():
             for step in range(self.steps):
@@ -58,10 +57,8 @@ class DeepFool(Attack):
                     if step
                     else problem.start(gradients=self.candidates)
                 )
-                move = to_nearest_plane(problem, query, images, self.candidates, norm, boxed=self.boxed)
                 damping = self.damping if 2 * step < self.steps - 1 else 1.0
-                move = per_image(stride(move, query.point - x[images], norm, damping, self.overshoot), move) * move
-                moved = torch.where(per_image(query.valid, move), query.point + move, problem.midway(point)[images])
+                moved = deepfool_step(problem, query, point, self.candidates, damping, self.overshoot, boxed=self.boxed)
                 point = problem.box.project_continuous(point.index_copy(0, images, moved), x)
                 taken = taken + problem.active
                 check = problem.query(point, grad=False)

@@ -97,8 +97,7 @@ class EAD(Attack):
             query = problem.query(point)
             found |= query.success
             hinge = hinge_of(query)
-            delta = (query.point - x).flatten(1)
-            loss = weight * hinge + delta.square().sum(1) + self.beta * delta.abs().sum(1)
+            loss = weight * hinge + self._elastic_net(x, query.point)
             problem.record(step, weight=weight, loss=loss, distance=query.distance, success=query.success)
             stalled = progress.stalled(step + 1, loss) if self.abort_early else None
             if stalled is not None:

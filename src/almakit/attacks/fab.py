@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core import Attack, DistanceLike, Problem
 from ..core.problem import Query
-from ..optim import bounds, dual_length, leading_plane, length, to_halfspace
+from ..optim import bounds, leading_plane, length, nearest_plane, to_halfspace
 from ..tensors import SMALL, per_image
 
 # How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that
@@ -90,7 +90,7 @@ class FAB(Attack):
 
     def _random_start(self, problem: Problem) -> Tensor:
         """Random points (B, ...) half the best distance away, or half the farthest start where that is less."""
-        norm = _norm(problem)
+        norm = problem.norm
         noise = 2 * problem.random.uniform() - 1 if norm == float("inf") else problem.random.normal()
         noise = problem.box.free(noise)
         far = problem.best_distance.clamp_max(FARTHEST_START[norm] * problem.box.width)
@@ -100,7 +100,7 @@ class FAB(Attack):
     def _walk(self, problem: Problem, point: Tensor, rival: Tensor | None, steps: int, lead: Tensor) -> Tensor:
         """One run from ``point`` (B, ...) over all boundaries or that of the classes ``rival`` (B,); gives the margin
         (B,) at the best points."""
-        x, box, norm = problem.x, problem.box, _norm(problem)
+        x, box, norm = problem.x, problem.box, problem.norm
         low, high = bounds(box, x)
         for step in range(steps):
             before = problem.best_distance
@@ -137,42 +137,16 @@ class FAB(Attack):
         A plane beyond the box is never reached on a linear model; on a network it is often only the linearisation that
         places it there.
         """
-        norm, ways = _norm(problem), query.goal.rivals(query.values)
+        ways = query.goal.rivals(query.values)
         if ways is None:
             return leading_plane(query)
         rivals = ways[:, : self.candidates - 1] if rival is None else rival.unsqueeze(1)
         low, high = bounds(problem.box, query.point)
-        normal, need, nearest = (
-            torch.zeros_like(query.point),
-            torch.zeros_like(query.margin),
-            torch.zeros_like(query.margin),
-        )
-        missed = torch.ones_like(query.success)
-        for index, other in enumerate(rivals.unbind(1)):
-            slope, needed = leading_plane(query, other)
-            away = _distance(slope, needed, norm)
-            misses = lost & (torch.where(slope > 0, slope * high, slope * low).flatten(1).sum(1) < needed)
-            closer = (missed & ~misses) | ((missed == misses) & (away < nearest)) if index else torch.ones_like(missed)
-            normal = torch.where(per_image(closer, slope), slope, normal)
-            need, nearest = torch.where(closer, needed, need), torch.where(closer, away, nearest)
-            missed = torch.where(closer, misses, missed)
-        return normal, need
 
+        def reachable(w: Tensor, need: Tensor) -> Tensor:
+            return ~lost | (torch.where(w > 0, w * high, w * low).flatten(1).sum(1) >= need)
 
-def _norm(problem: Problem) -> float:
-    norm = problem.bound.distance.norm
-    assert norm is not None
-    return norm
-
-
-def _distance(normal: Tensor, need: Tensor, norm: float) -> Tensor:
-    """(B,) how far the planes normal.d = need are away without a box; infinite where the ``normal`` (B, ...) is
-    zero."""
-    # Scaled first: the squares of a saturated model's slopes overflow.
-    largest = normal.flatten(1).abs().amax(1)
-    scale = torch.where(largest > 0, largest, torch.ones_like(largest))
-    away = need.abs() / scale / dual_length(normal / per_image(scale, normal), norm).clamp_min(SMALL)
-    return torch.where(largest > 0, away, torch.full_like(away, float("inf")))
+        return nearest_plane(query, rivals, problem.norm, reachable)[1:]
 
 
 def _onto_plane(normal: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:

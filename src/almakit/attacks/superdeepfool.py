@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ..core import Attack, DistanceLike, Problem
-from ..optim import bounds, leading_plane, pull_back, stride, to_halfspace, to_nearest_plane
-from ..tensors import per_image
+from ..optim import bounds, deepfool_step, leading_plane, pull_back, to_halfspace
 
 
 @dataclass(frozen=True)
@@ -85,27 +84,13 @@ class SuperDeepFool(Attack):
                 images = (~query.success & problem.active).nonzero().flatten()
                 moved = problem.step_or_backtrack(query, projected_point, point)
                 if len(images):
-                    moved = moved.index_copy(
-                        0, images, self._deepfool(problem, point, normal, need, images, query.valid, 2 * step >= steps)
-                    )
+                    planes = problem.query(point[images], images=images, gradients=self.candidates)
+                    # Half of the steps without a crossing: damped steps may be too short for the grid of the box, or
+                    # for the way.
+                    late = 1.0 if 2 * step >= steps else self.damping
+                    damping = torch.where(problem.found[images], self.damping, late).to(x.dtype)
+                    known = normal[images], need[images]
+                    ahead = deepfool_step(problem, planes, point, self.candidates, damping, self.overshoot, known)
+                    moved = moved.index_copy(0, images, ahead)
                 point = problem.box.project_continuous(moved, x)
         pull_back(problem, self.pull_back, self.steps - taken)
-
-    def _deepfool(
-        self,
-        problem: Problem,
-        point: torch.Tensor,
-        normal: torch.Tensor,
-        need: torch.Tensor,
-        images: torch.Tensor,
-        valid: torch.Tensor,
-        late: bool,
-    ) -> torch.Tensor:
-        """Where a DeepFool step takes the points (B, ...) of the images ``images`` (R,), whose first plane is known;
-        (R, ...)."""
-        query = problem.query(point[images], images=images, gradients=self.candidates)
-        move = to_nearest_plane(problem, query, images, self.candidates, 2, (normal[images], need[images]))
-        # Half of the steps without a crossing: damped steps may be too short for the grid of the box, or for the way.
-        damping = torch.where(problem.found[images], self.damping, 1.0 if late else self.damping).to(move.dtype)
-        move = per_image(stride(move, query.point - problem.x[images], 2, damping, self.overshoot), move) * move
-        return torch.where(per_image(valid[images], move), query.point + move, problem.midway(point)[images])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Attack, DistanceLike, Problem, Query
-from ..optim import bounds, dual_length, leading_plane, length, pull_back, to_halfspace
+from ..core import Attack, DistanceLike, Problem
+from ..optim import bounds, dual_length, leading_plane, length, nearest_plane, pull_back, to_halfspace
 from ..tensors import SMALL, per_image
 
 # rho above HIGH lets the radius grow by RATE, below LOW it shrinks by RATE and the step is taken back.
@@ -57,7 +57,12 @@ class TR(Attack):
         x, norm = problem.x, problem.norm
         low, high = bounds(problem.box, x)
         query = problem.start(gradients=self.candidates)
-        rival, normal, need = self._nearest_class(problem, query, norm)
+        rivals = query.goal.rivals(query.values)
+        rival: Tensor | None = None
+        if rivals is None:
+            normal, need = leading_plane(query)
+        else:
+            rival, normal, need = nearest_plane(query, rivals[:, : self.candidates], norm)
         normal = problem.replace_zero_gradients(normal)
         nearest = need / dual_length(normal, norm).clamp_min(SMALL)
         first, largest = self.radius or 2 / self.steps, self.largest or 5 / self.steps
@@ -87,27 +92,6 @@ class TR(Attack):
                 need = torch.where(kept, new_need, need)
                 eps = torch.where(query.valid, eps, eps / 2)
         pull_back(problem, self.pull_back, self.steps - taken)
-
-    def _nearest_class(self, problem: Problem, query: Query, norm: float) -> tuple[Tensor | None, Tensor, Tensor]:
-        """The class (B,) whose linearised boundary is nearest, with its normal (B, ...) and need (B,); one backward
-        pass for each candidate."""
-        ways = query.goal.rivals(query.values)
-        if ways is None:
-            return None, *leading_plane(query)
-        nearest = torch.full_like(query.margin, float("inf"))
-        rival, normal, need = ways[:, 0], torch.zeros_like(query.point), torch.zeros_like(query.margin)
-        for way in ways[:, : self.candidates].unbind(1):
-            w, needed = leading_plane(query, way)
-            size = dual_length(w, norm)
-            reach = torch.where(
-                size > 0, needed / size.clamp_min(SMALL), torch.full_like(size, torch.finfo(size.dtype).max)
-            )
-            closer = reach < nearest
-            nearest, rival, need = (
-                torch.where(closer, new, old) for new, old in ((reach, nearest), (way, rival), (needed, need))
-            )
-            normal = torch.where(per_image(closer, w), w, normal)
-        return rival, normal, need
 
     def _step(self, normal: Tensor, need: Tensor, eps: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
         """(B, ...) the shortest step to the linearised boundary inside the box, or as much of its gain as eps allows:

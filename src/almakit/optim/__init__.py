@@ -3,7 +3,7 @@
 Projections, proximal maps and trust regions are exact with the box. Only ``linearise`` queries the model.
 """
 
-from .linearise import leading_plane, pull_back, stride, to_nearest_plane
+from .linearise import deepfool_step, leading_plane, nearest_plane, pull_back
 from .projections import bounds, clip, dual_length, l0_distance, length, onto_ball, proximal, to_halfspace, to_levels
 from .quasi_newton import QuasiNewton
 from .trust_region import SOLVERS, Subproblem, subproblem
@@ -14,16 +14,16 @@ __all__ = [
     "Subproblem",
     "bounds",
     "clip",
+    "deepfool_step",
     "dual_length",
     "l0_distance",
     "leading_plane",
     "length",
+    "nearest_plane",
     "onto_ball",
     "proximal",
     "pull_back",
-    "stride",
     "subproblem",
     "to_halfspace",
     "to_levels",
-    "to_nearest_plane",
 ]

@@ -3,12 +3,14 @@ to the image."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from ..core.problem import Problem, Query
-from ..tensors import per_image
-from .projections import bounds, length, to_halfspace
+from ..tensors import SMALL, per_image
+from .projections import bounds, clip, dual_length, length, to_halfspace
 
 # A step gains the need up to the rounding of its sum; one that gains clearly less was stopped by the box.
 SHORT = 1e-3
@@ -33,23 +35,64 @@ def leading_plane(query: Query, rival: Tensor | None = None) -> tuple[Tensor, Te
     return normal, torch.where(query.valid, need, torch.zeros_like(need))
 
 
-def to_nearest_plane(
+def nearest_plane(
+    query: Query, rivals: Tensor, norm: float, reachable: Callable[[Tensor, Tensor], Tensor] | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The linearised boundary of smallest |need| / |w|_q, q dual to ``norm``, one backward pass for each rival.
+
+    Args:
+        query: the points at which the boundaries are linearised.
+        rivals: classes to leave to, shape (R, C).
+        norm: 1, 2 or inf.
+        reachable: maps w and need to the rows (R,) whose boundary may be chosen; the others come last.
+
+    Returns:
+        The class (R,), its normal w (R, ...) and need (R,).
+    """
+    rival, nearest, missed = rivals[:, 0], query.margin, torch.ones_like(query.success)
+    normal, need = torch.zeros_like(query.point), torch.zeros_like(query.margin)
+    for index, other in enumerate(rivals.unbind(1)):
+        w, needed = leading_plane(query, other)
+        away = _distance(w, needed, norm)
+        misses = torch.zeros_like(missed) if reachable is None else ~reachable(w, needed)
+        closer = (missed & ~misses) | ((missed == misses) & (away < nearest)) | (index == 0)
+        rival, need = torch.where(closer, other, rival), torch.where(closer, needed, need)
+        normal = torch.where(per_image(closer, w), w, normal)
+        nearest, missed = torch.where(closer, away, nearest), torch.where(closer, misses, missed)
+    return rival, normal, need
+
+
+def deepfool_step(
     problem: Problem,
     query: Query,
-    images: Tensor,
+    point: Tensor,
     candidates: int,
-    norm: float,
+    damping: float | Tensor,
+    overshoot: float,
     known: tuple[Tensor, Tensor] | None = None,
     boxed: bool = True,
 ) -> Tensor:
-    """The shortest step d (R, ...) in ``norm`` and inside the box from the query's points, of the images ``images``
-    (R,), to a linearised boundary.
+    """Where the shortest step to a linearised boundary leads from the points of ``query``; midway back from ``point``
+    where the logits are not finite. Moosavi-Dezfooli et al., CVPR 2016, Algorithm 2.
 
-    The boundaries to the ``candidates`` - 1 classes with the largest logits beside the label are tried, one backward
-    pass each (``known``: the normal and need of the first from an earlier pass); towards a target there is only the
-    margin's own. Where the box stops all of them short: as far as it allows towards the first. ``boxed=False`` forgets
-    the box.
+    Args:
+        problem: the problem, whose distance is the norm of the step.
+        query: a query at R points, of the images ``query.images``.
+        point: the iterates of all images, shape (B, ...).
+        candidates: the boundaries to this number - 1 of the largest logits beside the label are tried, one backward
+            pass each; towards a target there is only the margin's own.
+        damping: part that is taken of a step longer than a tenth of the way already gone, which leads beyond where its
+            linearisation can be trusted; a number or shape (R,). 1: all are taken whole.
+        overshoot: how far past the boundary a step goes.
+        known: normal and need of the first boundary from an earlier pass.
+        boxed: whether the step is the shortest inside the box; where that stops it short of all boundaries, it goes as
+            far as it can towards the first.
+
+    Returns:
+        The points (R, ...), not yet projected onto the box.
     """
+    norm = problem.norm
+    images = torch.arange(len(problem), device=point.device) if query.images is None else query.images
     low, high = bounds(problem.box.take(images, problem.x.shape[1:]), query.point)
     if not boxed:
         low, high = torch.full_like(low, -FAR), torch.full_like(high, FAR)
@@ -58,26 +101,27 @@ def to_nearest_plane(
     spread = torch.zeros_like(problem.x).index_copy(0, images, normal)
     stuck = torch.zeros_like(problem.found).index_fill(0, images, True)
     best = to_halfspace(problem.replace_zero_gradients(spread, stuck)[images], need, low, high, norm)
-    ways = query.goal.rivals(query.values)
-    if ways is None or candidates < 3:
-        return best
-    shortest = _reach(best, normal, need, norm)
-    for rival in ways[:, 1 : candidates - 1].unbind(1):
+    shortest, ways = _reach(best, normal, need, norm), query.goal.rivals(query.values)
+    for rival in () if ways is None else ways[:, 1 : candidates - 1].unbind(1):
         normal, need = leading_plane(query, rival)
         step = to_halfspace(normal, need, low, high, norm)
         reach = _reach(step, normal, need, norm)
         closer = reach < shortest
         shortest = torch.where(closer, reach, shortest)
         best = torch.where(per_image(closer, best), step, best)
-    return best
+    far = (length(best, norm) > NEAR * length(query.point - problem.x[images], norm)) & (damping < 1)
+    moved = query.point + per_image(torch.where(far, damping, 1 + overshoot), best) * best
+    return torch.where(per_image(query.valid, moved), moved, problem.midway(point)[images])
 
 
-def stride(move: Tensor, gone: Tensor, norm: float, damping: float | Tensor, overshoot: float) -> Tensor:
-    """(R,) how much of each step ``move`` (R, ...) to take, ``gone`` (R, ...) being the way so far: a little more than
-    all of it, but only ``damping`` (one number or (R,)) of one that leads far beyond where its linearisation can be
-    trusted; 1: all are trusted."""
-    far = (length(move, norm) > NEAR * length(gone, norm)) & (damping < 1)
-    return torch.where(far, damping, 1 + overshoot)
+def _distance(normal: Tensor, need: Tensor, norm: float) -> Tensor:
+    """(R,) how far the planes normal.d = need are away without a box; infinite where the ``normal`` (R, ...) is
+    zero."""
+    # Scaled first: the squares of a saturated model's slopes overflow.
+    largest = normal.flatten(1).abs().amax(1)
+    scale = torch.where(largest > 0, largest, torch.ones_like(largest))
+    away = need.abs() / scale / dual_length(normal / per_image(scale, normal), norm).clamp_min(SMALL)
+    return torch.where(largest > 0, away, torch.inf)
 
 
 def _reach(step: Tensor, normal: Tensor, need: Tensor, norm: float) -> Tensor:
@@ -87,14 +131,23 @@ def _reach(step: Tensor, normal: Tensor, need: Tensor, norm: float) -> Tensor:
     return torch.where((gain < (1 - SHORT) * need) | flat, torch.full_like(gain, float("inf")), length(step, norm))
 
 
-def pull_back(problem: Problem, forwards: int, left: Tensor) -> None:
-    """Bisects the segment from the clean image to the best point with ``forwards`` passes, fewer where ``left`` (B,)
-    says so; no backward."""
+def pull_back(problem: Problem, forwards: int, left: Tensor | None = None, cut: bool = False) -> None:
+    """Bisects the segment from the clean image to the best point, no backward passes.
+
+    Args:
+        problem: the problem; images without a best point are left out.
+        forwards: number of bisections.
+        left: forwards left of each image, shape (B,), where that may be fewer.
+        cut: whether a part of the perturbation is the perturbation cut off at a level (linf), not a multiple of it.
+    """
     delta = problem.best_point - problem.x
-    near, far = torch.zeros_like(problem.best_distance), torch.ones_like(problem.best_distance)
+    largest = delta.flatten(1).abs().amax(1)
+    near, far = torch.zeros_like(largest), torch.ones_like(largest)
     with problem.round():
         for used in range(forwards):
-            problem.release(~problem.found | (left <= used))
+            problem.release(~problem.found if left is None else ~problem.found | (left <= used))
             middle = (near + far) / 2
-            query = problem.query(problem.x + per_image(middle, delta) * delta, grad=False)
+            level = per_image(middle * largest, delta)
+            part = clip(delta, -level, level) if cut else per_image(middle, delta) * delta
+            query = problem.query(problem.x + part, grad=False)
             near, far = torch.where(query.success, near, middle), torch.where(query.success, middle, far)
