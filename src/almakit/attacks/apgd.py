@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ class APGD(FixedEpsilon):
     """
 
     title = "APGD"
-    does = ("l1", "l2", "linf")
+    does: ClassVar[tuple[str, ...] | None] = ("l1", "l2", "linf")
     cost = (
         "steps + 1 forwards, steps backwards per run (l1: steps + 3 forwards), and the clean pass; targeted-dlr "
         "makes up to 9 runs"

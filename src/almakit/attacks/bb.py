@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..core import Attack, DistanceLike, Problem
 from ..optim import length, pull_back, subproblem
-from ..tensors import per_image
 
 
 @dataclass(frozen=True)
