@@ -90,7 +90,6 @@ class ALM(Attack):
                         return
                     constraint = goal.constraint(query.logits, query.tolerance)
                     moved_slope = problem.replace_zero_gradients(query.gradient(constraint), ~query.success)
-                    assert query.distance_gradient is not None
                     kept = query.valid & queried
                     wide = per_image(kept, x)
                     point, d = torch.where(wide, moved, point), torch.where(kept, constraint.detach(), d)

@@ -104,7 +104,7 @@ class ALMA(Attack):
 
             slope = problem.replace_zero_gradients(query.pull_back(d_slope), ~query.success)
             torch.mul(slope, per_image(penalty.derivative(d, rho, mu), x), out=gradient)
-            if query.distance_gradient is not None:
+            if step:
                 gradient += query.distance_gradient
             if step == 0:
                 rate = self._first_rate(problem, gradient, work)

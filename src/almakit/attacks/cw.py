@@ -60,63 +60,46 @@ class CW(Attack):
     squared: bool | None = None
 
     def run(self, problem: Problem) -> None:
+        x, box, linf = problem.x, problem.box, problem.bound.distance.norm == float("inf")
+        squared = self.squared if self.squared is not None else problem.bound.distance.norm == 2
+        w_clean = torch.atanh(((2 * (x - box.lo) / box.sides - 1) * INSIDE).double()).to(x.dtype)
         query = problem.start()
         # In every search the first step is taken at the clean image, where the distance has no gradient.
-        clean_slope = problem.replace_zero_gradients(query.margin_gradient())
-        clean_hinge = hinge_of(query)
-        search = WeightSearch(problem.x, self.weight)
+        clean_slope, clean_hinge = problem.replace_zero_gradients(query.margin_gradient()), hinge_of(query)
+        search = WeightSearch(x, self.weight)
         for attempt in range(self.searches):
-            found = torch.zeros_like(problem.found)
+            c, found = search.weight, torch.zeros_like(problem.found)
+            adam, progress = Adam(x), Stagnation(x, self.steps // 10)
+            progress.stalled(0, c * clean_hinge)
+            slope = per_image(c * (clean_hinge > 0), x) * clean_slope
+            shift, bent = torch.zeros_like(x), bend(w_clean)
+            # The clean pass was the first of the first search's queries.
+            queries = self.steps - (attempt == 0)
             with problem.round():
-                self._descend(problem, search.weight, clean_slope, clean_hinge, found, self.steps - (attempt == 0))
+                for step in range(1, queries + 1):
+                    gradient = slope * (box.sides / 2) * (1 - bent.square())
+                    shift = shift - adam.step(self.rate, adam.metric(gradient, step), step)
+                    bent = bend(w_clean + shift)
+                    more = step < queries
+                    query = problem.query(box.lo + box.sides * (bent + 1) / 2, grad=more, distance_grad=more)
+                    found |= query.success
+                    if not more:
+                        break
+                    hinge = hinge_of(query)
+                    loss = (query.distance.square() if squared else query.distance) + c * hinge
+                    problem.record(step, weight=c, loss=loss, distance=query.distance, success=query.success)
+                    stalled = progress.stalled(step, loss) if self.abort_early else None
+                    if stalled is not None:
+                        problem.release(stalled & (found | ~saturated(slope, bent)))
+                    pull = shared_pull(query.point - x, query.distance) if linf else query.distance_gradient
+                    pull = per_image(2 * query.distance, x) * pull if squared else pull
+                    slope = pull + per_image(c * (hinge > 0), x) * query.margin_gradient()
             search.update(found, repeat_best=self.searches >= 10 and attempt == self.searches - 2)
 
-    def _descend(
-        self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor, queries: int
-    ) -> None:
-        """One search: Adam from the clean image with the weights ``weight`` (B,); marks in ``found`` (B,) where it
-        succeeded."""
-        x, box = problem.x, problem.box
-        squared = self.squared if self.squared is not None else problem.bound.distance.norm == 2
-        start = torch.atanh(((2 * (x - box.lo) / box.sides - 1) * INSIDE).double()).to(x.dtype)
-        shift, adam = torch.zeros_like(x), Adam(x)
-        progress = Stagnation(x, self.steps // 10)
-        progress.stalled(0, weight * hinge)
-        by_point = per_image(weight * (hinge > 0), x) * slope
-        bent = bend(start)
 
-        for step in range(1, queries + 1):
-            gradient = by_point * (box.sides / 2) * (1 - bent.square())
-            shift = shift - adam.step(self.rate, adam.metric(gradient, step), step)
-            bent = bend(start + shift)
-
-            final = step == queries
-            query = problem.query(box.lo + box.sides * (bent + 1) / 2, grad=not final, distance_grad=not final)
-            found |= query.success
-            if final:
-                break
-            hinge = hinge_of(query)
-            distance = query.distance.square() if squared else query.distance
-            loss = distance + weight * hinge
-            problem.record(step, weight=weight, loss=loss, distance=query.distance, success=query.success)
-            stalled = progress.stalled(step, loss) if self.abort_early else None
-            if stalled is not None:
-                problem.release(stalled & (found | ~saturated(by_point, bent)))
-            assert query.distance_gradient is not None
-            pull = (
-                query.distance_gradient
-                if problem.bound.distance.norm != float("inf")
-                else shared_pull(query.point - x, query.distance)
-            )
-            pull = per_image(2 * query.distance, x) * pull if squared else pull
-            push = query.margin_gradient()
-            by_point = pull + per_image(weight * (hinge > 0), x) * push
-
-
-def saturated(by_point: Tensor, bent: Tensor) -> Tensor:
-    """(B,) whether tanh, with the values ``bent`` (B, ...), holds nearly all of the gradient ``by_point`` (B, ...)
-    back."""
-    return length(by_point * (1 - bent.square()), 2) < SATURATED * length(by_point, 2)
+def saturated(slope: Tensor, bent: Tensor) -> Tensor:
+    """(B,) whether tanh, with the values ``bent`` (B, ...), holds nearly all of the ``slope`` (B, ...) back."""
+    return length(slope * (1 - bent.square()), 2) < SATURATED * length(slope, 2)
 
 
 def shared_pull(delta: Tensor, largest: Tensor) -> Tensor:

@@ -66,44 +66,38 @@ class EAD(Attack):
             )
 
     def run(self, problem: Problem) -> None:
-        query = problem.start()
-        slope = problem.replace_zero_gradients(query.margin_gradient())
-        search = WeightSearch(problem.x, self.weight)
-        for attempt in range(self.searches):
-            found = torch.zeros_like(problem.found)
-            with problem.round():
-                self._descend(problem, search.weight, slope, hinge_of(query), found)
-            search.update(found, repeat_best=self.searches >= 10 and attempt == self.searches - 2)
-
-    def _descend(self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor) -> None:
-        """One search from the clean image with the weights ``weight`` (B,); marks in ``found`` (B,) where it
-        succeeded."""
         x, box = problem.x, problem.box
-        iterate = point = x
-        progress = Stagnation(x, math.ceil(self.steps / 10))
-        progress.stalled(0, weight * hinge)
-        gradient = per_image(weight * (hinge > 0), x) * slope
-
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            eta = self.rate * math.sqrt(1 - step / self.steps)
-            last, iterate = iterate, box.project_continuous(x + shrink(point - eta * gradient - x, self.beta), x)
-            momentum = step / (step + 3) if self.accelerated else 0.0
-            point = box.project_continuous(iterate + momentum * (iterate - last), x)
-            if momentum or final:
-                found |= problem.query(iterate, grad=False).success
-            if final:
-                break
-            query = problem.query(point)
-            found |= query.success
-            hinge = hinge_of(query)
-            loss = weight * hinge + self._elastic_net(x, query.point)
-            problem.record(step, weight=weight, loss=loss, distance=query.distance, success=query.success)
-            stalled = progress.stalled(step + 1, loss) if self.abort_early else None
-            if stalled is not None:
-                # A search with a success does not stop early: l1 still falls while its objective is constant.
-                problem.release(stalled & ~found)
-            gradient = 2 * (query.point - x) + per_image(weight * (hinge > 0), x) * query.margin_gradient()
+        query = problem.start()
+        clean_slope, clean_hinge = problem.replace_zero_gradients(query.margin_gradient()), hinge_of(query)
+        search = WeightSearch(x, self.weight)
+        for attempt in range(self.searches):
+            c, found = search.weight, torch.zeros_like(problem.found)
+            progress = Stagnation(x, math.ceil(self.steps / 10))
+            progress.stalled(0, c * clean_hinge)
+            x_k = y_k = x
+            gradient = per_image(c * (clean_hinge > 0), x) * clean_slope
+            with problem.round():
+                for k in range(self.steps):
+                    final = k == self.steps - 1
+                    eta = self.rate * math.sqrt(1 - k / self.steps)
+                    last, x_k = x_k, box.project_continuous(x + shrink(y_k - eta * gradient - x, self.beta), x)
+                    momentum = k / (k + 3) if self.accelerated else 0.0
+                    y_k = box.project_continuous(x_k + momentum * (x_k - last), x)
+                    if momentum or final:
+                        found |= problem.query(x_k, grad=False).success
+                    if final:
+                        break
+                    query = problem.query(y_k)
+                    found |= query.success
+                    hinge = hinge_of(query)
+                    loss = c * hinge + self._elastic_net(x, query.point)
+                    problem.record(k, weight=c, loss=loss, distance=query.distance, success=query.success)
+                    stalled = progress.stalled(k + 1, loss) if self.abort_early else None
+                    if stalled is not None:
+                        # A search with a success does not stop early: l1 still falls while its objective is constant.
+                        problem.release(stalled & ~found)
+                    gradient = 2 * (query.point - x) + per_image(c * (hinge > 0), x) * query.margin_gradient()
+            search.update(found, repeat_best=self.searches >= 10 and attempt == self.searches - 2)
 
     @property
     def ranking(self) -> Distance | None:

@@ -55,7 +55,6 @@ class LPA(FixedEpsilon):
             for step in range(self.steps):
                 query = problem.query(point, distance_grad=True)
                 problem.release(reached(problem, epsilon))
-                assert query.distance_gradient is not None
                 push = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
                 unreached = query.margin > -self.confidence_cap
                 too_far = query.distance > epsilon

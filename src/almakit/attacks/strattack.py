@@ -60,42 +60,32 @@ class StrAttack(Attack):
     refine: int = 100
 
     def run(self, problem: Problem) -> None:
+        x, rho = problem.x, self.rho
+        low, high = bounds(problem.box, x)
         query = problem.start()
-        slope, hinge = (problem.replace_zero_gradients(query.margin_gradient()), hinge_of(query))
-        search = WeightSearch(problem.x, self.weight, factor=5.0)
-        best_weight = search.weight
+        clean_pull, clean_hinge = problem.replace_zero_gradients(query.margin_gradient()), hinge_of(query)
+        search = WeightSearch(x, self.weight, factor=5.0)
         for _ in range(self.searches):
-            found = torch.zeros_like(problem.found)
-            before = problem.best_distance
-            self._split(problem, search.weight, slope, hinge, found)
-            best_weight = torch.where(problem.best_distance < before, search.weight, best_weight)
+            c, found = search.weight, torch.zeros_like(problem.found)
+            pull = per_image(c * (clean_hinge > 0), x) * clean_pull
+            z, u, v, s = (torch.zeros_like(x) for _ in range(4))
+            for k in range(1, self.steps + 1):
+                delta = rho / (rho + 2 * self.gamma) * (z - u)
+                w = clip(z - s, low, high)
+                y = clip(self._thin(z - v), low, high)
+                eta = self.alpha * k**0.5
+                z = clip((eta * z + rho * (delta + u + w + s + y + v) - pull) / (eta + 3 * rho), low, high)
+                u, v, s = u + delta - z, v + y - z, s + w - z
+                judged = problem.query(x + y, grad=False)
+                found |= judged.success
+                problem.record(k - 1, weight=c, distance=judged.distance, success=judged.success)
+                if k < self.steps:
+                    # The penalty's slope is taken at z, which is not sparse: what is found there does not count.
+                    query = problem.query(x + z, aside=True)
+                    pull = per_image(c * (hinge_of(query) > 0), x) * query.margin_gradient()
             search.update(found)
         if self.refine:
-            self._refine(problem, best_weight)
-
-    def _split(self, problem: Problem, weight: Tensor, slope: Tensor, hinge: Tensor, found: Tensor) -> None:
-        """One ADMM run from zero with the weights ``weight`` (B,); marks in ``found`` (B,) where it succeeded."""
-        x = problem.x
-        low, high = bounds(problem.box, x)
-        z, u, v, s = (torch.zeros_like(x) for _ in range(4))
-        pull = per_image(weight * (hinge > 0), x) * slope
-        for step in range(self.steps):
-            delta = self.rho / (self.rho + 2 * self.gamma) * (z - u)
-            w = clip(z - s, low, high)
-            y = clip(self._thin(z - v), low, high)
-            eta = self.alpha * (step + 1) ** 0.5
-            z = (eta * z + self.rho * (delta + u + w + s + y + v) - pull) / (eta + 3 * self.rho)
-            z = clip(z, low, high)
-            u, v, s = u + delta - z, v + y - z, s + w - z
-            judged = problem.query(x + y, grad=False)
-            found |= judged.success
-            problem.record(step, weight=weight, distance=judged.distance, success=judged.success)
-            if step == self.steps - 1:
-                break
-            # The penalty's slope is taken at z, which is not sparse: what is found there does not count.
-            query = problem.query(x + z, aside=True)
-            push = query.margin_gradient()
-            pull = per_image(weight * (hinge_of(query) > 0), x) * push
+            self._refine(problem)
 
     def _thin(self, c: Tensor) -> Tensor:
         """Groups of ``c`` (B, ...) shrunk by tau/rho in length, the shorter ones to zero."""
@@ -116,21 +106,19 @@ class StrAttack(Attack):
         spread = sums.repeat_interleave(window[0], 2).repeat_interleave(window[1], 3)[..., :height, :width]
         return spread.clamp_min(0).sqrt().expand_as(flat).reshape(c.shape)
 
-    def _refine(self, problem: Problem, weight: Tensor) -> None:
-        """Descends on |delta|_2^2 + c hinge with the zeros of the best perturbation kept, step sizes falling; only for
-        images that have one."""
+    def _refine(self, problem: Problem) -> None:
+        """Descends on |delta|_2 with the zeros of the best perturbation kept, step sizes falling; only for images that
+        have one."""
         problem.release(~problem.found)
         x, box = problem.x, problem.box
         delta = problem.best_point - x
         support = delta != 0
         rate = 0.1 * problem.best_distance.clamp_max(1e6)
-        for step in range(self.refine):
-            final = step == self.refine - 1
-            query = problem.query(x + delta, grad=not final)
-            if final:
-                break
+        for step in range(self.refine - 1):
+            query = problem.query(x + delta)
             push = query.margin_gradient() * support
             # Outside the model's class it comes nearer, inside it goes back out: each along its own unit direction.
             ahead = torch.where(per_image(query.success, x), -unit(delta), -unit(push))
             shrink = per_image(rate * (1 - step / self.refine), x)
             delta = (box.project_continuous(x + delta + shrink * ahead, x) - x) * support
+        problem.query(x + delta, grad=False)

@@ -67,7 +67,7 @@ class Query:
     """
 
     distance: Tensor
-    distance_gradient: Tensor | None = None
+    distance_gradient: Tensor = None  # type: ignore[assignment]  # set where distance_grad=True asks for it
 
     def __init__(self, problem: Problem, point: Tensor, logits: Tensor, images: Tensor | None, sent: Tensor | None):
         """``images`` (R,) are the images of the rows; None: row i is image i."""
