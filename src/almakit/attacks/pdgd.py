@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,8 +42,7 @@ class PrimalDual(Attack):
 
     delta follows Adam with a rate that falls to ``final_rate`` of itself; log(lambda_1 / lambda_0) starts at
     -log(``ratio``) (none: 1/2, l0 1/10) and moves by ``dual_rate`` (which falls to a tenth) up where the margin is
-      positive, down where it is negative; the multipliers used are
-    running averages with ``smoothing``.
+    positive, down where it is negative; the multipliers used are running averages with ``smoothing``.
 
     Unlike the original, with ``scaled`` an image that has lost next to nothing of its margin after an eighth of the
     steps (a network whose gradients are flat around clean images) starts again with a dense, long first step, and the
@@ -61,15 +61,8 @@ class PrimalDual(Attack):
     smoothing: float = 0.9
     scaled: bool = True
 
-    def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
-        """What Adam follows (B, ...); ``push`` (B, ...) is the gradient of the softplus, ``weights`` are lambda_0 and
-        lambda_1 (B,)."""
-        raise NotImplementedError
-
-    def _settle(self, moved: Tensor, pull: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-        """The step's end inside the box from where Adam went; ``pull`` (B,) is rate lambda_0 / lambda_1, ``metric`` (B,
-        ...) Adam's."""
-        raise NotImplementedError
+    proximal: ClassVar[bool]
+    """Whether the distance is minimised by a proximal step (PDPGD), not in the loss (PDGD)."""
 
     def run(self, problem: Problem) -> None:
         x, norm = problem.x, problem.norm
@@ -102,18 +95,23 @@ class PrimalDual(Attack):
                 began, margin = torch.where(lost, float(step), began), torch.where(lost, clean_margin, margin)
                 rate = torch.where(lost, bold_rate * problem.box.width, rate)
                 log_ratio = torch.where(lost, -math.log(bold_ratio), log_ratio)
-                bold = _weights(log_ratio)
-                weights = (torch.where(lost, bold[0], weights[0]), torch.where(lost, bold[1], weights[1]))
+                weights = torch.where(lost, _weights(log_ratio), weights)
             age = step - began
             steepness = 1 / (1 + torch.exp((-margin / unit / width).clamp_max(80)))
             push = slope * per_image(steepness / unit, x)
             problem.record(step, margin=query.margin, distance=query.distance, ratio=log_ratio, success=query.success)
 
-            gradient = self._gradient(push, delta, weights)
+            gradient = push
+            if not self.proximal:
+                pull = delta * per_image(weights[0] / length(delta, 2).clamp_min(TINY), x)
+                gradient = pull + per_image(weights[1], x) * push
             metric = adam.metric(gradient, age + 1)
             pace = rate * powers(self.final_rate, age / (self.steps - began)).to(x.dtype)
             moved = delta - adam.step(pace, metric, age + 1)
-            moved = self._settle(moved, pace * weights[0] / weights[1], metric, low, high, norm)
+            if self.proximal:
+                moved = proximal(moved, pace * weights[0] / weights[1], metric, low, high, norm or 2 / 3)
+            else:
+                moved = clip(moved, low, high)
             delta = problem.delta_or_backtrack(query, moved, delta)
 
             if self.scaled:
@@ -124,11 +122,7 @@ class PrimalDual(Attack):
                 side = margin.sign()
             rise = self.dual_rate * (1 - 0.9 * step / max(self.steps - 1, 1))
             log_ratio = (log_ratio + rise * haste * margin.sign()).clamp(-LIMIT, LIMIT)
-            fresh = _weights(log_ratio)
-            weights = (
-                self.smoothing * weights[0] + (1 - self.smoothing) * fresh[0],
-                self.smoothing * weights[1] + (1 - self.smoothing) * fresh[1],
-            )
+            weights = self.smoothing * weights + (1 - self.smoothing) * _weights(log_ratio)
             query = problem.query(x + delta, grad=step < self.steps - 2)
 
     def _first_rate(self, problem: Problem, slope: Tensor, margin: Tensor, norm: float) -> Tensor:
@@ -140,9 +134,9 @@ class PrimalDual(Attack):
         return (FIRST * margin / dual_length(slope, norm).clamp_min(TINY) / moving).clamp_max(problem.box.width)
 
 
-def _weights(log_ratio: Tensor) -> tuple[Tensor, Tensor]:
-    """lambda_0 and lambda_1 (B,), whose sum is one and whose ratio has the log ``log_ratio`` (B,)."""
-    return 1 / (1 + torch.exp(log_ratio)), 1 / (1 + torch.exp(-log_ratio))
+def _weights(log_ratio: Tensor) -> Tensor:
+    """(2, B) lambda_0 and lambda_1, whose sum is one and whose ratio has the log ``log_ratio`` (B,)."""
+    return 1 / (1 + torch.exp(torch.stack([log_ratio, -log_ratio])))
 
 
 @dataclass(frozen=True)
@@ -171,13 +165,7 @@ class PDGD(PrimalDual):
     presets = {"paper": PUBLISHED}
 
     distance: DistanceLike = "l2"
-
-    def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
-        toward = delta * per_image(weights[0] / length(delta, 2).clamp_min(TINY), delta)
-        return toward + per_image(weights[1], push) * push
-
-    def _settle(self, moved: Tensor, pull: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-        return clip(moved, low, high)
+    proximal = False
 
 
 @dataclass(frozen=True)
@@ -205,9 +193,4 @@ class PDPGD(PrimalDual):
     presets = {"paper": PUBLISHED}
 
     distance: DistanceLike = "l2"
-
-    def _gradient(self, push: Tensor, delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
-        return push
-
-    def _settle(self, moved: Tensor, pull: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
-        return proximal(moved, pull, metric, low, high, norm or 2 / 3)
+    proximal = True
