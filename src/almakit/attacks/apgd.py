@@ -10,10 +10,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core import DistanceLike, Problem, Query
+from ..core import Box, DistanceLike, Problem, Query
 from ..optim import bounds, length, onto_ball
 from ..tensors import per_image
-from .fixed_epsilon import FixedEpsilon, Loss, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
+from .fixed_epsilon import (
+    FixedEpsilon,
+    Loss,
+    ascent_loss,
+    check_loss,
+    onto_grid,
+    random_start,
+    reached,
+    safe_radius,
+    sparse_signs,
+)
 
 MOMENTUM = 0.75
 # l1: how much sparser a step is than the best point so far, the factor and the floor of its step sizes.
@@ -128,7 +138,11 @@ class APGD(FixedEpsilon):
         point = project(self._random_point(problem, radius) if start is None else start)
         # Where a run has phases, even the first step is as sparse as the point it starts from.
         known = point if start is not None or widening > 1 else None
-        climber = _SparseSteps(x, radius, steps, known) if norm == 1 else _HalvedSteps(x, radius, steps, norm, self.rho)
+        climber = (
+            _SparseSteps(x, problem.box, radius, steps, known)
+            if norm == 1
+            else _HalvedSteps(radius, steps, norm, self.rho)
+        )
         last = point
         best_point, best_slope = point, torch.zeros_like(x)
         best_loss = x.new_full((len(x),), float("-inf"))
@@ -148,11 +162,7 @@ class APGD(FixedEpsilon):
             problem.record(step, loss=loss, epsilon=epsilon, distance=query.distance, success=query.success)
             back = climber.check(step, loss, best_loss, best_point) | ~query.valid
             point, slope = _where(back, best_point, point), _where(back, best_slope, slope)
-            if norm == 1:
-                # A pixel at the bound it is pushed against would use up its part of a sparse step for nothing.
-                stuck = ((slope > 0) & (point - x >= high)) | ((slope < 0) & (point - x <= low))
-                slope = slope.masked_fill(stuck, 0.0)
-            moved = project(point + climber.move(slope))
+            moved = project(point + climber.move(slope, point - x))
             if norm != 1 and step:
                 moved = project(point + MOMENTUM * (moved - point) + (1 - MOMENTUM) * (point - last))
             last, point = point, moved
@@ -166,7 +176,7 @@ def _where(rows: Tensor, yes: Tensor, no: Tensor) -> Tensor:
 class _HalvedSteps:
     """Step sizes in l2 and linf: halved at checkpoints where the loss oscillates or stands still."""
 
-    def __init__(self, x: Tensor, radius: Tensor, steps: int, norm: float, rho: float):
+    def __init__(self, radius: Tensor, steps: int, norm: float, rho: float):
         self.size, self.norm, self.rho = 2 * radius, norm, rho
         self.window, self.shortest, self.shrinking = (max(int(part * steps), 1) for part in (0.22, 0.06, 0.03))
         self.since = 0
@@ -189,7 +199,7 @@ class _HalvedSteps:
         self.window = max(self.window - self.shrinking, self.shortest)
         return self.halved
 
-    def move(self, slope: Tensor) -> Tensor:
+    def move(self, slope: Tensor, delta: Tensor) -> Tensor:
         """The step (B, ...) up the slope: along its sign (linf) or itself (l2), of the current size."""
         if self.norm == float("inf"):
             return per_image(self.size, slope) * slope.sign()
@@ -201,8 +211,8 @@ class _SparseSteps:
     """Steps in l1: along the signs of the largest entries, fewer as the best perturbation gets sparser; small again
     each time it does not."""
 
-    def __init__(self, x: Tensor, radius: Tensor, steps: int, start: Tensor | None):
-        self.x, self.radius, self.size = x, radius, radius.clone()
+    def __init__(self, x: Tensor, box: Box, radius: Tensor, steps: int, start: Tensor | None):
+        self.x, self.bounds, self.radius, self.size = x, bounds(box, x), radius, radius
         self.pixels, self.window = x[0].numel(), max(int(0.04 * steps), 1)
         self.used = torch.full_like(radius, float(self.pixels)) if start is None else _changed(start, x)
         self.share = torch.full_like(radius, 0.2) if start is None else self.used / self.pixels / SPARSER
@@ -218,14 +228,11 @@ class _SparseSteps:
         self.used = used
         return sparser
 
-    def move(self, slope: Tensor) -> Tensor:
-        """The step (B, ...) up the slope, of l1 length ``size``."""
-        flat = slope.flatten(1).abs()
+    def move(self, slope: Tensor, delta: Tensor) -> Tensor:
+        """The step (B, ...) up the slope from ``delta`` (B, ...), of l1 length ``size``."""
         # Rounded down: of two pixels used, a step along both could never shift weight to the steeper one.
         count = (self.share * self.pixels).long().clamp(1, self.pixels)
-        rank = self.pixels - count
-        smallest = flat.sort(dim=1).values.gather(1, rank.unsqueeze(1))
-        signs = slope.flatten(1).sign() * (flat >= smallest)
+        signs = sparse_signs(slope, delta, *self.bounds, count)
         return (signs * (self.size / signs.abs().sum(1).clamp_min(1)).unsqueeze(1)).reshape(slope.shape)
 
 

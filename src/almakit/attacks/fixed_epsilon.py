@@ -125,6 +125,17 @@ def random_start(problem: Problem, norm: float) -> Tensor:
     return noise / per_image(torch.where(size > 0, size, torch.ones_like(size)), noise)
 
 
+def sparse_signs(slope: Tensor, delta: Tensor, low: Tensor, high: Tensor, count: Tensor) -> Tensor:
+    """Signs (B, N) of the ``count`` (B,) largest entries of ``slope`` (B, ...): the direction of a sparse l1 step.
+
+    Values of ``delta`` (B, ...) at the bound they are pushed against would waste their part of it and are left out.
+    """
+    stuck = ((slope > 0) & (delta >= high)) | ((slope < 0) & (delta <= low))
+    flat = slope.masked_fill(stuck, 0.0).flatten(1)
+    smallest = flat.abs().sort(dim=1).values.gather(1, (flat.shape[1] - count).unsqueeze(1))
+    return flat.sign() * (flat.abs() >= smallest)
+
+
 def check_loss(loss: object, known: tuple[str, ...] = LOSSES) -> None:
     """Raise unless ``loss`` is a known name or a function."""
     if loss not in known and not callable(loss):

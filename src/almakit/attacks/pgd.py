@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..core import DistanceLike, Problem
 from ..optim import bounds, onto_ball
 from ..tensors import per_image, unit
-from .fixed_epsilon import FixedEpsilon, Loss, ascent_loss, check_loss, onto_grid, random_start, reached, safe_radius
+from .fixed_epsilon import (
+    FixedEpsilon,
+    Loss,
+    ascent_loss,
+    check_loss,
+    onto_grid,
+    random_start,
+    reached,
+    safe_radius,
+    sparse_signs,
+)
 
 
 @dataclass(frozen=True)
@@ -79,9 +90,9 @@ class PGD(FixedEpsilon):
                 problem.record(
                     step, epsilon=epsilon, distance=query.distance, margin=query.margin, success=query.success
                 )
-                moved = x + onto_ball(
-                    point - x + rate * self._direction(slope, point - x, low, high, norm), radius, low, high, norm
-                )
+                delta = point - x
+                direction = self._direction(slope, delta, low, high, norm)
+                moved = x + onto_ball(delta + rate * direction, radius, low, high, norm)
                 point = problem.step_or_backtrack(query, moved, point)
 
     def _direction(self, slope: Tensor, delta: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
@@ -90,9 +101,6 @@ class PGD(FixedEpsilon):
             return slope.sign()
         if norm == 2:
             return unit(slope)
-        # Pixels already at the bound they are pushed to would waste their part of the step.
-        flat = (slope * ~(((slope > 0) & (delta >= high)) | ((slope < 0) & (delta <= low)))).flatten(1)
-        count = max(1, round(self.share * flat.shape[1]))
-        least = flat.abs().topk(count, dim=1).values[:, -1:]
-        signs = flat.sign() * (flat.abs() >= least)
+        count = max(1, round(self.share * slope[0].numel()))
+        signs = sparse_signs(slope, delta, low, high, slope.new_full((len(slope),), count, dtype=torch.long))
         return (signs / signs.abs().sum(1, keepdim=True).clamp_min(1)).reshape(slope.shape)
