@@ -130,8 +130,8 @@ def measure(results: Results, args: argparse.Namespace) -> None:
     for line in LINES:
         model = models.load(line.network)
         x, labels = data.load("mnist", limit=line.images).tensors()
-        if f"{line.key}|ours" not in results.cells:
-            results.keep(f"{line.key}|ours", run_ours(line.ours, model, x, labels, batch=100))
+        if f"{line.key}|almakit" not in results.cells:
+            results.keep(f"{line.key}|almakit", run_ours(line.ours, model, x, labels, batch=100))
         for name, peer in line.theirs.items():
             if f"{line.key}|{name}" not in results.cells:
                 cell = run_peer(peer, model, x, labels, line.steps, line.distance, batch=100)
@@ -141,9 +141,9 @@ def measure(results: Results, args: argparse.Namespace) -> None:
 def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
     rows = []
     for line in LINES:
-        for name in ("ours", *line.theirs):
+        for name in ("almakit", *line.theirs):
             if cell := results.cells.get(f"{line.key}|{name}"):
                 rows.append([line.network, line.distance, line.attack, name, len(cell["distances"])])
                 rows[-1] += [f"{cell['asr']:.1f}", "–" if cell["median"] is None else f"{cell['median']:.4g}"]
-    head = ["network ", "distance ", "attack ", "whose ", "images", "success %", "median"]
+    head = ["network ", "distance ", "attack ", "library ", "images", "success %", "median"]
     return {"deviations": markdown(head, [[str(value) for value in row] for row in rows])}

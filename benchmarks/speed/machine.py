@@ -151,7 +151,7 @@ def sentences(results: Results) -> list[str]:
             found.append(f"{images} images: two workers are {one['wall'] / two['wall']:.2f} times as fast as one.")
     if cell := results.cells.get(REPRODUCE):
         found.append(
-            f"`{REPRODUCE}`: {cell['wall']:.0f} s ({cell['estimate']} s were said before it began), "
+            f"`{REPRODUCE}`: {cell['wall']:.0f} s (estimated before the start: {cell['estimate']} s), "
             f"{cell['megabytes']} MB, load {cell['load']}."
         )
     if cell := results.cells.get(KILLS):

@@ -1,7 +1,6 @@
-"""Words that almakit no longer uses in docs, docstrings, comments and messages, and what to write instead.
+"""Finds words of ``words.txt`` in pages, docstrings, comments, messages and names; part of ``make lint``.
 
-``python tests/docs/words.py`` (part of ``make lint``) lists every line that has one and exits with 1. Code in the docs
-and names in the source are not searched. A line that needs a word stands in ``words-allowed.txt``, after its file.
+Code in the pages is not searched. A line that needs a word is listed under ``[allowed]`` in ``words.txt``.
 """
 
 from __future__ import annotations
@@ -16,98 +15,65 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ALLOWED = Path(__file__).with_name("words-allowed.txt")
-WORDS = {
-    r"onwards?": "from there, continue",
-    r"afresh|anew": "again, newly",
-    r"lend(er|s)?|lent": "surrogate, pass",
-    r"at hand": "available, present",
-    r"house": "architecture, project",
-    r"room": "space, bounds",
-    r"laws?": "invariant, rule",
-    r"hands": "methods, parts",
-    r"one's own": "your own",
-    r"wholly|the whole of|as a whole": "completely, all of",
-    r"asked for": "requested, required",
-    r"was tried|were tried": "measured",
-    r"nothing to object": "no problems found",
-    r"go(es)? on where|went on where": "resume",
-    r"goes on": "continues",
-    r"made good|makes good": "repair, complete",
-    r"is told|are told|told of": "receives, is notified",
-    r"leaves? as it came|as they came": "unchanged",
-    r"looked at": "examined, checked",
-    r"looks at": "examines, checks",
-    r"held to": "compared with, checked against",
-    r"in hand": "pending, available",
-    r"lies? there": "exists",
-    r"beside ours": "next to almakit's",
-    r"a sentence": "a message",
-    r"in sentences?": "in a message",
-    r"whom": "which",
-    r"naught|nought": "zero, none",
-    r"so many images": "share of images",
-    r"what happened so far|done so far": "until now",
-    r"a walk-through|walk through": "guide",
-}
-FORBIDDEN = re.compile(r"(?<![\w/.-])(" + "|".join(WORDS) + r")(?![\w/.-]*[\w/])", re.IGNORECASE)
 
 
-def searched() -> list[Path]:
-    """The files that are searched: pages, notebooks, source. Figures are written by benchmarks."""
-    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")]
-    pages += [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "notebooks").glob("*.ipynb")]
-    source = [path for path in (ROOT / "src").rglob("*.py")]
-    return sorted(pages) + sorted(source)
+def sections() -> dict[str, list[str]]:
+    """The lines of each section of ``words.txt``."""
+    found: dict[str, list[str]] = {}
+    for line in Path(__file__).with_name("words.txt").read_text().splitlines():
+        if line.startswith("["):
+            lines = found.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("#"):
+            lines.append(line)
+    return found
 
 
-def prose(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of text: those of a page outside code, the docstrings, comments and strings of a module."""
+def pattern(lines: list[str]) -> re.Pattern[str]:
+    """Matches any word of ``lines`` (``expression = advice``) that is not part of a path or a longer word."""
+    words = "|".join(line.partition(" = ")[0] for line in lines)
+    return re.compile(rf"(?<![\w/.-])(?:{words})(?![\w/-]|\.\w)", re.IGNORECASE)
+
+
+def of_page(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a Markdown page, or of a notebook's Markdown cells, without code."""
     text = path.read_text()
-    if path.suffix == ".py":
-        yield from _of_python(text)
-        return
     if path.suffix == ".ipynb":
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
         text = "\n".join("".join(cell["source"]) for cell in cells)
     fenced = False
     for number, line in enumerate(text.splitlines(), 1):
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-        elif not fenced:
+        fenced ^= line.lstrip().startswith("```")
+        if not fenced:
             yield number, re.sub(r"`[^`]*`", "", line)
 
 
-def _of_python(text: str) -> Iterator[tuple[int, str]]:
+def of_module(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """Numbered lines of a module's comments, docstrings and messages, and its names (True)."""
+    text = path.read_text()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             for offset, line in enumerate(node.value.splitlines()):
-                yield node.lineno + offset, re.sub(r"``[^`]*``", "", line)
+                yield node.lineno + offset, re.sub(r"``[^`]*``", "", line), False
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], re.sub(r"``[^`]*``", "", token.string)
+        if token.type in (tokenize.COMMENT, tokenize.NAME):
+            yield token.start[0], re.sub(r"``[^`]*``", "", token.string), token.type == tokenize.NAME
 
 
-def exceptions() -> set[tuple[str, str]]:
-    """Pairs of a file and a line of it that may have a word of the list."""
-    lines = [line for line in ALLOWED.read_text().splitlines() if line and not line.startswith("#")]
-    return {(line.partition(": ")[0], line.partition(": ")[2].strip()) for line in lines}
-
-
-def findings() -> list[str]:
+def findings() -> Iterator[str]:
     """One line for each use of a word."""
-    allowed, found = exceptions(), []
-    for path in searched():
-        name = path.relative_to(ROOT).as_posix()
-        for number, line in prose(path):
-            for match in FORBIDDEN.finditer(line):
-                if not any(name == file and part in line for file, part in allowed):
-                    found.append(f"{name}:{number}: {match[0]!r} in: {line.strip()[:110]}")
-    return found
+    listed = sections()
+    text, page, names = (pattern(lines) for lines in (listed["text"], listed["text"] + listed["pages"], listed["names"]))
+    allowed = [tuple(line.split(": ", 1)) for line in listed.get("allowed", [])]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("notebooks/*.ipynb")]
+    lines = [(path, *line, False) for path in sorted(pages) for line in of_page(path)]
+    lines += [(path, *line) for path in sorted((ROOT / "src").rglob("*.py")) for line in of_module(path)]
+    for path, number, line, is_name in lines:
+        file = path.relative_to(ROOT).as_posix()
+        match = names.fullmatch(line) if is_name else (text if path.suffix == ".py" else page).search(line)
+        if match and not any(file == name and part in line for name, part in allowed):
+            yield f"{file}:{number}: {match[0]!r} in: {line.strip()[:110]}"
 
 
 if __name__ == "__main__":
-    listed = findings()
-    print("\n".join(listed))
-    print(f"{len(listed)} uses of words that almakit no longer uses; tests/docs/words.py says what to write instead.")
-    sys.exit(bool(listed))
+    print("\n".join(found := list(findings())), f"{len(found)} words of tests/docs/words.txt found.", sep="\n")
+    sys.exit(bool(found))
