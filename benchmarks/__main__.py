@@ -20,7 +20,6 @@ from benchmarks import DOCS, RESULTS
 
 TABLE = """
 quality attacks | every minimising attack at equal budgets | hours | quality.json | figures/quality.md
-quality photos | 64 photos and a network from a package through the command line | 20 min
 quality kwta | trains the k-WTA network among the subjects | 5 min | mnist-kwta.safetensors
 walk ablation | what each piece of the soft walk is worth | hours | ablation.json | figures/ablation.md
 walk sealed | the soft walk on networks nothing was chosen on | hours | sealed.json | figures/sealed.md

