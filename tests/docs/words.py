@@ -34,8 +34,8 @@ def pattern(lines: list[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w/.-])(?:{words})(?![\w/-]|\.\w)", re.IGNORECASE)
 
 
-def of_page(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a Markdown page, or of a notebook's Markdown cells, without code."""
+def of_page(path: Path, keep_code: bool = False) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a Markdown page, or of a notebook's Markdown cells, without blocks of code and inline code."""
     text = path.read_text()
     if path.suffix == ".ipynb":
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
@@ -44,7 +44,7 @@ def of_page(path: Path) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         fenced ^= line.lstrip().startswith("```")
         if not fenced:
-            yield number, re.sub(r"`[^`]*`", "", line)
+            yield number, line if keep_code else re.sub(r"`[^`]*`", "", line)
 
 
 def of_module(path: Path) -> Iterator[tuple[int, str, bool]]:
@@ -62,7 +62,9 @@ def of_module(path: Path) -> Iterator[tuple[int, str, bool]]:
 def findings() -> Iterator[str]:
     """One line for each use of a word."""
     listed = sections()
-    text, page, names = (pattern(lines) for lines in (listed["text"], listed["text"] + listed["pages"], listed["names"]))
+    text, page, names = (
+        pattern(lines) for lines in (listed["text"], listed["text"] + listed["pages"], listed["names"])
+    )
     allowed = [tuple(line.split(": ", 1)) for line in listed.get("allowed", [])]
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("notebooks/*.ipynb")]
     lines = [(path, *line, False) for path in sorted(pages) for line in of_page(path)]

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -162,3 +163,34 @@ def test_a_guide_with_the_wheel_alone(page: str, programs: Path, tmp_path: Path)
 def test_the_quick_start_with_its_extras(wheel: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     photos(tmp_path / "photos")
     walk("quickstart", tmp_path, environment(tmp_path_factory.mktemp("vision"), wheel, "cli,report,vision"))
+
+
+OWN = """
+from torch import nn
+
+class Network(nn.Sequential):
+    def __init__(self):
+        convolutions = [nn.Conv2d(3, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 4, 2, 1), nn.ReLU(), nn.Flatten()]
+        super().__init__(*convolutions, nn.Linear(2048, 100), nn.ReLU(), nn.Linear(100, 10))
+"""
+
+
+@pytest.mark.shared_data
+def test_the_readme_alone_evaluates_your_own_cifar10_network(programs: Path, tmp_path: Path) -> None:
+    """At most ten lines of the README, with the wheel alone; prints how long they take."""
+    import torch
+    from safetensors.torch import load_file
+
+    data = os.environ["ALMAKIT_DATA"]
+    (block,) = (block for block in blocks(PAGES["README"].read_text()) if "my_network" in block.body)
+    assert len([line for line in block.body.splitlines() if line.strip()]) <= 10
+    (tmp_path / "my_network.py").write_text(OWN)
+    state = load_file(Path(data.split(os.pathsep)[0]) / "weights" / "cifar10-cnn-a-adv.safetensors")
+    torch.save(state, tmp_path / "weights.pt")
+    (tmp_path / "evaluate.py").write_text(block.body)
+    command, env = [programs / "python", "evaluate.py"], clean() | {"ALMAKIT_DATA": data}
+    begin = time.perf_counter()
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    print(f"README to robust accuracy of 128 CIFAR-10 images: {time.perf_counter() - begin:.0f} s")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert 0 <= float(done.stdout.split()[-1]) < 0.5, done.stdout
