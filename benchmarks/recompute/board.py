@@ -189,7 +189,7 @@ def check_classes(
         (int(row["label"]), int(row["prediction"])) for value, row in best.values() if 0 < value < np.inf
     )
     if "confusion" in portrait:
-        shown = [int(count) for count in re.findall(r'class="heat-\d">(\d+)', portrait)]
+        shown = [int(count) for count in re.findall(r'class="heat-[1-9]" data-v="(\d+)', portrait)]
         check.same("page", "true and adversarial classes", str(sorted(mistakes.values())), str(sorted(shown)))
     if len(attacks) > 1:
         open_ = [pairs for pairs in found.values() if 0 < min(value for value, _ in pairs) < np.inf]

@@ -61,7 +61,7 @@ def report(run: Path, out: Path, *more: str) -> dict[str, float]:
 
 def parts(run: Path) -> dict[str, float]:
     """Processor seconds of each part of a report, one after the other, and of a board of this run."""
-    from almakit.report import board, classes, figures, page, subjects, tables, trust
+    from almakit.report import board, figures, page, sections, subjects, tables, trust
     from almakit.report import run as report_run
 
     found: dict[str, float] = {}
@@ -76,7 +76,7 @@ def parts(run: Path) -> dict[str, float]:
     blocks = timed("numbers", lambda: tables.blocks_of(mine))
     timed("md, csv, tex", lambda: [tables.written(blocks, kind) for kind in ("markdown", "csv", "latex")])
     timed("trust", lambda: [trust.checks(subject) for subject in mine])
-    timed("class by class", lambda: [classes.classes_of(subject) for subject in mine])
+    timed("sections", lambda: sections.sections_of(mine))
     timed("curves, scatter, images", lambda: page.build(mine, page.USUAL))
     timed("summary.json", lambda: report_run.report_summary(mine))
     with tempfile.TemporaryDirectory() as place:

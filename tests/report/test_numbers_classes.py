@@ -1,17 +1,17 @@
-"""Issue 19, item 7: robustness per class, what images are taken for, which attack came nearest, recomputed from the
-records."""
+"""Robustness per class, what images are taken for, which attack came nearest, recomputed from the records."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from runs.small_runs import small_run
 
 from almakit.report import subjects
-from almakit.report.classes import classes_of
 from almakit.report.page import render
+from almakit.report.sections import classes_of
 
 
 @pytest.fixture(scope="module")
@@ -20,33 +20,27 @@ def run(tmp_path_factory):
     return small_run(tmp_path_factory.mktemp("classes") / "run", attacks=attacks, epsilons={"l2": [0.1, 0.2]})
 
 
-def test_item_7_classes_mistakes_and_winners(run):
+def test_classes_mistakes_and_nearest_attacks(run):
     found = subjects.load([run.folder])
-    (portrait,) = classes_of(found[0])
+    ((robust, confusion, winners),) = (card.tables for card in classes_of(found[0]))
     a, b = (run.records_of(0), run.records_of(1))
     best = np.minimum([record.verified for record in a], [record.verified for record in b])
     labels = np.array([info.label for info in run.images])
-    assert [row["class"] for row in portrait["rows"]] == [str(label) for label in sorted(set(labels.tolist()))]
-    for row in portrait["rows"]:
+    assert [row["class"] for row in robust.rows] == [str(label) for label in sorted(set(labels.tolist()))]
+    for row in robust.rows:
         mine = best[labels == int(row["class"])]
         assert row["images"] == len(mine) and row["median"] == pytest.approx(float(np.median(mine)))
-        assert [value["value"] for value in row["robust_accuracy"]] == pytest.approx(
-            [float((mine > epsilon).mean()) for epsilon in (0.1, 0.2)]
-        )
+        shares = [row["at 0.1"]["value"], row["at 0.2"]["value"]]
+        assert shares == pytest.approx([float((mine > epsilon).mean()) for epsilon in (0.1, 0.2)])
     nearest = Counter()
     for one, two, label in zip(a, b, labels.tolist(), strict=True):
         winner = one if one.verified <= two.verified else two
         if winner.status == "success":
             nearest[str(label), str(winner.prediction)] += 1
-    assert {
-        (row["class"], column): count
-        for row in portrait["matrix"]
-        for column, count in zip(portrait["matrix_columns"], row["taken_for"], strict=True)
-        if count
-    } == nearest
-    wins = {row["attack"]: row["images"] for row in portrait["nearest"]}
+    cells = {(row["class"], after): count for row in confusion.rows for after, count in row.items() if after != "class"}
+    assert {pair: count for pair, count in cells.items() if count} == nearest
     attacked = [(one.verified, two.verified) for one, two in zip(a, b, strict=True) if one.status == "success"]
-    assert wins == {
+    assert {row["attack"]: row["images"] for row in winners.rows} == {
         "DDN 10": sum(x <= 1.001 * min(x, y) for x, y in attacked),
         "ALMA 12": sum(y <= 1.001 * min(x, y) for x, y in attacked),
     }
@@ -54,15 +48,10 @@ def test_item_7_classes_mistakes_and_winners(run):
     assert "Class by class" in page and "heat-9" in page and "Nearest on how many images" in page
 
 
-def test_item_7_many_classes_are_listed(run):
-    from dataclasses import replace
-
+def test_many_classes_are_listed(run):
     (subject,) = subjects.load([run.folder])
     wide = replace(subject, images=[replace(info, label=info.index) for info in subject.images])
-    (portrait,) = classes_of(wide)
-    assert (
-        len(portrait["rows"]) == 20
-        and portrait["left_out"] == 20
-        and portrait["matrix"] == []
-        and 0 < len(portrait["mistakes"]) <= 15
-    )
+    (card,) = classes_of(wide)
+    robust, mistakes, _ = card.tables
+    assert len(robust.rows) == 20 and card.notes == ("20 classes with fewer images are not shown.",)
+    assert mistakes.kind == "mistakes" and 0 < len(mistakes.rows) <= 15

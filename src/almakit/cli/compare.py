@@ -15,7 +15,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ..report.compare import compare, plain, table
+from ..report.compare import compare, table
+from ..report.table import plain
 from .arguments import DONE, JSON, WORSE, within
 
 

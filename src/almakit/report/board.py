@@ -23,12 +23,12 @@ from ..runs.store import files
 from ..runs.store.fields import finite
 from ..runs.threat import goal_name, resisted, sentence, threat_of
 from . import page
-from .certified import bound_of
 from .labels import distance_name, radius
-from .numbers import Array
+from .numbers import Array, median
 from .page import CELLS, Limits, packed, thinned
 from .results import Results
 from .subjects import Group, Subject, group_key, group_name, groups_of, joined, opened
+from .summary import certified_accuracy
 
 FORMAT = 1
 """Of board.json."""
@@ -231,8 +231,11 @@ def _cell(table: Table, column: Results, radii: Sequence[float], pack: Pack | No
 
 def _together(subject: Subject, group: Group, pack: Pack | None) -> dict[str, Any]:
     """The worst case, and what is certified of the images, whichever attack stands beside them."""
-    certified = None if group[1] else bound_of(subject, group[0], subject.radii[group[0]])
-    cell = dict(zip(subject.groups, subject.worst_cases, strict=True))[group] | {"certified": certified}
+    cell = dict(zip(subject.groups, subject.worst_cases, strict=True))[group] | {"certified": None}
+    if radii := {} if group[1] else subject.certified(group[0]):
+        proven = np.array(list(radii.values()))
+        accuracy = certified_accuracy(proven, subject.radii[group[0]])
+        cell["certified"] = {"images": len(proven), "median": finite(median(proven)), "accuracy": accuracy}
     if pack is not None:
         together = subject.groups[group]
         curve = pack(_known(together.curve)) if any(map(math.isinf, together.reaches)) else None

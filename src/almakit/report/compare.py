@@ -257,12 +257,3 @@ def table(comparison: dict[str, Any], show: int = 10) -> str:
             lines += ["", f"{one['attack']}: {len(one['changed'])} images changed{which}"]
             lines.append(Table(CHANGED, one["changed"][:show]).text())
     return "\n".join(lines)
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: null where a number is not finite."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -16,7 +16,6 @@ from ..errors import optional
 from ..runs.store.files import write_bytes
 from ..runs.threat import goal_name, resisted
 from . import palette, pictures
-from .certified import sorted_radii
 from .labels import DISTANCES, distance_name
 from .numbers import Array
 from .results import Results
@@ -162,7 +161,7 @@ def _panel(
             markevery=0.12,
         )
         handles.setdefault(label.label, line)
-    certified = None if goal else sorted_radii(subject, distance)
+    certified = subject.certified_curve(group)
     if certified is not None and columns:
         best = np.sort(np.fmin.reduce([column.by_image for column in columns]))
         xs = np.unique(np.concatenate([steps(part, edge)[0] for part in (certified, best)]))

@@ -21,17 +21,14 @@ from ..runs.store.records import MEASURED
 from ..runs.threat import goal_name, resisted, resisted_by
 from ..version import VERSION
 from . import palette
-from .certified import accuracy_table, brackets_of, sorted_radii
-from .classes import class_table, classes_of, mistake_table, nearest_table
-from .features import example_table, feature_table, features_of, vote_table, votes_of
 from .labels import distance_name, distance_order, radius
 from .numbers import Array, worst_distances
 from .pictures import Album, gallery_of, rounded
 from .results import Results
+from .sections import Section, sections_of
 from .subjects import Subject, group_key, group_name, groups_of
 from .table import brief, count, figure, percent
 from .tables import Block, block_table, blocks_of, helps, pixel_table, smallest, standing
-from .transfer import matrix, matrix_table
 from .trust import checks, counts_of, facts
 
 SCRIPTS = (
@@ -66,17 +63,6 @@ class Limits:
 
 
 USUAL = Limits()
-SHOW = {
-    "accuracy": accuracy_table,
-    "classes": class_table,
-    "examples": example_table,
-    "features": feature_table,
-    "mistakes": mistake_table,
-    "nearest": nearest_table,
-    "transfer": matrix_table,
-    "votes": vote_table,
-}
-"""The tables of the page's sections, each made from the section's numbers."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +73,12 @@ class Watch:
     seconds: float
 
 
-def sections_of(subjects: Sequence[Subject]) -> dict[str, Any]:
-    """The numbers of the sections beside the attacks' own, as in the report's ``summary.json``."""
-    return {
-        "brackets": [made for subject in subjects for made in brackets_of(subject)],
-        "transfer": matrix([run for subject in subjects for run in subject.runs]),
-        "features": [made for subject in subjects if (made := features_of(subject))],
-        "votes": [made for subject in subjects if (made := votes_of(subject))],
-        "classes": [made for subject in subjects for made in classes_of(subject)],
-    }
-
-
 def render(
     subjects: Sequence[Subject],
     limits: Limits = USUAL,
     watch: Watch | None = None,
     board: str | None = None,
-    sections: dict[str, Any] | None = None,
+    sections: Sequence[Section] | None = None,
 ) -> str:
     """The page of these subjects; ``board``: the address of the leaderboard it belongs to; ``sections``: what
     ``sections_of`` returned, where it is known."""
@@ -124,8 +99,7 @@ def render(
             subjects=[_subject(subject, [b for b in blocks if b.model == subject.name]) for subject in subjects],
             groups=groups,
             helps=helps([table for _, made in groups for table in made]),
-            **(sections_of(subjects) if sections is None else sections),
-            show=SHOW,
+            sections=sections_of(subjects) if sections is None else sections,
             unfinished=not complete,
             curve_groups=data["groups"],
             what=resisted_by({goal for _, goal in groups_of(subjects)}),
@@ -401,16 +375,10 @@ def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, An
 def _certified(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
     """For each untargeted block whose images are all certified: the radii below which nothing changes them."""
     found = []
-    for distance, goal in subject.groups:
-        radii = None if goal else sorted_radii(subject, distance)
-        if radii is not None:
-            found.append(
-                {
-                    "model": number,
-                    "group": group_key((distance, goal)),
-                    "curve": packed(radii if share >= 1 else thinned(radii)),
-                }
-            )
+    for group in subject.groups:
+        if (radii := subject.certified_curve(group)) is not None:
+            curve = packed(radii if share >= 1 else thinned(radii))
+            found.append({"model": number, "group": group_key(group), "curve": curve})
     return found
 
 

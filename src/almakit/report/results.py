@@ -209,6 +209,10 @@ class Together:
         """(N,) 1 where every attack is resisted within ``epsilon``; NaN where no attack says anything about it."""
         return worst_case(self.found, self.reaches, epsilon, self.grid, self.stops)
 
+    def robust_accuracy(self, radii: Sequence[float]) -> list[dict[str, Any]]:
+        """At each radius the share that every attack is resisted by, with its interval."""
+        return [{"epsilon": epsilon, **share(self.resisting(epsilon), self.draw)} for epsilon in radii]
+
     def share(self, epsilon: float) -> float:
         return mean(self.resisting(epsilon))
 

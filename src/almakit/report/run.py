@@ -21,6 +21,7 @@ from ..runs.threat import resisted
 from . import figures, page, subjects, tables
 from .labels import distance_name, radius
 from .page import USUAL, Limits
+from .sections import Section, sections_of
 from .subjects import Subject
 from .summary import FORMAT, resisting
 
@@ -111,16 +112,15 @@ def write_report(
         The files, the page first.
     """
     found = subjects.load(folders, epsilons, names)
-    sections = page.sections_of(found)
+    made = sections_of(found)
     place = Path(out)
     blocks = tables.blocks_of(found)
     texts = {
-        "index.html": page.render(found, limits, sections=sections),
+        "index.html": page.render(found, limits, sections=made),
         "tables.md": tables.written(blocks, "markdown"),
         "tables.csv": tables.written(blocks, "csv"),
         "tables.tex": tables.written(blocks, "latex"),
-        "summary.json": json.dumps(report_summary(found) | sections, indent=1, ensure_ascii=False, allow_nan=False)
-        + "\n",
+        "summary.json": json.dumps(report_summary(found, made), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
     }
     for name, text in texts.items():
         files.write_bytes(place / name, writable(text).encode())
@@ -133,15 +133,16 @@ def write_report(
     return written
 
 
-def report_summary(found: Sequence[Subject]) -> dict[str, Any]:
-    """The numbers of all runs."""
+def report_summary(found: Sequence[Subject], made: Sequence[Section] = ()) -> dict[str, Any]:
+    """The numbers of all runs, and of the sections of the page."""
     runs = [
         part | {"folder": run.folder.name}
         for subject in found
         for run, part in zip(subject.runs, subject.summaries, strict=True)
     ]
     worst = [{"model": subject.name} | worst for subject in found for worst in subject.worst_cases]
-    return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs}
+    shown = {section.key: [card.json() for card in section.cards] for section in made}
+    return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs, "sections": shown}
 
 
 def model_card(run: Run) -> str:

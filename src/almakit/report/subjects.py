@@ -4,11 +4,14 @@ here."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..errors import AlmakitError, BadInput
 from ..runs.failures import StoreError
@@ -18,6 +21,7 @@ from ..runs.store.derived import check_radii
 from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name
 from .labels import distance_name, distance_order, label_attacks
+from .numbers import Array
 from .results import Results, Together, best_known, chosen_radii, columns_of
 from .summary import run_summary, worst_cases
 
@@ -54,6 +58,20 @@ class Subject:
     @property
     def complete(self) -> bool:
         return all(summary["complete"] for summary in self.summaries)
+
+    def certified(self, distance: str) -> dict[int, float]:
+        """By image: the largest radius any run certified in this distance."""
+        found: dict[int, float] = {}
+        for run in self.runs:
+            for image, radius in run.certified.get(distance, {}).items():
+                found[image] = max(radius, found.get(image, 0.0))
+        return found
+
+    def certified_curve(self, group: Group) -> Array | None:
+        """The certified radii of the images (N,), sorted; None with a goal, or where not every image has one."""
+        found = {} if group[1] else self.certified(group[0])
+        radii = [found.get(image.index, math.nan) for image in self.images]
+        return None if not found or any(map(math.isnan, radii)) else np.sort(np.array(radii))
 
     def of_group(self, group: Group) -> list[Results]:
         return [column for column in self.columns if column.group == group]

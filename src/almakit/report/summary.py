@@ -372,10 +372,7 @@ def worst_cases(
                 "goal": name,
                 "attacks": len(together.attacks),
                 "images": together.draw.images,
-                "robust_accuracy": [
-                    {"epsilon": epsilon, **share(together.resisting(epsilon), together.draw)}
-                    for epsilon in radii[distance]
-                ],
+                "robust_accuracy": together.robust_accuracy(radii[distance]),
                 "median": together.median(),
                 "passes": sum(part["forwards"]["mean"] + part["backwards"]["mean"] for part in made) if made else None,
                 "seconds": sum(part["seconds"]["per_image"] for part in made) if made else None,

@@ -9,7 +9,7 @@ import math
 import textwrap
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape as html_escape
 from typing import Any
 
@@ -116,8 +116,10 @@ class Table:
     rows: list[Row]
     title: str = ""
     tex_title: str = ""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     footer: int = 0
+    kind: str = "results"  # its class in HTML
+    heat: bool = False  # counts are shaded by their size, and none is an empty cell, in HTML
 
     def visible(self, detail: bool = True) -> list[Column]:
         """The columns that people see: those that any row has a value for."""
@@ -196,13 +198,14 @@ class Table:
             lines.append(f"  {' & '.join(cells)} \\\\")
         return "\n".join([*lines, r"  \bottomrule", r"  \end{tabular}}", r"\end{table*}", ""])
 
-    def html(self, kind: str = "results") -> str:
+    def html(self) -> str:
         """A table that sorts by its headings; all texts are escaped."""
         columns = self.visible()
         bold = {column.name: self.bold(column) for column in columns}
         label = html_escape(self.title)
         lines = [f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">']
-        lines += [f'<table class="sortable {kind}">', f"<caption>{label}</caption>" if label else "", "<thead><tr>"]
+        caption = f"<caption>{label}</caption>" if label else ""
+        lines += [f'<table class="sortable {self.kind}">{caption}<thead><tr>']
         for column in columns:
             unit = f" <small>{column.unit}</small>" if column.unit else ""
             tip = f' title="{html_escape(column.help)}"' if column.help else ""
@@ -211,9 +214,13 @@ class Table:
             name = f'<th scope="col"{text} data-name="{column.name}"{sort}{tip}>'
             lines.append(f"{name}{html_escape(column.head)}{unit}</th>")
         lines.append("</tr></thead><tbody>")
+        counts = [value for row in self.rows for value in row.values() if self.heat and isinstance(value, int)]
+        most = max(counts, default=0)
         for place, row in enumerate(self.rows):
             start = '<tr class="together">' if place >= len(self.rows) - self.footer else "<tr>"
-            cells = [_html_cell(column, row, place in bold[column.name], column is columns[0]) for column in columns]
+            cells = [
+                _html_cell(column, row, place in bold[column.name], column is columns[0], most) for column in columns
+            ]
             lines.append(f"{start}{''.join(cells)}</tr>")
         lines.append("</tbody></table></div>")
         return "\n".join(lines)
@@ -338,6 +345,15 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def plain(value: Any) -> Any:
+    """A value as JSON has it: null where a number is not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
 def _md(text: str) -> str:
     for character in "\\`*_[]":
         text = text.replace(character, "\\" + character)
@@ -350,7 +366,7 @@ def _csv(value: Any) -> str:
     return "" if value is None or math.isinf(value) else repr(value if isinstance(value, int) else float(value))
 
 
-def _html_cell(column: Column, row: Row, bold: bool, head: bool) -> str:
+def _html_cell(column: Column, row: Row, bold: bool, head: bool, most: int) -> str:
     cell = row.get(column.name)
     value, low, high = (html_escape(_powers(part, _superscript)) for part in column.parts(cell))
     tip = str(row.get(column.tip) or "") if column.tip else ""
@@ -361,9 +377,10 @@ def _html_cell(column: Column, row: Row, bold: bool, head: bool) -> str:
         return f'<th scope="row"{title}>{value}</th>'
     if column.kind == "text":
         return f'<td class="text"{title}>{value}</td>'
+    heat = f' class="heat-{math.ceil(9 * cell / most)}"' if most and isinstance(cell, int) else ""
     interval = f'<small class="interval below">{low} to {high}</small>' if low else ""
-    shown = f"<b>{value}</b>" if bold else value
-    return f'<td data-v="{column.sort_key(cell)}"{title}><span class="value">{shown}</span>{interval}</td>'
+    shown = "" if heat and not cell else f"<b>{value}</b>" if bold else value
+    return f'<td{heat} data-v="{column.sort_key(cell)}"{title}><span class="value">{shown}</span>{interval}</td>'
 
 
 def _superscript(mantissa: str, exponent: int) -> str:

@@ -253,7 +253,7 @@ def standing(subjects: Sequence[Subject]) -> Table | None:
                     row[str(heads.index((group, known["epsilon"])))] = known
         rows.append(row)
     what = resisted_by({goal for _, goal in groups_of(subjects)})
-    return Table(tuple(columns), rows, f"{what.capitalize()} against all attacks") if heads else None
+    return Table(tuple(columns), rows, f"{what.capitalize()} against all attacks", kind="standing") if heads else None
 
 
 def pixel_table(subjects: Sequence[Subject]) -> Table | None:
@@ -269,7 +269,7 @@ def pixel_table(subjects: Sequence[Subject]) -> Table | None:
         Column("mean_iou", "mIoU", "share", order="down", help="over the labelled pixels of all these images"),
         Column("wrong", "Wrong", "share", order="down", help="mean over the images of the share of wrong pixels"),
     )
-    return Table(columns, rows, "Labelled pixels") if rows else None
+    return Table(columns, rows, "Labelled pixels", kind="pixels") if rows else None
 
 
 def smallest(blocks: Sequence[Block]) -> list[tuple[str, float, str]]:
