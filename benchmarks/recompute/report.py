@@ -187,7 +187,12 @@ def check_page(
 ) -> None:
     """The attack's row in the page's table of its block, cell by cell as the headings name them."""
     named = f'title="{html.escape(attack.text)}">{html.escape(part["label"])}</th>'
-    wanted = dict(pairs) | {"images": len(set(attack.images))}
+    nearest: dict[int, float] = {}
+    for (image, _), value in zip(attack.keys, attack.verified, strict=True):
+        nearest[image] = min(nearest.get(image, np.inf), value)
+    values = np.array(list(nearest.values()))
+    wanted = dict(pairs) | {"images": len(nearest), "best_target_median": quantile(values, 0.5)}
+    wanted["best_target_success_rate"] = float(np.isfinite(values).mean())
     for number, (_, value) in enumerate(robust, 1):
         wanted[f"robust_accuracy_{number}"] = None if value is None else value["value"]
     tables = [text for text in body.split('class="sortable results"')[1:] if named in text.partition("</table>")[0]]

@@ -73,9 +73,9 @@ def parts(run: Path) -> dict[str, float]:
         return result
 
     mine = timed("records to numbers", lambda: subjects.load([run]))
-    blocks = timed("numbers", lambda: tables.blocks_of(mine))
-    timed("md, csv, tex", lambda: [tables.written(blocks, kind) for kind in ("markdown", "csv", "latex")])
-    timed("trust", lambda: [trust.checks(subject) for subject in mine])
+    made = timed("numbers", lambda: tables.tables_of(mine))
+    timed("md, csv, tex", lambda: [tables.written(made, kind) for kind in ("markdown", "csv", "latex")])
+    timed("trust", lambda: [trust.checks(subject.summaries, subject.worst_cases) for subject in mine])
     timed("sections", lambda: sections.sections_of(mine))
     timed("curves, scatter, images", lambda: page.build(mine, page.USUAL))
     timed("summary.json", lambda: report_run.report_summary(mine))

@@ -207,7 +207,7 @@ def test_failed_images_have_their_own_code(source, tmp_path, capsys):
         "--quiet",
     ]
     assert main(arguments) == 4
-    assert "nothing found for 39 of 40" in capsys.readouterr().out
+    assert "Nothing was found for 39 attacked images" in capsys.readouterr().out
 
 
 def test_a_changed_setting_is_refused_and_named(folder, capsys):

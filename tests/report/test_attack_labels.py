@@ -26,7 +26,7 @@ def test_labels_name_method_and_budget() -> None:
     ]
     assert [label.dash for label in labels] == ["dotted", "solid", "solid", "solid", "solid"]
     assert labels[0].method == labels[1].method != labels[2].method
-    assert extras(infos[2]) == "alpha=0.9" and budget(infos[3]) == "9×100"
+    assert extras(infos[2]) == "alpha=0.9" and budget(infos[3]) == ("9×100", 900.0)
 
 
 def test_three_budgets_and_two_distances() -> None:

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_tables_have_no_certified_columns_where_nothing_is_certified(folder: Path) -> None:
-    made = tables.blocks_of(subjects.load([folder]))
+    made = tables.tables_of(subjects.load([folder]))
     assert "certified" not in tables.written(made, "markdown") and "certified" not in tables.written(made, "latex")
     rows = list(csv.DictReader(io.StringIO(tables.written(made, "csv"))))
     assert {row["certified_median"] for row in rows} == {""} == {row["certified_share"] for row in rows}
@@ -49,7 +49,7 @@ def test_tables_have_no_certified_columns_where_nothing_is_certified(folder: Pat
 
 def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
     radii = certify(folder, 0.5)
-    made = tables.blocks_of(subjects.load([folder]))
+    made = tables.tables_of(subjects.load([folder]))
     run, rows = Run(folder), list(csv.DictReader(io.StringIO(tables.written(made, "csv"))))
     for info in run.attacks:
         records = [record for record in run.records_of(info.index) if record.attacked]
@@ -74,9 +74,8 @@ def test_the_share_of_images_whose_certificate_is_within_a_percent_of_the_distan
     for part, some in ((0.995, True), (0.985, False)):
         radii = certify(folder, part)
         run = Run(folder)
-        (block,) = tables.blocks_of_run(run.summary)
         shares = []
-        for info, numbers in zip(run.attacks, block.parts, strict=True):
+        for info, numbers in zip(run.attacks, run.summary["attacks"], strict=True):
             records = [record for record in run.records_of(info.index) if record.attacked]
             shares.append(np.mean([radii[record.image] > 0.99 * record.verified for record in records]))
             assert numbers["certified_equal"]["value"] == pytest.approx(shares[-1])
@@ -98,7 +97,7 @@ def test_the_summary_of_a_certified_run_keeps_to_its_schema(folder: Path) -> Non
 
 def test_a_bound_below_a_tenth_is_called_not_certified(folder: Path) -> None:
     certify(folder, 0.05)
-    made = tables.blocks_of(subjects.load([folder]))
+    made = tables.tables_of(subjects.load([folder]))
     text = tables.written(made, "markdown")
     assert "| not certified |" in text and "gap %" not in text
     assert "& not certified &" in tables.written(made, "latex")

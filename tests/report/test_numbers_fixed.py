@@ -1,4 +1,4 @@
-"""Issue 19, item 4: attacks at a fixed epsilon are one marker there, have neither median nor optimality, and what they
+"""Attacks at a fixed epsilon are one marker there, have neither median nor optimality, and what they
 do not break is robust."""
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from runs.small_runs import small_run
 from almakit.cli.run import exit_code
 from almakit.report import figures, subjects, tables
 from almakit.report.labels import radius
-from almakit.report.numbers import robust, worst_case
 from almakit.report.page import Limits, build, render
+from almakit.report.results import Results, Together
 from almakit.report.trust import checks, counts_of
 from almakit.runs.export import flat_rows
-from almakit.runs.store.records import AttackInfo, reach_of
+from almakit.runs.store.records import AttackInfo, Record, reach_of
 
 FIXED = "apgd(distance=l2, steps=10, epsilon=0.2)"
 
@@ -29,7 +29,7 @@ def run(tmp_path_factory):
     return small_run(tmp_path_factory.mktemp("fixed") / "run", attacks=[FIXED, "alma(distance=l2, steps=12)"])
 
 
-def test_item_4_the_summary_speaks_of_its_epsilon_alone(run):
+def test_the_summary_speaks_of_its_epsilon_alone(run):
     near, anywhere = run.summary["attacks"]
     assert near["epsilon"] == 0.2 and anywhere["epsilon"] is None
     (row,) = near["robust_accuracy"]
@@ -44,15 +44,16 @@ def test_item_4_the_summary_speaks_of_its_epsilon_alone(run):
     assert exit_code(run.summary) == 0, "nothing failed"
 
 
-def test_item_4_tables_have_no_median_and_nothing_failed(run):
+def test_tables_have_no_median_and_nothing_failed(run):
     table = run.table()
-    assert "resist at l2 <= 0.2," in table and "nothing found for" not in table
+    assert "Nothing was found" not in table
     found = subjects.load([run.folder])
-    blocks = tables.blocks_of(found)
+    blocks = tables.tables_of(found)
     label = "APGD 10, ε = 0.2"
     (line,) = (row for row in csv.DictReader(io.StringIO(tables.written(blocks, "csv"))) if row["attack"] == label)
     assert line["median"] == line["optimality"] == "" != line["success_rate"]
-    assert counts_of(found[0])["failed"] == 0 and not any(check.what == "Failures" for check in checks(found[0]))
+    assert counts_of(run.summary["attacks"])["failed"] == 0
+    assert not any(check.what == "Failures" for check in checks([run.summary], run.summary["worst_case"]))
     assert {row["status"] for row in flat_rows(run) if row["attack"].startswith("apgd")} == {
         "already-wrong",
         "success",
@@ -61,7 +62,7 @@ def test_item_4_tables_have_no_median_and_nothing_failed(run):
     assert {row["epsilon"] for row in flat_rows(run)} == {0.2, None}
 
 
-def test_item_4_one_marker_and_no_curve(run):
+def test_one_marker_and_no_curve(run):
     (subject,) = subjects.load([run.folder])
     drawn, marked = [], []
 
@@ -96,27 +97,34 @@ def test_item_4_one_marker_and_no_curve(run):
     assert "one mark there" in render([subject])
 
 
-def test_item_4_curves_cover_all_minimal_attacks():
+def test_curves_cover_all_minimal_attacks():
     near, far = np.array([0.1, 0.2]), np.array([0.5, 9.0, math.inf])
     assert figures.extent([near, far]) == pytest.approx(1.02 * 9.0) and figures.extent([near], [3.0]) == pytest.approx(
         1.02 * 3
     )
 
 
-def test_item_4_the_arithmetic():
-    found = np.array([0.0, 0.1, 0.2 * (1 + 1e-7), math.inf])
-    assert robust(found, 0.2, 0.2).tolist() == [0, 0, 0, 1] and robust(found, 5.0).tolist() == [0, 0, 0, 1]
-    assert np.isnan(robust(found, 0.1, 0.2)).all() and np.isnan(robust(found, 0.21, 0.2)).all()
-    minimal = np.array([0.0, 0.3, 0.4, 0.05])
-    both, reaches = [found, minimal], [0.2, math.inf]
-    assert worst_case(both, reaches, 0.1).tolist() == [0, 1, 1, 0], "below its epsilon the fixed attack does not count"
-    assert worst_case(both, reaches, 0.2).tolist() == [0, 0, 0, 0] and worst_case(both, reaches, 0.35).tolist() == [
-        0,
-        0,
-        0,
-        0,
+def results(distances, epsilon=None):
+    settings = {} if epsilon is None else {"epsilon": epsilon}
+    info = AttackInfo(0, "x", "X", "l2", epsilon is None, False, "", "", settings)
+    ends = {0.0: "already-wrong", math.inf: "failed"}
+    records = [
+        Record(
+            0, place, None, ends.get(d, "success"), None, d, 1, 0, 1, (), math.isfinite(d), d if d < math.inf else None
+        )
+        for place, d in enumerate(distances)
     ]
-    assert np.isnan(worst_case([found], [0.2], 0.1)).all() and worst_case([found], [0.2], 0.2).tolist() == [0, 0, 0, 1]
+    return Results(info, records, None)
+
+
+def test_the_arithmetic():
+    found = np.array([0.0, 0.1, 0.2 * (1 + 1e-7), math.inf])
+    fixed, minimal = results(found, 0.2), results([0.0, 0.3, 0.4, 0.05])
+    alone, both = Together([fixed]), Together([fixed, minimal])
+    assert alone.resisting(0.2).tolist() == [0, 0, 0, 1] == Together([results(found)]).resisting(5.0).tolist()
+    assert np.isnan(alone.resisting(0.1)).all() and np.isnan(alone.resisting(0.21)).all()
+    assert both.resisting(0.1).tolist() == [0, 1, 1, 0], "below its epsilon the fixed attack does not count"
+    assert both.resisting(0.2).tolist() == both.resisting(0.35).tolist() == [0, 0, 0, 0]
     info = AttackInfo(0, "x", "X", "l2", False, False, "", "", {"epsilon": 0.2})
     assert reach_of(info, found) == 0.2 and reach_of(replace(info, minimal=True), found) == math.inf
     nested = {"attacks": [{"attack": "apgd", "epsilon": 0.1}, {"attack": "pgd", "epsilon": 0.3}]}

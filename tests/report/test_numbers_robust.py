@@ -108,9 +108,9 @@ def test_item_5_without_a_wish_usual_radii_are_chosen(tmp_path):
     assert run.summary["radii"]["l2"] and run.summary["radii"] == small_run(tmp_path / "again").summary["radii"]
     (subject,) = subjects.load([run.folder])
     assert subject.radii == run.summary["radii"]
-    for block in tables.blocks_of([subject]):
-        names = {name for row in tables.block_table(block).rows for name in row if name.startswith("robust_accuracy")}
-        assert len(names) == len(block.radii)
+    for table in tables.tables_of([subject])[subject.name]:
+        names = {name for row in table.rows for name in row if name.startswith("robust_accuracy")}
+        assert len(names) == len(subject.radii[table.rows[0]["distance"]])
 
 
 @pytest.mark.parametrize(
@@ -187,5 +187,5 @@ def test_item_5_targeted_rows_are_targets_not_reached(tmp_path):
     )
     found = subjects.load([run.folder])
     assert "ℓ2, targeted (all) ≤ 0.25" in render(found) and "targeted (all)" in tables.written(
-        tables.blocks_of(found), "csv"
+        tables.tables_of(found), "csv"
     )

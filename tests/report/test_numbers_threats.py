@@ -37,9 +37,9 @@ def folders(tmp_path_factory):
 def test_item_1_targeted_never_shares_a_block_with_untargeted(folders):
     found = subjects.load([folders["plain"], folders["targeted"]])
     assert len(found) == 1, "the same weights and images: one subject"
-    one, two = tables.blocks_of(found)
-    assert [part["label"] for part in (*one.parts, *two.parts)] == ["DDN 30", "DDN 30, targeted"]
-    assert (one.goal, two.goal) == ("untargeted", "targeted (random)") and two.name == "ℓ2 norm, targeted (random)"
+    one, two = tables.tables_of(found)[found[0].name]
+    assert [row["attack"] for row in (*one.rows, *two.rows)] == ["DDN 30", "DDN 30, targeted"]
+    assert one.rows[0]["goal"] == "untargeted" and two.title == "ℓ2 norm, targeted (random)"
     data = build(found, Limits(images=1))
     assert [group["key"] for group in data["groups"]] == ["l2", "l2/random"] and data["envelopes"] == []
     assert [attack["group"] for attack in data["attacks"]] == ["l2", "l2/random"]

@@ -47,14 +47,14 @@ def test_distances_tell_missing_from_not_found(tmp_path: Path) -> None:
     assert np.isinf(alma).any() and (alma == 0).any() and not np.isnan(alma).any()
     assert np.isnan(ddn[32:]).all() and not np.isnan(ddn[:32]).any()
     assert not subject.complete
-    assert checks(subject)[0].level == "warn"
+    assert checks(subject.summaries, subject.worst_cases)[0].level == "warn"
 
 
 def test_refuted_claims_are_counted_and_not_believed(tmp_path: Path) -> None:
     (subject,) = subjects.load([make_run(tmp_path / "a", 30, (MadeAttack(refuted=2), MadeAttack("ddn", "DDN")))])
-    assert counts_of(subject)["refuted"] == 2
+    assert counts_of(subject.summaries[0]["attacks"])["refuted"] == 2
     assert np.isinf(subject.columns[0].by_image).sum() == 2
-    verdict = next(check for check in checks(subject) if check.what == "Verdict")
+    verdict = next(check for check in checks(subject.summaries, subject.worst_cases) if check.what == "Verdict")
     assert verdict.level == "bad" and verdict.sentence.startswith("2 of ")
     assert "refuted by the verdict" in render([subject])
 

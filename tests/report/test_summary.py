@@ -197,9 +197,9 @@ def test_geometric_means():
 
 
 def test_the_table_of_a_run_says_what_preflight_found_and_what_failed():
-    part = attack_summary(Results(INFO, [record(0, 1.0), record(1, INF)])) | {"label": "ALMA 100"}
+    part = attack_summary(Results(INFO, [record(0, 1.0), record(1, INF)])) | {"label": "ALMA 100", "goal": "untargeted"}
     summary = {
-        "run": {"model": "m", "data": "d", "threat_model": "untargeted"},
+        "run": {"model": "m", "data": "d", "threat_model": "untargeted", "bits": None},
         "images": 2,
         "clean_name": "clean accuracy",
         "clean_accuracy": {"value": 1.0, "low": 1.0, "high": 1.0},
@@ -209,13 +209,16 @@ def test_the_table_of_a_run_says_what_preflight_found_and_what_failed():
         ],
         "attacks": [part],
         "radii": {"l2": [0.5]},
-        "worst_case": [{"distance": "l2", "goal": "untargeted"}],
+        "worst_case": [{"distance": "l2", "goal": "untargeted", "masked": 0}],
+        "failed_chunks": [],
         "complete": True,
         "missing_records": 0,
     }
     table = run_text(summary)
     assert "Preflight, probabilities: They sum to 1. Return logits." in table and "few-images" not in table
-    assert "nothing found for 1 of 2" in table and "inf" in table and "50.0" in table
+    assert (
+        "Nothing was found for 1 attacked images: ALMA 100 (ℓ2): 1 of 2" in table and "inf" in table and "50.0" in table
+    )
 
 
 def test_images_that_stopped_early_say_nothing_of_smaller_radii():

@@ -17,7 +17,6 @@ from almakit import Run
 from almakit.errors import BadInput
 from almakit.report import subjects, tables
 from almakit.report.table import Column, Table, escape, figure, latex, text_table
-from almakit.report.tables import Block
 
 EVIL = "a_b & 100% $x$ {y} #1 \\input{z} ~^ <|>"
 SHARE = {"value": 0.0, "low": 0.0, "high": 0.107}
@@ -79,21 +78,22 @@ def test_distances_have_four_digits() -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Block]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tables.Tables]:
     root = tmp_path_factory.mktemp("formats")
     fixed = MadeAttack("apgd", "APGD", "linf", settings={"epsilon": 8 / 255}, failing=0.5)
     attacks = (*FOUR, MadeAttack("ead", "EAD", "l1", 100, 1.0), MadeAttack("x", "=cmd|'/c calc'!A1", "l1", failing=0.7))
     run = make_run(root / "run", 60, (*attacks, fixed), model=EVIL)
-    return run, tables.blocks_of(subjects.load([run]))
+    return run, tables.tables_of(subjects.load([run]))
 
 
-def test_the_smallest_median_of_each_block_is_bold(made: tuple[Path, list[Block]]) -> None:
-    assert [block.distance for block in made[1]] == ["l1", "l2", "linf"]
+def test_the_smallest_median_of_each_block_is_bold(made: tuple[Path, tables.Tables]) -> None:
+    (mine,) = made[1].values()
+    assert [table.rows[0]["distance"] for table in mine] == ["l1", "l2", "linf"]
     bold = re.findall(r"\| (\S+ \d+) \|[^\n]*\*\*", tables.written(made[1], "markdown"))
     assert bold == ["EAD 100", "ALMA 1000"]
 
 
-def test_markdown_is_escaped(made: tuple[Path, list[Block]]) -> None:
+def test_markdown_is_escaped(made: tuple[Path, tables.Tables]) -> None:
     text = tables.written(made[1], "markdown")
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("|")]
@@ -101,10 +101,10 @@ def test_markdown_is_escaped(made: tuple[Path, list[Block]]) -> None:
     assert "<|>" not in text and "&lt;" in text
 
 
-def test_csv_reads_back(made: tuple[Path, list[Block]]) -> None:
+def test_csv_reads_back(made: tuple[Path, tables.Tables]) -> None:
     rows = list(csv.DictReader(io.StringIO(tables.written(made[1], "csv"))))
     assert rows[0]["model"] == EVIL and sum(row["attack"] == "all attacks" for row in rows) == 2
-    by_text = {part["attack"]: part for block in made[1] for part in block.parts}
+    by_text = {part["attack"]: part for part in Run(made[0]).summary["attacks"]}
     for row in (row for row in rows if row["text"]):
         part = by_text[row["text"]]
         assert float(row["success_rate"]) == part["success_rate"]["value"]
@@ -113,7 +113,7 @@ def test_csv_reads_back(made: tuple[Path, list[Block]]) -> None:
     assert all(not row["attack"].startswith("=") for row in rows)
 
 
-def test_latex_is_ascii_balanced_and_escaped(made: tuple[Path, list[Block]]) -> None:
+def test_latex_is_ascii_balanced_and_escaped(made: tuple[Path, tables.Tables]) -> None:
     text = tables.written(made[1], "latex")
     assert text.isascii() and "8/255" in text and r"$\epsilon$" in text
     assert text.count(r"\begin{") == text.count(r"\end{") == 6
@@ -138,10 +138,12 @@ IEEE = TIMES + r"\documentclass{IEEEtran}\renewcommand{\rmdefault}{cmr}"
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 @pytest.mark.parametrize("head", [r"\documentclass[twocolumn]{article}", IEEE])
-def test_latex_compiles_within_a_page_of_two_columns(made: tuple[Path, list[Block]], tmp_path: Path, head: str) -> None:
+def test_latex_compiles_within_a_page_of_two_columns(
+    made: tuple[Path, tables.Tables], tmp_path: Path, head: str
+) -> None:
     if "IEEE" in head and not subprocess.run(["kpsewhich", "IEEEtran.cls"], capture_output=True).stdout:
         pytest.skip("IEEEtran is not installed")
-    text = latex([tables.block_table(block) for block in made[1]])
+    text = latex(made[1][EVIL])
     head += "\n\\usepackage{booktabs,graphicx}\n\\begin{document}\n"
     (tmp_path / "paper.tex").write_text(head + text + "\n\\end{document}\n", encoding="ascii")
     done = subprocess.run(
@@ -151,7 +153,7 @@ def test_latex_compiles_within_a_page_of_two_columns(made: tuple[Path, list[Bloc
     assert done.returncode == 0 and "Overfull" not in log and "LaTeX Warning" not in log, log[-2000:]
 
 
-def test_a_run_gives_its_table_in_every_format(made: tuple[Path, list[Block]]) -> None:
+def test_a_run_gives_its_table_in_every_format(made: tuple[Path, tables.Tables]) -> None:
     run = Run(made[0])
     assert max(map(len, re.split(r"\n", run.table().partition("\n\n")[2].partition("Shares and")[0]))) <= 100
     assert "ALMA 1000" in run.table() and "optimality" not in run.table() and "optimality" in run.table(verbose=True)

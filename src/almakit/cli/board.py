@@ -32,7 +32,7 @@ def main(args: argparse.Namespace) -> int:
             f"{table.data}, {table.images} images ({len(table.subjects)} models)" for table in board.tables
         )
         print(f"The folders hold {len(board.tables)} different sets of images, each with tables of its own: {names}.")
-    for run, summary in ((run, table.summary(run)) for table in board.tables for run in table.runs):
+    for run, summary in (pair for table in board.tables for pair in table.runs):
         if not summary["complete"]:
             missing = summary["missing_records"]
             print(f"{run.folder.name} is not finished: {missing} results are missing, and the board says so.")

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from ..errors import AlmakitError
-from ..radius import same
+from ..radius import Grid, same
 from ..runs.failures import StoreError, writable
 from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
 from ..runs.store import files
 from ..runs.store.fields import finite
-from ..runs.threat import goal_name, resisted, sentence, threat_of
+from ..runs.threat import goal_name, resisted
 from . import page
 from .labels import distance_name, radius
 from .numbers import Array, median
-from .page import CELLS, Limits, packed, thinned
+from .page import CELLS, Limits, curve
 from .results import Results
 from .subjects import Group, Subject, group_key, group_name, groups_of, joined, opened
 from .summary import certified_accuracy
@@ -33,6 +33,7 @@ from .summary import certified_accuracy
 FORMAT = 1
 """Of board.json."""
 VERSIONS = ("almakit", "torch", "python", "device")
+HASHES = ("model_sha256", "weights_sha256", "data_sha256", "spec_sha256")
 
 
 @dataclass
@@ -42,13 +43,11 @@ class Table:
     data: str
     images: int
     sha256: str  # of the images and labels, as far as any folder has them
-    runs: list[RunFolder]
     subjects: list[Subject]
+    runs: list[tuple[RunFolder, dict[str, Any]]]  # with their summaries
 
-    def summary(self, run: RunFolder) -> dict[str, Any]:
-        """The summary of one of the runs."""
-        pairs = (pair for subject in self.subjects for pair in zip(subject.runs, subject.summaries, strict=True))
-        return next(summary for mine, summary in pairs if mine is run)
+    def place(self, run: RunFolder) -> int:
+        return next(place for place, (mine, _) in enumerate(self.runs) if mine is run)
 
 
 @dataclass
@@ -78,19 +77,21 @@ def read(folders: Sequence[str | Path], epsilons: Radii = ()) -> Board:
     if not runs:
         raise StoreError("none of these folders has results: " + "; ".join(f"{name}: {why}" for name, why in left_out))
     known = list(dict.fromkeys(info.distance for run in runs for info in run.attacks))
-    asked = for_distances(texts_of(epsilons), known)
-    tables = [_table(group, asked) for group in _by_images(runs)]
+    chosen = for_distances(texts_of(epsilons), known)
+    tables = [_table(size, images, group, chosen) for size, images, group in _by_images(runs)]
     return Board(sorted(tables, key=lambda table: (-len(table.subjects), table.data, table.sha256)), left_out)
 
 
-def _by_images(runs: Sequence[RunFolder]) -> list[list[RunFolder]]:
+Contents = dict[int, tuple[str, int]]
+"""Hash and label by image."""
+
+
+def _by_images(runs: Sequence[RunFolder]) -> list[tuple[int, Contents, list[RunFolder]]]:
     """Runs on the same images: as many of them, and the same contents and labels wherever both have got to."""
-    groups: list[tuple[int, dict[int, tuple[str, int]], list[RunFolder]]] = []
+    groups: list[tuple[int, Contents, list[RunFolder]]] = []
     for run in runs:
-        expected, mine = (
-            int(run.meta.get("images", len(run.images))),
-            {info.index: info.content for info in run.images},
-        )
+        expected = int(run.meta.get("images", len(run.images)))
+        mine = {info.index: info.content for info in run.images}
         for size, images, members in groups:
             common = images.keys() & mine.keys()
             known = members[0].meta.get("features") == run.meta.get("features")
@@ -100,18 +101,16 @@ def _by_images(runs: Sequence[RunFolder]) -> list[list[RunFolder]]:
                 break
         else:
             groups.append((expected, mine, [run]))
-    return [members for _, _, members in groups]
+    return groups
 
 
-def _table(runs: list[RunFolder], asked: dict[str, list[float]]) -> Table:
-    images = {info.index: info.content for run in runs for info in run.images}
+def _table(size: int, images: Contents, runs: list[RunFolder], chosen: dict[str, list[float]]) -> Table:
     digest = hashlib.sha256("".join(f"{index}\t{images[index]}\n" for index in sorted(images)).encode()).hexdigest()
     here = {info.distance for run in runs for info in run.attacks}
-    found = joined(runs, {distance: values for distance, values in asked.items() if distance in here})
-    run = runs[0]
-    return Table(
-        str(run.meta.get("data") or run.spec.data), int(run.meta.get("images", len(images))), digest, runs, found
-    )
+    found = joined(runs, {distance: values for distance, values in chosen.items() if distance in here})
+    summaries = {id(run): part for one in found for run, part in zip(one.runs, one.summaries, strict=True)}
+    data = str(runs[0].meta.get("data") or runs[0].spec.data)
+    return Table(data, size, digest, found, [(run, summaries[id(run)]) for run in runs])
 
 
 def page_name(subject: Subject) -> str:
@@ -121,20 +120,16 @@ def page_name(subject: Subject) -> str:
     return f"{slug}-{hashlib.sha256(what.encode()).hexdigest()[:8]}.html"
 
 
-Pack = Callable[[Array], str]
-
-
 def numbers(board: Board, curves: bool = False) -> dict[str, Any]:
-    """Everything the board shows, as written to board.json; for the page with ``curves``, the sorted distances behind
-    each cell.
+    """Everything the board shows, as written to board.json; for the page with ``curves``, the distances behind each
+    cell, thinned in a large board as a report's are."""
+    subjects = [subject for table in board.tables for subject in table.subjects]
+    few = sum(len(column.records) for subject in subjects for column in subject.columns) > CELLS
 
-    In a large board those are thinned as a report's are.
-    """
-    many = (
-        sum(len(column.records) for table in board.tables for subject in table.subjects for column in subject.columns)
-        > CELLS
-    )
-    pack: Pack | None = (lambda values: packed(thinned(values) if many else np.sort(values))) if curves else None
+    def curve_of(values: Array | None, grid: Grid, start: float) -> dict[str, Any]:
+        packed = None if values is None else curve(values, few)
+        return {"curve": packed, "grid": asdict(grid), "from": start} if curves else {}
+
     return {
         "format": FORMAT,
         "tables": [
@@ -143,9 +138,9 @@ def numbers(board: Board, curves: bool = False) -> dict[str, Any]:
                 "data": table.data,
                 "images": table.images,
                 "sha256": table.sha256,
-                "runs": [_provenance(table, run) for run in table.runs],
+                "runs": [_provenance(run, summary) for run, summary in table.runs],
                 "models": [_model(table, subject) for subject in table.subjects],
-                "blocks": [_block(table, group, pack) for group in groups_of(table.subjects)],
+                "blocks": [_block(table, group, curve_of) for group in groups_of(table.subjects)],
             }
             for table in board.tables
         ],
@@ -153,49 +148,47 @@ def numbers(board: Board, curves: bool = False) -> dict[str, Any]:
     }
 
 
-def _provenance(table: Table, run: RunFolder) -> dict[str, Any]:
-    summary = table.summary(run)
+def _provenance(run: RunFolder, summary: dict[str, Any]) -> dict[str, Any]:
     environment = summary["environment"] or {}
-    there = len(run.records)
     return {
         "folder": run.folder.name,
         "sha256": run.sha256,
-        "model": summary["run"]["model"],
         "started": summary["started"],
-        "threat_model": sentence(threat_of(run.spec)),
         "complete": summary["complete"],
-        "results": there,
-        "expected": there + summary["missing_records"],
-        **{name: summary["run"][name] for name in ("model_sha256", "weights_sha256", "data_sha256", "spec_sha256")},
+        "results": len(run.records),
+        "expected": len(run.records) + summary["missing_records"],
+        **{name: summary["run"][name] for name in ("model", "threat_model", *HASHES)},
         **{name: environment.get(name) for name in VERSIONS},
     }
 
 
 def _model(table: Table, subject: Subject) -> dict[str, Any]:
-    places = [place for place, run in enumerate(table.runs) if run in subject.runs]
     return {
         "name": subject.name,
         "page": f"models/{page_name(subject)}",
         "images": len(subject.images),
         "complete": subject.complete,
         "clean_accuracy": subject.summaries[0]["clean_accuracy"],
-        "runs": places,
+        "runs": [table.place(run) for run in subject.runs],
     }
 
 
-def _block(table: Table, group: Group, pack: Pack | None) -> dict[str, Any]:
+def _block(table: Table, group: Group, curve_of: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """Models x attacks for one distance and goal; the first column of cells is all attacks together."""
     radii = table.subjects[0].radii[group[0]]
-    mine = [(number, subject.of_group(group)) for number, subject in enumerate(table.subjects)]
-    heads = list(dict.fromkeys(column.label.label for _, columns in mine for column in columns))
-    spends = {column.label.label: column.info.text for _, columns in mine for column in columns}
+    texts = {c.label.label: c.info.text for subject in table.subjects for c in subject.of_group(group)}
     rows = []
-    for number, columns in mine:
-        if not columns:
-            continue
-        subject, by_label = table.subjects[number], {column.label.label: column for column in columns}
-        cells = [None if head not in by_label else _cell(table, by_label[head], radii, pack) for head in heads]
-        rows.append({"model": number, "all": _together(subject, group, pack), "cells": cells})
+    for number, subject in enumerate(table.subjects):
+        if together := subject.groups.get(group):
+            cells: dict[str, Any] = dict.fromkeys(texts)
+            for column in together.attacks:
+                values = column.distances if column.info.minimal else None
+                here = curve_of(values, column.grid, column.stop)
+                cells[column.label.label] = _cell(column, radii) | {"run": table.place(column.run)} | here
+            worst = dict(zip(subject.groups, subject.worst_cases, strict=True))[group]
+            here = curve_of(together.curve if together.minimal else None, together.grid, together.start)
+            everything = worst | {"certified": _certified(subject, group, radii)} | here
+            rows.append({"model": number, "all": everything, "cells": list(cells.values())})
     return {
         "key": group_key(group),
         "distance": group[0],
@@ -204,47 +197,33 @@ def _block(table: Table, group: Group, pack: Pack | None) -> dict[str, Any]:
         "label": distance_name(group[0]).label,
         "name": group_name(group),
         "radii": [{"epsilon": epsilon, "text": radius(epsilon, group[0])} for epsilon in radii],
-        "attacks": [{"label": head, "text": spends[head]} for head in heads],
+        "attacks": [{"label": label, "text": text} for label, text in texts.items()],
         "rows": rows,
     }
 
 
-def _cell(table: Table, column: Results, radii: Sequence[float], pack: Pack | None) -> dict[str, Any]:
-    part, values = column.numbers, column.distances
+def _cell(column: Results, radii: Sequence[float]) -> dict[str, Any]:
+    """The numbers of an attack, as in its summary."""
+    part = column.numbers
     at = radii if math.isinf(column.reach) else [column.reach]
-    passes = None if part["forwards"]["mean"] is None else part["forwards"]["mean"] + part["backwards"]["mean"]
-    cell = {
-        "run": next(place for place, run in enumerate(table.runs) if run is column.run),
+    forwards, backwards = part["forwards"]["mean"], part["backwards"]["mean"]
+    return {
         "epsilon": finite(column.reach),
-        "records": len(values),
+        "records": part["records"],
         "images": part["images"],
         "robust_accuracy": [row for row in part["robust_accuracy"] if any(same(row["epsilon"], here) for here in at)],
         "median": part["median_all"],
-        "passes": passes,
+        "passes": None if forwards is None else forwards + backwards,
         "seconds": part["seconds"]["per_image"],
     }
-    if pack is not None:
-        curve = pack(values) if column.info.minimal else None
-        cell |= {"curve": curve, "grid": asdict(column.grid), "from": column.stop}
-    return cell
 
 
-def _together(subject: Subject, group: Group, pack: Pack | None) -> dict[str, Any]:
-    """The worst case, and what is certified of the images, whichever attack stands beside them."""
-    cell = dict(zip(subject.groups, subject.worst_cases, strict=True))[group] | {"certified": None}
-    if radii := {} if group[1] else subject.certified(group[0]):
-        proven = np.array(list(radii.values()))
-        accuracy = certified_accuracy(proven, subject.radii[group[0]])
-        cell["certified"] = {"images": len(proven), "median": finite(median(proven)), "accuracy": accuracy}
-    if pack is not None:
-        together = subject.groups[group]
-        curve = pack(_known(together.curve)) if any(map(math.isinf, together.reaches)) else None
-        cell |= {"curve": curve, "grid": asdict(together.grid), "from": together.start}
-    return cell
-
-
-def _known(values: Array) -> Array:
-    return values[~np.isnan(values)]
+def _certified(subject: Subject, group: Group, radii: Sequence[float]) -> dict[str, Any] | None:
+    """What is certified of the images, whichever attack stands beside it; None where nothing is."""
+    known = {} if group[1] else subject.certified(group[0])
+    found = np.array(list(known.values()))
+    accuracy = certified_accuracy(found, radii)
+    return {"images": len(found), "median": finite(median(found)), "accuracy": accuracy} if known else None
 
 
 SCRIPTS = ("core", "theme", "board")
@@ -263,31 +242,26 @@ def write_board(
     """
     place = Path(out)
     found = read([folder for folder in folders if Path(folder).resolve() != place.resolve()], epsilons)
-    data = numbers(found)
     texts = {
-        model["page"]: page.render([subject], limits, board="../index.html")
-        for table, part in zip(found.tables, data["tables"], strict=True)
-        for subject, model in zip(table.subjects, part["models"], strict=True)
+        "index.html": render(found),
+        "board.json": json.dumps(numbers(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
     }
+    for subject in (subject for table in found.tables for subject in table.subjects):
+        texts[f"models/{page_name(subject)}"] = page.render([subject], limits, board="../index.html")
     before = _pages(place)
-    texts["index.html"] = render(found)
-    texts["board.json"] = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     for name, text in texts.items():
         files.write_bytes(files.inside(place, name), writable(text).encode())
     for name in before - texts.keys():
         files.inside(place, name).unlink(missing_ok=True)
-    return found, [
-        place / name for name in ("index.html", "board.json", *(name for name in texts if name.startswith("models/")))
-    ]
+    return found, [place / name for name in texts]
 
 
 def _pages(place: Path) -> set[str]:
     """The model pages of the board that lies there already, as its board.json names them."""
     try:
         known = json.loads((place / "board.json").read_text(encoding="utf-8"))
-        return {
-            model["page"] for table in known["tables"] for model in table["models"] if PAGE.fullmatch(model["page"])
-        }
+        pages = [model["page"] for table in known["tables"] for model in table["models"]]
+        return {name for name in pages if PAGE.fullmatch(name)}
     except (OSError, ValueError, TypeError, KeyError):
         return set()
 
@@ -296,18 +270,14 @@ def render(found: Board) -> str:
     """The leaderboard's page; all names in it come from outside and are only ever used as text."""
     data = numbers(found, curves=True)
     runs = [run for table in data["tables"] for run in table["runs"]]
+    models = {model["name"] for table in data["tables"] for model in table["models"]}
+    heads = {head["text"] for table in data["tables"] for block in table["blocks"] for head in block["attacks"]}
     return writable(
         page.template("board.html.j2").render(
             **page.frame(SCRIPTS),
             data=page.embedded(data | {"distances": [], "groups": [], "watch": None}),
             board=data,
-            counts={
-                "models": len({model["name"] for table in data["tables"] for model in table["models"]}),
-                "folders": len(runs),
-                "attacks": len(
-                    {head["text"] for table in data["tables"] for block in table["blocks"] for head in block["attacks"]}
-                ),
-            },
+            counts={"models": len(models), "folders": len(runs), "attacks": len(heads)},
             unfinished=[run for run in runs if not run["complete"]],
             first=_first,
         )

@@ -164,9 +164,8 @@ def _pair(
             )
     one = replace(before, records=[record for record, _, _ in both], best=None, epsilons=(), certified=None, stop=0.0)
     two = replace(after, records=[record for _, record, _ in both], best=None, epsilons=(), certified=None, stop=0.0)
-    x, y, fixed = one.distances, two.distances, not before.info.minimal
-    if fixed:  # at a fixed radius an image is broken or not: how far inside says nothing
-        x, y = (np.where(np.isfinite(values) & (values > 0), before.reach, values) for values in (x, y))
+    # At a fixed radius an image is broken or not: how far inside says nothing.
+    x, y, fixed = before.counted(one.distances), before.counted(two.distances), not before.info.minimal
     with np.errstate(invalid="ignore"):
         tie = (x == y) | (np.abs(x - y) <= TIE * np.maximum(x, y))
     changed = [

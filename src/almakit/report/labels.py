@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..runs.store.records import AttackInfo
@@ -24,19 +24,20 @@ class DistanceName:
 
 
 DISTANCES = {
-    "l0": DistanceName("ℓ0", "ℓ0 (values changed)", r"$\ell_0$"),
     "l1": DistanceName("ℓ1", "ℓ1 norm", r"$\ell_1$"),
     "l2": DistanceName("ℓ2", "ℓ2 norm", r"$\ell_2$"),
     "linf": DistanceName("ℓ∞", "ℓ∞ norm", r"$\ell_\infty$"),
-    "ssim": DistanceName("1 − SSIM", "1 − SSIM (structural dissimilarity)", r"$1-\mathrm{SSIM}$"),
-    "ms-ssim": DistanceName(
-        "1 − MS-SSIM", "1 − MS-SSIM (structural dissimilarity over scales)", r"$1-\mathrm{MS\,SSIM}$"
-    ),
+    "l0": DistanceName("ℓ0", "ℓ0 (values changed)", r"$\ell_0$"),
     "ciede2000": DistanceName("CIEDE2000", "CIEDE2000 (colour difference)", "CIEDE2000"),
     "ciede2000-paper": DistanceName("CIEDE2000, paper's", "CIEDE2000 as the paper computes it", "CIEDE2000 (paper's)"),
     "lpips": DistanceName("LPIPS", "LPIPS (the paper's, unweighted)", "LPIPS"),
     "lpips-learned": DistanceName("LPIPS, learned", "LPIPS with learned weights", "LPIPS (learned)"),
+    "ssim": DistanceName("1 − SSIM", "1 − SSIM (structural dissimilarity)", r"$1-\mathrm{SSIM}$"),
+    "ms-ssim": DistanceName(
+        "1 − MS-SSIM", "1 − MS-SSIM (structural dissimilarity over scales)", r"$1-\mathrm{MS\,SSIM}$"
+    ),
 }
+"""In the order of the tables: the paper's first."""
 
 
 def distance_name(key: str) -> DistanceName:
@@ -44,25 +45,9 @@ def distance_name(key: str) -> DistanceName:
     return DISTANCES.get(key, DistanceName(key, key, escape(key)))
 
 
-def distance_order(keys: Sequence[str]) -> list[str]:
-    """Distances in the order of the tables: the paper's first, others after them by name."""
-    first = [
-        key
-        for key in (
-            "l1",
-            "l2",
-            "linf",
-            "l0",
-            "ciede2000",
-            "ciede2000-paper",
-            "lpips",
-            "lpips-learned",
-            "ssim",
-            "ms-ssim",
-        )
-        if key in keys
-    ]
-    return first + sorted(set(keys) - set(first))
+def distance_order(keys: Collection[str]) -> list[str]:
+    """Distances in the order of the tables: those of ``DISTANCES``, others after them by name."""
+    return [key for key in DISTANCES if key in keys] + sorted(set(keys) - DISTANCES.keys())
 
 
 @dataclass(frozen=True)
@@ -115,19 +100,14 @@ def _split(text: str) -> list[str]:
     return [*parts, text[last:]]
 
 
-def budget(info: AttackInfo) -> str:
-    """The budget as the paper writes it: ``100`` or ``9×1000``; nothing where the attack has no steps."""
+def budget(info: AttackInfo) -> tuple[str, float]:
+    """The budget as the paper writes it, ``100`` or ``9×1000``, and steps times searches; empty and 0 where the attack
+    has no steps."""
     steps, searches = info.settings.get("steps"), info.settings.get("searches")
     if not isinstance(steps, int):
-        return ""
-    return f"{searches}×{steps}" if isinstance(searches, int) and searches > 1 else str(steps)
-
-
-def spend(info: AttackInfo) -> float:
-    steps, searches = info.settings.get("steps"), info.settings.get("searches")
-    return float(steps if isinstance(steps, (int, float)) else 0) * float(
-        searches if isinstance(searches, (int, float)) else 1
-    )
+        return "", 0.0
+    times = searches if isinstance(searches, int) else 1
+    return f"{times}×{steps}" if times > 1 else str(steps), float(steps * times)
 
 
 def label_attacks(infos: Sequence[AttackInfo], threats: Sequence[Threat] = ()) -> list[AttackLabel]:
@@ -138,21 +118,17 @@ def label_attacks(infos: Sequence[AttackInfo], threats: Sequence[Threat] = ()) -
     label.
     """
     more_words = appended(threats) if threats else [", targeted" if info.targeted else "" for info in infos]
-    methods = [_method(info) + words for info, words in zip(infos, more_words, strict=True)]
-    budgets: dict[tuple[str, str], list[float]] = {}
-    for info, method in zip(infos, methods, strict=True):
-        known = budgets.setdefault((method, info.distance), [])
-        if spend(info) not in known:
-            known.append(spend(info))
-    out = []
-    for info, method, words in zip(infos, methods, more_words, strict=True):
-        ranked = sorted(budgets[method, info.distance], reverse=True)
-        more, size = extras(info), budget(info)
-        label = " ".join(part for part in (info.title, size, f"({more})" if more else "") if part) + _at(info) + words
-        out.append(AttackLabel(label, method, spend(info), dash(ranked.index(spend(info)), len(ranked))))
-    return out
-
-
-def _method(info: AttackInfo) -> str:
-    more = extras(info)
-    return (f"{info.title} ({more})" if more else info.title) + _at(info)
+    parts = []
+    for info, words in zip(infos, more_words, strict=True):
+        more, (size, spend) = extras(info), budget(info)
+        settings = f" ({more})" if more else ""
+        tail = settings + _at(info) + words
+        parts.append((" ".join(filter(None, (info.title, size))) + tail, info.title + tail, spend, info.distance))
+    budgets: dict[tuple[str, str], set[float]] = {}
+    for _, method, spend, distance in parts:
+        budgets.setdefault((method, distance), set()).add(spend)
+    ranks = {key: sorted(known, reverse=True) for key, known in budgets.items()}
+    return [
+        AttackLabel(label, method, spend, dash(ranks[method, distance].index(spend), len(ranks[method, distance])))
+        for label, method, spend, distance in parts
+    ]

@@ -9,14 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..radius import Grid, same
 from ..runs.store.fields import finite
 from ..wilson import wilson
 
 Array = NDArray[np.float64]
 
-FREE = Grid()
-"""Distances that lie on no grid."""
 RESAMPLES = 1000
 TIE = 1e-3
 """Distances closer than one in a thousand are equal: that is what float32 and another batch size can do."""
@@ -49,56 +46,6 @@ def _quantiles(rows: Array, at: float) -> Array:
 
 def mean(values: Array) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def robust(distances: Array, epsilon: float, reach: float = math.inf, grid: Grid = FREE) -> Array:
-    """(N,) 1 where no adversarial image is known within ``epsilon``: d > epsilon, as ``grid`` decides. ``reach``: the
-    radius of an attack at a fixed epsilon.
-
-    Such an attack speaks of its own radius only, where every success counts: NaN elsewhere.
-    """
-    if math.isinf(reach):
-        return (distances > grid.limit(epsilon)).astype(np.float64)
-    if not same(epsilon, reach):
-        return np.full(len(distances), np.nan)
-    return (~np.isfinite(distances)).astype(np.float64)
-
-
-def worst_distances(found: Sequence[Array], reaches: Sequence[float]) -> Array:
-    """(N,) the radius from which on some attack is known to break each image; ``found``: (N,) for each attack, NaN
-    where it has not been there yet.
-
-    What an attack at a fixed epsilon breaks counts from its epsilon on: below it the attack was not
-    asked.
-    """
-    known = [
-        values if math.isinf(reach) else np.where(np.isfinite(values) & (values > 0), reach, values)
-        for values, reach in zip(found, reaches, strict=True)
-    ]
-    return np.asarray(np.fmin.reduce(known), dtype=np.float64)
-
-
-def reaches(epsilon: float, start: float) -> bool:
-    """Whether a curve that is known from the radius ``start`` on is known at ``epsilon``."""
-    return epsilon >= start or same(epsilon, start)
-
-
-def worst_case(
-    found: Sequence[Array], radii: Sequence[float], epsilon: float, grid: Grid = FREE, stops: Sequence[float] = ()
-) -> Array:
-    """(M,) 1 for each image that resists every attack within ``epsilon``, over the M images any attack has been to.
-
-    ``radii``: the fixed radius of each attack, or infinity; ``stops``: the radius from which on its curve is known, 0
-    by default. NaN where no attack says anything about this radius.
-    """
-    starts = stops or [0.0] * len(radii)
-    if not any(
-        same(epsilon, reach) or (math.isinf(reach) and (epsilon == 0 or reaches(epsilon, start)))
-        for reach, start in zip(radii, starts, strict=True)
-    ):
-        return np.full(max((len(values) for values in found), default=0), np.nan)
-    worst = worst_distances(found, radii)
-    return (worst[~np.isnan(worst)] > grid.limit(epsilon)).astype(np.float64)
 
 
 def optimality(distances: Array, best: Array, clean_accuracy: float) -> tuple[float, float]:

@@ -22,13 +22,13 @@ from ..runs.threat import goal_name, resisted, resisted_by
 from ..version import VERSION
 from . import palette
 from .labels import distance_name, distance_order, radius
-from .numbers import Array, worst_distances
+from .numbers import Array
 from .pictures import Album, gallery_of, rounded
 from .results import Results
 from .sections import Section, sections_of
 from .subjects import Subject, group_key, group_name, groups_of
-from .table import brief, count, figure, percent
-from .tables import Block, block_table, blocks_of, helps, pixel_table, smallest, standing
+from .table import Table, brief, count, figure, percent
+from .tables import helps, pixel_table, smallest, standing, tables_of
 from .trust import checks, counts_of, facts
 
 SCRIPTS = (
@@ -86,26 +86,23 @@ def render(
     data = build(subjects, limits) | {
         "watch": None if watch is None else {"version": watch.version, "seconds": watch.seconds, "complete": complete}
     }
-    blocks = blocks_of(subjects)
-    groups = [
-        (subject.name, [block_table(block) for block in blocks if block.model == subject.name]) for subject in subjects
-    ]
+    tables = tables_of(subjects)
     return writable(
         template("page.html.j2").render(
             **frame(SCRIPTS, "; connect-src 'self'" if watch else ""),
             title=", ".join(dict.fromkeys(subject.name for subject in subjects)),
             board=board,
             data=embedded(data),
-            subjects=[_subject(subject, [b for b in blocks if b.model == subject.name]) for subject in subjects],
-            groups=groups,
-            helps=helps([table for _, made in groups for table in made]),
+            subjects=[_subject(subject, tables[subject.name]) for subject in subjects],
+            results=tables,
+            helps=helps([table for mine in tables.values() for table in mine]),
             sections=sections_of(subjects) if sections is None else sections,
             unfinished=not complete,
             curve_groups=data["groups"],
             what=resisted_by({goal for _, goal in groups_of(subjects)}),
             tables=all(subject.runs[0].features is not None for subject in subjects),
             standing=standing(subjects),
-            pixels=pixel_table(subjects),
+            pixels=pixel_table([summary for subject in subjects for summary in subject.summaries]),
             many_targets=any(column.many_targets for subject in subjects for column in subject.columns),
             fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
             traces=bool(data["traces"]),
@@ -123,8 +120,9 @@ def embedded(value: Any) -> str:
     return text
 
 
-def _subject(subject: Subject, blocks: Sequence[Block]) -> dict[str, Any]:
-    counts = counts_of(subject)
+def _subject(subject: Subject, tables: Sequence[Table]) -> dict[str, Any]:
+    counts = counts_of([column.numbers for column in subject.columns])
+    runs = [(run.folder.name, summary) for run, summary in zip(subject.runs, subject.summaries, strict=True)]
     return {
         "name": subject.name,
         "data": subject.runs[0].meta.get("data") or subject.runs[0].spec.data,
@@ -133,14 +131,14 @@ def _subject(subject: Subject, blocks: Sequence[Block]) -> dict[str, Any]:
         "clean_name": subject.summaries[0]["clean_name"],
         "attacks": len(subject.columns),
         "clean": subject.summaries[0]["clean_accuracy"],
-        "checks": checks(subject),
-        "facts": facts(subject),
+        "checks": checks(subject.summaries, subject.worst_cases),
+        "facts": [pair for folder, summary in runs for pair in facts(summary, folder)],
         "counts": counts,
         "confirmed": counts["claims"] - counts["refuted"],
         "complete": subject.complete,
         "spec": [(run.folder.name, run.spec.to_toml()) for run in subject.runs],
         "robust": _tiles(subject),
-        "smallest": smallest(blocks),
+        "smallest": smallest(tables),
     }
 
 
@@ -236,26 +234,15 @@ def _thousands(value: float | None) -> str:
 
 def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
     """The page's data; all names in it come from outside and are only ever used as text."""
-    columns = [(number, column) for number, subject in enumerate(subjects) for column in subject.columns]
-    labels = [column.label for _, column in columns]
-    methods = list(dict.fromkeys(label.method for label in labels))
+    columns = [column for subject in subjects for column in subject.columns]
+    methods = list(dict.fromkeys(column.label.method for column in columns))
     album = Album(int(limits.megabytes * 1e6))
-    cells = sum(len(subject.images) * len(subject.columns) for subject in subjects)
-    share = min(1.0, CELLS / max(cells, 1))
-    samples = [_sample(len(subject.images), share) for subject in subjects]
-    attacks = [_attack(subjects[number], number, column, methods, samples[number]) for number, column in columns]
-    gallery, models = [], []
-    first = 0
-    for number, subject in enumerate(subjects):
-        shown = gallery_of(subject, number, first, limits.images, album)
-        gallery += shown
-        models.append(_model(subject, samples[number], len(shown)))
-        first += len(subject.columns)
-    return {
-        "models": models,
+    share = min(1.0, CELLS / max(sum(len(subject.images) * len(subject.columns) for subject in subjects), 1))
+    data: dict[str, Any] = {
+        "models": [],
         "distances": [
             {"key": key, "label": distance_name(key).label}
-            for key in distance_order(list({column.info.distance for _, column in columns}))
+            for key in distance_order(list({column.info.distance for column in columns}))
         ],
         "groups": [
             {
@@ -274,22 +261,29 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
             {"label": method, "colour": palette.slot(place)[0], "marker": palette.slot(place)[1]}
             for place, method in enumerate(methods)
         ],
-        "attacks": attacks,
-        "envelopes": [
-            envelope for number, subject in enumerate(subjects) for envelope in _envelopes(subject, number, share)
-        ],
-        "certified": [part for number, subject in enumerate(subjects) for part in _certified(subject, number, share)],
-        "gallery": gallery,
-        "pictures": album.uris,
-        "traces": _traces(subjects),
-        "room": {"images": limits.images, "megabytes": limits.megabytes, "full": album.full},
+        **{name: [] for name in ("attacks", "envelopes", "certified", "gallery", "traces")},
     }
-
-
-def _sample(count: int, share: float) -> list[int]:
-    """Places of an even sample."""
-    kept = count if share >= 1 else max(1, int(count * share))
-    return [place * count // kept for place in range(kept)] if kept else []
+    for number, subject in enumerate(subjects):
+        first, kept = len(data["attacks"]), max(1, int(len(subject.images) * share))
+        sample = [place * len(subject.images) // kept for place in range(kept)] if subject.images else []
+        gallery = gallery_of(subject, number, first, limits.images, album)
+        data["gallery"] += gallery
+        data["models"].append(_model(subject, sample, len(gallery)))
+        data["attacks"] += [
+            {"model": number, "method": methods.index(column.label.method)} | _attack(subject, column, sample)
+            for column in subject.columns
+        ]
+        for group, together in subject.groups.items():
+            place = {"model": number, "group": group_key(group)}
+            if len(together.attacks) > 1 and together.minimal:
+                best = np.fmin.reduce([column.counted(column.by_image) for column in together.attacks])
+                grid = {"grid": asdict(together.grid), "from": together.start}
+                data["envelopes"].append(place | grid | {"curve": curve(best, share < 1)})
+            if (radii := subject.certified_curve(group)) is not None:
+                data["certified"].append(place | {"curve": curve(radii, share < 1)})
+        data["traces"] += _traces(subject, number, first)
+    room = {"images": limits.images, "megabytes": limits.megabytes, "full": album.full}
+    return data | {"pictures": album.uris, "room": room}
 
 
 def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
@@ -305,29 +299,23 @@ def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
     }
 
 
-def _attack(subject: Subject, number: int, column: Results, methods: list[str], sample: list[int]) -> dict[str, Any]:
-    distances, part = column.by_image, column.numbers
-    done = distances[~np.isnan(distances)]
-    curve = thinned(done) if len(sample) < len(subject.images) else None
-    fixed = (
-        None
-        if math.isinf(column.reach)
-        else {"text": radius(column.reach, column.info.distance), **part["robust_accuracy"][0], "epsilon": column.reach}
-    )
+def _attack(subject: Subject, column: Results, sample: list[int]) -> dict[str, Any]:
+    distances, part, fixed = column.by_image, column.numbers, None
+    if math.isfinite(column.reach):
+        at = {"text": radius(column.reach, column.info.distance), "epsilon": column.reach}
+        fixed = part["robust_accuracy"][0] | at
     return {
-        "model": number,
         "label": column.label.label,
         "text": column.info.text,
         "distance": column.info.distance,
         "group": group_key(column.group),
-        "method": methods.index(column.label.method),
         "dash": column.label.dash,
         "cells": packed(distances[sample]),
-        "curve": None if curve is None else packed(curve),
+        "curve": curve(distances, True) if len(sample) < len(subject.images) else None,
         "grid": asdict(column.grid),
         "from": column.stop,
         "fixed": fixed,
-        "done": len(done),
+        "done": int((~np.isnan(distances)).sum()),
         "success": part["success_rate"]["value"],
         "median": part["median_all"]["value"],
         "medianAttacked": part["median_attacked"]["value"],
@@ -343,71 +331,26 @@ def packed(values: Array) -> str:
         return base64.b64encode(values.astype("<f4").tobytes()).decode("ascii")
 
 
-def thinned(distances: Array) -> Array:
-    """At most ``CURVE`` sorted distances that stand for all: the share above any epsilon is right to 1/(2 CURVE)."""
-    ordered = np.sort(distances)
-    if len(ordered) <= CURVE:
-        return ordered
-    return ordered[((np.arange(CURVE) + 0.5) * len(ordered) / CURVE).astype(np.int64)]
+def curve(distances: Array, few: bool) -> str:
+    """The known distances, sorted and packed; if ``few``, at most ``CURVE`` that stand for all: the share above any
+    epsilon is right to 1/(2 CURVE)."""
+    ordered = np.sort(distances[~np.isnan(distances)])
+    if few and len(ordered) > CURVE:
+        ordered = ordered[((np.arange(CURVE) + 0.5) * len(ordered) / CURVE).astype(np.int64)]
+    return packed(ordered)
 
 
-def _envelopes(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
-    """For each block with several attacks: from where on some attack breaks each image. Attacks at fixed radii alone
-    have no curve."""
-    found = []
-    for group, together in subject.groups.items():
-        columns = subject.of_group(group)
-        if len(columns) > 1 and any(column.info.minimal for column in columns):
-            best = worst_distances([column.by_image for column in columns], [column.reach for column in columns])
-            best = best[~np.isnan(best)]
-            found.append(
-                {
-                    "grid": asdict(together.grid),
-                    "from": together.start,
-                    "model": number,
-                    "group": group_key(group),
-                    "curve": packed(np.sort(best) if share >= 1 else thinned(best)),
+def _traces(subject: Subject, number: int, first: int) -> list[dict[str, Any]]:
+    """The recorded histories; ``first`` is the number that the page gives the subject's first attack."""
+    ids, found = {info.index: info.id for info in subject.images}, []
+    for run in subject.runs:
+        places = {c.info.index: first + place for place, c in enumerate(subject.columns) if c.run is run}
+        for trace in run.traces:
+            if trace.attack in places and trace.image in ids:
+                values = {
+                    name: [rounded(value) if isinstance(value, float) else value for value in steps]
+                    for name, steps in trace.values.items()
                 }
-            )
+                row = {"model": number, "attack": places[trace.attack], "image": trace.image, "id": ids[trace.image]}
+                found.append(row | {"target": trace.target, "values": values})
     return found
-
-
-def _certified(subject: Subject, number: int, share: float) -> list[dict[str, Any]]:
-    """For each untargeted block whose images are all certified: the radii below which nothing changes them."""
-    found = []
-    for group in subject.groups:
-        if (radii := subject.certified_curve(group)) is not None:
-            curve = packed(radii if share >= 1 else thinned(radii))
-            found.append({"model": number, "group": group_key(group), "curve": curve})
-    return found
-
-
-def _traces(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
-    """The recorded courses, with the numbers the page gives the attacks."""
-    found, first = [], 0
-    for number, subject in enumerate(subjects):
-        places = {id(column.run): {} for column in subject.columns}  # type: dict[int, dict[int, int]]
-        for offset, column in enumerate(subject.columns):
-            places[id(column.run)][column.info.index] = first + offset
-        ids = {info.index: info.id for info in subject.images}
-        for run in subject.runs:
-            for trace in run.traces:
-                if trace.attack in places.get(id(run), {}) and trace.image in ids:
-                    found.append(
-                        {
-                            "model": number,
-                            "attack": places[id(run)][trace.attack],
-                            "image": trace.image,
-                            "id": ids[trace.image],
-                            "target": trace.target,
-                            "values": {
-                                name: [_short(value) for value in values] for name, values in trace.values.items()
-                            },
-                        }
-                    )
-        first += len(subject.columns)
-    return found
-
-
-def _short(value: Any) -> Any:
-    return rounded(value) if isinstance(value, float) else value

@@ -103,31 +103,19 @@ def shows(subject: Subject) -> bool:
 def choose(subject: Subject, limit: int) -> list[int]:
     """Positions in ``subject.images`` to show: a few that failed or were refuted, the rest from the easiest to the
     hardest, evenly."""
-    attacked = [
-        place
-        for place, info in enumerate(subject.images)
-        if any(info.index in column.rows for column in subject.columns)
-    ]
-    if len(attacked) <= limit:
-        return attacked
-    odd = [place for place in attacked if any(_odd(column, subject.images[place].index) for column in subject.columns)]
+    odd, difficulty = [], {}
+    for place, info in enumerate(subject.images):
+        mine = [(column.rows[info.index], column.info) for column in subject.columns if info.index in column.rows]
+        if mine:
+            # The first attack's distance decides: distances of different kinds cannot be averaged.
+            difficulty[place] = mine[0][0].verified
+            if any(record.refuted or outcome(record, attack) in (FAILED, INVALID) for record, attack in mine):
+                odd.append(place)
+    if len(difficulty) <= limit:
+        return list(difficulty)
     chosen = _evenly(odd, limit // 3)
-    difficulty = {place: _difficulty(subject.columns, subject.images[place].index) for place in attacked}
-    rest = sorted(
-        (place for place in attacked if place not in set(chosen)), key=lambda place: (difficulty[place], place)
-    )
+    rest = sorted(difficulty.keys() - set(chosen), key=lambda place: (difficulty[place], place))
     return sorted(chosen + _evenly(rest, limit - len(chosen)))
-
-
-def _odd(column: Results, image: int) -> bool:
-    record = column.rows.get(image)
-    return record is not None and (outcome(record, column.info) in (FAILED, INVALID) or record.refuted)
-
-
-def _difficulty(columns: Sequence[Results], image: int) -> float:
-    """The first attack's distance decides: distances of different kinds cannot be averaged."""
-    found = next((column.rows[image].verified for column in columns if image in column.rows), math.inf)
-    return found if math.isfinite(found) else math.inf
 
 
 def _evenly(places: list[int], count: int) -> list[int]:
@@ -159,24 +147,8 @@ def adversarials(column: Results, images: Sequence[int]) -> dict[int, Array]:
 
 # Segmentations: classes laid over the image, and where they differ.
 
-COLOURS = np.array(
-    [
-        [27, 28, 32],
-        [0, 105, 208],
-        [202, 124, 0],
-        [27, 150, 90],
-        [192, 58, 12],
-        [176, 74, 165],
-        [0, 180, 200],
-        [232, 203, 44],
-        [122, 82, 48],
-        [143, 195, 31],
-        [240, 143, 176],
-        [106, 90, 200],
-        [242, 242, 238],
-    ],
-    dtype=np.float64,
-)
+_HEX = "1B1C20 0069D0 CA7C00 1B965A C03A0C B04AA5 00B4C8 E8CB2C 7A5230 8FC31F F08FB0 6A5AC8 F2F2EE"
+COLOURS = np.array([list(bytes.fromhex(colour)) for colour in _HEX.split()], dtype=np.float64)
 """One colour for each class, from the first again where there are more."""
 STRENGTH = 0.65
 WRONG = np.array([0xB8, 0x33, 0x0A], dtype=np.float64)
@@ -252,8 +224,9 @@ def gallery_of(subject: Subject, number: int, first: int, limit: int, album: Alb
             for offset, column in enumerate(subject.columns):
                 if index in column.rows:
                     found = _result(column.rows[index], column.info, original, points[offset].get(index), album)
-                    own = maps_after(column.rows[index], original, maps.get(index), after[offset].get(index), classes)
-                    results.append(found | {"attack": first + offset, "maps": _added(own, album)})
+                    mine = after[offset].get(index)
+                    own = maps_after(column.rows[index], original, maps.get(index), mine, classes, album)
+                    results.append(found | {"attack": first + offset, "maps": own})
             shown.append(
                 {
                     "model": number,
@@ -263,7 +236,7 @@ def gallery_of(subject: Subject, number: int, first: int, limit: int, album: Alb
                     "prediction": info.prediction,
                     "top": _top(info.top),
                     "original": album.add(eight_bit(original)),
-                    "maps": _added(maps_before(info, original, maps.get(index), classes), album),
+                    "maps": maps_before(info, original, maps.get(index), classes, album),
                     "side": max(original.shape[1:]),
                     "grey": len(original) != 3,
                     "results": results,
@@ -272,31 +245,29 @@ def gallery_of(subject: Subject, number: int, first: int, limit: int, album: Alb
     return shown
 
 
-def maps_before(info: ImageInfo, image: Pixels, maps: Any, classes: int) -> dict[str, Any] | None:
+def maps_before(info: ImageInfo, image: Pixels, maps: Any, classes: int, album: Album) -> dict[str, Any] | None:
     """What the page shows of a clean image's pixels: the labels, the model's classes, the share that is wrong."""
     if maps is None or info.pixels is None:
         return None
     truth, predicted = maps
-    counted = (truth >= 0) & (truth < classes)
-    shown = {"truth": overlay(image, truth, counted), "shown": overlay(image, predicted)}
-    return shown | {"wrong": round(wrong_pixels(info.pixels), 6)}
+    shown = album.add(overlay(image, truth, _counted(truth, classes))), album.add(overlay(image, predicted))
+    return {"truth": shown[0], "shown": shown[1], "wrong": round(wrong_pixels(info.pixels), 6)}
 
 
-def maps_after(record: Record, image: Pixels, maps: Any, predicted: Any, classes: int) -> dict[str, Any] | None:
+def maps_after(
+    record: Record, image: Pixels, maps: Any, predicted: Any, classes: int, album: Album
+) -> dict[str, Any] | None:
     """The same of an adversarial image, and where its classes are wrong."""
     if maps is None or predicted is None or record.pixels is None:
         return None
-    truth = maps[0]
-    counted = (truth >= 0) & (truth < classes)
-    shown = {"shown": overlay(image, predicted), "changed": wrong(image, predicted, truth, counted)}
-    return shown | {"wrong": round(wrong_pixels(record.pixels), 6)}
+    changed = wrong(image, predicted, maps[0], _counted(maps[0], classes))
+    shown = album.add(overlay(image, predicted)), album.add(changed)
+    return {"shown": shown[0], "changed": shown[1], "wrong": round(wrong_pixels(record.pixels), 6)}
 
 
-def _added(maps: dict[str, Any] | None, album: Album) -> dict[str, Any] | None:
-    """The pictures put into the album."""
-    if maps is None:
-        return None
-    return {name: album.add(value) if isinstance(value, np.ndarray) else value for name, value in maps.items()}
+def _counted(truth: Pixels, classes: int) -> Pixels:
+    """Which pixels have a label."""
+    return (truth >= 0) & (truth < classes)
 
 
 def _result(record: Record, info: AttackInfo, original: Any, point: Any, album: Album) -> dict[str, Any]:

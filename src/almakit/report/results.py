@@ -16,7 +16,7 @@ from ..runs.radii import stop_radius
 from ..runs.store.records import AttackInfo, Record, reach_of
 from ..runs.threat import Threat, threat_of
 from .labels import UNLABELLED, AttackLabel
-from .numbers import Array, Bootstrap, Value, mean, median, reaches, share, value_of, worst_case, worst_distances
+from .numbers import Array, Bootstrap, Value, mean, median, share, value_of
 
 if TYPE_CHECKING:
     from ..runs.folder import RunFolder
@@ -103,7 +103,23 @@ class Results:
         found = self.distances[np.isfinite(self.distances) & (self.distances > 0)]
         own = [float(f"{np.quantile(found, at):.3g}") for at in (0.1, 0.25, 0.5, 0.75, 0.9)] if len(found) else []
         usual = {0.0, *EPSILONS.get(self.info.distance, ()), *own, *map(float, self.epsilons)}
-        return sorted(epsilon for epsilon in usual if epsilon == 0 or reaches(epsilon, self.stop))
+        return sorted(epsilon for epsilon in usual if self.knows(epsilon))
+
+    def knows(self, epsilon: float) -> bool:
+        """Whether the attack says anything about this radius: at a fixed one about that alone."""
+        if math.isfinite(self.reach):
+            return same(epsilon, self.reach)
+        return epsilon == 0 or epsilon >= self.stop or same(epsilon, self.stop)
+
+    def counted(self, distances: Array) -> Array:
+        """The radius from which on each image is known to be broken: at a fixed radius that, however near the point."""
+        if math.isinf(self.reach):
+            return distances
+        return np.where(np.isfinite(distances) & (distances > 0), self.reach, distances)
+
+    def robust_accuracy(self) -> list[dict[str, Any]]:
+        """At each of ``radii`` the share that resists."""
+        return Together([self]).robust_accuracy(self.radii)
 
     @cached_property
     def certified_radii(self) -> Array | None:
@@ -194,8 +210,6 @@ class Together:
             values = np.full(len(keys), np.nan)
             values[[places[_key(record)] for record in attack.records]] = attack.distances
             self.found.append(values)
-        self.reaches = [attack.reach for attack in attacks]
-        self.stops = [attack.stop for attack in attacks]
         steps = {attack.step for attack in attacks}
         known = np.concatenate(self.found)
         step = steps.pop() if len(steps) == 1 else 0.0
@@ -207,7 +221,9 @@ class Together:
 
     def resisting(self, epsilon: float) -> Array:
         """(N,) 1 where every attack is resisted within ``epsilon``; NaN where no attack says anything about it."""
-        return worst_case(self.found, self.reaches, epsilon, self.grid, self.stops)
+        if not any(attack.knows(epsilon) for attack in self.attacks):
+            return np.full(len(self.keys), np.nan)
+        return (self.curve > self.grid.limit(epsilon)).astype(np.float64)
 
     def robust_accuracy(self, radii: Sequence[float]) -> list[dict[str, Any]]:
         """At each radius the share that every attack is resisted by, with its interval."""
@@ -221,15 +237,21 @@ class Together:
         """Where the curve begins: below it every attack's images stopped early."""
         return min((attack.stop for attack in self.attacks if attack.info.minimal), default=0.0)
 
-    @property
+    @cached_property
     def curve(self) -> Array:
         """(N,) from which radius on some attack is known to break each image."""
-        return worst_distances(self.found, self.reaches)
+        counted = [attack.counted(values) for attack, values in zip(self.attacks, self.found, strict=True)]
+        return np.asarray(np.fmin.reduce(counted), dtype=np.float64)
+
+    @property
+    def minimal(self) -> bool:
+        """Whether any attack looks for the smallest change, so that there is a curve to draw."""
+        return any(math.isinf(attack.reach) for attack in self.attacks)
 
     def median(self) -> Value:
         """Of the smallest change that any attack found; undefined where images stopped early."""
         free = [values for values, attack in zip(self.found, self.attacks) if attack.info.minimal]
-        if any(self.stops) or not free:
+        if any(attack.stop for attack in self.attacks) or not free:
             return UNDEFINED
         nearest = np.fmin.reduce(free)
         there = ~np.isnan(nearest)
@@ -284,8 +306,8 @@ def chosen_radii(distance: str, groups: Sequence[Together]) -> list[float]:
 
     Those are where the worst case is nearest to half of what stands at radius 0, on average over the ``groups``.
     """
-    fixed = {reach for group in groups for reach in group.reaches if math.isfinite(reach)}
-    minimal = [group for group in groups if any(map(math.isinf, group.reaches))]
+    fixed = {attack.reach for group in groups for attack in group.attacks if math.isfinite(attack.reach)}
+    minimal = [group for group in groups if group.minimal]
     clean, scores = np.array([group.share(0.0) for group in minimal]), []
     for epsilon in EPSILONS.get(distance) or _round_medians(minimal):
         left = np.array([group.share(epsilon) for group in minimal])

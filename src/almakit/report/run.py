@@ -46,7 +46,7 @@ class Run(RunFolder):
             raise BadInput(f"format={format!r} is no format of tables; choose one of {', '.join(tables.FORMATS)}.")
         if format == "text":
             return tables.run_text(self.summary, verbose)
-        return tables.written(tables.blocks_of_run(self.summary), format)
+        return tables.written(tables.tables_of_run(self.summary), format)
 
     def robust_accuracy(
         self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None
@@ -78,8 +78,8 @@ class Run(RunFolder):
     def _repr_html_(self) -> str:
         """For notebooks: the model, the data and a line for each attack."""
         what = f"{self.meta.get('model')} on {self.meta.get('data')}, {escape(str(self.folder))}"
-        blocks = tables.blocks_of_run(self.summary)
-        return f"<p>{escape(what)}</p>" + "".join(tables.block_table(block).html() for block in blocks)
+        ((_, found),) = tables.tables_of_run(self.summary).items()
+        return f"<p>{escape(what)}</p>" + "".join(table.html() for table in found)
 
 
 def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:
@@ -114,12 +114,12 @@ def write_report(
     found = subjects.load(folders, epsilons, names)
     made = sections_of(found)
     place = Path(out)
-    blocks = tables.blocks_of(found)
+    written_tables = tables.tables_of(found)
     texts = {
         "index.html": page.render(found, limits, sections=made),
-        "tables.md": tables.written(blocks, "markdown"),
-        "tables.csv": tables.written(blocks, "csv"),
-        "tables.tex": tables.written(blocks, "latex"),
+        "tables.md": tables.written(written_tables, "markdown"),
+        "tables.csv": tables.written(written_tables, "csv"),
+        "tables.tex": tables.written(written_tables, "latex"),
         "summary.json": json.dumps(report_summary(found, made), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
     }
     for name, text in texts.items():

@@ -14,7 +14,7 @@ from ..runs.store.records import SUCCESS, Record
 from ..runs.threat import resisted_by
 from ..wilson import wilson
 from .labels import distance_name, radius
-from .numbers import TIE, Bootstrap, median, robust, share, value_of
+from .numbers import TIE, Bootstrap, median, share, value_of
 from .pictures import choose, class_name
 from .results import Results
 from .subjects import Group, Subject, group_name, groups_of
@@ -180,7 +180,7 @@ def _classes(subject: Subject, group: Group, columns: Sequence[Results]) -> Card
         here = (true == label) & there
         draw, mine = Bootstrap(int(here.sum())), best[here]
         row: Row = {"class": class_name(subject, label), "images": len(mine), "clean": share(right[here], draw)}
-        row |= {f"at {epsilon}": share(robust(mine, epsilon, grid=grid), draw) for epsilon in radii}
+        row |= {f"at {epsilon}": share(mine > grid.limit(epsilon), draw) for epsilon in radii}
         rows.append(row | {"median": median(mine)})
     heads = (
         Column("class", "True class"),

@@ -34,7 +34,7 @@ from ..runs.store.records import (
 )
 from ..runs.threat import goal_name, named, sentence, threat_of
 from .labels import radius
-from .numbers import Array, Bootstrap, mean, median, optimality, quantile, ratio, robust, share, value_of
+from .numbers import Array, Bootstrap, mean, median, optimality, quantile, ratio, share, value_of
 from .results import Results, Together, columns_of
 from .table import Column
 
@@ -237,6 +237,15 @@ MEASURES: tuple[Measure, ...] = (
             ),
         )
     ),
+    *(
+        Measure(
+            f"best_target_{name}", f"{head}, nearest target", kind, help="each image by its nearest target", cell=cell
+        )
+        for name, head, kind, cell in (
+            ("success_rate", "success", "share", _cells("best_target", "success_rate")),
+            ("median", "median distance", "distance", _cells("best_target", "median")),
+        )
+    ),
     Measure(
         "seconds_per_image",
         "seconds per image",
@@ -332,9 +341,7 @@ def attack_summary(a: Results) -> dict[str, Any]:
         if info.minimal
         else [],
         "epsilon": finite(a.reach),  # the fixed radius of the attack; None: it looks for the smallest change
-        "robust_accuracy": [
-            {"epsilon": epsilon, **share(robust(a.distances, epsilon, a.reach, a.grid), a.draw)} for epsilon in a.radii
-        ],
+        "robust_accuracy": a.robust_accuracy(),
         "seconds": {
             "per_image": finite(mean(np.array([record.seconds for record in records]))),
             "total": finite(sum(record.seconds for record in records)),

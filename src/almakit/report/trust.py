@@ -1,4 +1,4 @@
-"""What was run and whether to trust it: findings as sentences with a level, and the facts of the run. No torch here."""
+"""Whether to trust the numbers of a summary: sentences with a level, for the page and the terminal. No torch here."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..runs.threat import sentence, threat_of
 from ..wilson import wilson
 from .labels import distance_name
-from .subjects import Subject
 from .table import percent
 
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
@@ -19,6 +17,8 @@ MIXED = (
     "of the unrounded images."
 )
 _SEVERITY = {"refuse": BAD, "warn": WARN, "note": NOTE}
+Parts = Sequence[dict[str, Any]]
+"""Summaries of runs of one model, of their attacks, or of all attacks of a distance and goal."""
 
 
 @dataclass(frozen=True)
@@ -30,32 +30,99 @@ class Check:
     sentence: str
 
 
-def counts_of(subject: Subject) -> dict[str, int]:
-    """How a subject's records ended, all attacks together; ``claims`` are attacked images that an attack says it
-    fooled, ``refuted`` those of them that the verdict does not confirm."""
-    parts = [column.numbers for column in subject.columns]
-    never_wrong = sum(part.get("never_wrong", 0) for part in parts)
+def counts_of(attacks: Parts) -> dict[str, int]:
+    """How the records of these attacks ended; ``claims`` are attacked images that an attack says it fooled,
+    ``refuted`` those of them that the verdict does not confirm."""
+    never_wrong = sum(part.get("never_wrong", 0) for part in attacks)
     return {
-        "records": sum(part["records"] for part in parts),
-        "claims": sum(part["status"]["success"] for part in parts),
-        "refuted": sum(part["refuted"] for part in parts) - never_wrong,
+        "records": sum(part["records"] for part in attacks),
+        "claims": sum(part["status"]["success"] for part in attacks),
+        "refuted": sum(part["refuted"] for part in attacks) - never_wrong,
         "never_wrong": never_wrong,
-        "survive_8bit": sum(part["survive_8bit"] for part in parts),
-        "failed": sum(map(nothing_found, parts)),
-        "invalid": sum(part["status"]["invalid"] for part in parts),
+        "survive_8bit": sum(part["survive_8bit"] for part in attacks),
+        "failed": sum(map(_nothing_found, attacks)),
+        "invalid": sum(part["status"]["invalid"] for part in attacks),
     }
 
 
-def nothing_found(part: dict[str, Any]) -> int:
+def _nothing_found(part: dict[str, Any]) -> int:
     """Attacked images that an attack failed on; of one at a fixed radius those without finite logits alone."""
     return int(part["status"].get("failed", 0) + part["status"]["invalid"])
 
 
-def signs(parts: Sequence[dict[str, Any]], together: dict[str, Any]) -> list[str]:
-    """Reasons to doubt robust accuracy, each with what to do, from the summaries of the attacks of a distance and goal
-    and of all of them together."""
+def checks(runs: Parts, worst_cases: Parts) -> list[Check]:
+    """Whether to trust the numbers of ``runs`` of one model, the most important first."""
+    attacks = [part for run in runs for part in run["attacks"]]
+    counts = counts_of(attacks)
+    claims, refuted, never_wrong = counts["claims"], counts["refuted"], counts["never_wrong"]
+    if refuted:
+        text = f"{refuted} of {claims} claimed successes are refuted by a fresh forward pass; they count as not found."
+        verdict = Check(BAD, "Verdict", text)
+    elif claims:
+        text = f"All {claims} claimed successes are confirmed by a fresh forward pass of the stored images, "
+        verdict = Check(GOOD, "Verdict", f"{text}at another batch size and in full precision.")
+    else:
+        verdict = Check(NOTE, "Verdict", "No attack claims a success, so there is nothing to confirm.")
+    found = [_finished(runs, counts["records"]), *_given_up(runs), *_preflight(runs), verdict]
+    if never_wrong:
+        text = f"{never_wrong} results call an image wrong from the start that a fresh forward pass classifies rightly"
+        found.append(Check(BAD, "Wrong from the start", f"{text}; they count as not found."))
+    for worst in worst_cases:
+        mine = [part for part in attacks if (part["distance"], part["goal"]) == (worst["distance"], worst["goal"])]
+        found += [Check(WARN, "Gradients", text) for text in _gradients(mine, worst)]
+    if claims > refuted and any("features" not in run for run in runs):
+        found.append(_eight_bits(runs, counts["survive_8bit"], claims - refuted))
+    if counts["failed"]:
+        over = "records (image and target)" if any(part["over"] == "records" for part in attacks) else "images"
+        which = "; ".join(
+            f"{part['label']} ({distance_name(part['distance']).label}): {_nothing_found(part)} of {part['records']}"
+            for part in attacks
+            if _nothing_found(part)
+        )
+        invalid = f" ({counts['invalid']} because the logits were not finite)" if counts["invalid"] else ""
+        text = f"Nothing was found for {counts['failed']} attacked {over}{invalid}: {which}. "
+        found.append(Check(WARN, "Failures", f"{text}A failure of an attack is no proof of robustness."))
+    return found
+
+
+def _finished(runs: Parts, there: int) -> Check:
+    missing = sum(run["missing_records"] for run in runs)
+    if not missing:
+        return Check(GOOD, "Finished", "The run is complete." if len(runs) == 1 else "All runs are complete.")
+    return Check(
+        WARN,
+        "Unfinished",
+        f"This run is not finished: {there} of {there + missing} results are there "
+        f"({percent(there / (there + missing), 0)} %). All numbers cover what is there, and attacks may cover other "
+        "images; repeat the run command to resume.",
+    )
+
+
+def _given_up(runs: Parts) -> list[Check]:
     found = []
-    for part in parts:
+    for run, row in [(summary, row) for summary in runs for row in summary["failed_chunks"]]:
+        what = "the clean pass" if row["attack"] < 0 else run["attacks"][row["attack"]]["label"]
+        text = f"{what} gave up chunk {row['chunk']} ({row['images']} images) after {row['tries']} tries"
+        found.append(Check(BAD, "Given up", f"{text}: {row['reason']}"))
+    return found
+
+
+def _preflight(runs: Parts) -> list[Check]:
+    findings = {(found["name"], found["sentence"]): found for run in runs for found in run["findings"]}
+    return [
+        Check(
+            _SEVERITY.get(finding["severity"], WARN),
+            f"Preflight, {finding['name']}",
+            f"{finding['sentence']} {finding['way_out']}".strip(),
+        )
+        for finding in findings.values()
+    ] or [Check(GOOD, "Preflight", "No problems found.")]
+
+
+def _gradients(attacks: Parts, together: dict[str, Any]) -> list[str]:
+    """Signs that attacks see no gradients, each with what to do, of the attacks of a distance and goal."""
+    found = []
+    for part in attacks:
         if part.get("zero_gradients"):
             found.append(
                 f"{part['label']} ({part['distance']}) got only zero gradients on {part['zero_gradients']} of "
@@ -63,106 +130,39 @@ def signs(parts: Sequence[dict[str, Any]], together: dict[str, Any]) -> list[str
                 "--surrogate, a model with gradients (where the model rounds, the same one without rounding), or add "
                 "an attack that needs none: square, hopskipjump."
             )
-    masked = max([together.get("masked", 0), *(part.get("masked", 0) for part in parts)])
+    masked = max([together["masked"], *(part.get("masked", 0) for part in attacks)])
     if masked:
         found.append(
             f"{masked} of {together['images']} images fall to an attack that uses no gradients, or those of a "
-            f"surrogate, and to none along the model's own ({parts[0]['distance']}): gradients may be masked, and "
+            f"surrogate, and to none along the model's own ({together['distance']}): gradients may be masked, and "
             "robust accuracy is then overestimated. Run again with --surrogate, a model with gradients, or give the "
             "attack without gradients more steps."
         )
     return found
 
 
-def checks(subject: Subject) -> list[Check]:
-    """Whether to trust the numbers, the most important first."""
-    counts = counts_of(subject)
-    claims, refuted = counts["claims"], counts["refuted"]
-    if refuted:
-        said = f"{refuted} of {claims} claimed successes are refuted by a fresh forward pass; they count as not found."
-        verdict = Check(BAD, "Verdict", said)
-    elif claims:
-        said = f"All {claims} claimed successes are confirmed by a fresh forward pass of the stored images, "
-        verdict = Check(GOOD, "Verdict", f"{said}at another batch size and in full precision.")
-    else:
-        verdict = Check(NOTE, "Verdict", "No attack claims a success, so there is nothing to confirm.")
-    found = [_finished(subject), *_preflight(subject), verdict]
-    if counts["never_wrong"]:
-        said = (
-            f"{counts['never_wrong']} results call an image wrong from the start that a fresh forward pass classifies "
-            "rightly; they count as not found."
-        )
-        found.append(Check(BAD, "Wrong from the start", said))
-    for group, worst in zip(subject.groups, subject.worst_cases, strict=True):
-        parts = [column.numbers for column in subject.of_group(group)]
-        found += [Check(WARN, "Gradients", sign) for sign in signs(parts, worst)]
-    if claims > refuted and any(run.features is None for run in subject.runs):
-        found.append(_eight_bits(subject, counts["survive_8bit"], claims - refuted))
-    if counts["failed"]:
-        over = "records (image and target)" if any(column.many_targets for column in subject.columns) else "images"
-        which = "; ".join(
-            f"{column.label.label} ({distance_name(column.info.distance).label}): {missing}"
-            for column in subject.columns
-            if (missing := nothing_found(column.numbers))
-        )
-        invalid = f" ({counts['invalid']} because the logits were not finite)" if counts["invalid"] else ""
-        said = f"Nothing was found for {counts['failed']} attacked {over}{invalid}: {which}. "
-        found.append(Check(WARN, "Failures", f"{said}A failure of an attack is no proof of robustness."))
-    return found
-
-
-def _finished(subject: Subject) -> Check:
-    missing = sum(summary["missing_records"] for summary in subject.summaries)
-    there = sum(len(run.records) for run in subject.runs)
-    if not missing:
-        return Check(GOOD, "Finished", "The run is complete." if len(subject.runs) == 1 else "All runs are complete.")
-    share = there / (there + missing)
-    return Check(
-        WARN,
-        "Unfinished",
-        f"This run is not finished: {there} of {there + missing} results are there ({percent(share, 0)} %). Everything "
-        "below covers what is there, and attacks may cover different images; repeat the run command to resume.",
-    )
-
-
-def _eight_bits(subject: Subject, survive: int, confirmed: int) -> Check:
+def _eight_bits(runs: Parts, survive: int, confirmed: int) -> Check:
     share = survive / confirmed
     low, high = wilson(share, confirmed)
-    bits = {run.spec.bits for run in subject.runs}
+    bits = {run["run"]["bits"] for run in runs}
     hint = "" if bits == {8} or share > 0.99 else MIXED if 8 in bits else UNROUNDED
-    said = f"{percent(share)} % of the confirmed successes (95 % interval {percent(low)} to {percent(high)}) survive "
-    return Check(GOOD if share > 0.99 else NOTE, "8 bits", f"{said}rounding to 8 bits.{hint}")
+    text = f"{percent(share)} % of the confirmed successes (95 % interval {percent(low)} to {percent(high)}) survive "
+    return Check(GOOD if share > 0.99 else NOTE, "8 bits", f"{text}rounding to 8 bits.{hint}")
 
 
-def _preflight(subject: Subject) -> list[Check]:
-    findings = {(found["name"], found["sentence"]): found for run in subject.runs for found in run.findings}
-    return [
-        Check(
-            _SEVERITY.get(finding["severity"], WARN),
-            f"Preflight: {finding['name']}",
-            f"{finding['sentence']} {finding['way_out']}".strip(),
-        )
-        for finding in findings.values()
-    ] or [Check(GOOD, "Preflight", "No problems found.")]
-
-
-def facts(subject: Subject) -> list[tuple[str, str]]:
-    """Where and how it was run, as pairs for a list."""
-    found: list[tuple[str, Any]] = []
-    for run, summary in zip(subject.runs, subject.summaries, strict=True):
-        environment: dict[str, Any] = summary.get("environment") or {}
-        settings = summary["run"]
-        found += [
-            ("run folder", run.folder.name),
-            ("model", str(settings.get("model"))),
-            ("data", str(settings.get("data"))),
-            ("images", summary["images"]),
-            ("started", summary.get("started")),
-            ("threat model", sentence(threat_of(run.spec))),
-        ]
-        for name in ("almakit", "commit", "python", "torch", "numpy", "device", "processor", "threads", "system"):
-            if environment.get(name) is not None or name in ("almakit", "torch"):
-                found.append((name, environment.get(name)))
-        for name in ("weights_sha256", "data_sha256", "spec_sha256"):
-            found.append((name.replace("_", " "), settings.get(name) or None))
-    return [(name, "not recorded" if value is None else str(value)) for name, value in found]
+def facts(run: dict[str, Any], folder: str) -> list[tuple[str, str]]:
+    """Where and how a run was made, as pairs for a list."""
+    environment: dict[str, Any] = run["environment"] or {}
+    settings = run["run"]
+    names = ("almakit", "commit", "python", "torch", "numpy", "device", "processor", "threads", "system")
+    known = {
+        "run folder": folder,
+        "model": settings["model"],
+        "data": settings["data"],
+        "images": run["images"],
+        "started": run["started"],
+        "threat model": settings["threat_model"],
+        **{name: environment.get(name) for name in names if environment.get(name) or name in ("almakit", "torch")},
+        **{name.replace("_", " "): settings[name] for name in ("weights_sha256", "data_sha256", "spec_sha256")},
+    }
+    return [(name, str(value or "not recorded")) for name, value in known.items()]
