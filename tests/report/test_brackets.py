@@ -62,11 +62,13 @@ def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
     best = min(rows, key=lambda row: float(row["median"] or "inf"))
     cells = [f"{float(best['certified_median']):#.4g}", f"{100 * (1 - float(best['certified_share'])):.1f}"]
     lines = tables.written(made, "markdown").splitlines()
-    heads = [head.strip() for head in next(line for line in lines if "certified ≥" in line).split("|")]
+    heads = [head.strip() for head in next(line for line in lines if "certified radius" in line).split("|")]
     line = [cell.strip() for cell in next(line for line in lines if best["attack"] in line and "**" in line).split("|")]
-    assert [line[heads.index(name)] for name in ("certified ≥", "gap %")] == cells
+    assert [line[heads.index(name)] for name in ("certified radius", "gap to certified %")] == cells
     assert any("provably keeps its class" in line for line in lines)
-    assert r"\shortstack[r]{certified\\$\geq$} & \shortstack[r]{gap\\(\%)} &" in tables.written(made, "latex")
+    assert r"\shortstack[r]{certified\\radius} & \shortstack[r]{gap to\\certified (\%)} &" in tables.written(
+        made, "latex"
+    )
     assert " & ".join(cells) in tables.written(made, "latex")
 
 
@@ -99,7 +101,7 @@ def test_a_bound_below_a_tenth_is_called_not_certified(folder: Path) -> None:
     certify(folder, 0.05)
     made = tables.tables_of(subjects.load([folder]))
     text = tables.written(made, "markdown")
-    assert "| not certified |" in text and "gap %" not in text
+    assert "| not certified |" in text and "gap to" not in text
     assert "& not certified &" in tables.written(made, "latex")
 
 

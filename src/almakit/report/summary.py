@@ -238,13 +238,8 @@ MEASURES: tuple[Measure, ...] = (
         )
     ),
     *(
-        Measure(
-            f"best_target_{name}", f"{head}, nearest target", kind, help="each image by its nearest target", cell=cell
-        )
-        for name, head, kind, cell in (
-            ("success_rate", "success", "share", _cells("best_target", "success_rate")),
-            ("median", "median distance", "distance", _cells("best_target", "median")),
-        )
+        Measure(f"best_target_{name}", f"{head}, nearest target", kind, "detail", cell=_cells("best_target", name))
+        for name, head, kind in (("success_rate", "success", "share"), ("median", "median distance", "distance"))
     ),
     Measure(
         "seconds_per_image",
@@ -283,7 +278,7 @@ MEASURES: tuple[Measure, ...] = (
     ),
     Measure(
         "certified",
-        "certified \u2265",
+        "certified radius",
         "distance",
         csv=False,
         help="median radius, over the images the attack had to work on, within which the model provably keeps its "
@@ -294,7 +289,7 @@ MEASURES: tuple[Measure, ...] = (
     ),
     Measure(
         "gap",
-        "gap",
+        "gap to certified",
         "share",
         csv=False,
         help="how much of the distance found lies above the certified radius, in the median",
