@@ -273,7 +273,7 @@ def _changed(column: Results, features: Features) -> Card:
     for place in np.argsort(-changed.mean(0), kind="stable")[:MOST_FEATURES]:
         steps = moved[changed[:, place] > 0, place]
         if len(steps):
-            row = {"name": features.name(int(place)), "share": share(changed[:, place], Bootstrap(len(sample)))}
+            row: Row = {"name": features.name(int(place)), "share": share(changed[:, place], Bootstrap(len(sample)))}
             row |= {"median": float(np.median(np.abs(steps))), "largest": float(np.abs(steps).max())}
             row |= {"up": share((steps > 0).astype(np.float64), Bootstrap(len(steps)))}
             row |= {"range": f"{brief(features.lo.flat[place])} to {brief(features.hi.flat[place])}"}
