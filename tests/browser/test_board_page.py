@@ -78,8 +78,7 @@ def names(page: Any) -> list[str]:
     return column(page, 2)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1600])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1600, "dark")])
 def test_opens_at_every_width(site: Any, visit: Any, width: int, scheme: str) -> None:
     page = visit(site[0], width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -135,9 +134,8 @@ def test_sorts_by_robust_accuracy_median_and_cost(site: Any, visit: Any) -> None
     assert together == sorted(together, reverse=True), "the most robust first"
     head = page.locator(".matrix").first.locator("th[data-column='0']")
     head.get_by_role("button").click()
-    assert head.get_attribute("aria-sort") == "descending" and column(page, 5) == sorted(
-        column(page, 5), key=float, reverse=True
-    )
+    assert head.get_attribute("aria-sort") == "descending"
+    assert column(page, 5) == sorted(column(page, 5), key=float, reverse=True)
     head.get_by_role("button").click()
     assert head.get_attribute("aria-sort") == "ascending" and column(page, 5) == sorted(column(page, 5), key=float)
     page.locator("#measure").select_option("median")
@@ -154,6 +152,7 @@ def test_sorts_by_robust_accuracy_median_and_cost(site: Any, visit: Any) -> None
         assert names(page)[-1].startswith("mnist/net-half"), "what has no value stays last in both directions"
 
 
+@pytest.mark.slow
 def test_filters(site: Any, visit: Any) -> None:
     page = visit(site[0], 1600)
     page.locator("#filter-models").fill("NET-B")
@@ -165,6 +164,7 @@ def test_filters(site: Any, visit: Any) -> None:
     assert page.locator(".matrix").first.locator("thead th[data-column]:visible").all_inner_texts()[3:] == ["ALMA 100"]
 
 
+@pytest.mark.slow
 def test_a_number_says_where_it_comes_from(site: Any, visit: Any) -> None:
     file, runs = site
     page = visit(file, 1600)
@@ -176,6 +176,7 @@ def test_a_number_says_where_it_comes_from(site: Any, visit: Any) -> None:
     assert "not finished" in half.inner_text() and "of 7 attacks" in half.inner_text()
 
 
+@pytest.mark.slow
 def test_a_link_shows_what_i_see_and_leads_to_the_models_page(site: Any, browser: Any) -> None:
     file, _ = site
     context = browser.new_context(viewport={"width": 1600, "height": 900})
@@ -191,10 +192,8 @@ def test_a_link_shows_what_i_see_and_leads_to_the_models_page(site: Any, browser
     other.on("console", lambda message: said.append(message.text))
     other.on("pageerror", lambda error: said.append(str(error)))
     other.goto(link)
-    assert (
-        other.locator(".block-card").first.inner_text() == shown
-        and other.locator("#filter-models").input_value() == "net"
-    )
+    assert other.locator(".block-card").first.inner_text() == shown
+    assert other.locator("#filter-models").input_value() == "net"
     other.locator(".matrix").first.get_by_role("link", name="mnist/net-d").click()
     other.wait_for_url("**/models/*")
     assert other.locator("#curves input.epsilon").first.input_value() == "1.2"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from report.made_runs import make_run
 from report.test_brackets import certify
 
@@ -28,13 +27,12 @@ def page_of(folder: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_band_is_drawn_and_read(tmp_path: Path, visit: Any, scheme: str) -> None:
+def test_the_band_is_drawn_and_read(tmp_path: Path, visit: Any) -> None:
     plain, certified = make_run(tmp_path / "plain"), make_run(tmp_path / "certified")
     radii = certify(certified, 0.4)
-    before = visit(page_of(plain), scheme=scheme)
+    before = visit(page_of(plain))
     assert before.locator("table.readout tr", has_text="certified").count() == 0
-    page = visit(page_of(certified), scheme=scheme)
+    page = visit(page_of(certified))
     assert page.evaluate(FAINT) > before.evaluate(FAINT) + 0.03, "no band between certified and found"
     row = page.locator("table.readout tr", has_text="certified, at least")
     for epsilon in (0.2, 0.5, 0.9):

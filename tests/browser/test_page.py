@@ -14,8 +14,7 @@ from report.made_runs import FOUR, MadeAttack
 from almakit import Run
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1000, 1600])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1600, "dark")])
 def test_opens_at_every_width_without_scrolling_sideways(made: Any, visit: Any, width: int, scheme: str) -> None:
     _, file = made("usual")
     page = visit(file, width, scheme)
@@ -48,8 +47,8 @@ def test_slider_and_field_read_robust_accuracy(made: Any, visit: Any) -> None:
     assert page.locator("#curves .u-over").count() == 1
 
 
-def test_item_4_a_fixed_radius_is_one_mark(made: Any, visit: Any) -> None:
-    """Issue 19, item 4: an attack at a fixed epsilon has no curve, and counts among all attacks from its epsilon on."""
+def test_a_fixed_radius_is_one_mark(made: Any, visit: Any) -> None:
+    """An attack at a fixed epsilon has no curve, and counts among all attacks from its epsilon on."""
     fixed = MadeAttack("apgd", "APGD", settings={"epsilon": 0.9}, failing=0.3)
     run, file = made("fixed", attacks=(fixed, MadeAttack()))
     page = visit(file)
@@ -79,6 +78,7 @@ def test_item_4_a_fixed_radius_is_one_mark(made: Any, visit: Any) -> None:
     assert "robust there as far as it can tell" in page.locator("#detail .verdict").inner_text()
 
 
+@pytest.mark.slow
 def test_log_axis_keeps_the_reading(made: Any, visit: Any) -> None:
     run, file = made("usual")
     page = visit(file)
@@ -91,6 +91,7 @@ def test_log_axis_keeps_the_reading(made: Any, visit: Any) -> None:
     assert 0 < float(page.locator("#curves input.epsilon").input_value()) < verified(run, 1)[verified(run, 1) > 0].min()
 
 
+@pytest.mark.slow
 def test_clicking_and_hovering_a_curve(made: Any, visit: Any) -> None:
     run, file = made("usual")
     page = visit(file)
@@ -103,6 +104,7 @@ def test_clicking_and_hovering_a_curve(made: Any, visit: Any) -> None:
     assert readout(page, "DDN 1000") == robust(run, 3, epsilon)
 
 
+@pytest.mark.slow
 def test_curves_switch_off_and_on(made: Any, visit: Any) -> None:
     _, file = made("usual")
     page = visit(file)
@@ -116,6 +118,7 @@ def test_curves_switch_off_and_on(made: Any, visit: Any) -> None:
     assert button.get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.slow
 def test_table_sorts_within_its_blocks(made: Any, visit: Any) -> None:
     two = (
         *FOUR,
@@ -203,6 +206,7 @@ def test_gallery_filters_sorts_and_opens(made: Any, visit: Any) -> None:
     assert page.locator("dialog[open]").count() == 0
 
 
+@pytest.mark.slow
 def test_arrow_keys_walk_through_the_open_images(made: Any, visit: Any) -> None:
     _, file = made("usual")
     page = visit(file)
@@ -216,6 +220,7 @@ def test_arrow_keys_walk_through_the_open_images(made: Any, visit: Any) -> None:
     assert title.inner_text() == first
 
 
+@pytest.mark.slow
 def test_scatter_counts_wins(made: Any, visit: Any) -> None:
     run, file = made("usual")
     page = visit(file)
@@ -231,7 +236,8 @@ def test_scatter_counts_wins(made: Any, visit: Any) -> None:
     assert page.locator("#scatter-plot canvas").count() == 1
 
 
-def test_course_of_an_attack(made: Any, visit: Any) -> None:
+@pytest.mark.slow
+def test_history_of_an_attack(made: Any, visit: Any) -> None:
     _, file = made("usual")
     page = visit(file)
     titles = page.locator("#trace-panels figcaption").all_inner_texts()
@@ -250,6 +256,7 @@ def test_course_of_an_attack(made: Any, visit: Any) -> None:
     assert "multiplier μ" not in " ".join(page.locator("#trace-panels figcaption").all_inner_texts())
 
 
+@pytest.mark.slow
 def test_theme_switch_and_print(made: Any, visit: Any) -> None:
     _, file = made("usual")
     page = visit(file)

@@ -15,7 +15,8 @@ from report.made_runs import FOUR, MadeAttack
 from almakit import Run
 
 
-def test_item_7_a_link_shows_what_i_see(made: Any, browser: Any) -> None:
+@pytest.mark.slow
+def test_a_link_shows_what_i_see(made: Any, browser: Any) -> None:
     run, file = made("usual")
     context = browser.new_context(viewport={"width": 1000, "height": 900})
     page = context.new_page()
@@ -27,13 +28,10 @@ def test_item_7_a_link_shows_what_i_see(made: Any, browser: Any) -> None:
     assert "epsilon" in link and "survives" in link
     other = context.new_page()
     other.goto(link)
-    assert other.locator("#curves input.epsilon").input_value() == "1.25" and readout(other, "ALMA 100") == robust(
-        run, 0, 1.25
-    )
-    assert (
-        other.locator("#explore-status").input_value() == "survives"
-        and other.locator("#detail-title").inner_text() == shown
-    )
+    assert other.locator("#curves input.epsilon").input_value() == "1.25"
+    assert readout(other, "ALMA 100") == robust(run, 0, 1.25)
+    assert other.locator("#explore-status").input_value() == "survives"
+    assert other.locator("#detail-title").inner_text() == shown
     other.keyboard.press("Escape")
     other.wait_for_function("!location.hash.includes('image')")
     broken = context.new_page()
@@ -42,7 +40,8 @@ def test_item_7_a_link_shows_what_i_see(made: Any, browser: Any) -> None:
     context.close()
 
 
-def test_item_7_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> None:
     _, file = made("usual")
     context = browser.new_context(viewport={"width": 1000, "height": 900}, accept_downloads=True)
     page = context.new_page()
@@ -57,9 +56,8 @@ def test_item_7_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> Non
         return caught.value.suggested_filename, (tmp_path / kind).read_bytes()
 
     name, picture = save("curves", "PNG")
-    assert name == "robust-accuracy-of-mnist-smallcnn-against-l2-perturbations-4-attacks.png" and picture.startswith(
-        b"\x89PNG"
-    )
+    assert name == "robust-accuracy-of-mnist-smallcnn-against-l2-perturbations-4-attacks.png"
+    assert picture.startswith(b"\x89PNG")
     for part, words in (
         ("curves", ["ALMA 100", "DDN 1000", "all attacks", "robust accuracy (%)"]),
         ("budget", ["median ℓ2"]),
@@ -79,7 +77,8 @@ def test_item_7_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> Non
     context.close()
 
 
-def test_item_7_a_point_of_the_scatter_plot_opens_its_image(made: Any, visit: Any) -> None:
+@pytest.mark.slow
+def test_a_point_of_the_scatter_plot_opens_its_image(made: Any, visit: Any) -> None:
     run, file = made("usual")
     page = visit(file)
     x, y = verified(run, 0), verified(run, 1)
@@ -96,7 +95,7 @@ def test_item_7_a_point_of_the_scatter_plot_opens_its_image(made: Any, visit: An
 @pytest.mark.parametrize(
     "width", [400, *(pytest.param(width, marks=pytest.mark.slow) for width in (700, 1000, 1300, 1600))]
 )
-def test_item_7_the_readout_is_not_clipped(made: Any, visit: Any, width: int) -> None:
+def test_the_readout_is_not_clipped(made: Any, visit: Any, width: int) -> None:
     _, file = made("fixed", attacks=(MadeAttack("apgd", "APGD", settings={"epsilon": 0.9}, failing=0.3), MadeAttack()))
     page = visit(file, width)
     for scroll in page.locator("#curves .scroll").all():
@@ -122,7 +121,7 @@ def test_the_page_rounds_as_the_tables_do(made: Any, visit: Any) -> None:
 @pytest.mark.parametrize(
     "width", [400, 1300, *(pytest.param(width, marks=pytest.mark.slow) for width in (600, 800, 1000, 1600))]
 )
-def test_item_7_no_table_is_cut_off(made: Any, visit: Any, width: int) -> None:
+def test_no_table_is_cut_off(made: Any, visit: Any, width: int) -> None:
     """A table fits its card, or scrolls to its end in a region that says so by a shadow; nothing else is wider than
     what holds it."""
     fixed = MadeAttack("apgd", "APGD", distance="linf", settings={"epsilon": 8 / 255}, failing=0.3)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from browser.readings import readout, robust, verified
 from report.made_runs import FOUR, MadeAttack, make_run
 
@@ -27,6 +28,7 @@ def test_no_success_at_all(made: Any, visit: Any) -> None:
     assert "No adversarial image was found" in page.locator("dialog[open]").inner_text()
 
 
+@pytest.mark.slow
 def test_one_image(made: Any, visit: Any) -> None:
     run, file = made("one", images=1, attacks=FOUR[:1], already_wrong=0.0)
     page = visit(file)
@@ -37,6 +39,7 @@ def test_one_image(made: Any, visit: Any) -> None:
     assert "needs two attacks" in page.locator("#scatter").inner_text()
 
 
+@pytest.mark.slow
 def test_thirty_attacks(made: Any, visit: Any) -> None:
     many = tuple(MadeAttack(f"attack{n}", f"Attack {n}", steps=100, strength=1 + n / 50) for n in range(30))
     run, file = made("thirty", attacks=many, images=30)
@@ -73,6 +76,7 @@ def test_names_from_outside_stay_text(made: Any, visit: Any) -> None:
     assert page.locator("#explore-class option", has_text=EVIL).count() <= 1
 
 
+@pytest.mark.slow
 def test_unfinished_run_says_so(made: Any, visit: Any) -> None:
     run, file = made("half", images=96, unfinished=5)
     page = visit(file)
@@ -87,6 +91,7 @@ def test_unfinished_run_says_so(made: Any, visit: Any) -> None:
     assert readout(page, "DDN 1000") == "–"  # nothing yet
 
 
+@pytest.mark.slow
 def test_limited_pictures_are_said_to_be(made: Any, visit: Any) -> None:
     _, file = made("limited", Limits(images=9), images=40)
     page = visit(file)
@@ -94,6 +99,7 @@ def test_limited_pictures_are_said_to_be(made: Any, visit: Any) -> None:
     assert page.locator("#explore-count").inner_text() == "9 images"
 
 
+@pytest.mark.slow
 def test_several_models_share_an_epsilon(tmp_path: Path, visit: Any) -> None:
     runs = [
         make_run(tmp_path / name, 40, model=f"mnist/{name}", weights=name * 64, seed=n) for n, name in enumerate("ab")

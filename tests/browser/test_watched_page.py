@@ -7,12 +7,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from report.made_runs import FOUR, make_run
 
 from almakit.report.page import Limits
 from almakit.report.watch import Pages, Server
 
 
+@pytest.mark.slow
 def test_the_page_renews_itself(browser: Any, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 64, FOUR[:2], unfinished=2, ended=False)
     with Server(Pages([run], Limits(images=4), 0.3), 0) as server:

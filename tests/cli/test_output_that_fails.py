@@ -34,22 +34,14 @@ def leaver():
 """
 
 
-def command(source: Path, out: Path, *more: str) -> str:
+def arguments(source: Path, out: Path, *attacks: str) -> list[str]:
+    words = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--batch-size", "8", "--out", str(out)]
+    return [*words, *(part for attack in attacks for part in ("--attack", attack))]
+
+
+def command(source: Path, out: Path) -> str:
     """The run as a line of the shell."""
-    words = [
-        "run",
-        "--model",
-        f"{source}:model",
-        "--data",
-        f"{source}:data",
-        "--batch-size",
-        "8",
-        "--out",
-        str(out),
-        *more,
-    ]
-    words += [part for attack in ATTACKS for part in ("--attack", attack)]
-    return " ".join([f'"{sys.executable}" -m almakit', *(f"'{word}'" for word in words)])
+    return " ".join([f'"{sys.executable}" -m almakit', *(f"'{word}'" for word in arguments(source, out, *ATTACKS))])
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -123,21 +115,7 @@ def test_a_broken_pipe_of_the_work_itself_is_an_error(whole, tmp_path, capsys, m
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(session.Session, "_keep", broken)
-    code = main(
-        [
-            "run",
-            "--model",
-            f"{source}:model",
-            "--data",
-            f"{source}:data",
-            "--batch-size",
-            "8",
-            "--out",
-            str(tmp_path / "run"),
-            "--attack",
-            ATTACKS[0],
-        ]
-    )
+    code = main(arguments(source, tmp_path / "run", ATTACKS[0]))
     assert code == 1 and "unexpected BrokenPipeError" in capsys.readouterr().err
 
 

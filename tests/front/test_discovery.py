@@ -52,13 +52,11 @@ def test_no_meaning_without_a_setting() -> None:
 
 def test_names_as_people_write_them_and_wrong_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "ls", "attacks", "DDN") == printed(capsys, "ls", "attacks", "ddn")
-    assert "adaptive=false" in printed(capsys, "ls", "attacks", "ddn") and 'distance="l2"' in printed(
-        capsys, "ls", "attacks", "alma"
-    )
+    assert "adaptive=false" in printed(capsys, "ls", "attacks", "ddn")
+    assert 'distance="l2"' in printed(capsys, "ls", "attacks", "alma")
     assert "Largest absolute difference" in printed(capsys, "ls", "distances", "Linf")
-    assert "99.44 of 10000" in printed(capsys, "ls", "models", "mnist/smallcnn") and "handwritten" in printed(
-        capsys, "ls", "data", "mnist"
-    )
+    assert "99.44 of 10000" in printed(capsys, "ls", "models", "mnist/smallcnn")
+    assert "handwritten" in printed(capsys, "ls", "data", "mnist")
     for command, sentence in (
         (("attacks", "dnd"), "mean ddn"),
         (("goals", "top-l"), "mean top-k"),
@@ -103,18 +101,12 @@ def test_a_start_to_write_on(
     assert (
         len(run.attacks) == 2 and run.summary["complete"] and run.summary["attacks"][1]["success_rate"]["value"] > 0.8
     )
-    assert Path("run.toml").read_text() == text and sorted(path.name for path in tmp_path.iterdir()) == [
-        "my_attack.py",
-        "my_model.py",
-        "run.toml",
-        "runs",
-    ]
+    assert Path("run.toml").read_text() == text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my_attack.py", "my_model.py", "run.toml", "runs"]
     assert main(["init"]) == 2 and "run.toml is there already and is not overwritten" in capsys.readouterr().err
     assert main(["init", "other"]) == 0 and (tmp_path / "other" / "run.toml").is_file()
-    assert (
-        main(["run", "--config", str(place / "run.toml"), "--quiet"]) in (0, 4)
-        and len(list(Path("runs").iterdir())) == 1
-    ), "a run's own goes on there"
+    assert main(["run", "--config", str(place / "run.toml"), "--quiet"]) in (0, 4)
+    assert len(list(Path("runs").iterdir())) == 1, "a run's own goes on there"
 
 
 def test_the_page_of_the_api_has_public_names_that_exist() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from laws.models import RowWise
@@ -13,6 +14,7 @@ from almakit.cli.main import main
 from almakit.errors import AlmakitError, BadInput
 from almakit.runs import resume
 from almakit.runs.spec import DEFAULT_ATTACKS, RunSpec
+from almakit.train import Recipe, train
 
 MODEL = RowWise((1, 4, 4)).eval()
 X = torch.rand(12, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -26,10 +28,8 @@ def test_the_usual_attacks_without_a_word(tmp_path: Path, monkeypatch: pytest.Mo
     assert main(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "4", "--quiet"]) == 0
     (place,) = (tmp_path / "runs").iterdir()
     run = almakit.open(place)
-    assert [info.text for info in run.attacks] == list(DEFAULT_ATTACKS) and {info.distance for info in run.attacks} == {
-        "l2",
-        "linf",
-    }
+    assert [info.text for info in run.attacks] == list(DEFAULT_ATTACKS)
+    assert {info.distance for info in run.attacks} == {"l2", "linf"}
     assert [info.text for info in almakit.evaluate(MODEL, (X[:1], LABELS[:1])).attacks] == list(DEFAULT_ATTACKS)
 
 
@@ -56,36 +56,21 @@ def test_attacks_are_added_to_a_finished_run(tmp_path: Path) -> None:
         "fmn(distance=l2, steps=5)",
         "alma(distance=linf, steps=5)",
     ]
-    assert (
-        verified(after)["ddn(steps=5)"] == verified(before)["ddn(steps=5)"]
-        and after.summary["complete"]
-        and len(after.records) == 36
-    )
+    assert verified(after)["ddn(steps=5)"] == verified(before)["ddn(steps=5)"]
+    assert after.summary["complete"]
+    assert len(after.records) == 36
     chunks = {row.key: row.sha256 for row in before.chunks}
     assert chunks.items() <= {row.key: row.sha256 for row in after.chunks}.items(), (
         "what was there was not computed again"
     )
     at_once = tmp_path / "b"
-    main(
-        [
-            "run",
-            *TINY,
-            "--attack",
-            "ddn(steps=5)",
-            "--attack",
-            "fmn(steps=5)",
-            "--attack",
-            "alma(distance=linf, steps=5)",
-            "--out",
-            str(at_once),
-        ]
-    )
+    three = ("ddn(steps=5)", "fmn(steps=5)", "alma(distance=linf, steps=5)")
+    main(["run", *TINY, *(part for text in three for part in ("--attack", text)), "--out", str(at_once)])
     assert verified(almakit.open(at_once)) == verified(after)
     assert RunSpec.from_toml(at_once / "run.toml").sha256 == RunSpec.from_toml(Path(out) / "run.toml").sha256
     # The same again does nothing, and the whole run goes on as one that began so.
-    assert main(["run", "--out", out, "--add", "fmn(steps=5)", "--quiet"]) in (0, 4) and main(
-        ["run", "--config", f"{out}/run.toml", "--quiet"]
-    ) in (0, 4)
+    assert main(["run", "--out", out, "--add", "fmn(steps=5)", "--quiet"]) in (0, 4)
+    assert main(["run", "--config", f"{out}/run.toml", "--quiet"]) in (0, 4)
     assert main(["verify", out]) == 0
 
 
@@ -125,21 +110,14 @@ def test_what_cannot_be_added_to(tmp_path: Path, capsys: pytest.CaptureFixture[s
     out = tmp_path / "a"
     main(["run", *TINY, "--attack", "ddn(steps=3)", "--out", str(out)])
     capsys.readouterr()
-    assert (
-        main(["run", "--out", str(out), "--add", "fmn", "--attack", "ddn"]) == 2
-        and "leave --attack out" in capsys.readouterr().err
-    )
-    assert (
-        main(["run", "--out", str(out), "--add", "fmn", "--limit", "3"]) == 1
-        and "limit is 3 now and was 12" in capsys.readouterr().err
-    )
-    assert (
-        main(["run", "--out", str(out), "--add", "fmn", "--shard", "0/2"]) == 2
-        and "leave --shard out" in capsys.readouterr().err
-    )
-    assert [info.text for info in almakit.open(out).attacks] == ["ddn(steps=3)"] and len(
-        RunSpec.from_toml(out / "run.toml").attacks
-    ) == 1
+    assert main(["run", "--out", str(out), "--add", "fmn", "--attack", "ddn"]) == 2
+    assert "leave --attack out" in capsys.readouterr().err
+    assert main(["run", "--out", str(out), "--add", "fmn", "--limit", "3"]) == 1
+    assert "limit is 3 now and was 12" in capsys.readouterr().err
+    assert main(["run", "--out", str(out), "--add", "fmn", "--shard", "0/2"]) == 2
+    assert "leave --shard out" in capsys.readouterr().err
+    assert [info.text for info in almakit.open(out).attacks] == ["ddn(steps=3)"]
+    assert len(RunSpec.from_toml(out / "run.toml").attacks) == 1
     assert main(["run", *TINY, "--attack", "fmn(steps=3)", "--out", str(out)]) == 1
     said = capsys.readouterr().err
     assert "Attacks are added to it by --add" in said and f"almakit report {out} <the other>" in said
@@ -154,11 +132,9 @@ def test_one_class_as_the_target(tmp_path: Path, capsys: pytest.CaptureFixture[s
     labels = almakit.data.load("mnist-demo", limit=12).labels
     left_out = int((labels == 3).sum())
     run = almakit.open(out)
-    assert (
-        {info.target for info in run.images} == {3}
-        and len(run.images) == 12 - left_out
-        and 3 not in {info.label for info in run.images}
-    )
+    assert {info.target for info in run.images} == {3}
+    assert len(run.images) == 12 - left_out
+    assert 3 not in {info.label for info in run.images}
     assert (f"{left_out} of 12 images are of the target class 3" in capsys.readouterr().err) == bool(left_out)
     assert main(command) == 0, "resumed"
     target = int((LABELS[0] + 1) % 5)
@@ -200,61 +176,26 @@ def test_a_network_of_ones_own_is_trained_and_used(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my_model.py").write_text(OWN)
-    command = [
-        "train",
-        "my_model.py:build",
-        "--kind",
-        kind,
-        "--data",
-        "mnist-demo",
-        "--epochs",
-        "2",
-        "--batch-size",
-        "32",
-        "--option",
-        "radius=8/255",
-    ]
-    command = command if kind == "pgd" else command[:-2]
+    command = ["train", "my_model.py:build", "--kind", kind, "--data", "mnist-demo", "--epochs", "2"]
+    command += ["--batch-size", "32", *(["--option", "radius=8/255"] if kind == "pgd" else [])]
     assert main([*command, "--quiet"]) == 0
     said = capsys.readouterr().out
     assert "Use it as my_model.py:build@trained/my_model-build.safetensors" in said
     model = almakit.models.load("my_model.py:build@trained/my_model-build.safetensors")
     assert model.name.startswith("my_model.py:build@") and model(torch.rand(2, 1, 28, 28)).shape == (2, 10)
     assert main([*command, "--quiet"]) == 0 and "Nothing is left to do" in capsys.readouterr().out
-    use = [
-        "run",
-        "--model",
-        "my_model.py:build@trained/my_model-build.safetensors",
-        "--data",
-        "mnist-demo",
-        "--limit",
-        "12",
-    ]
+    use = ["run", "--model", "my_model.py:build@trained/my_model-build.safetensors", "--data", "mnist-demo"]
+    use += ["--limit", "12"]
     assert main([*use, "--attack", "ddn(steps=5)", "--quiet", "--allow", "wrong-labels-or-range"]) in (0, 4)
 
 
 def test_the_network_learns_and_holds_images_out(tmp_path: Path) -> None:
-    from almakit.train import Recipe, train
-
     (tmp_path / "my_model.py").write_text(OWN)
-    torch.save({"x": 1}, tmp_path / "never-read")
     x, labels = almakit.data.load("mnist-demo").tensors()
-    import numpy as np
-
     np.savez(tmp_path / "digits.npz", x=x.numpy(), y=labels.numpy())
-    trained = train(
-        Recipe(
-            f"{tmp_path}/my_model.py:build",
-            epochs=30,
-            batch_size=32,
-            learning_rate=0.01,
-            shift=0,
-            data=f"npz:{tmp_path}/digits.npz",
-        )
-    )
-    assert (trained.log["training_images"], trained.log["test_images"]) == (231, 25) and trained.log[
-        "clean_accuracy"
-    ] > 50
+    settings = {"epochs": 30, "batch_size": 32, "learning_rate": 0.01, "shift": 0}
+    log = train(Recipe(f"{tmp_path}/my_model.py:build", data=f"npz:{tmp_path}/digits.npz", **settings)).log
+    assert (log["training_images"], log["test_images"]) == (231, 25) and log["clean_accuracy"] > 50
 
 
 @pytest.mark.parametrize(

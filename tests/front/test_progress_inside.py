@@ -63,11 +63,9 @@ def test_an_attack_tells_too() -> None:
     )
     found = Heard()
     almakit.standard_evaluation(MODEL, X[:1], LABELS[:1], norm=2, progress=found)
-    assert (
-        found.stages[0][0] == "almakit:standard-v1(distance=l2)"
-        and found.calls[-1][0] > 500
-        and found.calls[-1][1] == 500 + 500 + 7 * 50
-    )
+    assert found.stages[0][0] == "almakit:standard-v1(distance=l2)"
+    assert found.calls[-1][0] > 500
+    assert found.calls[-1][1] == 500 + 500 + 7 * 50
 
 
 def test_expected_forwards() -> None:

@@ -56,23 +56,16 @@ def test_one_image(attacked) -> None:
     _, x, labels, result = attacked
     one = result[3]
     assert isinstance(one, ImageResult) and one.success and one.status is Status.SUCCESS and one.label == int(labels[3])
-    assert (
-        one.original is not None
-        and torch.equal(one.original, x[3])
-        and torch.equal(one.adversarial, result.adversarials[3])
-    )
-    assert (
-        one.distance == float(result.distances[3])
-        and one.forwards == int(result.forwards[3])
-        and result[-1].distance == float(result.distances[-1])
-    )
-    assert (
-        result[2].status is Status.ALREADY_WRONG
-        and result[np.int64(3)].distance == one.distance == result[torch.tensor(3)].distance
-    )
-    assert (
-        repr(one).startswith(f"ImageResult(3 x 5 x 5, label {one.label}, SUCCESS, distance ") and len(repr(one)) < 120
-    )
+    assert one.original is not None
+    assert torch.equal(one.original, x[3])
+    assert torch.equal(one.adversarial, result.adversarials[3])
+    assert one.distance == float(result.distances[3])
+    assert one.forwards == int(result.forwards[3])
+    assert result[-1].distance == float(result.distances[-1])
+    assert result[2].status is Status.ALREADY_WRONG
+    assert result[np.int64(3)].distance == one.distance == result[torch.tensor(3)].distance
+    assert repr(one).startswith(f"ImageResult(3 x 5 x 5, label {one.label}, SUCCESS, distance ")
+    assert len(repr(one)) < 120
     with pytest.raises(IndexError, match="there are 6 images; 6 is none of them"):
         result[6]
 
@@ -82,17 +75,13 @@ def test_some_images() -> None:
     mask = [False, True, True, False]
     for rows in (torch.tensor(mask), np.array(mask), mask, [1, 2], slice(1, 3), np.array([1, -2])):
         part = result[rows]
-        assert (
-            isinstance(part, Result)
-            and part.distances.tolist() == [1.0, INF]
-            and part.reasons == [None, "why"]
-            and part.distance == "l2"
-        )
-        assert (
-            part.originals is not None
-            and torch.equal(part.originals, result.originals[1:3])
-            and part.labels.tolist() == [1, 2]
-        )
+        assert isinstance(part, Result)
+        assert part.distances.tolist() == [1.0, INF]
+        assert part.reasons == [None, "why"]
+        assert part.distance == "l2"
+        assert part.originals is not None
+        assert torch.equal(part.originals, result.originals[1:3])
+        assert part.labels.tolist() == [1, 2]
     assert result[::-1].distances.tolist() == [2.0, INF, 1.0, 0.0] and len(result[[]]) == 0
     assert [one.distance for one in result] == [0.0, 1.0, INF, 2.0] and len(list(result)) == len(result) == 4
     assert result[result.success].success_rate == 1
@@ -125,13 +114,10 @@ def test_a_point_at_a_fixed_radius_is_inside_it(attacked) -> None:
 
 def test_pandas(attacked) -> None:
     frame = attacked[3].to_pandas()
-    assert (
-        list(frame.columns) == ["label", "status", "success", "distance", "forwards", "backwards", "reason"]
-        and len(frame) == 6
-    )
-    assert frame.loc[2, "status"] == "already-wrong" and frame["distance"].iloc[3] == pytest.approx(
-        float(attacked[3].distances[3])
-    )
+    assert list(frame.columns) == ["label", "status", "success", "distance", "forwards", "backwards", "reason"]
+    assert len(frame) == 6
+    assert frame.loc[2, "status"] == "already-wrong"
+    assert frame["distance"].iloc[3] == pytest.approx(float(attacked[3].distances[3]))
     assert made([1.0, INF]).to_pandas()["reason"].tolist()[1] == "why"
 
 
@@ -146,18 +132,14 @@ def test_figures(attacked, tmp_path: Path) -> None:
     curve = result.plot()
     (ax,) = curve.axes
     drawn = ax.lines[0]
-    assert (
-        drawn.get_xdata()[0] == 0
-        and drawn.get_ydata()[0] == pytest.approx(100 * result.clean_accuracy)
-        and "l2" in ax.get_xlabel()
-    )
+    assert drawn.get_xdata()[0] == 0
+    assert drawn.get_ydata()[0] == pytest.approx(100 * result.clean_accuracy)
+    assert "l2" in ax.get_xlabel()
     assert result.plot(ax) is curve and len(ax.lines) == 2, "into axes that are there"
     figure = result.show(3)
-    assert (
-        len(figure.axes) == 3
-        and "adversarial, l2" in figure.axes[1].get_title()
-        and f"label {result[3].label}" in figure.axes[0].get_title()
-    )
+    assert len(figure.axes) == 3
+    assert "adversarial, l2" in figure.axes[1].get_title()
+    assert f"label {result[3].label}" in figure.axes[0].get_title()
     assert np.allclose(figure.axes[1].images[0].get_array(), result.adversarials[3].permute(1, 2, 0))
     assert len(result.show().axes) == 3 * 5, "without a word the first five that were found"
     assert len(result.show([0, 1]).axes) == 6 and len(result.show(np.int64(1)).axes) == 3
@@ -182,12 +164,10 @@ def test_saved_and_loaded(attacked, tmp_path: Path) -> None:
     again = Result.load(place)
     for name in ("adversarials", "distances", "status", "forwards", "backwards", "originals", "labels"):
         assert torch.equal(getattr(again, name), getattr(result, name)), name
-    assert (
-        again.reasons == result.reasons
-        and again.probes == result.probes
-        and again.distance == "l2"
-        and repr(again) == repr(result)
-    )
+    assert again.reasons == result.reasons
+    assert again.probes == result.probes
+    assert again.distance == "l2"
+    assert repr(again) == repr(result)
     bare = Result(*[getattr(result, name) for name in ("adversarials", "distances", "status", "forwards", "backwards")])
     assert Result.load(bare.save(tmp_path / "bare.safetensors")).originals is None
     (tmp_path / "torn").write_bytes(b"torn")
@@ -211,9 +191,8 @@ def test_the_best_of_several(attacked) -> None:
     best = almakit.best_of([one, two])
     assert best.distances.tolist() == [0.0, 1.0, 4.0, 1.5] and best.reasons == [None] * 4 and best.distance == "l2"
     assert best.forwards.tolist() == (one.forwards + two.forwards).tolist() and best.probes == 2 and len(best) == 4
-    assert torch.equal(best.adversarials[1], one.adversarials[1]) and torch.equal(
-        best.adversarials[3], two.adversarials[3]
-    )
+    assert torch.equal(best.adversarials[1], one.adversarials[1])
+    assert torch.equal(best.adversarials[3], two.adversarials[3])
     model, x, labels, found = attacked
     other = almakit.DDN(steps=20)(model, x, labels)
     both = almakit.best_of([found, other])
@@ -232,18 +211,14 @@ def test_the_best_of_several(attacked) -> None:
 def test_a_standard_evaluation_has_the_same_hands(attacked, tmp_path: Path) -> None:
     model, x, labels, _ = attacked
     found = almakit.standard_evaluation(model, x[:2], labels[:2], norm="L2")
-    assert (
-        isinstance(found, Result)
-        and found[0].distance == float(found.distances[0])
-        and found[:1].version == "almakit-standard-v1"
-    )
+    assert isinstance(found, Result)
+    assert found[0].distance == float(found.distances[0])
+    assert found[:1].version == "almakit-standard-v1"
     again = almakit.StandardEvaluation.load(found.save(tmp_path / "standard.safetensors"))
-    assert (
-        again.version == found.version
-        and again.norm == "l2"
-        and again.robust_accuracy(1) == found.robust_accuracy(1)
-        and repr(again) == repr(found)
-    )
+    assert again.version == found.version
+    assert again.norm == "l2"
+    assert again.robust_accuracy(1) == found.robust_accuracy(1)
+    assert repr(again) == repr(found)
 
 
 def test_a_result_brings_neither_matplotlib_nor_pandas() -> None:

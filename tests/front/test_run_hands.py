@@ -45,10 +45,8 @@ def test_opened_by_its_folder_and_without_torch(run: Run) -> None:
 def test_pandas(run: Run) -> None:
     frame = run.to_pandas()
     assert len(frame) == 36 and set(frame["attack"]) == {info.text for info in run.attacks}
-    assert (
-        frame["verified"].tolist() == [record.verified for record in run.records]
-        and (frame["status"] == "already-wrong").sum() == 3
-    )
+    assert frame["verified"].tolist() == [record.verified for record in run.records]
+    assert (frame["status"] == "already-wrong").sum() == 3
 
 
 def test_robust_accuracy_over_all_attacks(run: Run) -> None:
@@ -56,9 +54,8 @@ def test_robust_accuracy_over_all_attacks(run: Run) -> None:
     proven = [np.array([record.verified for record in run.records_of(index)]) for index in range(3)]
     l2, linf = np.minimum(proven[0], proven[1]), proven[2]
     eps = float(np.median(l2))
-    assert run.robust_accuracy({"l2": eps}) == pytest.approx((l2 > eps).mean()) and run.robust_accuracy(
-        {"l2": 0, "linf": 0}
-    ) == pytest.approx(11 / 12)
+    assert run.robust_accuracy({"l2": eps}) == pytest.approx((l2 > eps).mean())
+    assert run.robust_accuracy({"l2": 0, "linf": 0}) == pytest.approx(11 / 12)
     radius = float(np.median(linf))
     assert run.robust_accuracy({"Linf": radius, 2: eps}) == pytest.approx(((linf > radius) & (l2 > eps)).mean())
     worst = {
@@ -95,15 +92,11 @@ def test_adversarials_where_images_were_already_wrong(run: Run) -> None:
 
 def test_what_an_attack_found_as_a_result(run: Run) -> None:
     result = run.result("ddn")
-    assert (
-        isinstance(result, almakit.Result)
-        and result.distance == "l2"
-        and result[3].status is almakit.Status.ALREADY_WRONG
-    )
-    assert (
-        result.distances.tolist() == pytest.approx([record.verified for record in run.records_of("ddn")])
-        and len(result.show(0).axes) == 3
-    )
+    assert isinstance(result, almakit.Result)
+    assert result.distance == "l2"
+    assert result[3].status is almakit.Status.ALREADY_WRONG
+    assert result.distances.tolist() == pytest.approx([record.verified for record in run.records_of("ddn")])
+    assert len(result.show(0).axes) == 3
     assert np.array_equal(result.adversarials.numpy(), run.adversarials("ddn"))
 
 

@@ -4,6 +4,7 @@ read."""
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,19 +18,8 @@ from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, databas
 from almakit.runs.store.files import adversarial_file, original_file
 from almakit.runs.store.records import ALREADY_WRONG, FAILED, SUCCESS, AttackInfo, ImageInfo, Record, Trace
 
-ENVIRONMENT = {
-    "almakit": "0.0",
-    "python": "3.11.2",
-    "torch": "2.13.0",
-    "numpy": "2.4",
-    "system": "Linux",
-    "machine": "x86_64",
-    "processor": "a processor",
-    "cores": 2,
-    "threads": 1,
-    "device": "cpu",
-    "commit": None,
-}
+ENVIRONMENT = {"almakit": "0.0", "python": "3.11.2", "torch": "2.13.0", "numpy": "2.4", "system": "Linux"}
+ENVIRONMENT |= {"machine": "x86_64", "processor": "a processor", "cores": 2, "threads": 1, "device": "cpu"}
 
 
 @dataclass(frozen=True)
@@ -50,17 +40,8 @@ class MadeAttack:
     def info(self, index: int) -> AttackInfo:
         settings = {"distance": self.distance, "steps": self.steps, **self.settings}
         text = f"{self.name}({', '.join(f'{key}={value}' for key, value in settings.items())})"
-        return AttackInfo(
-            index,
-            text,
-            self.title,
-            self.distance,
-            "epsilon" not in settings,
-            False,
-            "a paper",
-            "one forward and one backward per step",
-            settings,
-        )
+        minimal, cost = "epsilon" not in settings, "one forward and one backward per step"
+        return AttackInfo(index, text, self.title, self.distance, minimal, False, "a paper", cost, settings)
 
 
 FOUR = (
@@ -114,212 +95,103 @@ def make_run(
     x = pictures(images, shape, seed=5)
     difficulty = np.exp(np.random.default_rng(7).normal(0.2, 0.45, images))
     wrong = np.random.default_rng(8).random(images) < already_wrong
-    labels = np.random.default_rng(9).integers(0, classes, images)
+    labels = np.random.default_rng(9).integers(0, classes, images).tolist()
     infos = [made.info(index) for index, made in enumerate(attacks)]
-    spec = RunSpec(
-        model=model, data=data, attacks=tuple(info.text for info in infos), limit=images, batch_size=chunk, device="cpu"
-    )
+    texts = tuple(info.text for info in infos)
+    spec = RunSpec(model=model, data=data, attacks=texts, limit=images, batch_size=chunk, device="cpu")
     (folder / SPEC).write_text(spec.to_toml(), encoding="utf-8")
-    chunks = math.ceil(images / chunk)
-    work = [(index, part) for index in range(len(attacks)) for part in range(chunks)]
+    parts = [range(start, min(images, start + chunk)) for start in range(0, images, chunk)]
+    work = [(index, part) for index in range(len(attacks)) for part in range(len(parts))]
+    meta = {"spec_sha256": spec.sha256, "spec": spec.to_toml(), "model": model, "data": data, "images": str(images)}
+    meta |= {"classes": str(classes), "weights_sha256": weights, "data_sha256": "d" * 64}
     with Store(folder / database_name()) as store:
         store.set_attacks(infos)
-        store.set_meta(
-            spec_sha256=spec.sha256,
-            spec=spec.to_toml(),
-            model=model,
-            data=data,
-            images=str(images),
-            classes=str(classes),
-            weights_sha256=weights,
-            data_sha256="d" * 64,
-            class_names=None if class_names is None else _json(class_names),
-        )
+        store.set_meta(**meta, class_names=None if class_names is None else json.dumps(class_names))
         store.set_findings(findings)
         session = store.begin_session(ENVIRONMENT)
-        clean = []
-        for part in range(chunks):
-            rows = range(part * chunk, min(images, (part + 1) * chunk))
-            found = []
+        clean: list[ImageInfo] = []
+        for part, rows in enumerate(parts):
             for row in rows:
                 sha = hashlib.sha256(x[row].tobytes()).hexdigest()
-                prediction = int(labels[row] + 1) % classes if wrong[row] else int(labels[row])
-                other = (prediction + 3) % classes
                 name = label or f"{data}-test-{row:05d}"
-                found.append(
-                    ImageInfo(
-                        row,
-                        name,
-                        sha,
-                        int(labels[row]),
-                        None,
-                        part,
-                        prediction,
-                        ((prediction, 0.93), (other, 0.05), ((other + 1) % classes, 0.01)),
-                    )
-                )
-            clean += found
-            file = original_file(part)
+                seen = (labels[row] + int(wrong[row])) % classes
+                top = ((seen, 0.93), ((seen + 3) % classes, 0.05), ((seen + 4) % classes, 0.01))
+                clean.append(ImageInfo(row, name, sha, labels[row], None, part, seen, top))
+            file, found = original_file(part), clean[rows.start :]
             sha = files.write(folder / file, {"images": files.pack(x[rows.start : rows.stop])})
             store.finish(ChunkRow(ChunkKey(CLEAN, -1, part), file, sha, len(rows), chunk, 0.01), session, images=found)
-        for index, part in work[: len(work) - unfinished] if unfinished else work:
-            rows = range(part * chunk, min(images, (part + 1) * chunk))
-            _attack_chunk(
-                store,
-                session,
-                folder,
-                attacks[index],
-                infos[index],
-                part,
-                [clean[row] for row in rows],
-                x,
-                difficulty,
-                random,
-                classes,
-                traced,
-            )
+        refuted = [0] * len(attacks)
+        for index, part in work[: len(work) - unfinished]:
+            made, info, key = attacks[index], infos[index], ChunkKey(ATTACK, index, part)
+            records, points = [], []
+            for image in (clean[row] for row in parts[part]):
+                if not image.correct:
+                    fooled = (True, 0.0, {"l2": 0.0}, True, 0.0)
+                    end: tuple[Any, ...] = (ALREADY_WRONG, None, 0.0, 1, 0, image.prediction, image.top, *fooled)
+                elif random.random() < made.failing:
+                    why = "No adversarial image was found within the budget."
+                    end = (FAILED, why, math.inf, made.steps, made.steps - 1)
+                else:
+                    believed = refuted[index] >= made.refuted
+                    refuted[index] += not believed
+                    point, end = _success(
+                        made, image, x[image.index], difficulty[image.index], random, classes, believed
+                    )
+                    end = (*end, len(points))
+                    points.append(point)
+                records.append(Record(index, image.index, None, *end))
+            file = adversarial_file(info, key) if points else None
+            sha = files.write(folder / str(file), {"images": files.pack(np.stack(points))}) if points else None
+            first = next((record for record in records if record.attacked), None)
+            traces = []
+            if traced and part == 0 and first is not None:
+                traces = [Trace(index, first.image, None, _history(made, first.verified))]
+            row = ChunkRow(key, file, sha, len(records), len(records), 0.002 * made.steps)
+            store.finish(row, session, records=records, traces=traces)
         if ended:
             store.end_session(session, "interrupted" if unfinished else "done")
     return folder
 
 
-def _attack_chunk(
-    store: Store,
-    session: int,
-    folder: Path,
+def _success(
     made: MadeAttack,
-    info: AttackInfo,
-    part: int,
-    images: list[ImageInfo],
+    image: ImageInfo,
     x: np.ndarray,
-    difficulty: np.ndarray,
+    difficulty: float,
     random: np.random.Generator,
     classes: int,
-    traced: bool,
-) -> None:
-    records, kept = [], []
-    for image in images:
-        steps = made.steps
-        if not image.correct:
-            records.append(
-                Record(
-                    info.index,
-                    image.index,
-                    None,
-                    ALREADY_WRONG,
-                    None,
-                    0.0,
-                    1,
-                    0,
-                    image.prediction,
-                    image.top,
-                    True,
-                    0.0,
-                    {"l2": 0.0},
-                    True,
-                    0.0,
-                )
-            )
-            continue
-        if random.random() < made.failing:
-            records.append(
-                Record(
-                    info.index,
-                    image.index,
-                    None,
-                    FAILED,
-                    "No adversarial image was found within the budget.",
-                    math.inf,
-                    steps,
-                    steps - 1,
-                )
-            )
-            continue
-        noise = random.normal(size=x.shape[1:]).astype(np.float32) * (random.random(x.shape[1:]) < 0.15)
-        wanted = float(difficulty[image.index] * made.strength * math.exp(made.spread * random.normal()))
-        point = np.clip(x[image.index] + noise * wanted / max(float(np.linalg.norm(noise)), 1e-9), 0, 1).astype(
-            np.float32
-        )
-        change = (point - x[image.index]).astype(np.float64)
-        measures: dict[str, float | None] = {
-            "l0": float((change != 0).sum()),
-            "l1": float(np.abs(change).sum()),
-            "l2": float(np.sqrt((change**2).sum())),
-            "linf": float(np.abs(change).max()),
-            "ssim": wanted / 50,
-            "ciede2000": None if x.shape[1] == 1 else wanted * 9,
-        }
-        value = measures.get(made.distance) or wanted
-        after = (image.label + 1 + image.index % (classes - 1)) % classes
-        survives = bool(random.random() < made.survives)
-        refuted = (
-            made.refuted
-            > sum(record.refuted for record in store.records() if record.attack == info.index)
-            + sum(record.refuted for record in records)
-            if made.refuted
-            else False
-        )
-        records.append(
-            Record(
-                info.index,
-                image.index,
-                None,
-                SUCCESS,
-                None,
-                value,
-                steps,
-                steps - 1,
-                image.label if refuted else after,
-                ((after, 0.51), (image.label, 0.47), ((after + 1) % classes, 0.01)),
-                not refuted,
-                value,
-                measures,
-                survives,
-                value * 1.01,
-                len(kept),
-            )
-        )
-        kept.append(point)
-    file = adversarial_file(info, ChunkKey(ATTACK, info.index, part)) if kept else None
-    sha = files.write(folder / str(file), {"images": files.pack(np.stack(kept))}) if kept else None
-    traces = []
-    first = next((record for record in records if record.attacked), None)
-    if traced and part == 0 and first is not None:
-        traces = [Trace(info.index, first.image, None, _course(made, first.verified))]
-    store.finish(
-        ChunkRow(ChunkKey(ATTACK, info.index, part), file, sha, len(images), len(images), 0.002 * made.steps),
-        session,
-        records=records,
-        traces=traces,
-    )
-
-
-def _course(made: MadeAttack, end: float) -> dict[str, list[Any]]:
-    """A course such as ALMA's: mu rises until the boundary is crossed, then distance shrinks."""
-    end = end if math.isfinite(end) else 3.0
-    steps = list(range(min(made.steps, 200)))
-    distance = [
-        end
-        * (0.05 + 1.6 * (1 - math.exp(-step / 12)) * (1 if step < 25 else 0.625 + 0.375 * math.exp(-(step - 25) / 15)))
-        for step in steps
-    ]
-    constraint = [1.0 - step / 22 if step < 25 else 0.05 * math.sin(step / 3) for step in steps]
-    course = {
-        "step": steps,
-        "distance": distance,
-        "constraint": constraint,
-        "rate": [0.1 * 0.97 ** max(0, step - 25) for step in steps],
-        "success": [value < 0 for value in constraint],
+    believed: bool,
+) -> tuple[np.ndarray, tuple[Any, ...]]:
+    """A point and the fields of its record from the status on."""
+    noise = random.normal(size=x.shape).astype(np.float32) * (random.random(x.shape) < 0.15)
+    wanted = float(difficulty * made.strength * math.exp(made.spread * random.normal()))
+    point = np.clip(x + noise * wanted / max(float(np.linalg.norm(noise)), 1e-9), 0, 1).astype(np.float32)
+    change = (point - x).astype(np.float64)
+    measures: dict[str, float | None] = {
+        "l0": float((change != 0).sum()),
+        "l1": float(np.abs(change).sum()),
+        "l2": float(np.sqrt((change**2).sum())),
+        "linf": float(np.abs(change).max()),
+        "ssim": wanted / 50,
+        "ciede2000": None if len(x) == 1 else wanted * 9,
     }
+    value = measures.get(made.distance) or wanted
+    after = (image.label + 1 + image.index % (classes - 1)) % classes
+    top = ((after, 0.51), (image.label, 0.47), ((after + 1) % classes, 0.01))
+    survives = bool(random.random() < made.survives)
+    verdict = (after if believed else image.label, top, believed, value, measures, survives, value * 1.01)
+    return point, (SUCCESS, None, value, made.steps, made.steps - 1, *verdict)
+
+
+def _history(made: MadeAttack, end: float) -> dict[str, list[Any]]:
+    """A history such as ALMA's: mu rises until the boundary is crossed, then distance shrinks."""
+    end = end if math.isfinite(end) else 3.0
+    steps = np.arange(min(made.steps, 200))
+    rising, late = steps < 25, np.maximum(steps - 25, 0)
+    distance = end * (0.05 + 1.6 * (1 - np.exp(-steps / 12)) * np.where(rising, 1, 0.625 + 0.375 * np.exp(-late / 15)))
+    constraint = np.where(rising, 1.0 - steps / 22, 0.05 * np.sin(steps / 3))
+    found = {"step": steps, "distance": distance, "constraint": constraint, "rate": 0.1 * 0.97**late}
     if made.name.startswith("alma"):
-        course |= {
-            "mu": [1.0 + (step if step < 25 else 25 * math.exp(-(step - 25) / 30)) for step in steps],
-            "rho": [1.2 ** min(step // 10, 3) for step in steps],
-        }
-    return course
-
-
-def _json(values: tuple[str, ...]) -> str:
-    import json
-
-    return json.dumps(list(values))
+        found["mu"] = 1.0 + np.where(rising, steps, 25 * np.exp(-late / 30))
+        found["rho"] = 1.2 ** np.minimum(steps // 10, 3)
+    return {name: values.tolist() for name, values in (found | {"success": constraint < 0}).items()}

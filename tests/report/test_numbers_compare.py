@@ -1,4 +1,4 @@
-"""Issue 19, item 2: compare says what it compares, refuses what does not belong together, and takes attack texts as
+"""Compare says what it compares, refuses what does not belong together, and takes attack texts as
 they were typed."""
 
 from __future__ import annotations
@@ -42,21 +42,19 @@ def said(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-def test_item_2_the_head_names_both_runs(runs, capsys):
+def test_the_head_names_both_runs(runs, capsys):
     code, out, _ = said(capsys, runs["one"], runs["ddn"], "--pair", "alma(steps=12)=>ddn(steps=12)")
     before, after = out.splitlines()[:2]
-    assert (
-        code == 0
-        and before.startswith(f"before  {runs['one']}: python:Net (weights ")
-        and "on python:arrays, 40 images" in before
-    )
+    assert code == 0
+    assert before.startswith(f"before  {runs['one']}: python:Net (weights ")
+    assert "on python:arrays, 40 images" in before
     assert "untargeted, any value in [0, 1]" in before and "untargeted, on the 8-bit grid" in after and "torch" in after
     _, out, _ = said(capsys, runs["one"], runs["one"], "--json")
     answer = json.loads(out)
     assert answer["before"]["goal"] == "untargeted" and answer["after"]["model"] == "python:Net"
 
 
-def test_item_2_other_models_and_goals_are_refused(runs, capsys):
+def test_other_models_and_goals_are_refused(runs, capsys):
     for name, word in (("other", "models"), ("targeted", "goals")):
         code, _, err = said(capsys, runs["one"], runs[name])
         assert code == 1 and f"--across {word}" in err
@@ -66,7 +64,7 @@ def test_item_2_other_models_and_goals_are_refused(runs, capsys):
     assert said(capsys, runs["random"], runs["seed"], "--across", "goals")[0] == 0
 
 
-def test_item_2_texts_as_they_were_typed(runs, capsys):
+def test_texts_as_they_were_typed(runs, capsys):
     for typed in ("alma(steps=12)", "alma(distance=l2, steps=12)", "alma( steps = 12 )"):
         code, out, err = said(capsys, runs["one"], runs["one"], "--pair", f"{typed}=>alma(steps=12)")
         assert code == 0 and "alma(distance=l2, steps=12)" in out, err
@@ -74,7 +72,7 @@ def test_item_2_texts_as_they_were_typed(runs, capsys):
     assert code == 1 and "the first run has no attack 'alma(steps=13)'; it has alma(distance=l2, steps=12)" in err
 
 
-def test_item_2_radii_that_differ_are_refused(runs, capsys):
+def test_radii_that_differ_are_refused(runs, capsys):
     code, _, err = said(
         capsys,
         runs["one"],
@@ -89,7 +87,7 @@ def test_item_2_radii_that_differ_are_refused(runs, capsys):
     assert code == 1 and "do not look equally far" in err
 
 
-def test_item_2_at_a_fixed_radius_there_is_no_ratio_of_medians(runs):
+def test_at_a_fixed_radius_there_is_no_ratio_of_medians(runs):
     from almakit.report.compare import compare, table
 
     found = compare(runs["one"], runs["one"])

@@ -1,4 +1,4 @@
-"""Issue 19, item 5: robust accuracy at the radii asked for, in every format, with intervals and the worst case."""
+"""Robust accuracy at the radii asked for, in every format, with intervals and the worst case."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from almakit.report.page import render
 from almakit.report.run import write_report
 from almakit.runs.radii import for_distances, number, texts_of
 from almakit.runs.spec import RunSpec
+from almakit.trackers.base import Tracker
 
 RADII = {"l2": ["1/8", 0.25], "l1": 1}
 
@@ -38,29 +39,26 @@ def worst(run, epsilon):
     return float((~(broken | np.isfinite(verified(run, 2))) if epsilon >= 0.25 else ~broken).mean())
 
 
-def test_item_5_the_summary_has_the_radii_and_the_worst_case(run):
+def test_the_summary_has_the_radii_and_the_worst_case(run):
     summary = json.loads((run.folder / "summary.json").read_text())
     assert summary["radii"] == {"l2": [0.125, 0.25], "l1": [1.0]}
     two, one = summary["worst_case"]
-    assert (
-        [row["epsilon"] for row in two["robust_accuracy"]] == [0.125, 0.25]
-        and two["attacks"] == 2
-        and one["attacks"] == 1
-    )
+    assert [row["epsilon"] for row in two["robust_accuracy"]] == [0.125, 0.25]
+    assert two["attacks"] == 2
+    assert one["attacks"] == 1
     for row in two["robust_accuracy"]:
         assert row["value"] == pytest.approx(worst(run, row["epsilon"])) and row["low"] <= row["value"] <= row["high"]
     at = {row["epsilon"]: row["value"] for row in summary["attacks"][0]["robust_accuracy"]}
     assert at[0.125] == pytest.approx(float((verified(run, 0) > 0.125).mean()))
 
 
-def test_item_5_every_format_has_the_columns(run, tmp_path):
+def test_every_format_has_the_columns(run, tmp_path):
     write_report([run.folder], tmp_path, with_figures=False)
     expected = f"{100 * worst(run, 0.25):.1f}"
     rows = list(csv.DictReader(io.StringIO((tmp_path / "tables.csv").read_text())))
     (together,) = (row for row in rows if row["attack"] == "all attacks")
-    assert float(together["epsilon_2"]) == 0.25 and float(together["robust_accuracy_2"]) == pytest.approx(
-        worst(run, 0.25)
-    )
+    assert float(together["epsilon_2"]) == 0.25
+    assert float(together["robust_accuracy_2"]) == pytest.approx(worst(run, 0.25))
     assert (
         float(together["robust_accuracy_2_low"])
         <= float(together["robust_accuracy_2"])
@@ -80,7 +78,7 @@ def test_item_5_every_format_has_the_columns(run, tmp_path):
     assert "all attacks" in run.table() and "at 0.125" in run.table()
 
 
-def test_item_5_from_python(run):
+def test_from_python(run):
     assert run.robust_accuracy({"l2": 0.125}) == run.robust_accuracy({"l2": "1/8"}) == pytest.approx(worst(run, 0.125))
     both = (verified(run, 0) > 0.125) & (verified(run, 1) > 1)
     assert run.robust_accuracy({"l2": 0.125, "l1": 1}) == pytest.approx(float(both.mean()))
@@ -93,7 +91,7 @@ def test_item_5_from_python(run):
     )
 
 
-def test_item_5_a_report_may_ask_for_others(run, tmp_path, capsys):
+def test_a_report_may_ask_for_others(run, tmp_path, capsys):
     assert main(["report", str(run.folder), "--out", str(tmp_path), "--no-figures", "--epsilon", "l2=1/4"]) == 0
     text = (tmp_path / "tables.md").read_text()
     assert "robust % at 0.25" in text and "robust at 0.125" not in text
@@ -103,7 +101,7 @@ def test_item_5_a_report_may_ask_for_others(run, tmp_path, capsys):
     assert "no attack here is in that distance; the attacks have l1, l2" in capsys.readouterr().err
 
 
-def test_item_5_without_a_wish_usual_radii_are_chosen(tmp_path):
+def test_without_a_wish_usual_radii_are_chosen(tmp_path):
     run = small_run(tmp_path / "run")
     assert run.summary["radii"]["l2"] and run.summary["radii"] == small_run(tmp_path / "again").summary["radii"]
     (subject,) = subjects.load([run.folder])
@@ -116,67 +114,55 @@ def test_item_5_without_a_wish_usual_radii_are_chosen(tmp_path):
 @pytest.mark.parametrize(
     "text", ["8/0", "1/255/2", "-1", "l2=-0.5", "l2=", "=0.5", "l2=abc", "l2=inf", "nan", "l2=1,,2", "1e999"]
 )
-def test_item_5_bad_radii_are_refused_before_anything_runs(text, tmp_path, capsys):
+def test_bad_radii_are_refused_before_anything_runs(text, tmp_path, capsys):
     source = source_file(tmp_path)
-    flags = [
-        "run",
-        "--model",
-        f"{source}:model",
-        "--data",
-        f"{source}:data",
-        "--attack",
-        "ddn(steps=3)",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    flags = ["run", "--model", f"{source}:model", "--data", f"{source}:data", "--attack", "ddn(steps=3)"]
+    flags += ["--out", str(tmp_path / "out")]
     assert main([*flags, f"--epsilon={text}"]) == 2
     assert "epsilon" in capsys.readouterr().err and not (tmp_path / "out").exists()
     assert main([*flags, "--epsilon", "linf=8/255"]) == 2 and "the attacks have l2" in capsys.readouterr().err
 
 
-def test_item_5_radii_are_kept_with_the_run_and_may_change(tmp_path):
+def test_radii_are_kept_with_the_run_and_may_change(tmp_path):
     small_run(tmp_path / "run", attacks=["ddn(steps=3)"], epsilons={"l2": "1/8"})
     before = Run(tmp_path / "run").meta["spec_sha256"]
     assert Run(tmp_path / "run").summary["radii"] == {"l2": [0.125]}
     small_run(tmp_path / "run", attacks=["ddn(steps=3)"])
     assert Run(tmp_path / "run").summary["radii"] == {"l2": [0.125]}, "the same command without radii keeps them"
     small_run(tmp_path / "run", attacks=["ddn(steps=3)"], epsilons=0.5)
-    assert (
-        Run(tmp_path / "run").summary["radii"] == {"l2": [0.5]} and Run(tmp_path / "run").meta["spec_sha256"] == before
-    )
+    assert Run(tmp_path / "run").summary["radii"] == {"l2": [0.5]}
+    assert Run(tmp_path / "run").meta["spec_sha256"] == before
 
 
-def test_item_5_the_words():
+def test_the_words():
     assert number("8/255") == 8 / 255 and number(" 0.5 ") == 0.5 and number(2) == 2.0 and number("1e-3") == 1e-3
     assert texts_of({"linf": ["8/255", 0.1], "l2": 1}) == ("linf=8/255,0.1", "l2=1") and texts_of(0.5) == ("0.5",)
     assert for_distances(["linf=8/255,4/255", "0.5"], ["linf", "l2"]) == {"linf": [4 / 255, 8 / 255, 0.5], "l2": [0.5]}
-    assert (
-        RunSpec(epsilon="l2=1/2").sha256 == RunSpec().sha256
-        and 'epsilon = ["l2=1/2"]' in RunSpec(epsilon="l2=1/2").to_toml()
-    )
+    assert RunSpec(epsilon="l2=1/2").sha256 == RunSpec().sha256
+    assert 'epsilon = ["l2=1/2"]' in RunSpec(epsilon="l2=1/2").to_toml()
     with pytest.raises(BadInput, match="more than 16"):
         texts_of([0.1] * 17)
 
 
-def test_item_5_trackers_get_it(tmp_path):
-    from almakit.trackers.base import Tracker
+class Kept(Tracker):
+    """Keeps the numbers it gets."""
 
-    class Kept(Tracker):
-        def __init__(self):
-            self.values = {}
+    def __init__(self):
+        self.values = {}
 
-        def numbers(self, values, step):
-            self.values |= values
+    def numbers(self, values, step):
+        self.values |= values
 
+
+def test_trackers_get_it_under_the_names_of_the_threat_model(tmp_path):
     kept = Kept()
-    run = small_run(
-        tmp_path / "run", attacks=["ddn(steps=5)", "alma(distance=l2, steps=5)"], epsilons={"l2": 0.125}, track=kept
-    )
-    assert kept.values["all attacks/summary/robust accuracy at l2 0.125"] == run.robust_accuracy({"l2": 0.125})
-    assert "ddn(steps=5)/summary/robust accuracy at l2 0.125" in kept.values
+    attacks = ["ddn(steps=5)", "alma(distance=l2, steps=5)"]
+    run = small_run(tmp_path, attacks=attacks, epsilons={"l2": 0.125}, bits=8, track=kept)
+    assert kept.values["all attacks, 8-bit/summary/robust accuracy at l2 0.125"] == run.robust_accuracy({"l2": 0.125})
+    assert "ddn(steps=5), 8-bit/summary/robust accuracy at l2 0.125" in kept.values
 
 
-def test_item_5_targeted_rows_are_targets_not_reached(tmp_path):
+def test_targeted_rows_are_targets_not_reached(tmp_path):
     run = small_run(
         tmp_path / "run", attacks=["ddn(steps=5)"], targets="all", epsilons={"l2": 0.25}, model=Net(), data=images(16)
     )
@@ -186,6 +172,5 @@ def test_item_5_targeted_rows_are_targets_not_reached(tmp_path):
         "over records, as the attack's own row"
     )
     found = subjects.load([run.folder])
-    assert "ℓ2, targeted (all) ≤ 0.25" in render(found) and "targeted (all)" in tables.written(
-        tables.tables_of(found), "csv"
-    )
+    assert "ℓ2, targeted (all) ≤ 0.25" in render(found)
+    assert "targeted (all)" in tables.written(tables.tables_of(found), "csv")

@@ -1,4 +1,4 @@
-"""Issue 19, item 8: summary.json and exported records keep to the shipped JSON Schemas; the model card is YAML with the
+"""Summary.json and exported records keep to the shipped JSON Schemas; the model card is YAML with the
 run's numbers."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
     ]
 
 
-def test_item_8_summaries_and_records_keep_to_the_schemas(runs):
+def test_summaries_and_records_keep_to_the_schemas(runs):
     summary, record = schema(f"summary-{FORMAT}"), schema("record-1")
     for run in runs:
         summary.validate(json.loads((run.folder / "summary.json").read_text()))
@@ -48,13 +48,13 @@ def test_item_8_summaries_and_records_keep_to_the_schemas(runs):
         summary.validate(wrong)
 
 
-def test_item_8_the_shipped_schema_of_records_is_the_table_of_fields():
+def test_the_shipped_schema_of_records_is_the_table_of_fields():
     """After a new field of Record: json.dumps(almakit.runs.export.json_schema(), indent=1) into
     report/schemas/record-1.json."""
     assert json.loads(files("almakit.report").joinpath("schemas", "record-1.json").read_text()) == json_schema()
 
 
-def test_item_8_a_model_card(runs, capsys):
+def test_a_model_card(runs, capsys):
     assert main(["export", str(runs[0].folder), "--as", "model-card"]) == 0 and "README.md" in capsys.readouterr().out
     text = (runs[0].folder / "model-card.yaml").read_text()
     (model,) = yaml.safe_load(text)["model-index"]

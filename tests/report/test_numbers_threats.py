@@ -1,4 +1,4 @@
-"""Issue 19, item 1: the threat model is part of every label, and targeted results never share a block or a curve with
+"""The threat model is part of every label, and targeted results never share a block or a curve with
 untargeted ones."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from runs.small_runs import small_run
 
-from almakit.report import figures, subjects, tables
+from almakit.report import subjects, tables
 from almakit.report.page import Limits, build, render
 from almakit.report.run import write_report
 from almakit.runs.spec import RunSpec
@@ -34,7 +34,7 @@ def folders(tmp_path_factory):
     return {name: small_run(root / name, **DDN, **more).folder for name, more in settings.items()}
 
 
-def test_item_1_targeted_never_shares_a_block_with_untargeted(folders):
+def test_targeted_never_shares_a_block_with_untargeted(folders):
     found = subjects.load([folders["plain"], folders["targeted"]])
     assert len(found) == 1, "the same weights and images: one subject"
     one, two = tables.tables_of(found)[found[0].name]
@@ -46,7 +46,7 @@ def test_item_1_targeted_never_shares_a_block_with_untargeted(folders):
     assert data["attacks"][0]["method"] != data["attacks"][1]["method"], "another colour"
 
 
-def test_item_1_every_format_says_it(folders, tmp_path):
+def test_every_format_says_it(folders, tmp_path):
     both = [folders["plain"], folders["targeted"]]
     write_report(both, tmp_path, with_figures=False)
     for file in ("index.html", "tables.md", "tables.csv", "tables.tex", "summary.json"):
@@ -59,7 +59,7 @@ def test_item_1_every_format_says_it(folders, tmp_path):
     assert runs[1]["run"]["threat_model"] == "targeted (random), any value in [0, 1], float32, seed 0"
 
 
-def test_item_1_whatever_differs_is_appended(folders):
+def test_whatever_differs_is_appended(folders):
     def labels(*names):
         (subject,) = subjects.load([folders[name] for name in names])
         return [column.label.label for column in subject.columns]
@@ -71,7 +71,7 @@ def test_item_1_whatever_differs_is_appended(folders):
     assert labels("eight") == ["DDN 30, 8-bit"], "also alone"
 
 
-def test_item_1_the_table_of_a_run_and_its_summary(folders):
+def test_the_table_of_a_run_and_its_summary(folders):
     from almakit import Run
 
     run = Run(folders["targeted"])
@@ -80,49 +80,14 @@ def test_item_1_the_table_of_a_run_and_its_summary(folders):
     assert "\nDDN 30, 8-bit " in Run(folders["eight"]).table()
 
 
-def test_item_1_trackers_hear_it(tmp_path):
-    from almakit.trackers.base import Tracker
-
-    class Kept(Tracker):
-        def __init__(self):
-            self.names = set()
-
-        def numbers(self, values, step):
-            self.names |= set(values)
-
-    kept = Kept()
-    small_run(tmp_path / "run", **DDN, bits=8, targets="next", track=kept)
-    assert kept.names and all(
-        name.startswith(("ddn(steps=30), targeted, 8-bit/", "all attacks, targeted, 8-bit/")) for name in kept.names
-    )
-
-
-def test_item_1_figures_call_it_targets_not_reached(folders):
-    (subject,) = subjects.load([folders["targeted"]])
-    said = []
-
-    class Panel:
-        transAxes = None
-
-        def plot(self, *_, **__):
-            return (None,)
-
-        def set_ylabel(self, text):
-            said.append(text)
-
-        def __getattr__(self, name):
-            return lambda *_, **__: None
-
-    figures._panel(
-        Panel(), subject, ("l2", "random"), [column.label.method for column in subject.columns], {}, True, True
-    )
-    assert said == ["targets not reached (%)\nrandom"]
+def test_the_page_calls_it_targets_not_reached(folders):
+    page = render(subjects.load([folders["targeted"]]))
+    assert "Targets not reached" in page and 'data-group="l2/random"' in page
     assert resisted(goal_name("")) == resisted(goal_name("[untargeted]")) == "robust accuracy"
     assert resisted(goal_name("[pixels(share=0.99)]")) == resisted(goal_name("[top-k(k=5)]all")) == "goal not reached"
-    assert 'data-group="l2/random"' in render([subject])
 
 
-def test_item_1_the_words():
+def test_the_words():
     usual = threat_of(RunSpec())
     assert usual == Threat() and appended([usual]) == [""]
     assert sentence(usual) == "untargeted, any value in [0, 1], float32, seed 0"

@@ -71,10 +71,8 @@ def test_numbers_as_the_paper_counts():
     assert part["success_rate_8bit"]["value"] == 0.6 and part["median_all_8bit"]["value"] == 4.5
     robust = {row["epsilon"]: row["value"] for row in part["robust_accuracy"]}
     assert robust[0.0] == 0.8 and robust[1.0] == 0.6 and robust[3.0] == 0.4
-    assert (
-        part["forwards"] == {"mean": 100.0, "median": 100.0, "max": 100, "total": 400}
-        and part["backwards"]["mean"] == 98.0
-    )
+    assert part["forwards"] == {"mean": 100.0, "median": 100.0, "max": 100, "total": 400}
+    assert part["backwards"]["mean"] == 98.0
     assert part["seconds"] == {"per_image": 0.5, "total": 2.5}
     assert part["status"] == {"already-wrong": 1, "success": 3, "failed": 1, "invalid": 0}
 
@@ -171,29 +169,12 @@ def test_intervals_are_seeded_and_cover():
     assert 85 <= covered <= 100
 
 
-@pytest.mark.parametrize("size", [40, 41])
-def test_intervals_are_those_of_plain_resampling(size):
-    random = np.random.default_rng(5)
-    values = np.where(random.random(size) < 0.2, INF, random.exponential(size=size))
-    keep = random.random(size) < 0.7
-    draw = numbers.Bootstrap(size, resamples=20_000)
-    rows = values[random.integers(0, size, (20_000, size))]
-    picked = random.integers(0, size, (20_000, size))
-    kept = np.array([numbers.median(values[pick][keep[pick]]) for pick in picked[:5000]])
-    for interval, drawn in ((draw.of_median(values), np.median(rows, axis=1)), (draw.of_median(values, keep), kept)):
-        for side, at in zip(interval, (0.025, 0.975), strict=True):
-            below, above = numbers.quantile(drawn, at - 0.01), numbers.quantile(drawn, at + 0.01)
-            assert below <= side <= above
-
-
 def test_geometric_means():
     # ALMA, l2, 100 steps on CIFAR-10 and its summary: any three medians and their geometric mean.
     assert numbers.geometric_mean([0.1, 0.6, 0.7]) == pytest.approx((0.1 * 0.6 * 0.7) ** (1 / 3))
-    assert (
-        numbers.geometric_mean([0.5, INF]) == INF
-        and numbers.geometric_mean([0.0, 2.0]) == 0.0
-        and math.isnan(numbers.geometric_mean([]))
-    )
+    assert numbers.geometric_mean([0.5, INF]) == INF
+    assert numbers.geometric_mean([0.0, 2.0]) == 0.0
+    assert math.isnan(numbers.geometric_mean([]))
 
 
 def test_the_table_of_a_run_says_what_preflight_found_and_what_failed():

@@ -21,7 +21,7 @@ def every_target(tmp_path_factory):
     return small_run(tmp_path_factory.mktemp("all") / "run", **ALL)
 
 
-def test_item_9_with_all_targets_every_record_counts(every_target):
+def test_with_all_targets_every_record_counts(every_target):
     (subject,) = subjects.load([every_target.folder])
     claims = sum(record.status == "success" for record in every_target.records)
     counts = counts_of(subject.summaries[0]["attacks"])
@@ -32,14 +32,13 @@ def test_item_9_with_all_targets_every_record_counts(every_target):
     assert f"{claims}<small> / {claims}</small>" in page
 
 
-def test_item_9_medians_and_curves_say_what_they_are_over(every_target):
+def test_medians_and_curves_say_what_they_are_over(every_target):
     subject = subjects.load([every_target.folder])
     (part,) = every_target.summary["attacks"]
     assert part["over"] == "records" and part["records"] == 160 and "best_target" in part
     assert "over all records, one for each image and target" in every_target.table()
-    assert "records (each image once for every target" in render(
-        subject
-    ) and "each image by its nearest target" in render(subject)
+    assert "records (each image once for every target" in render(subject)
+    assert "each image by its nearest target" in render(subject)
     assert "over all records" in tables.written(tables.tables_of(subject), "latex")
     plain = small_run(None)
     assert {part["over"] for part in plain.summary["attacks"]} == {"images"} and "over all images" in plain.table()
@@ -57,15 +56,14 @@ class Flips(Net):
         return logits
 
 
-def test_item_9_refuted_already_wrong_images_are_counted_apart(tmp_path):
+def test_refuted_already_wrong_images_are_counted_apart(tmp_path):
     run = small_run(tmp_path, model=Flips(), attacks=["alma(distance=l2, steps=2)"], preflight=False)
     (subject,) = subjects.load([run.folder])
     counts = counts_of(subject.summaries[0]["attacks"])
     never = [record for record in run.records if record.status == "already-wrong" and record.refuted]
     assert counts["never_wrong"] == len(never) >= 4
-    assert 0 <= counts["refuted"] <= counts["claims"] and counts["claims"] == sum(
-        record.status == "success" for record in run.records
-    )
+    assert 0 <= counts["refuted"] <= counts["claims"]
+    assert counts["claims"] == sum(record.status == "success" for record in run.records)
     (said,) = (
         check for check in checks(subject.summaries, subject.worst_cases) if check.what == "Wrong from the start"
     )
@@ -77,7 +75,7 @@ def test_item_9_refuted_already_wrong_images_are_counted_apart(tmp_path):
 # Item 10; what is left of it is in test_numbers_fixed.py.
 
 
-def test_item_10_an_ensemble_of_fixed_radii_is_no_search_for_the_smallest():
+def test_an_ensemble_of_fixed_radii_is_no_search_for_the_smallest():
     import almakit.attacks as attacks
 
     assert not attacks.get("ensemble(attacks=[apgd(distance=l2, epsilon=0.2), pgd(distance=l2, epsilon=0.3)])").minimal

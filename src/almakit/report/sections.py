@@ -113,11 +113,10 @@ def brackets_of(subject: Subject) -> Iterable[Card]:
         kind = "A bar for each image of an even sample" if len(bars) < len(pairs) else "A bar for each image"
         note = f"{kind}, by found distance: dark up to the certified radius, light up to the smallest distance found."
         epsilons = sorted({epsilon for column in together.attacks for epsilon in column.radii})
+        proven = certified_accuracy(np.array(list(radii.values())), epsilons)
         rows: list[Row] = [
-            {"within": radius(low["epsilon"], distance), "certified": low, "robust": high}
-            for low, high in zip(
-                certified_accuracy(np.array(list(radii.values())), epsilons), together.robust_accuracy(epsilons)
-            )
+            {"within": radius(epsilon, distance), "certified": low, "robust": high}
+            for epsilon, low, high in zip(epsilons, proven, together.robust_accuracy(epsilons), strict=True)
             if high["value"] is not None
         ]
         columns = (

@@ -1,4 +1,4 @@
-// The course of an attack on one image, one panel per recorded quantity, all along the same steps.
+// The history of an attack on one image, one panel per recorded quantity, all along the same steps.
 (function () {
   const host = document.getElementById("trace-panels");
   if (!host || !ak.data.traces.length) return;
@@ -20,7 +20,7 @@
     return [...order.filter((key) => names.includes(key)), ...names.filter((key) => !order.includes(key))];
   };
 
-  // Two courses on the steps they share: the second one's value at a step, or nothing.
+  // Two histories on the steps they share: the second one's value at a step, or nothing.
   function joined(one, two, key) {
     const numbers = (trace) => new Map((trace.values.step || trace.values[key].map((_, i) => i)).map((step, i) => [step, trace.values[key] ? trace.values[key][i] : null]));
     const left = numbers(one), right = two && two.values[key] ? numbers(two) : null;
