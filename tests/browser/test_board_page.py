@@ -1,4 +1,4 @@
-"""The leaderboard in Chromium: six networks and eight attacks, opened from a file, sorted, filtered, linked to; no
+"""The leaderboard in Chromium: four networks and eight attacks, opened from a file, sorted, filtered, linked to; no
 error, no request."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ METHODS = (
     ("cw", "C&W", 1.05),
     ("deepfool", "DeepFool", 1.6),
 )
-NETS = "abcdef"
+NETS = "abcd"
 
 
 def attacks(place: int) -> tuple[MadeAttack, ...]:
@@ -44,22 +44,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Path
     root = tmp_path_factory.mktemp("board")
     runs = {}
     for place, name in enumerate(NETS):
-        runs[name] = make_run(
-            root / name, 40, attacks(place), model=f"mnist/net-{name}", weights=name * 64, seed=place, traced=False
-        )
-    runs["half"] = make_run(
-        root / "half",
-        40,
-        attacks(0)[:3],
-        model="mnist/net-half",
-        weights="7" * 64,
-        chunk=10,
-        unfinished=4,
-        traced=False,
-    )
-    runs["other"] = make_run(
-        root / "other", 25, attacks(1)[:2], model="mnist/net-a", weights="a" * 64, data="fashion", traced=False
-    )
+        more = {"model": f"mnist/net-{name}", "weights": name * 64, "seed": place}
+        runs[name] = make_run(root / name, 40, attacks(place), traced=False, **more)
+    half = {"model": "mnist/net-half", "weights": "7" * 64, "chunk": 10, "unfinished": 4}
+    runs["half"] = make_run(root / "half", 40, attacks(0)[:3], traced=False, **half)
+    other = {"model": "mnist/net-a", "weights": "a" * 64, "data": "fashion"}
+    runs["other"] = make_run(root / "other", 25, attacks(1)[:2], traced=False, **other)
     write_board(list(runs.values()), root / "site", {"l2": [0.9, 1.5]})
     return root / "site" / "index.html", runs
 
@@ -82,11 +72,11 @@ def names(page: Any) -> list[str]:
 def test_opens_at_every_width(site: Any, visit: Any, width: int, scheme: str) -> None:
     page = visit(site[0], width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator(".matrix").count() == 3, "l2 and linf of six networks, l2 of the other images"
+    assert page.locator(".matrix").count() == 3, "l2 and linf of four networks, l2 of the other images"
     first = page.locator(".matrix").first
-    assert first.locator("tbody tr").count() == 7 and first.locator("thead th[data-column]").count() == 3 + 7
+    assert first.locator("tbody tr").count() == 5 and first.locator("thead th[data-column]").count() == 3 + 7
     text = page.locator("section.title").inner_text()
-    assert "7 models, 8 attacks" in text and "2 sets of images." in text and "half (" in text
+    assert "5 models, 8 attacks" in text and "2 sets of images." in text and "half (" in text
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background))) < 150) == (scheme == "dark")
     for scroll in page.locator(".block-card .scroll").all():  # a table is whole, or can be scrolled to its end
@@ -156,7 +146,7 @@ def test_sorts_by_robust_accuracy_median_and_cost(site: Any, visit: Any) -> None
 def test_filters(site: Any, visit: Any) -> None:
     page = visit(site[0], 1600)
     page.locator("#filter-models").fill("NET-B")
-    assert names(page) == ["mnist/net-b"] and "1 of 8 models" in page.locator("#filtered").inner_text()
+    assert names(page) == ["mnist/net-b"] and "1 of 6 models" in page.locator("#filtered").inner_text()
     page.locator("#filter-models").fill("")
     page.locator("#filter-finished").check()
     assert not any("half" in name for name in names(page)) and len(names(page)) == 6
@@ -203,7 +193,7 @@ def test_a_link_shows_what_i_see_and_leads_to_the_models_page(site: Any, browser
     broken = context.new_page()
     broken.on("pageerror", lambda error: said.append(str(error)))
     broken.goto(file.resolve().as_uri() + "#x?measure=7&sort%3Azz=1&cell%3Azz=%7B%7D&epsilon%3Azz=%22%22&models=%5B%5D")
-    assert broken.locator(".matrix").first.locator("tbody tr").count() == 7 and said == []
+    assert broken.locator(".matrix").first.locator("tbody tr").count() == 5 and said == []
     context.close()
 
 

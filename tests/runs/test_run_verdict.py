@@ -48,7 +48,7 @@ def test_a_false_claim_is_refuted_and_does_not_count():
     part = run.summary["attacks"][0]
     assert part["refuted"] == 39 and part["success_rate"]["value"] == pytest.approx(1 / 40)
     assert part["median_all"]["value"] is None
-    assert "39 of 39 claimed successes are refuted" in run.table()
+    assert "39 of 40 claimed successes are refuted" in run.table()
 
 
 def test_a_point_outside_double_rounding_is_judged_as_stored():
