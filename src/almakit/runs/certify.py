@@ -34,23 +34,17 @@ def certify_run(
     if method not in ALL_METHODS:
         raise BadInput(f"there is no bound called {method!r}; choose {', '.join(ALL_METHODS)}.")
     if run.spec.targets is not None:
-        raise BadInput(
-            "this run is targeted; certified radii are distances to any other class, so certify an untargeted run of "
-            "the same images."
-        )
+        raise BadInput("certified radii are distances to any other class: certify an untargeted run.")
     if run.spec.goal is not None:
         raise BadInput(
-            f"the goal of this run is {run.spec.goal}, which is no difference of two logits of an image; certified "
-            "radii are about an image's one class."
+            f"the goal of this run is {run.spec.goal}, which is no difference of two logits, as certified radii are."
         )
     if not isinstance(subject.model, torch.nn.Module) and not callable(subject.model):
         raise BadModel(f"{subject.name} is no torch model; bounds read a model's layers.")
     wanted = norms or tuple(dict.fromkeys(info.distance for info in run.attacks if info.distance in NORMS))
     if not wanted:
         names = ", ".join(dict.fromkeys(info.distance for info in run.attacks))
-        raise BadInput(
-            f"the attacks of this run are in {names}; certified radii are in {', '.join(NORMS)}: give --distance."
-        )
+        raise BadInput(f"the attacks are in {names}; certified radii are in {', '.join(NORMS)}: give --distance.")
     show = progress or Progress()
     known = {(part.norm, part.method): part for part in run.certificates}
     for norm in wanted:

@@ -85,8 +85,8 @@ def examine(
         batch_size: number of images at a time.
         measure: whether to time a pass.
     """
-    if subject.aim is not None:
-        return goal_findings(subject.aim, subject.model, subject.place(sample.x), sample.truth, gradients), None
+    if subject.aimed and subject.goal is not None:
+        return goal_findings(subject.goal, subject.model, subject.place(sample.x), sample.truth, gradients), None
     found = preflight(
         subject.model,
         sample.x.to(subject.device),

@@ -28,6 +28,9 @@ class Differences:
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def note(self, what: str, where: str, stored: object, now: object) -> None:
+        """Notes two values of what should be one, unless they are equal."""
+        if stored == now and isinstance(stored, bool) == isinstance(now, bool):
+            return
         count, example = self.found.get(what, (0, f"{where}: stored {_shown(stored)}, now {_shown(now)}"))
         self.found[what] = (count + 1, example)
 

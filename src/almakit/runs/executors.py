@@ -254,11 +254,8 @@ def opened_again(then: Subject, spec: RunSpec, device: str | None, where: str) -
     """The model of another process, loaded by its name in this one."""
     here = open_model(then.name, replace(spec, device=device or str(then.device)))
     if any(here.facts[name] != then.facts[name] for name in ("weights_sha256", "code_sha256", "imports_sha256")):
-        raise SpecChanged(
-            f"{then.name} changed while the run was going on{where}; bring back what it was, or choose another "
-            "folder (--out)."
-        )
-    return replace(here.with_features(then.features), maps=then.maps, aim=then.aim)
+        raise SpecChanged(f"{then.name} changed while the run was going on{where}; choose another folder (--out).")
+    return replace(here.with_features(then.features), goal=then.goal, aimed=then.aimed)
 
 
 def sendable(chunk: Chunk) -> dict[str, Any]:

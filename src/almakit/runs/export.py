@@ -187,10 +187,7 @@ def export_png(run: RunFolder, folder: Path, attack: str | None = None) -> tuple
 def _write_png(pillow: Any, path: Path, image: np.ndarray[Any, Any]) -> None:
     """``image`` uint8 (1 or 3, H, W)."""
     if image.ndim != 3 or image.shape[0] not in (1, 3):
-        raise BadInput(
-            f"values of shape {image.shape} cannot be PNG files, which need one or three channels; export this run "
-            "with --format csv."
-        )
+        raise BadInput(f"values of shape {image.shape} cannot be PNG files: use --format csv.")
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         pillow.fromarray(image[0] if image.shape[0] == 1 else np.moveaxis(image, 0, 2)).save(path)

@@ -53,9 +53,8 @@ def understood(what: Path) -> Iterator[None]:
     except AlmakitError:
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
-        raise Corrupt(
-            f"{what} holds something that almakit did not write ({type(error).__name__}: {error}). {_LOST}"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise Corrupt(f"{what} holds something that almakit did not write ({why}). {_LOST}") from error
 
 
 def writable(text: str) -> str:
@@ -75,6 +74,5 @@ def explained(what: Path) -> Iterator[None]:
         damaged = "malformed" in str(error) or "not a database" in str(error)
         raise StoreError(f"{what} cannot be used: {error}. {_LOST if damaged else _KEPT}") from error
     except UnicodeEncodeError as error:
-        raise StoreError(
-            f"{ascii(error.object)[:200]} is not text in UTF-8, and {what} cannot hold it; rename it."
-        ) from error
+        text = ascii(error.object)[:200]
+        raise StoreError(f"{text} is not text in UTF-8, and {what} cannot hold it; rename it.") from error

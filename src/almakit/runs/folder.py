@@ -36,15 +36,11 @@ def spec_of(folder: Path, store: Store) -> RunSpec:
     recorded = store.meta("spec_sha256")
     if recorded is not None and recorded != spec.sha256:
         raise SpecChanged(
-            f"{folder / SPEC} is not the one that {store.path.name} beside it was made with (edited, cut off, or of "
-            "another run); bring the old one back: "
-            f"the database keeps it, sqlite3 {store.path} \"SELECT value FROM meta WHERE key = 'spec'\" prints it."
+            f"{folder / SPEC} is not the one that {store.path.name} beside it was made with. Bring the old one back: "
+            f"sqlite3 {store.path} \"SELECT value FROM meta WHERE key = 'spec'\" prints it."
         )
     if not isinstance(spec.batch_size, int):
-        raise Corrupt(
-            f"{folder / SPEC} leaves the batch size open, which the run.toml of a run that has begun never does; do "
-            "not use this folder."
-        )
+        raise Corrupt(f"{folder / SPEC} leaves the batch size open; almakit never writes that, do not use this folder.")
     return spec
 
 
@@ -278,10 +274,7 @@ class RunFolder:
                 loaded[key] = files.read(self.folder, chunk).get(name)
             tensor = loaded[key]
             if tensor is None or not 0 <= row < len(tensor):
-                raise Corrupt(
-                    f"{self.folder / str(chunks[key].file)} holds no {name} at place {row}, where the database has "
-                    "some; resume the run."
-                )
+                raise Corrupt(f"{self.folder / str(chunks[key].file)} holds no {name} at place {row}; resume the run.")
             found.append(files.unpack(tensor[row]) if name == "images" else tensor[row])
         return np.stack(found)
 

@@ -99,10 +99,7 @@ def share_of(goal: str | None) -> float:
     call = parse(goal)
     share = call.arguments.get("share", SHARE)
     if call.name != "pixels" or set(call.arguments) - {"share"} or not isinstance(share, (int, float)):
-        raise BadInput(
-            f"goal={goal!r}: data with label maps are attacked with the goal pixels(share=0.99), the share between 0 "
-            "and 1."
-        )
+        raise BadInput(f"goal={goal!r}: for label maps give pixels(share=0.99), the share between 0 and 1.")
     check_share(share)
     return float(share)
 
@@ -121,9 +118,7 @@ def named_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset
         chosen = [int(targets)] * len(dataset)
     elif targets == "data":
         if dataset.targets is None:
-            raise BadInput(
-                f"{dataset.name} names no targets; choose --targets random, least-likely, next, all or a csv file."
-            )
+            raise BadInput(f"{dataset.name} names no targets; choose --targets {', '.join(RULES)}, all or a csv file.")
         chosen = dataset.targets.tolist()
     else:
         chosen = _from_csv(Path(targets), dataset)

@@ -18,7 +18,6 @@ from ..core import Result
 from ..core.problem import expected_forwards
 from ..core.result import OTHER_COUNTS
 from ..errors import BadInput, BadModel
-from ..goals.pixels import PixelGoal
 from .images import box_of, round_target, rule_target
 from .model import Attacked
 from .plan import Job, Notify, Task
@@ -100,7 +99,7 @@ def attack_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
             x.to(subject.device),
             chunk.truth,
             None if targets is None else torch.tensor(targets),
-            goal=job.goal if chunk.maps is None else PixelGoal(share=job.share),
+            goal=subject.goal,
             box=box_of(job.dataset.features, spec.bits),
             batch_size=size,
             seed=spec.seed,
@@ -150,8 +149,6 @@ def _judged(
         job.infos[key.attack].distance,
         job.attacks[key.attack].measure,
         size,
-        job.share,
-        job.goal,
     )
     verdicts = dict(zip(claimed, judgements, strict=True))
     traces = [

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from . import folder
 from .failures import Corrupt, SpecChanged, StoreError, explained
 from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name, fields, files, only_writer
-from .store.database import STORED
 from .store.files import write_bytes
-from .store.records import AttackInfo, FindingRow, Record, Trace
+from .store.records import AttackInfo, FindingRow
 
 SAME = (
     "schema_version",
@@ -31,15 +29,12 @@ SAME = (
     "classes",
 )
 """Facts of a run that all its shards share."""
-ATTACK_COLUMNS = {"attack", "text", "distance", "minimal", "targeted"}
-CHUNK_COLUMNS = {"file", "sha256", "images"}
-"""Columns in which the rows of two shards must agree; the others say when and by which version they were written."""
 
 
 def merge(sources: Sequence[str | Path], out: str | Path | None = None) -> tuple[Path, int]:
     """Joins shards.
 
-    Shards of another spec, of other weights or data, or with other numbers for the same image are refused, and every
+    Shards of another spec, of other weights or data, or with other numbers for the same chunk are refused, and every
     file is checked by its hash. First all rows are read and compared, then files are copied, and renaming the joined
     database makes the result visible. A refused merge leaves ``out`` unchanged. One that is killed or fails while it
     copies leaves at most files without rows, and the same call completes it. Missing chunks can be computed afterwards
@@ -59,14 +54,10 @@ def merge(sources: Sequence[str | Path], out: str | Path | None = None) -> tuple
     main, joined = target / database_name(), target / f".{database_name()}.part"
     found = [database for place in places for database in _databases(place) if database.resolve() != main.resolve()]
     if not found:
-        raise StoreError(
-            f"there are no shards in {', '.join(map(str, places))}; they are called records-0-of-4.sqlite and so on."
-        )
+        raise StoreError(f"there are no shards (records-0-of-4.sqlite, ...) in {', '.join(map(str, places))}.")
     held = {path.name for path in target.iterdir()} if target.is_dir() else set()
     if held - {main.with_suffix(".lock").name} and not held & {folder.SPEC, joined.name}:
-        raise StoreError(
-            f"{target} is neither empty nor this run's (it has no {folder.SPEC}); choose a new folder with --out."
-        )
+        raise StoreError(f"{target} is neither empty nor a run folder; choose a new one with --out.")
     with ExitStack() as opened:
         databases = [main] * main.is_file() + found
         shards = [opened.enter_context(Store(database, read_only=True)) for database in databases]
@@ -106,9 +97,7 @@ def _one_spec(shards: Sequence[Store], target: Path) -> RunSpec:
         specs.append((target, RunSpec.from_toml(target / folder.SPEC)))
     for place, other in specs[1:]:
         for name, here, there in other.differences(spec):
-            raise SpecChanged(
-                f"{place} and {first} are of different runs: {name} is {here!r} in one and {there!r} in the other."
-            )
+            raise SpecChanged(f"{place} and {first} are of different runs: {name} is {here!r} and {there!r}.")
     return spec
 
 
@@ -117,31 +106,25 @@ def _check(shard: Store) -> None:
     shard.check()
     for row in shard.chunks():
         if fault := files.fault_of(shard.path.parent, row):
-            raise Corrupt(
-                f"{shard.path.parent / str(row.file)} {fault}. Run that shard's command again: it recomputes this "
-                "chunk and keeps the rest."
-            )
+            raise Corrupt(f"{shard.path.parent / str(row.file)} {fault}. Run that shard's command again.")
 
 
 # Rows.
 
 
 def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
-    """Puts the rows of all shards into an empty database."""
+    """Puts the rows of all shards into an empty database; where two have done the same chunk, they must agree."""
     facts: dict[str, str | None] = {}
     attacks: dict[int, AttackInfo] = {}
     findings: dict[str, FindingRow] = {}
-    done: dict[ChunkKey, tuple[ChunkRow, list[Any]]] = {}
     sessions: dict[tuple[Any, ...], int] = {}
+    done: dict[ChunkKey, tuple[Any, ...]] = {}
     with store.transaction():
         for shard in shards:
             for name, value in shard.all_meta().items():
                 if facts.setdefault(name, value) != value and name in SAME:
-                    raise SpecChanged(
-                        f"{shard.path} does not belong to {target}: its {name} is {value}, not {facts[name]}."
-                    )
-            for info in shard.attacks():
-                _require_same(shard, target, attacks.setdefault(info.index, info), info, ATTACK_COLUMNS)
+                    raise SpecChanged(f"{shard.path} is not of {target}: its {name} is {value}, not {facts[name]}.")
+            attacks = {info.index: info for info in shard.attacks()} | attacks
             findings = {finding.name: finding for finding in shard.findings()} | findings
             renumbered = {}
             for session in shard.sessions():
@@ -151,12 +134,15 @@ def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
             rows = _rows(shard)
             for chunk in shard.chunks():
                 own = rows.get(chunk.key, [])
-                there, others = done.setdefault(chunk.key, (chunk, own))
-                if there is chunk:
+                content = (chunk.file, chunk.sha256, chunk.images, own)
+                if chunk.key not in done:
+                    done[chunk.key] = content
                     store.put(replace(chunk, session=renumbered.get(chunk.session, 0)), own)
-                _require_same(shard, target, there, chunk, CHUNK_COLUMNS)
-                for one, other in zip_longest(others, own):
-                    _require_same(shard, target, one, other)
+                elif done[chunk.key] != content:
+                    raise SpecChanged(
+                        f"{shard.path} and {target} disagree about chunk {chunk.key.chunk} of attack "
+                        f"{chunk.key.attack}: they are of different runs or kinds of machines. Keep one of them."
+                    )
     store.set_attacks(attacks.values())
     store.set_findings(findings.values())
     store.set_meta(**facts | {"shard": None})
@@ -165,26 +151,15 @@ def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
 def _rows(shard: Store) -> dict[ChunkKey, list[Any]]:
     """The images, records and traces of each chunk."""
     found: dict[ChunkKey, list[Any]] = {}
-    chunk_of = {}
+    chunk_of = {info.index: info.chunk for info in shard.images()}
     for info in shard.images():
-        chunk_of[info.index] = info.chunk
         found.setdefault(ChunkKey(CLEAN, -1, info.chunk), []).append(info)
-    results: list[Record | Trace] = [*shard.records(), *shard.traces()]
-    for row in results:
-        turn = row.round if isinstance(row, Record) else 0  # histories are kept in the first round
-        found.setdefault(ChunkKey(ATTACK, row.attack, chunk_of[row.image], turn), []).append(row)
+    for record in shard.records():
+        key = ChunkKey(ATTACK, record.attack, chunk_of[record.image], record.round)
+        found.setdefault(key, []).append(replace(record, seconds=0.0))
+    for trace in shard.traces():  # of the first round
+        found.setdefault(ChunkKey(ATTACK, trace.attack, chunk_of[trace.image]), []).append(trace)
     return found
-
-
-def _require_same(shard: Store, target: Path, one: Any, other: Any, compared: Collection[str] = ()) -> None:
-    """Raises if two rows of the same unit of work differ in the columns ``compared`` (by default in any)."""
-    names = ["number of rows"] if None in (one, other) else fields.differing(one, other)
-    if differing := [name for name in names if not compared or name in compared]:
-        table, row = STORED[type(one or other)][0], fields.row(one or other)[:3]
-        raise SpecChanged(
-            f"{shard.path} and {target} disagree about {', '.join(differing)} of the row {row} of {table}; they were "
-            "not made by the same run on the same kind of machine. Keep one of them."
-        )
 
 
 def _missing(store: Store, spec: RunSpec) -> int:

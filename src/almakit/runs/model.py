@@ -22,13 +22,14 @@ from ..data.user_file import imports_sha256
 from ..errors import BadInput, BadModel, Unavailable
 from ..goals.base import Goal
 from ..goals.outputs import logits_of
+from ..goals.pixels import PixelGoal
 from ..models import OUTPUT, is_code
 from ..models import load as load_model
 from ..models.classifier import state_sha256
 from .failures import CodeNamed
 from .folder import RunFolder
 from .identity import model_sha256
-from .images import in_units
+from .images import in_units, share_of
 from .python_code import fingerprint, settings_sha256
 from .spec import AUTO, RunSpec
 
@@ -53,10 +54,15 @@ class Subject:
     draws: EOT | None = None  # number of passes of a random model
     seed: int = 0
     classes: list[int] = field(default_factory=list)  # their number, once the model has answered
-    maps: bool = False  # the data have label maps, so that the model has logits for each pixel
     features: Features | None = None  # of the data, where their values have units: the model gets these
     held: bool = True  # seeds determine the random numbers of a random model
-    aim: Goal | None = None  # a goal on outputs that are no logits of classes; the classes then are: not met, met
+    goal: Goal | None = None  # of the attacks; None: to leave the label or to reach the target
+    aimed: bool = False  # the goal is on outputs that are no logits of classes; the classes are: not reached, reached
+
+    @property
+    def maps(self) -> bool:
+        """Whether the data have label maps, so that the model has logits for each pixel."""
+        return isinstance(self.goal, PixelGoal)
 
     @property
     def weights_sha256(self) -> str | None:
@@ -86,18 +92,18 @@ class Subject:
 
     @torch.no_grad()
     def outputs(self, x: Tensor, size: int, clean: CleanPass | None = None) -> Tensor:
-        """What the ``aim`` reads (B, ...) of the model's answers to ``x`` (B, ...), float64 on the CPU."""
-        assert self.aim is not None
+        """What the goal reads (B, ...) of the model's answers to ``x`` (B, ...), float64 on the CPU."""
+        assert self.goal is not None
         parts = [(part, self._answer(part) if clean is None else clean.answer) for part in x.split(size)]
-        return torch.cat([self.aim.read(answer, len(part)).detach().cpu().double() for part, answer in parts])
+        return torch.cat([self.goal.read(answer, len(part)).detach().cpu().double() for part, answer in parts])
 
     def met(self, outputs: Tensor, clean: Tensor, truth: Tensor | None) -> Tensor:
         """(B, 2) margin and minus margin of ``outputs`` (B, ...), for the goal fitted to the ``clean`` ones (B, ...)
         and their ``truth`` (B, ...): class 0 says that it is not reached, class 1 that it is; NaN where outputs are not
         finite."""
-        assert self.aim is not None
+        assert self.goal is not None
         self.classes[:] = [2]
-        bound = self.aim.for_labels(truth, None).fit(torch.nan_to_num(clean), torch.arange(len(clean)))
+        bound = self.goal.for_labels(truth, None).fit(torch.nan_to_num(clean), torch.arange(len(clean)))
         margin = bound.margin(torch.nan_to_num(outputs))
         finite = torch.isfinite(outputs).flatten(1).all(1) & torch.isfinite(clean).flatten(1).all(1)
         return torch.where(finite.unsqueeze(1), torch.stack([margin, -margin], 1).double(), math.nan)
@@ -124,7 +130,7 @@ class Subject:
         """``logits`` (B, K), and the class of each pixel (B, H, W) where the model returns logits (B, K, H, W): -1 all
         over an image with one not finite; of a random model the logarithms of the classes' shares of the votes.
         ``clean``: the pass over these images, where it was made already."""
-        if self.aim is not None:
+        if self.aimed:
             outputs = self.outputs(x, size, clean)
             return self.met(outputs, outputs, truth), None
         if self.draws is not None:
@@ -154,16 +160,12 @@ class Subject:
             raise BadModel(f"the model must return logits of shape {shape}; for {len(part)} images it returned {got}.")
         if self.maps and answer.shape[2:] != part.shape[2:]:
             raise BadModel(
-                f"the model's logits are maps of {answer.shape[2]} x {answer.shape[3]}, the images of "
-                f"{part.shape[2]} x {part.shape[3]}: load it with "
-                "?output=fit behind its name, or resize them inside the model."
+                f"expected logits (B, K, {part.shape[2]}, {part.shape[3]}), got {tuple(answer.shape)}: load the "
+                "model with ?output=fit behind its name, or resize them inside it."
             )
         self.classes[:] = self.classes or [answer.shape[1]]
         if answer.shape[1] != self.classes[0]:
-            raise BadModel(
-                f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before; it must "
-                "always have the same classes."
-            )
+            raise BadModel(f"the model returned {answer.shape[1]} logits for an image and {self.classes[0]} before.")
         return answer.detach()
 
     @property
@@ -261,13 +263,9 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", model.partition(OUTPUT)[0])).expanduser()
         file = file if file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
     elif not callable(model):
-        raise BadInput(
-            f"a model is a name, a torch module or a function from images to logits, not a {type(model).__name__}."
-        )
+        raise BadInput(f"expected a name, a torch module or a function as model, got a {type(model).__name__}.")
     elif spec.mean:
-        raise BadInput(
-            "mean and std are for models that are loaded by name; put the normalisation inside the model you give."
-        )
+        raise BadInput("mean and std are for models loaded by name; put the normalisation inside the model you give.")
     else:
         loaded = model
     native, place = precision_and_device(loaded)
@@ -305,9 +303,8 @@ def _device(name: str) -> str:
     try:
         torch.empty(1, device=name).item()
     except (RuntimeError, AssertionError) as error:
-        raise Unavailable(
-            f"the device {name!r} cannot be used here ({str(error).splitlines()[0]}); choose --device cpu."
-        ) from error
+        why = str(error).splitlines()[0]
+        raise Unavailable(f"the device {name!r} cannot be used here ({why}); choose --device cpu.") from error
     return name
 
 
@@ -318,20 +315,22 @@ def open_of(run: RunFolder, model: str | Model | None, device: str, trust: bool)
     """
     if model is None and is_code(run.spec.model):
         raise CodeNamed(
-            f"the run's model is Python code ({run.spec.model}), and no code runs because a folder names it; if you "
-            f"know that file, name it yourself: --model {run.spec.model}"
+            f"no code runs because a folder names it, and the run's model is Python code: --model {run.spec.model}"
         )
     return open_model(model or run.spec.model, replace(run.spec, device=device, trust=trust))
+
+
+def for_run(subject: Subject, run: RunFolder, goal: Goal | None) -> Subject:
+    """The subject as it judges what a run stored: with the run's ``goal`` and the units of its data."""
+    goal = PixelGoal(share=share_of(run.spec.goal)) if run.segmentation else goal
+    return replace(subject, goal=goal, aimed=run.aimed).with_features(run.features)
 
 
 def goal_of(run: RunFolder, goal: object = None) -> object:
     """``goal``, or the run's own as text where it has one that is not about pixels; code counts only as ``goal``."""
     own = None if run.segmentation else run.spec.goal
     if goal is None and own is not None and ":" in own:
-        raise CodeNamed(
-            f"the run's goal is Python code ({own}), and no code runs because a folder names it; name it yourself: "
-            f"--goal {own}"
-        )
+        raise CodeNamed(f"no code runs because a folder names it, and the run's goal is Python code: --goal {own}")
     return own if goal is None else goal
 
 

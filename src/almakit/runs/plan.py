@@ -74,25 +74,16 @@ class Request:
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise BadInput(f"there is no engine {self.engine!r}; choose {' or '.join(ENGINES)}.")
         if self.engine == "local" and self.address != "local":
-            raise BadInput(
-                f"address={self.address!r} is of a Ray cluster: choose that engine (--engine ray), or leave it out."
-            )
-        whole = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 1
+            raise BadInput(f"address={self.address!r} is of a Ray cluster: add --engine ray, or leave it out.")
+        whole = type(self.workers) is int and self.workers >= 1
         if not whole and self.workers not in (None, AUTO):
             raise BadInput(f"workers={self.workers!r}: give a whole number, at least 1, or auto.")
         if self.add and self.shard is not None:
             raise BadInput("attacks are added to a whole run: leave --shard out.")
-        begun = (self.out / "run.toml").is_file()
-        if self.shard is not None and self.spec.batch_size == AUTO and not begun:
-            raise BadInput(
-                "shards must share one chunk grid: --batch-size auto would be measured by each; leave it out or give a "
-                "value, the same for all shards."
-            )
+        if self.shard is not None and self.spec.batch_size == AUTO and not (self.out / "run.toml").is_file():
+            raise BadInput("each shard would measure --batch-size auto: give a number, the same for all shards.")
         if self.certify is not None and self.spec.targets is not None:
-            raise BadInput(
-                "certificates are about any other class than the label: leave targets out, or certify an untargeted "
-                "run."
-            )
+            raise BadInput("certificates are about any other class than the label: leave targets out.")
         if self.certify is not None and self.shard is not None:
             raise BadInput("shards are certified together: leave certify out, merge them, then `almakit certify`.")
         if not self.add:  # the radii of a run that grows may be for the attacks it has already
@@ -125,8 +116,6 @@ class Job:
     targets: Sequence[int] | None
     attacks: Sequence[Attack]
     infos: Sequence[AttackInfo]
-    goal: Goal | None = None  # another goal than to leave the label or to reach the target
-    share: float = 1.0  # of the labelled pixels, that must be wrong
     surrogate: Subject | None = None  # the model that gradients come from, where it is another
     kept: Kept = field(default_factory=Kept)
 
@@ -163,8 +152,8 @@ class Job:
         for position, sha256 in zip(self.positions(number), found.sha256, strict=True):
             if sha256 != self.hashes[position]:
                 raise SpecChanged(
-                    f"image {self.dataset.ids[position]} of {self.dataset.name} changed while the run was going "
-                    "on; a data set must give the same image every time (no random augmentation)."
+                    f"image {self.dataset.ids[position]} of {self.dataset.name} changed while the run was going on; "
+                    "use data that give the same image every time (no random augmentation)."
                 )
         return found
 
@@ -240,19 +229,16 @@ def _check_units(spec: RunSpec, dataset: Dataset, request: Request) -> None:
         raise BadInput("eot is for classifiers: leave it out with label maps.")
     others = (dataset.features, dataset.maps, dataset.truths, spec.eot, spec.goal)
     if request.certify is not None and any(other is not None for other in others):
-        raise BadInput(
-            "certificates are about images in [0, 1] of one class each and models that always answer the same, without "
-            "a goal, eot, or values with units; leave certify out."
-        )
+        raise BadInput("certificates are for images with classes, without a goal, eot or units: leave certify out.")
 
 
 def _with_maps(job: Job, request: Request) -> Job:
     """The job on data that give every pixel a class: a share of the labelled ones must be wrong."""
     if job.spec.targets is not None:
         raise BadInput(f"{job.dataset.name} gives every pixel a class: leave out targets.")
-    share = share_of(job.spec.goal)
-    spec = replace(job.spec, goal=f"pixels(share={share:g})")
-    return replace(job, spec=spec, subject=replace(job.subject, maps=True), share=share_of(spec.goal))
+    text = f"pixels(share={share_of(job.spec.goal):g})"
+    job = replace(job, spec=replace(job.spec, goal=text))
+    return replace(job, subject=replace(job.subject, goal=PixelGoal(share=share_of(text))))
 
 
 def _with_goal(job: Job, request: Request) -> Job:
@@ -260,23 +246,19 @@ def _with_goal(job: Job, request: Request) -> Job:
     text, labels = job.spec.goal, job.dataset.truths
     if text is None and labels is not None:
         raise BadInput(
-            f"the labels of {job.dataset.name} are {str(labels.dtype).removeprefix('torch.')} of shape "
-            f"{tuple(labels.shape)}, no class numbers (N,): give a goal that reads them, such as multilabel or "
-            "regression(by=0.5) (--goal)."
+            f"the labels of {job.dataset.name} are no class numbers (N,) but {str(labels.dtype)[6:]} of shape "
+            f"{tuple(labels.shape)}: give a goal that reads them, such as multilabel or regression(by=0.5) (--goal)."
         )
     if text is None:
         return job
     goal = goals.get(text) if request.goal is None else request.goal
     if isinstance(goal, PixelGoal):
-        raise BadInput(
-            f"goal={text!r} is for data with label maps, and {job.dataset.name} has one class for each image; "
-            "leave it out."
-        )
+        raise BadInput(f"goal={text!r} is for label maps, and {job.dataset.name} has a class per image: leave it out.")
     if own_code(text) and request.engine != "local":
         raise BadInput(f"goal={text!r} is code of your own, which other processes do not have: leave engine out.")
-    if labels is None and goal.output is None and goal.of_logits and _gives_logits(job):
-        return replace(job, goal=goal)
-    return _on_outputs(replace(job, goal=goal))
+    job = job.with_models(lambda subject: replace(subject, goal=goal))
+    of_logits = labels is None and goal.output is None and goal.of_logits and _gives_logits(job)
+    return job if of_logits else _on_outputs(job)
 
 
 def _gives_logits(job: Job) -> bool:
@@ -293,14 +275,12 @@ def _on_outputs(job: Job) -> Job:
     """The job with a goal on outputs that are no logits of classes: two classes say whether it is reached."""
     spec, dataset = job.spec, job.dataset
     if spec.targets is not None or spec.eot is not None:
-        raise BadInput(
-            f"the goal {spec.goal} is about outputs that are no logits of classes: leave out targets and eot."
-        )
+        raise BadInput(f"the goal {spec.goal} is about outputs that are no logits: leave out targets and eot.")
     truths = dataset.labels.clone() if dataset.truths is None else dataset.truths
     labelled = replace(
         dataset, truths=truths, labels=torch.zeros_like(dataset.labels), class_names=REACHED, alphabetical=False
     )
-    return replace(job, dataset=labelled).with_models(lambda subject: replace(subject, aim=job.goal))
+    return replace(job, dataset=labelled).with_models(lambda subject: replace(subject, aimed=True))
 
 
 def own_code(goal: str | None) -> bool:

@@ -145,9 +145,7 @@ def shown(progress: bool | Progress | None) -> Progress:
         return progress
     if progress is None or isinstance(progress, bool):
         return for_terminal() if progress else Progress()
-    raise BadInput(
-        f"progress={progress!r}: give True, False, or an object with the methods of almakit.runs.progress.Progress."
-    )
+    raise BadInput(f"progress={progress!r}: give True, False, or an almakit.runs.progress.Progress.")
 
 
 def forwards_per_image(

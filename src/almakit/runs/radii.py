@@ -47,9 +47,7 @@ def parse(texts: Sequence[str], option: str = "epsilon") -> dict[str, list[float
             raise BadInput(f"{option} {text!r} names no distance before =; write for example linf=8/255.")
         found.setdefault(name.strip(), []).extend(number(value, option) for value in values.split(","))
         if len(found[name.strip()]) > MOST:
-            raise BadInput(
-                f"{option} names more than {MOST} radii for one distance; they become columns of tables, choose fewer."
-            )
+            raise BadInput(f"{option} names more than {MOST} radii for one distance; choose fewer.")
     return found
 
 
@@ -62,9 +60,7 @@ def for_distances(texts: Sequence[str], distances: Sequence[str], option: str = 
         ]
         if not mine and name:
             known = ", ".join(dict.fromkeys(distances)) or "none"
-            raise BadInput(
-                f"{option} is given for {name}, and no attack here is in that distance; the attacks have {known}."
-            )
+            raise BadInput(f"{option} is given for {name}, and no attack here is in it; they have {known}.")
         for distance in mine:
             found.setdefault(distance, set()).update(values)
     return {distance: sorted(values) for distance, values in found.items()}

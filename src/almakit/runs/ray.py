@@ -186,7 +186,7 @@ def packed(job: Job) -> bytes:
         if not all(subject is None or subject.by_name for subject in (job.subject, job.surrogate)):
             raise BadModel(
                 f"the model or the attack cannot be sent to other processes ({type(error).__name__}: "
-                f"{str(error)[:200]}); give the model by name or as file.py:function, or use the local engine."
+                f"{str(error)[:200]}); give the model by name or as file.py:function."
             ) from error
         return bytes(cloudpickle.dumps(sent(job, True)))
     finally:

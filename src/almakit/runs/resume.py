@@ -33,9 +33,7 @@ SAMPLE = 16
 def extended(spec: RunSpec, built: list[Attack], out: Path) -> tuple[RunSpec, list[Attack]]:
     """The spec and the attacks of the run in ``out`` with those of ``spec`` added after its own."""
     if not (out / folder.SPEC).is_file() or not (out / database_name()).is_file():
-        raise BadInput(
-            f"{out} holds no run that attacks could be added to; a run in shards is joined first (almakit merge)."
-        )
+        raise BadInput(f"{out} holds no run that attacks could be added to; join shards first (almakit merge).")
     recorded = RunSpec.from_toml(out / folder.SPEC)
     given = {text_of(attack): attack for attack in built}
     own = [given.get(as_written_now(text) or text) or get(text) for text in recorded.attacks]
@@ -98,7 +96,7 @@ def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
         "surrogate_sha256": None if job.surrogate is None else job.surrogate.weights_sha256,
         "data_sha256": data_sha256(dataset.ids, job.hashes, dataset.labels.tolist(), job.targets),
         "images": str(len(dataset)),
-        "aimed": None if subject.aim is None else "1",
+        "aimed": "1" if subject.aimed else None,
         "class_names": json.dumps(dataset.class_names) if dataset.class_names else None,
         "features": dataset.features.to_json() if dataset.features is not None else None,
         "shard": f"{shard[0]}/{shard[1]}" if shard else None,
@@ -117,9 +115,7 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
         # Attacks may have been added to the run.toml beside it, which this spec agrees with, now or before a stop.
         before = RunSpec.from_text(store.meta("spec") or "", str(store.path)).attacks
         if spec.attacks[: len(before)] != before or replace(spec, attacks=before).sha256 != recorded:
-            raise SpecChanged(
-                f"{store.path} belongs to another run than the run.toml beside it; choose another folder (--out)."
-            )
+            raise SpecChanged(f"{store.path} belongs to another run than the run.toml beside it.")
         store.set_attacks(job.infos[len(before) :])
         store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml())
     for key, what in FACTS.items():
@@ -128,14 +124,13 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
             where = _first_change(store, job) if key == "data_sha256" else ""
             raise SpecChanged(
                 f"{what.format(**vars(spec))}{where} have changed since this run began ({key} was {then}, is {now}). "
-                "Bring the old file back, or choose another folder (--out) for a new run."
+                "Bring them back, or choose another folder (--out)."
             )
     for attack, then_info, now_info in zip(job.attacks, store.attacks(), job.infos, strict=True):
         for name, was, is_now in _changed_settings(attack, then_info.settings, now_info.settings):
             raise SpecChanged(
                 f"the attack {now_info.text} now runs with {name}={is_now} and ran with {name}={was} when this run "
-                f"began (another version of almakit?). Write {name.split('.')[-1]}={was} into the attack of a new run, "
-                "or choose another folder (--out)."
+                "began (another version of almakit?). Choose another folder (--out)."
             )
 
 
@@ -215,17 +210,12 @@ def same_answers(job: Job, state: State) -> None:
             return
         again = torch.softmax(subject.logits(chunk.x, size // 2 + 1, chunk.truths), 1)
     near = max(subject.near, 4 * float(torch.nan_to_num(again - chances, nan=0.0).abs().max()))
-    differing = [place for place, value in enumerate(apart) if value > near]
+    differing = [info.id for info, value in zip(sample, apart, strict=True) if value > near]
     if differing:
-        first, now = sample[differing[0]], chances[differing[0]]
-        said = (
-            "no finite logits" if bool(now.isnan().any()) else f"class {int(now.argmax())} with {float(now.max()):.4f}"
-        )
         raise SpecChanged(
-            f"the model {job.spec.model} answers otherwise than when this run began: {len(differing)} of {len(sample)} "
-            f"stored images that were asked about again differ, image {first.id} for one (then class {first.top[0][0]} "
-            f"with {first.top[0][1]:.4f}, now {said}). Bring the old model back (its code, what its functions and "
-            "attributes refer to, its settings), or choose another folder (--out) for a new run."
+            f"the model {job.spec.model} answers otherwise than when this run began, on {len(differing)} of "
+            f"{len(sample)} stored images such as {differing[0]}. Bring the old model back (its code, settings, "
+            "attributes and what its functions refer to), or choose another folder (--out)."
         )
 
 

@@ -263,9 +263,7 @@ class Session:
             self.state.share = False
             return replace(task, share=False)
         if size == 1:
-            raise BadModel(
-                "memory runs out even with one image at a time; use smaller images, a smaller model, or another device."
-            ) from error
+            raise BadModel("memory runs out even with one image at a time; use another device.") from error
         return replace(task, batch=max(1, size // 2))
 
     def _refuse_hopeless(self, attack: int, failures: int) -> None:
@@ -312,13 +310,10 @@ class Session:
         if self.state.classes == classes:
             return
         if self.state.classes:
-            raise BadModel(
-                f"the model has {classes} classes now and had {self.state.classes} when this run began; choose another "
-                "folder (--out)."
-            )
+            raise BadModel(f"the model has {classes} classes now and had {self.state.classes} when this run began.")
         if self.job.rounds(classes) > MOST_ROUNDS:
             raise BadInput(
-                f"targets=all would mean {classes - 1} attacks on every image; choose random, least-likely or next."
+                f"targets=all would mean {classes - 1} attacks on every image; choose a rule such as random."
             )
         self.state.classes = classes
         self.store.set_meta(classes=str(classes))

@@ -73,24 +73,22 @@ def _numbers(name: str, value: Any) -> tuple[float, ...]:
     return found
 
 
-def _truth(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise BadInput(f"{name}={value!r}: give true or false.")
-    return value
-
-
-def _whole(at_least: int | None = None, at_most: int | None = None, words: tuple[str, ...] = ()) -> Rule:
-    """A whole number within bounds, or one of a few words."""
-    bounds = ("", f", at least {at_least}")[at_least is not None] + ("", f" and at most {at_most}")[at_most is not None]
+def _plain(fits: Callable[[Any], bool], what: str) -> Rule:
+    """A value of TOML for which ``fits`` holds; ``what`` it is, for the error."""
 
     def rule(name: str, value: Any) -> Any:
-        number = isinstance(value, int) and not isinstance(value, bool)
-        inside = number and (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
-        if not inside and not (isinstance(value, str) and value in words):
-            raise BadInput(f"{name}={value!r}: give a whole number{bounds}{', or auto' * bool(words)}.")
+        if not fits(value):
+            raise BadInput(f"{name}={value!r}: {what}.")
         return value
 
     return rule
+
+
+def _whole(at_least: float = -math.inf, at_most: float = math.inf, words: tuple[str, ...] = ()) -> Rule:
+    """A whole number within bounds, or one of a few words."""
+    what = "give a whole number" + f", at least {at_least}" * math.isfinite(at_least)
+    what += f" and at most {at_most}" * math.isfinite(at_most) + ", or auto" * bool(words)
+    return _plain(lambda value: (type(value) is int and at_least <= value <= at_most) or value in words, what)
 
 
 def _share(name: str, value: Any) -> float:
@@ -101,23 +99,13 @@ def _share(name: str, value: Any) -> float:
 
 
 def _one_of(*choices: str) -> Rule:
-    listed = " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
-
-    def rule(name: str, value: Any) -> str:
-        if not isinstance(value, str) or value not in choices:
-            raise BadInput(f"{name}={value!r}: choose {listed}.")
-        return value
-
-    return rule
+    return _plain(lambda value: value in choices, f"choose {(' or ' if len(choices) == 2 else ', ').join(choices)}")
 
 
-def _targets(name: str, value: Any) -> str:
-    given = _text(name, value)
-    if given in TARGETS or given.startswith("python:") or given.endswith(".csv") or re.fullmatch("[0-9]+", given):
-        return given
-    raise BadInput(
-        f"{name}={value!r}: choose {', '.join(TARGETS)}, a class such as 3, or name a csv file with the columns id "
-        "and target."
+def _is_target(value: Any) -> bool:
+    text = isinstance(value, str) and require_text(value, "targets of a run")
+    return bool(text) and (
+        value in TARGETS or value.startswith("python:") or value.endswith(".csv") or value.isdecimal()
     )
 
 
@@ -166,7 +154,7 @@ class RunSpec:
         _whole(1, at_most=16), None, "restrict attacks to the values of this bit depth (8: image files)"
     )
     targets: str | None = _setting(
-        _targets,
+        _plain(_is_target, f"choose {', '.join(TARGETS)}, a class such as 3, or a csv file with columns id and target"),
         None,
         "targeted attacks: random, least-likely, next, all, data (the data set's own targets), a class such as 3 for "
         "all images, or a csv file with id and target",
@@ -216,7 +204,10 @@ class RunSpec:
         relevant=False,
     )
     trust: bool = _setting(
-        _truth, False, "allow the model file to be unpickled, which can run code in it", relevant=False
+        _plain(lambda value: isinstance(value, bool), "give true or false"),
+        False,
+        "allow the model file to be unpickled, which can run code in it",
+        relevant=False,
     )
     allow: tuple[str, ...] = _setting(
         _texts, (), "accept this finding of preflight and run; may be repeated", relevant=False
@@ -233,7 +224,7 @@ class RunSpec:
     @property
     def target_class(self) -> int | None:
         """The one class that every image is to get, where ``targets`` is a number."""
-        return int(self.targets) if self.targets is not None and re.fullmatch("[0-9]+", self.targets) else None
+        return int(self.targets) if self.targets is not None and self.targets.isdecimal() else None
 
     def complete(self, out: Path | None = None) -> RunSpec:
         """Itself, with the attacks of the run in ``out``, or else the default ones, where none are given; raises where

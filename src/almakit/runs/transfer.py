@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from ..core.oracle import borrowed
 from ..goals.base import Goal
 from .folder import RunFolder
-from .images import share_of
-from .model import Subject
-from .store.derived import Seen, Transfer, read_transfers
-from .store.records import AttackInfo, Record
-from .verdict import judge
+from .model import Subject, for_run
+from .store.derived import Transfer, read_transfers
+from .store.records import Record
+from .verdict import judge_records
 
 CHUNK = 256
 """Images that are judged and written together."""
 
 
 def transfer_run(run: RunFolder, subject: Subject, goal: Goal | None = None) -> Transfer:
-    """Asks ``subject`` about every verified success of a run, chunk by chunk into its folder, so that what was stopped
+    """Queries ``subject`` for every verified success of a run, chunk by chunk into its folder, so that what was stopped
     goes on; ``goal`` is the run's, where it has one of its own."""
     part = Transfer(subject.name, subject.model_sha256)
     if subject.model_sha256 is not None:  # else nothing says that stored answers are this model's
@@ -38,9 +33,7 @@ def transfer_run(run: RunFolder, subject: Subject, goal: Goal | None = None) -> 
 def ask(run: RunFolder, subject: Subject, part: Transfer, goal: Goal | None = None) -> Iterator[None]:
     """Adds the answers of ``subject`` that are not in ``part`` yet, and yields after each chunk of them."""
     with borrowed(subject.model):
-        asked = replace(subject, maps=run.segmentation).with_features(run.features)
-        if run.aimed:
-            asked, goal = replace(asked, aim=goal), None
+        subject = for_run(subject, run, goal)
         for info in run.attacks:
             seen = part.seen.setdefault(info.text, {})
             found = [
@@ -48,31 +41,16 @@ def ask(run: RunFolder, subject: Subject, part: Transfer, goal: Goal | None = No
                 for record in run.records_of(info.index)
                 if record.slot is not None and record.claimed and record.fooled and _key(record) not in seen
             ]
+            plain = replace(info, distance="l2")  # distances are not kept
             for begin in range(0, len(found), CHUNK):
                 chunk = found[begin : begin + CHUNK]
-                seen |= dict(zip(map(_key, chunk), _answers(run, info, chunk, asked, goal), strict=True))
+                verdicts = (judge_records(run, plain, chunk, subject, CHUNK // 4, clean=one) for one in (True, False))
+                seen |= {
+                    _key(record): (clean.fooled, stored.fooled)
+                    for record, clean, stored in zip(chunk, *verdicts, strict=True)
+                }
                 yield
 
 
 def _key(record: Record) -> str:
     return str(record.image) if record.target is None else f"{record.image}>{record.target}"
-
-
-def _answers(
-    run: RunFolder, info: AttackInfo, records: Sequence[Record], subject: Subject, goal: Goal | None
-) -> list[Seen]:
-    """For each record: whether the goal is reached on the clean image, and on the stored one."""
-    places = [record.image for record in records]
-    x = torch.from_numpy(np.array(run.originals(places))).to(subject.working)
-    stored = torch.from_numpy(np.array(run.adversarials(list(records)))).to(x.dtype)
-    labels: list[int] | Tensor = [run.image[place].label for place in places]
-    if run.segmentation or run.aimed:
-        labels = torch.from_numpy(np.array(run.maps(places, "truths" if run.aimed else "maps")))
-        labels = labels.long() if run.segmentation else labels
-    targets = [int(record.target or 0) for record in records] if info.targeted else None
-    share = share_of(run.spec.goal) if run.segmentation else 1.0
-    clean, found = (
-        [verdict.fooled for verdict in judge(subject, x, points, labels, targets, "l2", None, CHUNK // 4, share, goal)]
-        for points in (x, stored)
-    )
-    return list(zip(clean, found, strict=True))

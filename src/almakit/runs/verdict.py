@@ -3,19 +3,23 @@ own decision."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.dataset import image_sha256
 from ..distances import get
 from ..errors import AlmakitError
-from ..goals.base import Goal
+from ..goals.pixels import PixelGoal
+from .failures import Corrupt
+from .folder import RunFolder
 from .model import TINY, Subject, votes
 from .store.fields import finite
-from .store.records import MEASURED, Tally, Top, wrong_pixels
+from .store.records import MEASURED, AttackInfo, Record, Tally, Top, wrong_pixels
 
 TOP = 5
 
@@ -39,11 +43,6 @@ class Judgement:
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
-def other_batch_size(batch: int) -> int:
-    """A batch size that is not the attack's."""
-    return batch + 1
-
-
 def judge(
     subject: Subject,
     x: Tensor,
@@ -53,13 +52,11 @@ def judge(
     distance: str,
     measure: Measure | None,
     batch: int,
-    share: float = 1.0,
-    goal: Goal | None = None,
 ) -> list[Judgement]:
     """Judges stored images. They and their 8-bit versions go through the model in full precision, in one stream.
 
     Args:
-        subject: the model.
+        subject: the model, with its goal, whose definition is the one thing that is the attack's as well.
         x: clean images, shape (B, ...).
         stored: the images that were made of them, shape (B, ...).
         labels: classes to be left, or label maps, shape (B, H, W).
@@ -67,8 +64,6 @@ def judge(
         distance: name of what the attack minimised.
         measure: computes that distance where it is none of ``MEASURED``.
         batch: the attack's batch size, which is avoided.
-        share: of the labelled pixels of an image, how many must be wrong.
-        goal: reached where its margin is negative. Its definition is the one thing that is the attack's as well.
 
     Returns:
         One judgement per image.
@@ -77,7 +72,7 @@ def judge(
         return []
     # Values with units of their own are no image files.
     rounded = (stored * 255).round() / 255 if subject.features is None else stored
-    said = _answers(subject, x, torch.cat([stored, rounded]), labels, targets, other_batch_size(batch), share, goal)
+    said = _answers(subject, x, torch.cat([stored, rounded]), labels, targets, batch + 1)
     predicted, leading = predictions(said.logits), top_classes(said.logits[: len(stored)])
     if measure is not None:
         # Distances with a network of their own belong on the model's device.
@@ -115,59 +110,77 @@ class _Answers:
 
 
 def _answers(
-    subject: Subject,
-    x: Tensor,
-    points: Tensor,
-    labels: list[int] | Tensor,
-    targets: list[int] | None,
-    size: int,
-    share: float,
-    goal: Goal | None,
+    subject: Subject, x: Tensor, points: Tensor, labels: list[int] | Tensor, targets: list[int] | None, size: int
 ) -> _Answers:
-    """Asks about ``points`` (2 B, ...): those made of the clean ``x`` (B, ...), then their 8-bit versions."""
-    truth = torch.as_tensor(labels)
+    """Queries ``points`` (2 B, ...): those made of the clean ``x`` (B, ...), then their 8-bit versions."""
+    truth, aimed = torch.as_tensor(labels), None if targets is None else torch.as_tensor(targets)
     if subject.draws is not None:
         passes = [subject.passes(point, "verdict") for point in points]
-        vote = [_vote(subject, logits, x, place % len(x), truth, targets, goal) for place, logits in enumerate(passes)]
+        vote = [_vote(subject, logits, x, place % len(x), truth, aimed) for place, logits in enumerate(passes)]
         shares = torch.stack([votes(each).clamp_min(TINY).log() for each in passes])
         return _Answers(shares, [part >= subject.draws.share for part in vote], vote=vote)
-    if subject.aim is not None:
+    if subject.aimed:
         clean = subject.outputs(x, size)
         both = torch.cat([subject.met(subject.outputs(part, size), clean, truth) for part in points.split(len(x))])
         return _Answers(both, [now == 1 for now in predictions(both)])
     logits, maps = subject.answers(points, size)
-    if maps is not None:
-        counted = tallies(maps, torch.cat([truth] * 2), logits.shape[1])
+    if isinstance(subject.goal, PixelGoal) and maps is not None:
+        counted, share = tallies(maps, torch.cat([truth] * 2), logits.shape[1]), subject.goal.share
         found = zip(predictions(logits), counted, strict=True)
         return _Answers(logits, [now >= 0 and wrong_pixels(tally) >= share for now, tally in found], maps, counted)
-    if goal is not None:
-        clean, aimed = subject.answers(x, size)[0], None if targets is None else torch.as_tensor(targets)
-        met = [_met(goal, clean, part, truth, aimed) for part in logits.split(len(x))]
-        return _Answers(logits, torch.cat(met).tolist())
-    classes = truth.tolist() if targets is None else targets
-    pairs = zip(predictions(logits), [*classes, *classes], strict=True)
-    return _Answers(logits, [now >= 0 and (now == one) == (targets is not None) for now, one in pairs])
+    clean = logits if subject.goal is None else subject.answers(x, size)[0]
+    met = [_met(subject, clean, part, truth, aimed) for part in logits.split(len(x))]
+    return _Answers(logits, torch.cat(met).tolist())
 
 
-def _met(goal: Goal, clean: Tensor, logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+def _met(subject: Subject, clean: Tensor, logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
     """(B,) whether ``logits`` (B, K) reach the goal, fitted to the ``clean`` logits (B, K)."""
-    bound = goal.for_labels(labels, targets).fit(clean, torch.arange(len(clean)))
-    return torch.isfinite(logits).all(1) & (bound.margin(torch.nan_to_num(logits)) < 0)
+    finite, logits = torch.isfinite(logits).all(1), torch.nan_to_num(logits)
+    if subject.goal is None:
+        now = logits.argmax(1)
+        return finite & (now != labels if targets is None else now == targets)
+    bound = subject.goal.for_labels(labels, targets).fit(clean, torch.arange(len(clean)))
+    return finite & (bound.margin(logits) < 0)
 
 
-def _vote(
-    subject: Subject, logits: Tensor, x: Tensor, row: int, labels: Tensor, targets: list[int] | None, goal: Goal | None
-) -> float:
+def _vote(subject: Subject, logits: Tensor, x: Tensor, row: int, labels: Tensor, targets: Tensor | None) -> float:
     """In which share of the passes ``logits`` (M, K) of an image made of ``x[row]`` the goal is reached."""
     many = len(logits)
-    if goal is None:
-        aimed = int(labels[row]) if targets is None else targets[row]
-        hit = torch.isfinite(logits).all(1) & ((logits.argmax(1) == aimed) == (targets is not None))
-    else:
-        clean = subject.passes(x[row], "clean").mean(0).expand(many, -1)
-        towards = None if targets is None else torch.full((many,), targets[row])
-        hit = _met(goal, clean, logits, labels[row].expand(many), towards)
-    return float(hit.double().mean())
+    clean = logits if subject.goal is None else subject.passes(x[row], "clean").mean(0).expand(many, -1)
+    towards = None if targets is None else targets[row].expand(many)
+    return float(_met(subject, clean, logits, labels[row].expand(many), towards).double().mean())
+
+
+def judge_records(
+    run: RunFolder,
+    info: AttackInfo,
+    records: Sequence[Record],
+    subject: Subject,
+    batch: int,
+    measure: Measure | None = None,
+    clean: bool = False,
+) -> list[Judgement]:
+    """The verdict on the stored images of records of one attack, or on their ``clean`` ones."""
+    if not records:
+        return []
+    x, truth = originals(run, [record.image for record in records])
+    stored = x if clean else torch.from_numpy(np.array(run.adversarials(records))).to(subject.working)
+    labels = [run.image[record.image].label for record in records] if truth is None else truth
+    targets = [int(record.target or 0) for record in records] if info.targeted else None
+    return judge(subject, x.to(subject.working), stored, labels, targets, info.distance, measure, batch)
+
+
+def originals(run: RunFolder, indices: list[int]) -> tuple[Tensor, Tensor | None]:
+    """The clean images (B, ...) of a run and, where they have no classes, their label maps (B, H, W) or labels (B, ...)
+    of another kind. They must have their recorded hashes."""
+    images = torch.from_numpy(np.array(run.originals(indices)))
+    maps = torch.from_numpy(run.maps(indices).astype(np.int64)) if run.segmentation else None
+    truths = torch.from_numpy(np.array(run.maps(indices, "truths"))) if run.aimed else None
+    for row, (index, image) in enumerate(zip(indices, images, strict=True)):
+        now = image_sha256(image, None if maps is None else maps[row], None if truths is None else truths[row])
+        if now != run.image[index].sha256:
+            raise Corrupt(f"the stored original of image {run.image[index].id} is not the image that was attacked.")
+    return images, truths if maps is None else maps
 
 
 def predictions(logits: Tensor) -> list[int]:

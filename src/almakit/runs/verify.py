@@ -10,14 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .. import distances, goals, registry
 from ..certify import METHODS
 from ..core.oracle import borrowed
-from ..data.dataset import Dataset, image_sha256
+from ..data.dataset import Dataset
 from ..errors import AlmakitError
 from ..expression import parse
 from ..goals.base import Goal
@@ -27,13 +26,13 @@ from .differences import Differences, apart, compare, expected_image, expected_r
 from .failures import StoreError, understood
 from .folder import SUMMARY, RunFolder
 from .identity import difference
-from .images import RULES, data_sha256, share_of
-from .model import Subject, open_model
-from .store import CLEAN, files
+from .images import RULES, data_sha256
+from .model import Subject, for_run, open_model
+from .store import ATTACK, CLEAN, files
 from .store.derived import CERTIFICATES, Certificate, Contradiction, Transfer, check_radii, read_transfers
-from .store.records import AttackInfo, Record
+from .store.records import AttackInfo
 from .transfer import ask
-from .verdict import Judgement, Measure, judge, predictions, tallies, top_classes
+from .verdict import Measure, judge_records, originals, predictions, tallies, top_classes
 
 NOT_CHECKED = (
     "Not checked, because only the run itself could see them: forwards, backwards, seconds, gradients of the distance, "
@@ -126,14 +125,12 @@ def verify_run(
     """
     size, aim = batch_size or int(run.spec.batch_size), None if goal is None else goals.get(goal)
     held = all(finding["name"] != "randomness-elsewhere" for finding in run.findings)
-    judging = replace(subject, maps=run.segmentation, held=held).with_features(run.features)
-    if run.aimed:
-        judging = replace(judging, aim=aim)
+    judging = replace(for_run(subject, run, aim), held=held)
     found, not_checked = Differences(), []
     with borrowed(subject.model), understood(run.folder):
         clean = _verify_clean(run, judging, size, found)
         _check_facts(run, judging, found)
-        attacks = [_verify_attack(run, info, judging, size, clean, None if run.aimed else aim) for info in run.attacks]
+        attacks = [_verify_attack(run, info, judging, size, clean) for info in run.attacks]
         for name, check in _derived(run, subject, aim, summarise):
             try:
                 check(found)
@@ -147,7 +144,7 @@ def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Difference
     clean: dict[int, Tensor] = {}
     for begin in range(0, len(run.images), 256):
         part = run.images[begin : begin + 256]
-        images, truth = _originals(run, [info.index for info in part])
+        images, truth = originals(run, [info.index for info in part])
         logits, maps = subject.answers(images, size + 2, truth if run.aimed else None)
         counted = [None] * len(part) if maps is None or truth is None else tallies(maps, truth, logits.shape[1])
         fresh = zip(predictions(logits), top_classes(logits), counted, logits, strict=True)
@@ -159,14 +156,15 @@ def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Difference
 
 
 def _verify_attack(
-    run: RunFolder, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor], goal: Goal | None
+    run: RunFolder, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor]
 ) -> Verification:
-    records = run.records_of(info.index)
+    records, measure = run.records_of(info.index), _measure(info)
     found = Verification(info.text, len(records))
-    measure, share = _measure(info), share_of(run.spec.goal) if run.segmentation else 1.0
     for begin in range(0, len(records), 256):
         part = records[begin : begin + 256]
-        verdicts = iter(_judge_again(run, info, [r for r in part if r.claimed], subject, measure, size, share, goal))
+        claimed = [record for record in part if record.claimed]
+        # With one image more than last time: another batch size than the attack's and than the first verdict's.
+        verdicts = iter(judge_records(run, info, claimed, subject, size + 2, measure))
         for record in part:
             verdict, known = None, True
             if record.claimed:
@@ -183,48 +181,6 @@ def _verify_attack(
             )
             compare(found.differences, where, record, now, subject.near, info.distance)
     return found
-
-
-def _judge_again(
-    run: RunFolder,
-    info: AttackInfo,
-    records: list[Record],
-    subject: Subject,
-    measure: Measure | None,
-    size: int,
-    share: float,
-    goal: Goal | None,
-) -> list[Judgement]:
-    """The verdict on the stored images of records that claim a success."""
-    if not records:
-        return []
-    x, truth = _originals(run, [record.image for record in records])
-    x = x.to(subject.working)
-    own = [row for row, record in enumerate(records) if record.slot is not None]
-    stored = x.clone()
-    if own:
-        points = torch.from_numpy(np.array(run.adversarials([records[row] for row in own])))
-        # The images are stored as they came, the points in the precision of the run, which may be the higher one.
-        stored = x.to(points.dtype).index_copy(0, torch.tensor(own), points)
-    labels = [run.image[record.image].label for record in records] if truth is None else truth
-    targets = [int(record.target or 0) for record in records] if info.targeted else None
-    # One image more than last time: another batch size than the attack's and than the first verdict's.
-    return judge(subject, x, stored, labels, targets, info.distance, measure, size + 2, share, goal)
-
-
-def _originals(run: RunFolder, indices: list[int]) -> tuple[Tensor, Tensor | None]:
-    """The clean images (B, ...), and of a segmentation their label maps (B, H, W), or their labels (B, ...) of another
-    kind, which must have their recorded hashes."""
-    images = torch.from_numpy(np.array(run.originals(indices)))
-    maps = torch.from_numpy(run.maps(indices).astype(np.int64)) if run.segmentation else None
-    truths = torch.from_numpy(np.array(run.maps(indices, "truths"))) if run.aimed else None
-    for row, (index, image) in enumerate(zip(indices, images, strict=True)):
-        seen = image_sha256(image, None if maps is None else maps[row], None if truths is None else truths[row])
-        if seen != run.image[index].sha256:
-            raise AlmakitError(
-                f"the stored original of image {run.image[index].id} is not the image that was attacked."
-            )
-    return images, truths if maps is None else maps
 
 
 def _measure(info: AttackInfo) -> Measure | None:
@@ -259,8 +215,7 @@ def _check_facts(run: RunFolder, subject: Subject, found: Differences) -> None:
     if images:
         facts.append(("the number of classes", meta.get("classes"), str(subject.classes[0] if subject.classes else 0)))
     for what, stored, now in facts:
-        if stored != now:
-            found.note(what, "the folder", stored, now)
+        found.note(what, "the folder", stored, now)
     for info in run.attacks:
         _check_attack(found, info, spec.targets is not None)
     _check_chunks(found, run, expected)
@@ -288,26 +243,20 @@ def _check_attack(found: Differences, info: AttackInfo, targeted: bool) -> None:
 def _check_chunks(found: Differences, run: RunFolder, expected: int) -> None:
     """Every finished chunk has all its images and records, and every stored image belongs to one."""
     size = int(run.spec.batch_size)
-    clean = Counter(info.chunk for info in run.images)
-    records = Counter((record.attack, run.image[record.image].chunk, record.round) for record in run.records)
+    rows = Counter((CLEAN, -1, info.chunk, 0) for info in run.images)
     slots: dict[str | None, list[int]] = {}
     for record in run.records:
+        rows[ATTACK, record.attack, run.image[record.image].chunk, record.round] += 1
         if record.slot is not None:
             slots.setdefault(record.file, []).append(record.slot)
     for row in run.chunks:
-        key = row.key
-        where, whole = f"chunk {key.chunk}", min(size, expected - key.chunk * size)
-        if row.images != whole or clean[key.chunk] != whole:
-            found.note("the images of a chunk", where, f"{row.images}, with {clean[key.chunk]} rows", whole)
-        if key.kind == CLEAN:
-            continue
-        where += f" of attack {key.attack}"
-        if records[key.attack, key.chunk, key.round] != whole:
-            found.note("the records of a chunk", where, records[key.attack, key.chunk, key.round], whole)
-        stored = 0 if row.file is None else len(files.read(run.folder, row)["images"])
-        named = sorted(slots.get(row.file, []))
-        if named != list(range(stored)):
-            found.note("the stored images", where, f"records of {len(named)}", f"{stored} in the file")
+        key, where = row.key, f"chunk {row.key.chunk} of attack {row.key.attack}"
+        whole = min(size, expected - key.chunk * size)
+        found.note("the images of a chunk", where, row.images, whole)
+        found.note("the rows of a chunk", where, rows[key.kind, key.attack, key.chunk, key.round], whole)
+        if key.kind == ATTACK:
+            stored = 0 if row.file is None else len(files.read(run.folder, row)["images"])
+            found.note("the stored images", where, tuple(sorted(slots.get(row.file, []))), tuple(range(stored)))
 
 
 # What was computed of a run afterwards, against a fresh computation: each check notes what differs, and raises where
@@ -347,7 +296,7 @@ def _check_certificate(name: str, run: RunFolder, subject: Subject, part: Certif
         again = radii_of(run, subject, chunk, part.norm, part.method)
         for info in chunk:
             stored, now = part.radii[info.index], again[info.index]
-            if stored != now and apart(stored, now, TOLERANCE):
+            if apart(stored, now, TOLERANCE):
                 found.note(what, f"image {info.id}", stored, now)
 
 
@@ -359,14 +308,14 @@ def _check_transfer(run: RunFolder, subject: Subject, part: Transfer, goal: Goal
             raise StoreError("it is Python code, and no code runs because a folder names it.")
         subject = open_model(part.target, replace(run.spec, device=str(subject.device), trust=False))
         if subject.model_sha256 != part.model_sha256:
-            raise StoreError("the model of that name is another one than was asked; run `almakit transfer` again.")
+            raise StoreError("the model of that name is another one now; run `almakit transfer` again.")
     fresh = Transfer(part.target, part.model_sha256)
     for _ in ask(run, subject, fresh, goal):
         pass
     for text, rows in part.seen.items():
         for image, stored in rows.items():
-            if stored != (now := fresh.seen.get(text, {}).get(image)):
-                found.note(f"an answer of {part.target}", f"{text}, image {image}", stored, now)
+            now = fresh.seen.get(text, {}).get(image)
+            found.note(f"an answer of {part.target}", f"{text}, image {image}", stored, now)
 
 
 def _check_summary(run: RunFolder, summarise: Summarise, found: Differences) -> None:
@@ -375,29 +324,31 @@ def _check_summary(run: RunFolder, summarise: Summarise, found: Differences) -> 
         raise StoreError("the folder has none.")
     try:
         stored = json.loads(place.read_bytes())
+        then = _leaves(stored)
     except (ValueError, RecursionError) as error:
         found.note(SUMMARY, "the whole file", f"no JSON ({error})", "JSON")
         return
-    now = json.loads(json.dumps(summarise(run)))
+    now = _leaves(json.loads(json.dumps(summarise(run))))
     if isinstance(stored, dict) and stored.get("format") != now["format"]:
         raise StoreError("another version of almakit wrote it.")
-    for where, then, again in _differing("", stored, now):
-        found.note(SUMMARY, where or "the whole file", then, again)
+    for where in {**then, **now}:
+        one, other = then.get(where), now.get(where)
+        if (
+            isinstance(one, float)
+            and isinstance(other, float)
+            and math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+        ):
+            continue  # the last digits may differ between machines
+        found.note(SUMMARY, where or "the whole file", one, other)
 
 
-def _differing(where: str, stored: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The place, stored and computed value of each value that differs; the last digits of numbers may, between
-    machines."""
-    if isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
-        stored, now = dict(enumerate(stored)), dict(enumerate(now))
-    if isinstance(stored, dict) and isinstance(now, dict):
-        for key in {**stored, **now}:
-            yield from _differing(f"{where}.{key}".lstrip("."), stored.get(key), now.get(key))
-    elif isinstance(stored, float) and isinstance(now, float):
-        if not math.isclose(stored, now, rel_tol=1e-9, abs_tol=1e-12):
-            yield where, stored, now
-    elif stored != now or isinstance(stored, bool) != isinstance(now, bool):
-        yield where, stored, now
+def _leaves(value: Any, where: str = "") -> dict[str, Any]:
+    """The numbers and texts inside JSON, by places such as ``attacks.0.name``."""
+    parts = dict(enumerate(value)) if isinstance(value, list) else value
+    if not isinstance(parts, dict) or not parts:
+        return {where: value}
+    inside = (_leaves(part, f"{where}.{key}".lstrip(".")) for key, part in parts.items())
+    return {place: leaf for found in inside for place, leaf in found.items()}
 
 
 # Folders of images.

@@ -116,8 +116,7 @@ class Store:
             made |= name == "meta"
             if kind in ("trigger", "view") or (kind == "table" and not sql.startswith("CREATE TABLE ")):
                 raise StoreError(
-                    f"{self.path} holds a {kind} called {name!r} of a kind that almakit never makes and that would run "
-                    "by itself; do not use it."
+                    f"{self.path} holds a {kind} {name!r} that would run by itself; do not use this folder."
                 )
         if self.read_only and not made:
             raise StoreError(f"{self.path} is not a database of almakit.")
@@ -130,10 +129,7 @@ class Store:
                 self._make_tables()
         found = self.meta("schema_version")
         if found != str(VERSION):
-            raise StoreError(
-                f"{self.path} has schema version {found}; this almakit reads version {VERSION}. Use the almakit that "
-                "wrote it."
-            )
+            raise StoreError(f"{self.path} has schema version {found}; this almakit reads version {VERSION}.")
 
     def _make_tables(self) -> None:
         """Adds the tables and columns that are missing, as in a database that an earlier version began."""
@@ -354,9 +350,8 @@ class Store:
         for key in self.damaged():
             whose = "the clean images" if key.kind == CLEAN else f"attack {key.attack}"
             raise Corrupt(
-                f"{self.path}: the rows of chunk {key.chunk} of {whose} are not the ones that were written (a failing "
-                "disk, or somebody edited them). Run the same `almakit run` command again: it recomputes this chunk "
-                "and keeps the rest."
+                f"{self.path}: the rows of chunk {key.chunk} of {whose} are not the ones that were written. Run the "
+                "same `almakit run` command again: it recomputes this chunk and keeps the rest."
             )
 
 
@@ -438,8 +433,7 @@ def only_writer(database: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreError(
-                f"another almakit process is writing {database}; wait until it has finished, or choose another folder "
-                "(--out)."
+                f"another almakit process is writing {database}; wait, or choose another folder (--out)."
             ) from None
         except OSError:  # pragma: no cover (a network file system without locks)
             pass

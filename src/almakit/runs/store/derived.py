@@ -118,7 +118,7 @@ def _read(folder: Path, name: str, make: Callable[[Any], Kind], command: str) ->
                 raise ValueError(f"its contents belong in {made.file(folder).name!r:.80}")
         except (KeyError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
             raise StoreError(
-                f"{place} is not a file of {name} of this run ({error}); delete it and run {command} again."
+                f"{place} is not a file of {name} of this run ({error}); delete it, run {command}."
             ) from error
         found.append(made)
     return found
@@ -168,7 +168,6 @@ def check_radii(
             found = "the clean image is" if record.slot is None else f"{record.file}, row {record.slot}, holds"
             raise Contradiction(
                 f"image {images[record.image].id} is certified within {part.norm} {radius:.6g} ({part.file(folder)}, "
-                f"{part.method}), but in {place} {found} a verified success at {part.norm} "
-                f"{away:.6g}: one of the two is wrong. Check the image with `almakit verify {place}` and report both; "
-                "nothing of this run should be believed until then."
+                f"{part.method}), but in {place} {found} a verified success at {part.norm} {away:.6g}: one of the two "
+                f"is wrong. Check the image with `almakit verify {place}`, report both, and believe neither."
             )

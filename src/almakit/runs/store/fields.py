@@ -183,11 +183,6 @@ def build(of: Callable[..., Built], cells: Sequence[Cell], **own: Any) -> Built:
     return of(**own, **{name: kind(**values) for (name, kind), values in nested.items()})
 
 
-def differing(one: Any, other: Any) -> list[str]:
-    """The names of the columns in which two instances of a dataclass differ."""
-    return [name for name, a, b in zip(names(type(one)), row(one), row(other), strict=True) if a != b]
-
-
 def summed(of: type, cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """The cells that a checksum covers: those of version 0.1, then the name and value of each later one that has a
     value."""

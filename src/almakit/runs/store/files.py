@@ -45,15 +45,9 @@ def inside(folder: Path, file: str) -> Path:
         or PureWindowsPath(file).drive
         or {*file} & {*"\\\0"}
     ):
-        raise Corrupt(
-            f"{folder}: its database names a file {file!r} outside the folder; almakit never writes such a name. Do "
-            "not use this folder."
-        )
+        raise Corrupt(f"{folder}: its database names a file {file!r} outside the folder; do not use this folder.")
     if not (folder / file).resolve().is_relative_to(folder.resolve()):
-        raise Corrupt(
-            f"{folder / file} is a link to a place outside the folder; almakit never makes one. Put the file itself "
-            "there, or choose another folder."
-        )
+        raise Corrupt(f"{folder / file} is a link to a place outside the folder; put the file itself there.")
     return folder / file
 
 
@@ -76,10 +70,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 def read(folder: Path, row: ChunkRow) -> dict[str, Array]:
     """The tensors of a chunk's file, which has the recorded sha256; ``Corrupt`` with a sentence otherwise."""
     if fault := fault_of(folder, row):
-        raise Corrupt(
-            f"{folder / str(row.file)} {fault}. Run the same `almakit run` command again: it recomputes this chunk and "
-            "keeps the rest."
-        )
+        again = "Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."
+        raise Corrupt(f"{folder / str(row.file)} {fault}. {again}")
     path = inside(folder, str(row.file))
     try:
         found = dict(load(path.read_bytes()))
